@@ -1,0 +1,9 @@
+const unitBytes = { b: 1, k: 1024, m: 1024 ** 2, g: 1024 ** 3 } as const;
+
+/** Bytes of a size such as "512m" (units b, k, m, g; none means bytes), as the engine reads it. */
+export function parseBytes(text: string): number {
+  const match = /^([0-9]+)([bkmg]?)$/i.exec(text);
+  if (!match) throw new RangeError(`not a size: ${text}`);
+  const unit = (match[2] || "b").toLowerCase() as keyof typeof unitBytes;
+  return Number(match[1]) * unitBytes[unit];
+}

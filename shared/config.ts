@@ -1,0 +1,209 @@
+import { z } from "zod";
+import { JobTypeDefinition, JobTypeName, MemorySize } from "./job-type.ts";
+
+const MiB = 1024 * 1024;
+const key16 = z.string().min(16, "must be at least 16 characters");
+
+/**
+ * Every configuration key: interface-spec.md "Configuration keys" and design.md. A key `k` is read
+ * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
+ */
+export const Config = z.strictObject({
+  host: z.string().min(1).default("127.0.0.1").describe("Address the API listens on."),
+  port: z.int().min(0).max(65_535).default(8080).describe("Port the API listens on; 0 picks one."),
+  data_dir: z
+    .string()
+    .min(1)
+    .default("./data")
+    .describe("Folder of the database, artifacts and tokens."),
+  database_url: z
+    .string()
+    .optional()
+    .describe("libSQL: file:…, http(s)://… or libsql://…; default: a file in data_dir."),
+  database_auth_token: z.string().optional().describe("Token for a remote libSQL server."),
+  log_level: z
+    .enum(["debug", "info", "warning", "error"])
+    .default("info")
+    .describe("Lowest level logged."),
+
+  production_mode: z.boolean().default(false).describe("Require pre-built images."),
+  max_queue_size: z.int().min(1).default(100).describe("Queued executions accepted at once."),
+  default_timeout: z.int().min(1).default(30).describe("Seconds; default timeout of the code."),
+  max_timeout: z
+    .int()
+    .min(1)
+    .max(86_400)
+    .default(3600)
+    .describe("Seconds; largest accepted timeout."),
+  max_stdout_bytes: z.int().min(1024).default(MiB).describe("Bytes kept of stdout, and of stderr."),
+  max_artifact_bytes: z
+    .int()
+    .min(0)
+    .default(100 * MiB)
+    .describe("Bytes of artifacts kept per job."),
+  max_request_bytes: z
+    .int()
+    .min(1024)
+    .default(10 * MiB)
+    .describe("Largest request body, bytes."),
+  base_image: z
+    .string()
+    .min(1)
+    .default("python:3.13-slim")
+    .describe("Image of job types that name none."),
+  default_memory_limit: MemorySize.default("512m").describe(
+    "Memory of the built-in default job type.",
+  ),
+  job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
+
+  api_auth_enabled: z.boolean().default(false).describe("Require an API key."),
+  api_keys: z.array(key16).default([]).describe("Accepted API keys."),
+  api_auth_header: z
+    .string()
+    .regex(/^[A-Za-z0-9-]+$/, "must be a header name")
+    .default("X-API-Key")
+    .describe("Header that carries the key."),
+  api_docs_public: z
+    .boolean()
+    .default(false)
+    .describe("Open /docs and /openapi.json without a key."),
+  allow_unauthenticated_network_access: z
+    .boolean()
+    .default(false)
+    .describe("Allow a non-loopback host without keys."),
+  agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
+
+  poll_wait_s: z
+    .number()
+    .min(0.1)
+    .max(60)
+    .default(25)
+    .describe("Seconds an agent's poll waits for work."),
+  lease_ttl_s: z.number().min(1).default(30).describe("Seconds until an unrenewed lease expires."),
+  renew_every_s: z.number().min(0.1).default(8).describe("Seconds between an agent's renewals."),
+
+  api_url: z
+    .url({ protocol: /^https?$/ })
+    .default("http://127.0.0.1:8080")
+    .describe("Agent: address of the API."),
+  agent_token: key16.optional().describe("Agent: its bearer token."),
+  agent_name: z
+    .string()
+    .min(1)
+    .max(128)
+    .optional()
+    .describe("Agent: its name; default: the host name."),
+  agent_labels: z
+    .record(z.string(), z.string())
+    .default({})
+    .describe("Agent: labels that job types can ask for."),
+  docker_host: z
+    .string()
+    .optional()
+    .describe("Agent: engine address; default: DOCKER_HOST, else the usual sockets."),
+  max_workers: z.int().min(1).max(1000).default(4).describe("Agent: executions at once."),
+  container_runtime: z.string().min(1).optional().describe("Agent: engine runtime, such as runsc."),
+  security_mode: z
+    .enum(["permissive", "strict"])
+    .default("permissive")
+    .describe("strict: fail jobs rather than fall back from runsc."),
+  drain_grace_s: z
+    .number()
+    .min(0)
+    .default(10)
+    .describe("Agent: seconds that running jobs get at a stop."),
+  spool_dir: z
+    .string()
+    .optional()
+    .describe(
+      "Agent: folder for artifacts on their way; default: under the system's temporary folder.",
+    ),
+});
+export type Config = z.infer<typeof Config>;
+
+export class ConfigError extends Error {
+  override name = "ConfigError";
+}
+
+/**
+ * Reads the configuration from a parsed airlock.toml and the environment.
+ *
+ * @throws ConfigError naming the key, the value and what is allowed.
+ */
+export function loadConfig(
+  file: Record<string, unknown>,
+  env: Record<string, string | undefined>,
+): Config {
+  const parsed = Config.safeParse({ ...file, ...fromEnv(env) });
+  if (parsed.success) return parsed.data;
+  throw new ConfigError(
+    parsed.error.issues.map((issue) => describeIssue(issue, file, env)).join("\n"),
+  );
+}
+
+const prefix = "AIRLOCK_";
+
+function fromEnv(env: Record<string, string | undefined>): Record<string, unknown> {
+  const values: Record<string, unknown> = {};
+  for (const [name, text] of Object.entries(env)) {
+    if (!name.startsWith(prefix) || text === undefined || text === "") continue;
+    const key = name.slice(prefix.length).toLowerCase();
+    values[key] = fromText(key, text);
+  }
+  return values;
+}
+
+/** Text of an environment variable as the key's own type; a list may be comma-separated or JSON. */
+function fromText(key: string, text: string): unknown {
+  switch (kindOf(key)) {
+    case "string":
+    case "enum":
+      return text;
+    case "array":
+      return text.trim().startsWith("[")
+        ? fromJson(text)
+        : text.split(",").map((item) => item.trim());
+    default:
+      return fromJson(text);
+  }
+}
+
+/** The schema type of a key under its defaults: "string", "array", "number", "boolean", … */
+function kindOf(key: string): string {
+  let schema: z.ZodType = (Config.shape as Record<string, z.ZodType>)[key] ?? z.unknown();
+  while (schema instanceof z.ZodDefault || schema instanceof z.ZodOptional) {
+    schema = schema.unwrap() as z.ZodType;
+  }
+  return schema.def.type;
+}
+
+function fromJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const secretKeys = new Set(["api_keys", "agent_tokens", "agent_token", "database_auth_token"]);
+
+function describeIssue(
+  issue: z.core.$ZodIssue,
+  file: Record<string, unknown>,
+  env: Record<string, string | undefined>,
+): string {
+  const [key = ""] = issue.path.map(String);
+  if (issue.code === "unrecognized_keys") {
+    const at = issue.path.length ? ` in ${issue.path.join(".")}` : "";
+    return `unknown configuration key${at}: ${issue.keys.join(", ")}; README.md lists the keys`;
+  }
+  const value = env[prefix + key.toUpperCase()] ?? valueAt(file, issue.path);
+  const shown = secretKeys.has(key) ? "(secret)" : JSON.stringify(value);
+  return `${issue.path.join(".")} = ${shown}: ${issue.message}`;
+}
+
+function valueAt(value: unknown, path: PropertyKey[]): unknown {
+  let at = value;
+  for (const step of path) at = (at as Record<PropertyKey, unknown> | undefined)?.[step];
+  return at;
+}

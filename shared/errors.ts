@@ -1,0 +1,84 @@
+import { z } from "zod";
+
+/** Error types of an execution: interface-spec.md "Execution errors", in its order. */
+export const executionErrorTypes = [
+  "timeout",
+  "startup_timeout",
+  "execution_timeout",
+  "oom",
+  "cancelled",
+  "segfault",
+  "abort",
+  "arithmetic_error",
+  "bus_error",
+  "pipe_error",
+  "killed",
+  "syntax_error",
+  "import_error",
+  "type_error",
+  "value_error",
+  "key_error",
+  "index_error",
+  "attribute_error",
+  "name_error",
+  "file_not_found",
+  "file_error",
+  "os_error",
+  "recursion_error",
+  "assertion_error",
+  "division_error",
+  "overflow_error",
+  "encoding_error",
+  "json_error",
+  "permission",
+  "dependency_error",
+  "network_error",
+  "network_timeout",
+  "docker_error",
+  "service_unavailable",
+  "config_error",
+  "internal_error",
+  "runtime_error",
+  "unknown",
+] as const;
+
+export const ExecutionErrorType = z.enum(executionErrorTypes).meta({
+  description: "What ended the execution.",
+  example: "value_error",
+});
+export type ExecutionErrorType = z.infer<typeof ExecutionErrorType>;
+
+export const ExecutionError = z
+  .object({
+    type: ExecutionErrorType,
+    message: z.string().meta({ example: "ValueError: bad input" }),
+    phase: z.enum(["startup", "execution"]),
+  })
+  .meta({ id: "ExecutionError", description: "Why an execution did not succeed." });
+export type ExecutionError = z.infer<typeof ExecutionError>;
+
+/** One fault of a request, with the path of the field that holds it. */
+export const FieldError = z
+  .object({
+    path: z.string().meta({ description: "Dotted path of the field.", example: "timeout" }),
+    message: z.string().meta({ example: "must be at most 86400" }),
+  })
+  .meta({ id: "FieldError" });
+export type FieldError = z.infer<typeof FieldError>;
+
+/** RFC 9457 problem details, the body of every error answer. */
+export const Problem = z
+  .object({
+    title: z.string().meta({ example: "Not Found" }),
+    status: z.number().int().meta({ example: 404 }),
+    detail: z.string().meta({ description: "What is wrong and what to do about it." }),
+    correlation_id: z.string(),
+    errors: z.array(FieldError).optional(),
+    error: ExecutionError.optional(),
+    existing_job_id: z
+      .string()
+      .optional()
+      .meta({ description: "On 409: the job that holds the idempotency key." }),
+  })
+  .meta({ id: "Problem", description: "RFC 9457 problem details." });
+export type Problem = z.infer<typeof Problem>;

@@ -1,0 +1,217 @@
+import { z } from "zod";
+import { ExecutionError } from "./errors.ts";
+import { isJsonObject, type JsonObject } from "./json.ts";
+import { limits } from "./limits.ts";
+
+/** States of an execution record: interface-spec.md "States and transitions". */
+export const executionStatuses = [
+  "queued",
+  "running",
+  "succeeded",
+  "failed",
+  "timeout",
+  "oom",
+  "cancelled",
+] as const;
+export const ExecutionStatus = z.enum(executionStatuses).meta({ id: "ExecutionStatus" });
+export type ExecutionStatus = z.infer<typeof ExecutionStatus>;
+
+export const terminalStatuses = ["succeeded", "failed", "timeout", "oom", "cancelled"] as const;
+export const TerminalStatus = z.enum(terminalStatuses);
+export type TerminalStatus = z.infer<typeof TerminalStatus>;
+
+export function isTerminal(status: ExecutionStatus): status is TerminalStatus {
+  return (terminalStatuses as readonly string[]).includes(status);
+}
+
+/** ISO 8601, UTC, milliseconds. */
+export const Timestamp = z.iso
+  .datetime({ precision: 3 })
+  .meta({ example: "2026-11-21T09:30:00.000Z" });
+
+const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
+const Output = z
+  .custom<JsonObject>(isJsonObject, "must be a JSON object")
+  .meta({ type: "object", additionalProperties: true });
+
+const hasNoNul = (text: string): boolean => !text.includes("\0");
+
+export const ExecuteRequest = z
+  .strictObject({
+    code: z
+      .string()
+      .min(1, "must not be empty")
+      .refine(hasNoNul, "must not contain NUL characters")
+      .meta({ description: "Python source, run as /code/main.py.", example: 'print("hello")' }),
+    input_data: z
+      .custom<JsonObject>(isJsonObject, "must be a JSON object")
+      .default({})
+      .meta({
+        type: "object",
+        additionalProperties: true,
+        description: "Written to /input/data.json.",
+        example: { name: "Ada" },
+      }),
+    timeout: z.int().min(1).max(limits.timeoutSchemaMaxS).optional().meta({
+      description:
+        "Seconds that the code may run; start-up is not counted. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
+      example: 30,
+    }),
+    startup_timeout: z
+      .int()
+      .min(limits.startupTimeoutMinS)
+      .max(limits.startupTimeoutMaxS)
+      .default(limits.startupTimeoutDefaultS)
+      .meta({ description: "Seconds for container creation and dependency install." }),
+    job_type: z.string().min(1).max(128).default("default"),
+    requirements: z
+      .array(z.string().min(1).max(256))
+      .max(100)
+      .default([])
+      .meta({
+        description: "Package specifiers, honoured only with `allow_runtime_requirements`.",
+        example: ["requests>=2.31"],
+      }),
+  })
+  .meta({ id: "ExecuteRequest" });
+export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
+
+export const AsyncSubmitRequest = ExecuteRequest.extend({
+  idempotency_key: z
+    .string()
+    .min(1)
+    .max(255)
+    .refine(hasNoNul, "must not contain NUL characters")
+    .optional()
+    .meta({
+      description: "The same key with the same payload gives the same job.",
+      example: "order-4711",
+    }),
+}).meta({ id: "AsyncSubmitRequest" });
+export type AsyncSubmitRequest = z.infer<typeof AsyncSubmitRequest>;
+
+export const SyncResult = z
+  .object({
+    success: z.boolean().meta({ description: "The run finished without error." }),
+    output: Output.nullable().meta({ description: "Parsed /output/result.json." }),
+    stdout: z.string(),
+    stderr: z.string(),
+    exit_code: z.int().nullable(),
+    execution_time: z.number().meta({ description: "Wall clock seconds." }),
+    error: ExecutionError.nullable(),
+    job_type: z.string(),
+    job_id: JobId.meta({ description: "The execution's record and artifacts live under this id." }),
+  })
+  .meta({ id: "SyncResult" });
+export type SyncResult = z.infer<typeof SyncResult>;
+
+export const JobStatus = z
+  .object({
+    job_id: JobId,
+    status: ExecutionStatus,
+    created_at: Timestamp,
+    started_at: Timestamp.nullable(),
+    cancel_requested: z.boolean().optional(),
+  })
+  .meta({ id: "JobStatus" });
+export type JobStatus = z.infer<typeof JobStatus>;
+
+export const SubmittedJob = z
+  .object({
+    job_id: JobId,
+    status: ExecutionStatus,
+    created_at: Timestamp,
+    queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
+    correlation_id: z.string(),
+  })
+  .meta({ id: "SubmittedJob" });
+export type SubmittedJob = z.infer<typeof SubmittedJob>;
+
+export const Timing = z
+  .object({
+    startup_ms: z.int().meta({ description: "Container start plus dependency install." }),
+    dep_install_ms: z.int().meta({ description: "The part of start-up spent installing." }),
+    execution_ms: z.int().meta({ description: "Time of the submitted code." }),
+    total_ms: z.int().meta({ description: "Container time in all." }),
+    phase_at_exit: z.enum(["startup", "execution", "completed", "failed"]),
+  })
+  .meta({ id: "Timing" });
+export type Timing = z.infer<typeof Timing>;
+
+export const ResourceUsage = z
+  .object({ max_rss_mb: z.number(), cpu_time_ms: z.int(), wall_time_ms: z.int() })
+  .meta({ id: "ResourceUsage" });
+export type ResourceUsage = z.infer<typeof ResourceUsage>;
+
+export const Artifact = z
+  .object({
+    name: z.string().meta({ example: "plot.png" }),
+    size_bytes: z.int(),
+    sha256: z.string(),
+    content_type: z.string().meta({ example: "image/png" }),
+  })
+  .meta({ id: "Artifact" });
+export type Artifact = z.infer<typeof Artifact>;
+
+export const relationships = ["rerun", "fork"] as const;
+
+/** Present in a record only with `view=full`. */
+const FullView = z.object({
+  job_ref: z.string().nullable(),
+  artifacts: z.array(Artifact),
+  input_artifacts: z.array(Artifact),
+  resource_usage: ResourceUsage.nullable(),
+  code_hash: z.string().meta({ description: "SHA-256 of the code." }),
+  input_hash: z.string().meta({ description: "SHA-256 of the input data." }),
+  parent_execution_id: z.string().nullable(),
+  relationship: z.enum(relationships).nullable(),
+  stdout_truncated: z.boolean(),
+  stderr_truncated: z.boolean(),
+  idempotency_key: z.string().nullable(),
+});
+
+export const ExecutionRecord = z
+  .object({
+    execution_id: JobId,
+    status: ExecutionStatus,
+    job_type: z.string(),
+    job_version: z.string().meta({ example: "latest" }),
+    created_at: Timestamp,
+    started_at: Timestamp.nullable(),
+    ended_at: Timestamp.nullable(),
+    duration_ms: z.int().nullable(),
+    exit_code: z.int().nullable(),
+    stdout: z.string(),
+    stderr: z.string(),
+    output: Output.nullable(),
+    error: ExecutionError.nullable(),
+    timing: Timing.nullable(),
+    ...FullView.partial().shape,
+  })
+  .meta({ id: "ExecutionRecord" });
+export type ExecutionRecord = z.infer<typeof ExecutionRecord>;
+
+/** States of the queue, as health and the in-progress result use them. */
+export const QueueStatus = z.enum(["pending", "running", "completed"]).meta({ id: "QueueStatus" });
+export type QueueStatus = z.infer<typeof QueueStatus>;
+
+export const InProgressResult = z
+  .object({
+    job_id: JobId,
+    status: QueueStatus,
+    message: z.string(),
+    queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
+  })
+  .meta({ id: "InProgressResult" });
+export type InProgressResult = z.infer<typeof InProgressResult>;
+
+export const ExecutionPage = z
+  .object({
+    items: z.array(ExecutionRecord),
+    limit: z.int(),
+    offset: z.int(),
+    has_more: z.boolean(),
+    count: z.int().meta({ description: "Items in this response." }),
+  })
+  .meta({ id: "ExecutionPage" });
+export type ExecutionPage = z.infer<typeof ExecutionPage>;

@@ -1,0 +1,120 @@
+import { z } from "zod";
+import { ExecutionError } from "./errors.ts";
+import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
+import { CircuitBreaker, EngineHealth } from "./health.ts";
+import { JobType } from "./job-type.ts";
+
+/**
+ * The agent protocol, `/agent/v1/*`. Every message carries the agent's own bearer token. A lease is
+ * the right to run one attempt of one execution until it expires; its id fences every post.
+ */
+const Uuid = z.uuid();
+
+/** An agent process. `id` is fresh at every start, so that a restarted agent is another holder. */
+export const AgentIdentity = z.object({
+  id: Uuid,
+  name: z.string().min(1).max(128),
+  version: z.string().max(64),
+  labels: z.record(z.string(), z.string()),
+});
+export type AgentIdentity = z.infer<typeof AgentIdentity>;
+
+/** What an agent tells of itself with each poll and each renewal. */
+export const AgentStatus = z.object({
+  agent: AgentIdentity,
+  slots: z.int().min(0).max(10_000),
+  warm: z.int().min(0),
+  engine: EngineHealth,
+  breaker: CircuitBreaker,
+  /** Every lease the agent holds; listing one renews it. */
+  leases: z.array(Uuid).max(10_000),
+});
+export type AgentStatus = z.infer<typeof AgentStatus>;
+
+export const PollRequest = AgentStatus.extend({
+  free_slots: z.int().min(0).max(10_000),
+  /** Seconds the poll may wait for work; the server may answer sooner. */
+  wait_s: z.number().min(0).max(60),
+});
+export type PollRequest = z.infer<typeof PollRequest>;
+
+/** Caps on what one execution may send back, in bytes. */
+export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
+export type OutputCaps = z.infer<typeof OutputCaps>;
+
+/** A leased execution: all that an agent needs to run it. */
+export const LeasedJob = z.object({
+  lease_id: Uuid,
+  execution_id: Uuid,
+  attempt: z.int(),
+  correlation_id: z.string(),
+  job_type: JobType,
+  code: z.string(),
+  /** The request's `input_data` as JSON text. */
+  input_json: z.string(),
+  requirements: z.array(z.string()),
+  timeout_s: z.int(),
+  startup_timeout_s: z.int(),
+  caps: OutputCaps,
+});
+export type LeasedJob = z.infer<typeof LeasedJob>;
+
+/** Timings that the server sets for its agents, in seconds. */
+export const Intervals = z.object({
+  poll_wait_s: z.number(),
+  lease_ttl_s: z.number(),
+  renew_every_s: z.number(),
+});
+export type Intervals = z.infer<typeof Intervals>;
+
+export const RenewReply = z.object({
+  /** Leases whose execution should be cancelled. */
+  cancel: z.array(Uuid),
+  /** Listed leases that are no longer the agent's: drop the work. */
+  lost: z.array(Uuid),
+  intervals: Intervals,
+});
+export type RenewReply = z.infer<typeof RenewReply>;
+
+export const PollReply = RenewReply.extend({ jobs: z.array(LeasedJob) });
+export type PollReply = z.infer<typeof PollReply>;
+
+/** The code has begun to run. */
+export const StartedReport = z.object({ job_ref: z.string().nullable() });
+export type StartedReport = z.infer<typeof StartedReport>;
+
+/** A piece of a running execution's output, kept in case its agent dies before the result. */
+export const LogChunk = z.object({
+  stream: z.enum(["stdout", "stderr"]),
+  /** Bytes of this stream before the chunk. */
+  offset: z.int().min(0),
+  data_base64: z.base64(),
+});
+export type LogChunk = z.infer<typeof LogChunk>;
+
+export const ResultReport = z.object({
+  status: TerminalStatus,
+  exit_code: z.int().nullable(),
+  error: ExecutionError.nullable(),
+  stdout_base64: z.base64(),
+  stderr_base64: z.base64(),
+  stdout_truncated: z.boolean(),
+  stderr_truncated: z.boolean(),
+  /** Text of /output/result.json, already checked to be a JSON object. */
+  output_json: z.string().nullable(),
+  timing: Timing,
+  resource_usage: ResourceUsage.nullable(),
+  job_ref: z.string().nullable(),
+});
+export type ResultReport = z.infer<typeof ResultReport>;
+
+/** A transient engine failure before the code began: the execution may be leased again. */
+export const ReleaseReport = z.object({ error: ExecutionError });
+export type ReleaseReport = z.infer<typeof ReleaseReport>;
+
+/** The agent stops for good: it is no longer counted as live. */
+export const LeaveRequest = z.object({ agent_id: Uuid });
+export type LeaveRequest = z.infer<typeof LeaveRequest>;
+
+/** Request headers of an artifact upload, checked while the body streams in. */
+export const artifactHeaders = { sha256: "x-airlock-sha256", size: "content-length" } as const;

@@ -1,0 +1,22 @@
+/** Numbers fixed by interface-spec.md "Limits", and bounds of our own that both sides rely on. */
+export const limits = {
+  /** Seconds; the schema's ceiling for `timeout`. The configured `max_timeout` is lower. */
+  timeoutSchemaMaxS: 86_400,
+  timeoutDefaultS: 30,
+  startupTimeoutMinS: 10,
+  startupTimeoutMaxS: 600,
+  startupTimeoutDefaultS: 60,
+  waitTimeoutDefaultS: 30,
+  listLimitMax: 1000,
+  listLimitDefault: 100,
+  /** Leases that an execution may use up before it ends as `internal_error`. */
+  maxAttempts: 2,
+  /** Nesting that both `JSON.stringify` and Python's `json` survive with room to spare. */
+  jsonDepthMax: 512,
+  /** Bytes of `/output/result.json`. */
+  resultJsonMaxBytes: 10 * 1024 * 1024,
+  /** Files kept from one `/output`. */
+  artifactCountMax: 1000,
+  /** Bytes of one artifact's name, UTF-8. */
+  artifactNameMaxBytes: 1024,
+} as const;
