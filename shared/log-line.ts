@@ -1,0 +1,40 @@
+/** The parts of a log record that a line shows; LogTape's records have this shape. */
+export interface LogRecordLike {
+  readonly timestamp: number;
+  readonly level: string;
+  readonly category: readonly string[];
+  readonly message: readonly unknown[];
+  readonly properties: Record<string, unknown>;
+}
+
+/**
+ * One log line in the shape of interface-spec.md "Events", rule 2: timestamp, correlation id in
+ * brackets, level, logger name, message. Control characters are escaped, so that no value can
+ * forge a second line.
+ */
+export function formatLogLine(record: LogRecordLike): string {
+  const time = new Date(record.timestamp).toISOString();
+  const id = record.properties["correlationId"] ?? "-";
+  const text = record.message
+    .map((part) => (typeof part === "string" ? part : show(part)))
+    .join("");
+  const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${text}`;
+  return `${line.replace(/\p{Cc}/gu, escapeControl)}\n`;
+}
+
+function show(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (value instanceof Error) return describeError(value);
+  return JSON.stringify(value) ?? String(value);
+}
+
+/** An error's message with those of its causes, on one line. */
+export function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const own = error.message || error.name;
+  return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
+}
+
+function escapeControl(c: string): string {
+  return `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`;
+}
