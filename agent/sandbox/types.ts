@@ -1,0 +1,187 @@
+import type { ExecutionErrorType } from "../../shared/errors.ts";
+import type { TerminalStatus, Timing } from "../../shared/execution.ts";
+import type { NetworkMode } from "../../shared/job-type.ts";
+
+/** Everything that is fixed before a job is known, so that a container can wait ready for one. */
+export interface SandboxSpec {
+  /** Reference or id of an image with python3 ≥ 3.8 on its PATH. */
+  readonly image: string;
+  readonly labels: SandboxLabels;
+  readonly memoryBytes: number;
+  /** CPUs, in fractions. */
+  readonly cpus: number;
+  readonly pids: number;
+  readonly network: NetworkMode;
+  /** The engine's runtime by name; null for its default. */
+  readonly runtime: string | null;
+  readonly env: Readonly<Record<string, string>>;
+  /** Modules imported before the job arrives, with the rights of the code. */
+  readonly preload: readonly string[];
+  readonly gpus: number;
+}
+
+export interface SandboxLabels {
+  /** Id of this agent process, fresh at every start. */
+  readonly agentId: string;
+  /** Name of the agent, the same after a restart. */
+  readonly agentName: string;
+  /** The lease the container was made for; null for a container of the warm pool. */
+  readonly leaseId: string | null;
+}
+
+export interface SandboxJob {
+  /** Python source. */
+  readonly code: string;
+  /** Text of /input/data.json. */
+  readonly inputJson: string;
+  /** Time the code may run, counted inside the container from its first instruction. */
+  readonly timeoutMs: number;
+  readonly caps: {
+    /** Bytes kept of stdout, and as many of stderr. */
+    readonly streamBytes: number;
+    /** Bytes kept of all artifacts together. */
+    readonly artifactBytes: number;
+  };
+}
+
+export type StreamName = "stdout" | "stderr";
+
+export interface RunOptions {
+  /** Aborting it cancels the code: SIGTERM, a short grace, SIGKILL; then `run` still reports. */
+  readonly signal: AbortSignal;
+  /** An existing folder of the agent's own; artifacts land there under numbers, never their names. */
+  readonly spoolDir: string;
+  readonly onStarted?: () => void;
+  /** Live output up to half of the cap; whole bytes, not whole characters. */
+  readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
+}
+
+/** A container whose supervisor waits for its one job. */
+export interface Sandbox {
+  readonly containerId: string;
+  /** Such as "3.13.5". */
+  readonly pythonVersion: string;
+  /** Failed preloads: module name to the error's text. The code meets the same error itself. */
+  readonly preloadErrors: Readonly<Record<string, string>>;
+  /** Milliseconds from the create call to ready. */
+  readonly startupMs: number;
+  /** Aborts when the container dies or its stream ends while it waits for a job. */
+  readonly died: AbortSignal;
+  /**
+   * Runs the one job. Code that fails, hangs or kills its container is data in the report.
+   *
+   * @throws EngineError where the container is gone before the code began.
+   */
+  run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
+  /** Removes the container by force; bounded; safe to call twice. */
+  close(): Promise<void>;
+}
+
+/** An uncaught exception, as the interpreter itself told it before printing the traceback. */
+export interface ExceptionReport {
+  /** Class names with their modules, the exception's own first: "json.decoder.JSONDecodeError". */
+  readonly mro: readonly string[];
+  readonly message: string;
+}
+
+export interface SpooledArtifact {
+  /** Relative to /output, "/" between folders: safe for a URL once percent-encoded. */
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  /** The agent's own file that holds the bytes. */
+  readonly path: string;
+}
+
+/** Why something in /output was not kept. */
+export type SkipReason =
+  | "not_a_regular_file"
+  | "hard_link"
+  | "unsafe_name"
+  | "name_too_long"
+  | "too_deep"
+  | "too_many_files"
+  | "too_many_bytes"
+  | "unreadable";
+
+export interface Skipped {
+  readonly reason: SkipReason;
+  readonly count: number;
+  /** The first few, escaped to printable ASCII. */
+  readonly names: readonly string[];
+}
+
+/** What became of /output/result.json. */
+export type ResultFile =
+  | { readonly kind: "absent" }
+  /** Text of a JSON object, checked; numbers as the code wrote them. */
+  | { readonly kind: "object"; readonly text: string }
+  /** Not a usable object; a regular file is kept as the artifact "result.json". */
+  | { readonly kind: "invalid"; readonly problem: string };
+
+/** How a run came to its end; "lost": the container died or went silent before it could tell. */
+export type Ending = "exited" | "timeout" | "cancelled" | "lost";
+
+/** The facts of one run. */
+export interface RunReport {
+  readonly ending: Ending;
+  /** Whether the code began. False only with "cancelled" and "lost". */
+  readonly started: boolean;
+  /** Exit status of the code, null where a signal ended it or nobody knows. */
+  readonly exitStatus: number | null;
+  /** Such as "SIGSEGV". */
+  readonly exitSignal: string | null;
+  readonly exception: ExceptionReport | null;
+  /** The kernel ended the code, or with it the container, for want of memory. */
+  readonly outOfMemory: boolean;
+  /** With "lost": what was seen, for the operator. */
+  readonly lostReason: string | null;
+  readonly stdout: Uint8Array;
+  readonly stderr: Uint8Array;
+  readonly stdoutTruncated: boolean;
+  readonly stderrTruncated: boolean;
+  readonly result: ResultFile;
+  readonly artifacts: readonly SpooledArtifact[];
+  readonly skipped: readonly Skipped[];
+  /** Milliseconds that the code ran. */
+  readonly executionMs: number;
+  /** Null where the container died before it could tell. */
+  readonly usage: {
+    readonly cpuTimeMs: number;
+    readonly maxRssBytes: number;
+    readonly wallTimeMs: number;
+  } | null;
+}
+
+/** A report in the words of the contract. */
+export interface Verdict {
+  readonly status: TerminalStatus;
+  readonly exitCode: number | null;
+  readonly error: {
+    readonly type: ExecutionErrorType;
+    readonly message: string;
+    readonly phase: "startup" | "execution";
+  } | null;
+  readonly phaseAtExit: Timing["phase_at_exit"];
+}
+
+export type EngineErrorCode =
+  | "unavailable"
+  | "image_not_found"
+  | "conflict"
+  | "command_not_found"
+  | "other";
+
+/** The engine, or a container before its code began, failed; `transient` ones are worth a retry. */
+export class EngineError extends Error {
+  override name = "EngineError";
+  readonly code: EngineErrorCode;
+  readonly transient: boolean;
+
+  constructor(code: EngineErrorCode, message: string, options: ErrorOptions = {}) {
+    super(message, options);
+    this.code = code;
+    this.transient = code === "unavailable" || code === "other";
+  }
+}
