@@ -1,0 +1,46 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { OperatorError } from "../operator-error.ts";
+import { say } from "../say.ts";
+
+export const DAEMON_JSON = "/etc/docker/daemon.json";
+
+/** `--network=none`: Debian's runsc cannot build its network on recent kernels, and jobs want none. */
+const RUNSC = { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] };
+
+type DaemonConfig = { runtimes?: Record<string, unknown>; [key: string]: unknown };
+
+/** The text of daemon.json with runsc as a runtime, all else kept; undefined where it has one. */
+export function addRunsc(text: string | undefined): string | undefined {
+  const config = (text?.trim() ? JSON.parse(text) : {}) as DaemonConfig;
+  if (config.runtimes?.["runsc"]) return undefined;
+  const runtimes = { ...config.runtimes, runsc: RUNSC };
+  return `${JSON.stringify({ ...config, runtimes }, null, 2)}\n`;
+}
+
+/** Adds runsc to dockerd's configuration. Returns whether the file was changed. */
+export function registerRunsc(file = DAEMON_JSON): boolean {
+  const before = readIfThere(file);
+  let after: string | undefined;
+  try {
+    after = addRunsc(before);
+  } catch (cause) {
+    throw new OperatorError(`${file} is not valid JSON: mend or remove it, then run this again`, {
+      cause,
+    });
+  }
+  if (after === undefined) return false;
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, after);
+  say(`${before === undefined ? "wrote" : "added the runtime runsc to"} ${file}`);
+  return true;
+}
+
+function readIfThere(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}

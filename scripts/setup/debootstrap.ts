@@ -1,0 +1,69 @@
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
+import { runStep } from "./run-step.ts";
+import { LOG_DIR } from "./setup-log.ts";
+import type { StandIn } from "./stand-in.ts";
+
+/** On disk, not in /tmp: that may be a tmpfs, where debootstrap can make no device nodes. */
+const PARENT = "/var/tmp";
+const PREFIX = "airlock-image-";
+
+const PACKAGES = ["ca-certificates", "python3", "python3-pip", "python3-venv", "python-is-python3"];
+
+const DROP = [
+  "dev",
+  "usr/share/doc",
+  "usr/share/man",
+  "usr/share/info",
+  "usr/share/locale",
+  "var/cache",
+  "var/lib/apt/lists",
+  "var/log",
+];
+
+/** Runs what follows in namespaces that die with this process, so that no mount outlives it. */
+const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
+
+/** Builds a minimal Debian with Python in a temporary folder and hands it to `use`. Needs root. */
+export async function withDebian(
+  standIn: StandIn,
+  mirror: string,
+  use: (root: string) => Promise<void>,
+): Promise<void> {
+  removeLeftovers();
+  await installDebootstrap();
+  const root = mkdtempSync(join(PARENT, PREFIX));
+  try {
+    const include = `--include=${PACKAGES.join(",")}`;
+    await runStep({
+      title: `building Python ${standIn.python} from Debian ${standIn.suite} (about 40 s)`,
+      command: "setpriv",
+      args: [...CONFINED, "debootstrap", "--variant=minbase", include, standIn.suite, root, mirror],
+      logFile: join(LOG_DIR, "debootstrap.log"),
+      detailFile: join(root, "debootstrap/debootstrap.log"),
+    });
+    trim(root, standIn);
+    await use(root);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+async function installDebootstrap(): Promise<void> {
+  if (hasCommand("debootstrap")) return;
+  await aptUpdate();
+  await aptInstall(["debootstrap", "debian-archive-keyring"]);
+}
+
+function removeLeftovers(): void {
+  for (const name of readdirSync(PARENT)) {
+    if (name.startsWith(PREFIX)) rmSync(join(PARENT, name), { recursive: true, force: true });
+  }
+}
+
+function trim(root: string, standIn: StandIn): void {
+  for (const path of DROP) rmSync(join(root, path), { recursive: true, force: true });
+  // The official image lets pip install into it; so does this one.
+  rmSync(join(root, `usr/lib/python${standIn.python}/EXTERNALLY-MANAGED`), { force: true });
+}

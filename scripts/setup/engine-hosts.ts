@@ -1,0 +1,25 @@
+export type HostSearch = {
+  /** Engine addresses in the order to try them, such as `unix:///var/run/docker.sock`. */
+  hosts: string[];
+  /** The setting that names the engine; no other is tried then. */
+  setBy?: "docker_host" | "DOCKER_HOST";
+};
+
+export const DEFAULT_HOST = "unix:///var/run/docker.sock";
+
+/** Where an engine may be: the one that is set, else the sockets of Docker and Podman. */
+export function engineHosts(dockerHost: string | undefined, env: NodeJS.ProcessEnv): HostSearch {
+  if (dockerHost) return { hosts: [dockerHost], setBy: "docker_host" };
+  if (env["DOCKER_HOST"]) return { hosts: [env["DOCKER_HOST"]], setBy: "DOCKER_HOST" };
+
+  const runtimeDir = env["XDG_RUNTIME_DIR"];
+  const home = env["HOME"];
+  const hosts = [
+    DEFAULT_HOST,
+    ...(runtimeDir ? [`unix://${runtimeDir}/docker.sock`] : []),
+    ...(home ? [`unix://${home}/.docker/run/docker.sock`] : []),
+    ...(runtimeDir ? [`unix://${runtimeDir}/podman/podman.sock`] : []),
+    "unix:///run/podman/podman.sock",
+  ];
+  return { hosts };
+}

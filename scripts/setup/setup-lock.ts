@@ -1,0 +1,29 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { say } from "../say.ts";
+
+const RETRY_MS = 500;
+
+/**
+ * Runs `work` while no other set-up on this machine does.
+ * The lock is an abstract Linux socket: the kernel frees it however its owner dies.
+ */
+export async function withSetupLock<T>(work: () => Promise<T>): Promise<T> {
+  for (let waited = 0; ; waited += 1) {
+    const lock = createServer().listen("\0airlock-setup");
+    try {
+      await once(lock, "listening");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+      if (waited === 0) say("another set-up is at work on this machine, waiting for it");
+      await sleep(RETRY_MS);
+      continue;
+    }
+    try {
+      return await work();
+    } finally {
+      lock.close();
+    }
+  }
+}
