@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
 import { runStep } from "./run-step.ts";
@@ -11,7 +11,8 @@ const PREFIX = "airlock-image-";
 
 const PACKAGES = ["ca-certificates", "python3", "python3-pip", "python3-venv", "python-is-python3"];
 
-const DROP = [
+/** Folders that the image keeps, empty: what /dev holds would be hidden, the rest is never read. */
+const EMPTIED = [
   "dev",
   "usr/share/doc",
   "usr/share/man",
@@ -63,7 +64,10 @@ function removeLeftovers(): void {
 }
 
 function trim(root: string, standIn: StandIn): void {
-  for (const path of DROP) rmSync(join(root, path), { recursive: true, force: true });
+  for (const path of EMPTIED) {
+    rmSync(join(root, path), { recursive: true, force: true });
+    mkdirSync(join(root, path));
+  }
   // The official image lets pip install into it; so does this one.
   rmSync(join(root, `usr/lib/python${standIn.python}/EXTERNALLY-MANAGED`), { force: true });
 }
