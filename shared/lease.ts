@@ -33,6 +33,8 @@ export type AgentStatus = z.infer<typeof AgentStatus>;
 
 export const PollRequest = AgentStatus.extend({
   free_slots: z.int().min(0).max(10_000),
+  /** Leases held whose cancellation the agent already knows of: not told again. */
+  cancelling: z.array(Uuid).max(10_000).default([]),
   /** Seconds the poll may wait for work; the server may answer sooner. */
   wait_s: z.number().min(0).max(60),
 });
@@ -92,20 +94,29 @@ export const LogChunk = z.object({
 });
 export type LogChunk = z.infer<typeof LogChunk>;
 
-export const ResultReport = z.object({
-  status: TerminalStatus,
-  exit_code: z.int().nullable(),
-  error: ExecutionError.nullable(),
-  stdout_base64: z.base64(),
-  stderr_base64: z.base64(),
-  stdout_truncated: z.boolean(),
-  stderr_truncated: z.boolean(),
-  /** Text of /output/result.json, already checked to be a JSON object. */
-  output_json: z.string().nullable(),
-  timing: Timing,
-  resource_usage: ResourceUsage.nullable(),
-  job_ref: z.string().nullable(),
-});
+export const ResultReport = z
+  .object({
+    status: TerminalStatus,
+    exit_code: z.int().nullable(),
+    error: ExecutionError.nullable(),
+    stdout_base64: z.base64(),
+    stderr_base64: z.base64(),
+    stdout_truncated: z.boolean(),
+    stderr_truncated: z.boolean(),
+    /** Text of /output/result.json, already checked to be a JSON object. */
+    output_json: z.string().nullable(),
+    timing: Timing,
+    resource_usage: ResourceUsage.nullable(),
+    job_ref: z.string().nullable(),
+  })
+  .refine((r) => (r.status === "succeeded") === (r.error === null), {
+    path: ["error"],
+    message: "must be null for a succeeded execution, and set for every other",
+  })
+  .refine((r) => r.status !== "timeout" || r.exit_code === null, {
+    path: ["exit_code"],
+    message: "must be null for a timeout",
+  });
 export type ResultReport = z.infer<typeof ResultReport>;
 
 /** A transient engine failure before the code began: the execution may be leased again. */

@@ -1,0 +1,156 @@
+import type { ExecutionError } from "../../shared/errors.ts";
+import { isTerminal, type ExecutionStatus, type TerminalStatus } from "../../shared/execution.ts";
+import { limits } from "../../shared/limits.ts";
+
+/** The columns of an execution that decide what may happen to it. Times are epoch milliseconds. */
+export interface LeaseState {
+  status: ExecutionStatus;
+  attempt: number;
+  leaseId: string | null;
+  agentId: string | null;
+  leaseExpiresAt: number | null;
+  /** When the code of this attempt began to run. */
+  codeStartedAt: number | null;
+  /** Not claimable before this time. */
+  availableAt: number;
+  startedAt: number | null;
+  endedAt: number | null;
+  cancelRequested: boolean;
+  error: ExecutionError | null;
+  exitCode: number | null;
+}
+
+export type ExecutionEvent =
+  | { kind: "claim"; leaseId: string; agentId: string; expiresAt: number }
+  | { kind: "renew"; leaseId: string; expiresAt: number }
+  | { kind: "start"; leaseId: string }
+  | {
+      kind: "complete";
+      leaseId: string;
+      status: TerminalStatus;
+      error: ExecutionError | null;
+      exitCode: number | null;
+    }
+  | { kind: "release"; leaseId: string; error: ExecutionError; retryAt: number }
+  | { kind: "cancel" }
+  | { kind: "expire" };
+
+export type Refusal = "finished" | "not_queued" | "not_running" | "lease_lost" | "not_due";
+export type Transition =
+  | { ok: true; change: Partial<LeaseState> }
+  | { ok: false; refusal: Refusal };
+
+const lostTwice: ExecutionError = {
+  type: "internal_error",
+  message: `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`,
+  phase: "execution",
+};
+const cancelled: ExecutionError = {
+  type: "cancelled",
+  message: "Cancelled by request.",
+  phase: "startup",
+};
+
+/**
+ * What an event does to an execution at a time (epoch ms): the columns that change, or why nothing
+ * may. Source: interface-spec.md "States and transitions", design.md "The life of an execution".
+ */
+export function transition(state: LeaseState, event: ExecutionEvent, now: number): Transition {
+  if (isTerminal(state.status)) return refuse("finished");
+  switch (event.kind) {
+    case "claim":
+      return claim(state, event, now);
+    case "cancel":
+      if (state.status === "queued") return end("cancelled", cancelled, null, now);
+      return change({ cancelRequested: true });
+    case "expire":
+      return expire(state, now);
+    case "renew":
+      return whileLeased(state, event, now, () => change({ leaseExpiresAt: event.expiresAt }));
+    case "start":
+      return whileLeased(state, event, now, () =>
+        change({ codeStartedAt: state.codeStartedAt ?? now }),
+      );
+    case "complete":
+      return whileLeased(state, event, now, () =>
+        end(event.status, event.error, event.exitCode, now),
+      );
+    case "release":
+      return whileLeased(state, event, now, () => release(state, event, now));
+  }
+}
+
+type Claim = Extract<ExecutionEvent, { kind: "claim" }>;
+type Release = Extract<ExecutionEvent, { kind: "release" }>;
+
+function claim(state: LeaseState, event: Claim, now: number): Transition {
+  if (state.status !== "queued") return refuse("not_queued");
+  if (state.availableAt > now) return refuse("not_due");
+  return change({
+    status: "running",
+    attempt: state.attempt + 1,
+    leaseId: event.leaseId,
+    agentId: event.agentId,
+    leaseExpiresAt: event.expiresAt,
+    startedAt: now,
+  });
+}
+
+function whileLeased(
+  state: LeaseState,
+  event: { leaseId: string },
+  now: number,
+  then: () => Transition,
+): Transition {
+  if (state.status !== "running") return refuse("not_running");
+  if (state.leaseId !== event.leaseId || (state.leaseExpiresAt ?? 0) <= now) {
+    return refuse("lease_lost");
+  }
+  return then();
+}
+
+/** A transient failure of the engine; only an attempt whose code never ran is tried again. */
+function release(state: LeaseState, event: Release, now: number): Transition {
+  if (state.cancelRequested) return end("cancelled", cancelled, null, now);
+  if (state.codeStartedAt !== null || state.attempt >= limits.maxAttempts) {
+    return end("failed", event.error, null, now);
+  }
+  return requeue(event.retryAt);
+}
+
+function expire(state: LeaseState, now: number): Transition {
+  if (state.status !== "running") return refuse("not_running");
+  if ((state.leaseExpiresAt ?? 0) > now) return refuse("not_due");
+  if (state.cancelRequested) return end("cancelled", cancelled, null, now);
+  if (state.attempt >= limits.maxAttempts) return end("failed", lostTwice, null, now);
+  return requeue(now);
+}
+
+function requeue(availableAt: number): Transition {
+  return change({
+    status: "queued",
+    leaseId: null,
+    agentId: null,
+    leaseExpiresAt: null,
+    codeStartedAt: null,
+    startedAt: null,
+    availableAt,
+  });
+}
+
+function end(
+  status: TerminalStatus,
+  error: ExecutionError | null,
+  exitCode: number | null,
+  now: number,
+): Transition {
+  return change({ status, error, exitCode, endedAt: now, leaseExpiresAt: null });
+}
+
+function change(columns: Partial<LeaseState>): Transition {
+  return { ok: true, change: columns };
+}
+
+function refuse(refusal: Refusal): Transition {
+  return { ok: false, refusal };
+}

@@ -1,0 +1,49 @@
+import { eq, gte, lt } from "drizzle-orm";
+import type { AgentStatus } from "../../shared/lease.ts";
+import type { Database } from "./database.ts";
+import { agents } from "./schema.ts";
+
+export type AgentRow = typeof agents.$inferSelect;
+
+/** Writes down what an agent says of itself. */
+export async function recordAgent(
+  db: Database,
+  { agent, slots, warm, engine, breaker, leases }: AgentStatus,
+  tokenHash: string,
+  now: number,
+): Promise<void> {
+  const row = {
+    name: agent.name,
+    tokenHash,
+    version: agent.version,
+    labels: agent.labels,
+    slots,
+    running: leases.length,
+    warm,
+    engine,
+    breaker,
+    lastSeenAt: now,
+  };
+  await db.orm
+    .insert(agents)
+    .values({ id: agent.id, ...row })
+    .onConflictDoUpdate({ target: agents.id, set: row });
+}
+
+export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
+  const [row] = await db.orm.select().from(agents).where(eq(agents.id, id));
+  return row;
+}
+
+export async function forgetAgent(db: Database, id: string): Promise<void> {
+  await db.orm.delete(agents).where(eq(agents.id, id));
+}
+
+/** Agents heard of at or after a time, the longest known first. */
+export async function agentsSeenSince(db: Database, since: number): Promise<AgentRow[]> {
+  return db.orm.select().from(agents).where(gte(agents.lastSeenAt, since)).orderBy(agents.name);
+}
+
+export async function forgetAgentsUnseenSince(db: Database, since: number): Promise<void> {
+  await db.orm.delete(agents).where(lt(agents.lastSeenAt, since));
+}

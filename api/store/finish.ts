@@ -1,0 +1,62 @@
+import { and, eq, exists } from "drizzle-orm";
+import type { ResultReport } from "../../shared/lease.ts";
+import { advance, type Advanced } from "./advance.ts";
+import type { Database } from "./database.ts";
+import { executions, payloads } from "./schema.ts";
+
+/** A result as the store keeps it: streams as bytes, and the hash of the post that brought it. */
+export interface Result extends Omit<ResultReport, "stdout_base64" | "stderr_base64"> {
+  stdout: Uint8Array;
+  stderr: Uint8Array;
+  output: Uint8Array | null;
+  hash: string;
+}
+
+/** Ends an execution with the result of its lease, record and payload together. */
+export async function finishExecution(
+  db: Database,
+  leaseId: string,
+  result: Result,
+  now: number,
+): Promise<Advanced> {
+  const endedByThis = db.orm
+    .select({ id: executions.id })
+    .from(executions)
+    .where(
+      and(
+        eq(executions.id, payloads.executionId),
+        eq(executions.leaseId, leaseId),
+        eq(executions.resultHash, result.hash),
+      ),
+    );
+  return advance(
+    db,
+    eq(executions.leaseId, leaseId),
+    {
+      kind: "complete",
+      leaseId,
+      status: result.status,
+      error: result.error,
+      exitCode: result.exit_code,
+    },
+    now,
+    {
+      columns: {
+        resultHash: result.hash,
+        jobRef: result.job_ref,
+        timing: result.timing,
+        maxRssMb: result.resource_usage?.max_rss_mb ?? null,
+        cpuTimeMs: result.resource_usage?.cpu_time_ms ?? null,
+        wallTimeMs: result.resource_usage?.wall_time_ms ?? null,
+        stdoutTruncated: result.stdout_truncated,
+        stderrTruncated: result.stderr_truncated,
+      },
+      statements: [
+        db.orm
+          .update(payloads)
+          .set({ stdout: result.stdout, stderr: result.stderr, output: result.output })
+          .where(exists(endedByThis)),
+      ],
+    },
+  );
+}

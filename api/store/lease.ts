@@ -1,0 +1,115 @@
+import { and, eq, gt, inArray, isNull, lte, notInArray, sql } from "drizzle-orm";
+import { advance, type ExecutionRow } from "./advance.ts";
+import type { Database } from "./database.ts";
+import { executions, payloads } from "./schema.ts";
+
+/** A random UUID (version 4) made by the database, one per row of a statement. */
+const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
+
+export interface LeaseTerms {
+  agentId: string;
+  expiresAt: number;
+  now: number;
+}
+
+/** Leases up to `count` queued executions, oldest first, in one guarded statement. */
+export async function claimNext(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  count: number,
+): Promise<ExecutionRow[]> {
+  const next = db.orm
+    .select({ seq: executions.seq })
+    .from(executions)
+    .where(and(eq(executions.status, "queued"), lte(executions.availableAt, now)))
+    .orderBy(executions.seq)
+    .limit(count);
+  const claimed = await db.orm
+    .update(executions)
+    .set({
+      status: "running",
+      attempt: sql`${executions.attempt} + 1`,
+      leaseId: randomUuid,
+      agentId,
+      leaseExpiresAt: expiresAt,
+      startedAt: now,
+    })
+    .where(and(eq(executions.status, "queued"), inArray(executions.seq, next)))
+    .returning();
+  return claimed.sort((a, b) => a.seq - b.seq);
+}
+
+/**
+ * Leases that this agent was given and does not know of, because the reply was lost on the wire.
+ * They are renewed; their code has not begun to run.
+ */
+export async function undeliveredLeases(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  held: string[],
+): Promise<ExecutionRow[]> {
+  return db.orm
+    .update(executions)
+    .set({ leaseExpiresAt: expiresAt })
+    .where(
+      and(
+        eq(executions.status, "running"),
+        eq(executions.agentId, agentId),
+        gt(executions.leaseExpiresAt, now),
+        isNull(executions.codeStartedAt),
+        notInArray(executions.leaseId, held),
+      ),
+    )
+    .returning();
+}
+
+/** Renews the listed leases that the agent still holds, and returns those. */
+export async function renewLeases(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  leaseIds: string[],
+): Promise<{ leaseId: string; cancelRequested: boolean }[]> {
+  if (leaseIds.length === 0) return [];
+  const renewed = await db.orm
+    .update(executions)
+    .set({ leaseExpiresAt: expiresAt })
+    .where(
+      and(
+        eq(executions.status, "running"),
+        eq(executions.agentId, agentId),
+        gt(executions.leaseExpiresAt, now),
+        inArray(executions.leaseId, leaseIds),
+      ),
+    )
+    .returning({ leaseId: executions.leaseId, cancelRequested: executions.cancelRequested });
+  return renewed.flatMap(({ leaseId, cancelRequested }) =>
+    leaseId === null ? [] : [{ leaseId, cancelRequested }],
+  );
+}
+
+/** Ends or requeues every execution whose lease has run out, and returns them as they are now. */
+export async function expireLeases(db: Database, now: number): Promise<ExecutionRow[]> {
+  const due = await db.orm
+    .select({ id: executions.id })
+    .from(executions)
+    .where(and(eq(executions.status, "running"), lte(executions.leaseExpiresAt, now)));
+  const expired: ExecutionRow[] = [];
+  for (const { id } of due) {
+    const result = await advance(db, eq(executions.id, id), { kind: "expire" }, now);
+    if (result.kind === "changed") expired.push(result.execution);
+  }
+  return expired;
+}
+
+/** Code and input of leased executions, by execution id. */
+export async function submittedPayloads(
+  db: Database,
+  ids: string[],
+): Promise<Map<string, { code: Uint8Array; input: Uint8Array }>> {
+  if (ids.length === 0) return new Map();
+  const rows = await db.orm
+    .select({ id: payloads.executionId, code: payloads.code, input: payloads.input })
+    .from(payloads)
+    .where(inArray(payloads.executionId, ids));
+  return new Map(rows.map(({ id, ...payload }) => [id, payload]));
+}

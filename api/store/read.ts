@@ -1,0 +1,160 @@
+import { and, asc, count, desc, eq, inArray, lte, sql, type SQL } from "drizzle-orm";
+import type { ExecutionStatus } from "../../shared/execution.ts";
+import type { ExecutionRow } from "./advance.ts";
+import type { Database } from "./database.ts";
+import { artifacts, executions, logChunks, payloads } from "./schema.ts";
+
+export type PayloadRow = typeof payloads.$inferSelect;
+export type ArtifactRow = typeof artifacts.$inferSelect;
+
+/** An execution with all that its record shows. */
+export interface FullExecution {
+  execution: ExecutionRow;
+  payload: Pick<PayloadRow, "stdout" | "stderr" | "output">;
+  artifacts: ArtifactRow[];
+}
+
+export async function findExecution(db: Database, id: string): Promise<ExecutionRow | undefined> {
+  const [row] = await db.orm.select().from(executions).where(eq(executions.id, id));
+  return row;
+}
+
+export async function findByLease(
+  db: Database,
+  leaseId: string,
+): Promise<ExecutionRow | undefined> {
+  const [row] = await db.orm.select().from(executions).where(eq(executions.leaseId, leaseId));
+  return row;
+}
+
+/** Executions in front of this one in the queue, itself included; 0 when it is not queued. */
+export async function queuePosition(db: Database, { seq, status }: ExecutionRow): Promise<number> {
+  if (status !== "queued") return 0;
+  const [row] = await db.orm
+    .select({ n: count() })
+    .from(executions)
+    .where(and(eq(executions.status, "queued"), lte(executions.seq, seq)));
+  return row?.n ?? 0;
+}
+
+export interface ListFilter {
+  status?: ExecutionStatus | undefined;
+  jobType?: string | undefined;
+}
+
+/** A page of executions, newest first. */
+export async function listExecutions(
+  db: Database,
+  filter: ListFilter,
+  limit: number,
+  offset: number,
+): Promise<ExecutionRow[]> {
+  return db.orm
+    .select()
+    .from(executions)
+    .where(
+      and(
+        filter.status && eq(executions.status, filter.status),
+        filter.jobType === undefined ? undefined : eq(executions.jobType, filter.jobType),
+      ),
+    )
+    .orderBy(desc(executions.seq))
+    .limit(limit)
+    .offset(offset);
+}
+
+/** Adds streams, output and artifacts to rows, in their order. */
+export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
+  if (rows.length === 0) return [];
+  const ids = rows.map((row) => row.id);
+  const [payloadRows, artifactRows] = await Promise.all([
+    db.orm
+      .select({
+        executionId: payloads.executionId,
+        stdout: payloads.stdout,
+        stderr: payloads.stderr,
+        output: payloads.output,
+      })
+      .from(payloads)
+      .where(inArray(payloads.executionId, ids)),
+    db.orm
+      .select()
+      .from(artifacts)
+      .where(visible(inArray(artifacts.executionId, ids)))
+      .orderBy(asc(artifacts.name)),
+  ]);
+  return Promise.all(
+    rows.map(async (execution) => ({
+      execution,
+      payload: await orLogged(
+        db,
+        execution,
+        payloadRows.find((p) => p.executionId === execution.id),
+      ),
+      artifacts: artifactRows.filter((a) => a.executionId === execution.id),
+    })),
+  );
+}
+
+export async function findArtifact(
+  db: Database,
+  executionId: string,
+  name: string,
+): Promise<ArtifactRow | undefined> {
+  const [row] = await db.orm
+    .select()
+    .from(artifacts)
+    .where(visible(and(eq(artifacts.executionId, executionId), eq(artifacts.name, name))));
+  return row;
+}
+
+/** Code or input of an execution, as it was submitted. */
+export async function findSubmitted(
+  db: Database,
+  id: string,
+): Promise<Pick<PayloadRow, "code" | "input"> | undefined> {
+  const [row] = await db.orm
+    .select({ code: payloads.code, input: payloads.input })
+    .from(payloads)
+    .where(eq(payloads.executionId, id));
+  return row;
+}
+
+/** Only what the lease that ended an execution brought is ever shown. */
+function visible(match: SQL | undefined): SQL | undefined {
+  return and(
+    match,
+    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
+      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.endedAt} is not null)`,
+  );
+}
+
+type Streams = FullExecution["payload"];
+const empty: Streams = { stdout: null, stderr: null, output: null };
+
+/** The streams of a result, or else what the last attempt had logged before its agent was lost. */
+async function orLogged(
+  db: Database,
+  { id, leaseId, endedAt, resultHash }: ExecutionRow,
+  payload: Streams = empty,
+): Promise<Streams> {
+  if (endedAt === null || resultHash !== null || leaseId === null) return payload;
+  const chunks = await db.orm
+    .select({ stream: logChunks.stream, data: logChunks.data })
+    .from(logChunks)
+    .where(and(eq(logChunks.executionId, id), eq(logChunks.leaseId, leaseId)))
+    .orderBy(asc(logChunks.offset));
+  const joined = (stream: "stdout" | "stderr") =>
+    concat(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
+  return { stdout: joined("stdout"), stderr: joined("stderr"), output: null };
+}
+
+function concat(parts: Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}

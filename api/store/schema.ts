@@ -1,0 +1,185 @@
+import { sql } from "drizzle-orm";
+import {
+  check,
+  customType,
+  index,
+  integer,
+  primaryKey,
+  real,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from "drizzle-orm/sqlite-core";
+import type { ExecutionError } from "../../shared/errors.ts";
+import { executionStatuses, relationships, type Timing } from "../../shared/execution.ts";
+import type { CircuitBreaker, EngineHealth } from "../../shared/health.ts";
+
+/** Drivers give an ArrayBuffer, Uint8Array or Buffer; the core sees Uint8Array only. */
+const bytes = customType<{ data: Uint8Array; driverData: ArrayBuffer | Uint8Array }>({
+  dataType: () => "blob",
+  fromDriver: (value) => new Uint8Array(value),
+});
+
+const inList = (values: readonly string[]) => sql.raw(values.map((v) => `'${v}'`).join(", "));
+
+/** One row per execution; its bulky parts live in `payloads`. Times are epoch milliseconds. */
+export const executions = sqliteTable(
+  "executions",
+  {
+    seq: integer("seq").primaryKey({ autoIncrement: true }),
+    id: text("id").notNull().unique(),
+    /** A synchronous execution ends with its request and never enters the dead letter queue. */
+    mode: text("mode", { enum: ["sync", "async"] }).notNull(),
+    status: text("status", { enum: executionStatuses }).notNull().default("queued"),
+    jobType: text("job_type").notNull(),
+    jobVersion: text("job_version").notNull().default("latest"),
+    jobRef: text("job_ref"),
+    timeoutS: integer("timeout_s").notNull(),
+    startupTimeoutS: integer("startup_timeout_s").notNull(),
+    requirements: text("requirements", { mode: "json" }).$type<string[]>().notNull(),
+
+    attempt: integer("attempt").notNull().default(0),
+    leaseId: text("lease_id"),
+    agentId: text("agent_id"),
+    leaseExpiresAt: integer("lease_expires_at"),
+    availableAt: integer("available_at").notNull(),
+    cancelRequested: integer("cancel_requested", { mode: "boolean" }).notNull().default(false),
+
+    createdAt: integer("created_at").notNull(),
+    startedAt: integer("started_at"),
+    codeStartedAt: integer("code_started_at"),
+    endedAt: integer("ended_at"),
+
+    exitCode: integer("exit_code"),
+    error: text("error", { mode: "json" }).$type<ExecutionError>(),
+    timing: text("timing", { mode: "json" }).$type<Timing>(),
+    maxRssMb: real("max_rss_mb"),
+    cpuTimeMs: integer("cpu_time_ms"),
+    wallTimeMs: integer("wall_time_ms"),
+    stdoutTruncated: integer("stdout_truncated", { mode: "boolean" }).notNull().default(false),
+    stderrTruncated: integer("stderr_truncated", { mode: "boolean" }).notNull().default(false),
+    /** SHA-256 of the result post that ended the execution: tells a repeat from another body. */
+    resultHash: text("result_hash"),
+
+    codeHash: text("code_hash").notNull(),
+    inputHash: text("input_hash").notNull(),
+    codeBytes: integer("code_bytes").notNull(),
+    inputBytes: integer("input_bytes").notNull(),
+    parentExecutionId: text("parent_execution_id"),
+    relationship: text("relationship", { enum: relationships }),
+    idempotencyKey: text("idempotency_key"),
+    /** SHA-256 of the whole submission: tells an equal payload from another one. */
+    submissionHash: text("submission_hash").notNull(),
+    correlationId: text("correlation_id").notNull(),
+    clientIp: text("client_ip").notNull(),
+  },
+  (t) => [
+    uniqueIndex("executions_idempotency_key")
+      .on(t.idempotencyKey)
+      .where(sql`${t.idempotencyKey} IS NOT NULL`),
+    index("executions_queue")
+      .on(t.seq)
+      .where(sql`${t.status} = 'queued'`),
+    uniqueIndex("executions_lease")
+      .on(t.leaseId)
+      .where(sql`${t.leaseId} IS NOT NULL`),
+    index("executions_expiry")
+      .on(t.leaseExpiresAt)
+      .where(sql`${t.status} = 'running'`),
+    index("executions_holder")
+      .on(t.agentId)
+      .where(sql`${t.status} = 'running'`),
+    index("executions_status").on(t.status, t.seq),
+    index("executions_job_type").on(t.jobType, t.seq),
+    check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
+    check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
+    check(
+      "lease_while_running",
+      sql`(${t.status} = 'running') = (${t.leaseExpiresAt} IS NOT NULL)`,
+    ),
+    check(
+      "lease_complete",
+      sql`${t.leaseExpiresAt} IS NULL OR (${t.leaseId} IS NOT NULL AND ${t.agentId} IS NOT NULL AND ${t.startedAt} IS NOT NULL)`,
+    ),
+    check(
+      "ended_when_terminal",
+      sql`(${t.status} IN ('queued', 'running')) = (${t.endedAt} IS NULL)`,
+    ),
+    check(
+      "error_unless_succeeded",
+      sql`(${t.error} IS NOT NULL) = (${t.status} IN ('failed', 'timeout', 'oom', 'cancelled'))`,
+    ),
+    check("no_exit_code_on_timeout", sql`${t.status} <> 'timeout' OR ${t.exitCode} IS NULL`),
+    check("attempt_not_negative", sql`${t.attempt} >= 0`),
+    check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
+  ],
+);
+
+/** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
+export const payloads = sqliteTable("payloads", {
+  executionId: text("execution_id")
+    .primaryKey()
+    .references(() => executions.id, { onDelete: "cascade" }),
+  code: bytes("code").notNull(),
+  input: bytes("input").notNull(),
+  stdout: bytes("stdout"),
+  stderr: bytes("stderr"),
+  output: bytes("output"),
+});
+
+/** Output of an attempt still running; read only when the attempt never brought a result. */
+export const logChunks = sqliteTable(
+  "log_chunks",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    leaseId: text("lease_id").notNull(),
+    stream: text("stream", { enum: ["stdout", "stderr"] }).notNull(),
+    offset: integer("offset").notNull(),
+    data: bytes("data").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.stream, t.offset] })],
+);
+
+/** An uploaded file; visible once the lease that brought it has ended its execution. */
+export const artifacts = sqliteTable(
+  "artifacts",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    leaseId: text("lease_id").notNull(),
+    name: text("name").notNull(),
+    sizeBytes: integer("size_bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    contentType: text("content_type").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.name] })],
+);
+
+/** Filled by a trigger on the transition itself, so that no path can forget it or do it twice. */
+export const deadLetters = sqliteTable("dead_letters", {
+  id: integer("id").primaryKey({ autoIncrement: true }),
+  executionId: text("execution_id")
+    .notNull()
+    .unique()
+    .references(() => executions.id, { onDelete: "cascade" }),
+  createdAt: integer("created_at").notNull(),
+});
+
+/** Agent processes that have polled and not left. */
+export const agents = sqliteTable("agents", {
+  id: text("id").primaryKey(),
+  name: text("name").notNull(),
+  /** SHA-256 of the token that the agent presents. */
+  tokenHash: text("token_hash").notNull(),
+  version: text("version").notNull(),
+  labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
+  slots: integer("slots").notNull(),
+  running: integer("running").notNull(),
+  warm: integer("warm").notNull(),
+  engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
+  breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
+  lastSeenAt: integer("last_seen_at").notNull(),
+});
