@@ -43,7 +43,7 @@ async function make(docker: Docker, baseImage: string): Promise<string> {
     const reason = (error as Error).message.trim();
     if (reason.includes("no space left on device")) throw diskFull(reason);
     say(`cannot pull ${baseImage}: ${reason}`);
-    return await build(docker, baseImage, reason);
+    return build(docker, baseImage, reason);
   }
 }
 

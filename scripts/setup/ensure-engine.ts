@@ -14,8 +14,8 @@ import { startDockerd } from "./start-dockerd.ts";
 export type Engine = {
   /** Its address, such as `unix:///var/run/docker.sock`. */
   dockerHost: string;
-  /** The dockerd that this call started. */
-  startedPid?: number;
+  /** Ends the dockerd that this call started. */
+  stopCommand?: string;
 };
 
 /** An engine that answers: the one that is there, else one installed and started now. */
@@ -25,9 +25,9 @@ export async function ensureEngine(dockerHost: string | undefined): Promise<Engi
   const advice = noEngineAdvice(search, thisMachine());
   if (advice) throw new OperatorError(advice);
 
-  return await withSetupLock(async () => {
+  return withSetupLock(async () => {
     const again = await findEngine(dockerHost);
-    return again.found ? { dockerHost: again.found } : await installAndStart();
+    return again.found ? { dockerHost: again.found } : installAndStart();
   });
 }
 
@@ -40,9 +40,10 @@ async function installAndStart(): Promise<Engine> {
 
   if (existsSync("/run/systemd/system")) {
     await startService();
-    return { dockerHost: DEFAULT_HOST };
+    return { dockerHost: DEFAULT_HOST, stopCommand: "systemctl stop docker" };
   }
-  return { dockerHost: DEFAULT_HOST, startedPid: await startDockerd(MACHINE_DOCKERD) };
+  const pid = await startDockerd(MACHINE_DOCKERD);
+  return { dockerHost: DEFAULT_HOST, stopCommand: `kill ${pid}` };
 }
 
 async function startService(): Promise<void> {

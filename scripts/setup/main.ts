@@ -1,8 +1,9 @@
+import { readConfig } from "../config.ts";
 import { runMain } from "../operator-error.ts";
-import { ensureEngine } from "./ensure-engine.ts";
-import { ensureBaseImage } from "./base-image.ts";
-import { connect } from "./connect.ts";
+import { say } from "../say.ts";
+import { setUp } from "./set-up.ts";
+
 await runMain(async () => {
-  const e = await ensureEngine(undefined);
-  console.log(e, await ensureBaseImage(connect(e.dockerHost), "python:3.13-slim"));
+  const { dockerHost, image } = await setUp(readConfig(process.env));
+  say(`set up: the engine at ${dockerHost} answers and has the image ${image}`);
 });

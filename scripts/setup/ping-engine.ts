@@ -20,7 +20,7 @@ export async function pingEngine(host: string): Promise<PingResult> {
 }
 
 function explain(error: NodeJS.ErrnoException): Omit<PingResult, "host"> {
-  switch (error.code) {
+  switch (error.code ?? "") {
     case "ENOENT":
       return { state: "absent", reason: "no such socket" };
     case "EACCES":

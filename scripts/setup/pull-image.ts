@@ -18,9 +18,7 @@ export async function pullImage(docker: Docker, image: string): Promise<void> {
     PROGRESS_EVERY_MS,
   );
   try {
-    const stream = (await docker.pull(image, {
-      abortSignal: stalled.signal,
-    })) as NodeJS.ReadableStream;
+    const stream = await docker.pull(image, { abortSignal: stalled.signal });
     await readEngineStream(stream, (event) => {
       timer.refresh();
       if (event.status === "Downloading")

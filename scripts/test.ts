@@ -1,0 +1,56 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { runChecks } from "./checks.ts";
+import { readConfig } from "./config.ts";
+import { OperatorError, runMain } from "./operator-error.ts";
+import { toolEnv } from "./run-tool.ts";
+import { say } from "./say.ts";
+import { setUp } from "./setup/set-up.ts";
+import { type TestReport, summarize } from "./test-summary.ts";
+
+const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
+
+Sets up what the tests need (container engine, base image), runs format, lint and type checks,
+then all tests.
+`;
+
+await runMain(async () => {
+  const { noCheck, help, rest } = readArguments(process.argv.slice(2));
+  if (help) {
+    process.stdout.write(HELP);
+    return;
+  }
+  const { dockerHost, image } = await setUp(readConfig(process.env));
+  say(`testing against the engine at ${dockerHost} with the image ${image}`);
+  const checked = noCheck || (await runChecks());
+  const passed = await runTests(dockerHost, rest);
+  if (!checked) throw new OperatorError("not all checks passed, see above");
+  if (!passed) process.exitCode = 1;
+});
+
+function readArguments(args: string[]): { noCheck: boolean; help: boolean; rest: string[] } {
+  const rest = args.filter((arg) => arg !== "--no-check");
+  return { noCheck: rest.length < args.length, help: rest.includes("--help"), rest };
+}
+
+/** Runs vitest and ends with one line of numbers. Returns whether everything passed. */
+async function runTests(dockerHost: string, args: string[]): Promise<boolean> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-test-"));
+  const report = join(folder, "report.json");
+  try {
+    const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
+    const vitest = spawn("vitest", ["run", ...reporters, ...args], {
+      stdio: "inherit",
+      env: { ...toolEnv, AIRLOCK_DOCKER_HOST: dockerHost },
+    });
+    const [code] = (await once(vitest, "exit")) as [number | null];
+    say("tests:");
+    process.stdout.write(`${summarize(JSON.parse(readFileSync(report, "utf8")) as TestReport)}\n`);
+    return code === 0;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
