@@ -1,0 +1,34 @@
+/**
+ * `unauthorized`: the token is wrong. `lease_lost`: the lease is another's or over. `rejected`: the
+ * same request will never do. `transient`: later it may.
+ */
+export type ApiErrorKind = "unauthorized" | "lease_lost" | "rejected" | "transient";
+
+/** The API refused a request, or could not be reached. */
+export class ApiError extends Error {
+  override name = "ApiError";
+  readonly kind: ApiErrorKind;
+  /** Milliseconds the API asks to wait. */
+  readonly retryAfterMs: number;
+
+  constructor(
+    kind: ApiErrorKind,
+    message: string,
+    options: ErrorOptions & { retryAfterMs?: number } = {},
+  ) {
+    super(message, options);
+    this.kind = kind;
+    this.retryAfterMs = options.retryAfterMs ?? 0;
+  }
+}
+
+export function isApiError(error: unknown, kind: ApiErrorKind): error is ApiError {
+  return error instanceof ApiError && error.kind === kind;
+}
+
+export function kindOfStatus(status: number): ApiErrorKind {
+  if (status === 401 || status === 403) return "unauthorized";
+  if (status === 409) return "lease_lost";
+  if (status === 408 || status === 429 || status >= 500) return "transient";
+  return "rejected";
+}

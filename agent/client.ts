@@ -1,0 +1,122 @@
+import { createReadStream } from "node:fs";
+import { setTimeout } from "node:timers/promises";
+import pRetry from "p-retry";
+import { z } from "zod";
+import {
+  type AgentStatus,
+  artifactHeaders,
+  type LeaveRequest,
+  type LogChunk,
+  PollReply,
+  type PollRequest,
+  type ReleaseReport,
+  RenewReply,
+  type ResultReport,
+  type StartedReport,
+} from "../shared/lease.ts";
+import { isApiError } from "./api-error.ts";
+import { createHttp } from "./http.ts";
+import type { SpooledArtifact } from "./sandbox/types.ts";
+
+/**
+ * The API as an agent sees it. Posts about a lease are idempotent and repeated, with the same body,
+ * while the failure is transient; the other calls are made once.
+ *
+ * Every call throws ApiError, or the signal's reason once that is aborted.
+ */
+export type Client = ReturnType<typeof createClient>;
+
+export type RetryTimes = {
+  readonly retries: number;
+  readonly minTimeout: number;
+  readonly maxTimeout: number;
+};
+
+/** Together more than a lease lives: an API that is back in time still gets the result. */
+export const retryTimes: RetryTimes = { retries: 10, minTimeout: 200, maxTimeout: 10_000 };
+
+const TIMEOUT_MS = 30_000;
+/** Well under a lease's life, so that a renewal that hangs leaves time for another. */
+const RENEW_TIMEOUT_MS = 5000;
+const MAX_RETRY_AFTER_MS = 30_000;
+
+const anything = z.unknown();
+
+export function createClient(apiUrl: string, token: string, times: RetryTimes = retryTimes) {
+  const http = createHttp(apiUrl, token);
+
+  async function post<T>(
+    path: string,
+    message: object,
+    reply: z.ZodType<T>,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<T> {
+    const headers = { "content-type": "application/json" };
+    const body = JSON.stringify(message);
+    return http.send({ method: "POST", path, headers, body, reply, timeoutMs, signal });
+  }
+
+  async function repeat(send: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
+    await pRetry(send, {
+      ...times,
+      randomize: true,
+      signal,
+      shouldRetry: ({ error }) => isApiError(error, "transient"),
+      onFailedAttempt: async ({ error, retriesLeft }) => {
+        if (!isApiError(error, "transient") || retriesLeft === 0) return;
+        const waitMs = Math.min(error.retryAfterMs, MAX_RETRY_AFTER_MS);
+        if (waitMs > 0) await setTimeout(waitMs, undefined, { signal });
+      },
+    });
+  }
+
+  async function report(
+    leaseId: string,
+    what: string,
+    message: object,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const path = `/leases/${leaseId}/${what}`;
+    await repeat(() => post(path, message, anything, TIMEOUT_MS, signal), signal);
+  }
+
+  return {
+    poll: (message: PollRequest, signal: AbortSignal) =>
+      post("/poll", message, PollReply, message.wait_s * 1000 + TIMEOUT_MS, signal),
+    renew: (message: AgentStatus, signal: AbortSignal) =>
+      post("/renew", message, RenewReply, RENEW_TIMEOUT_MS, signal),
+    leave: (message: LeaveRequest, signal: AbortSignal) =>
+      post("/leave", message, anything, TIMEOUT_MS, signal),
+
+    started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
+      report(leaseId, "started", message, signal),
+    logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
+      report(leaseId, "logs", message, signal),
+    result: (leaseId: string, message: ResultReport, signal: AbortSignal) =>
+      report(leaseId, "result", message, signal),
+    release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
+      report(leaseId, "release", message, signal),
+
+    /** Streams a spooled artifact, from its first byte again at each repetition. */
+    upload: async (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
+      const path = `/leases/${leaseId}/artifacts/${encodeURIComponent(artifact.name)}`;
+      const headers = {
+        "content-type": "application/octet-stream",
+        [artifactHeaders.size]: String(artifact.sizeBytes),
+        [artifactHeaders.sha256]: artifact.sha256,
+      };
+      await repeat(async () => {
+        const body = createReadStream(artifact.path);
+        try {
+          const call = { method: "PUT", path, headers, body, reply: anything } as const;
+          await http.send({ ...call, timeoutMs: TIMEOUT_MS, signal });
+        } finally {
+          body.destroy();
+        }
+      }, signal);
+    },
+
+    close: http.close,
+  };
+}

@@ -1,0 +1,117 @@
+import { readFileSync } from "node:fs";
+import { hostname } from "node:os";
+import { parse, TomlError } from "smol-toml";
+import { Config, ConfigError, loadConfig } from "../shared/config.ts";
+import { describeError } from "../shared/log-line.ts";
+
+/** What an agent needs of the configuration. */
+export type AgentConfig = {
+  readonly apiUrl: string;
+  readonly token: string;
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  /** Address of the engine; undefined where it is to be looked for. */
+  readonly dockerHost: string | undefined;
+  readonly slots: number;
+  readonly policy: Policy;
+  readonly drainGraceMs: number;
+  readonly spoolDir: string | undefined;
+  readonly logLevel: Config["log_level"];
+  /** In use until the server has sent its own, in seconds. */
+  readonly intervals: {
+    readonly poll_wait_s: number;
+    readonly lease_ttl_s: number;
+    readonly renew_every_s: number;
+  };
+};
+
+/** Which engine runtime containers get; null stands for the engine's default. */
+export type Policy = {
+  readonly runtime: string | null;
+  /** Refuse jobs rather than fall back where the engine lacks the runtime. */
+  readonly strict: boolean;
+};
+
+const configFile = "AIRLOCK_CONFIG";
+
+/**
+ * The agent's configuration from `env` and airlock.toml in the working directory, or the file that
+ * AIRLOCK_CONFIG names.
+ *
+ * @throws ConfigError with one line per fault.
+ */
+export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
+  const { [configFile]: path, ...keys } = env;
+  const config = loadConfig(readToml(path), keys);
+  if (config.agent_token === undefined) {
+    throw new ConfigError(
+      "AIRLOCK_AGENT_TOKEN is not set: give the agent one of the API's agent_tokens",
+    );
+  }
+  return {
+    apiUrl: config.api_url,
+    token: config.agent_token,
+    name: config.agent_name ?? hostname(),
+    labels: config.agent_labels,
+    dockerHost: config.docker_host,
+    slots: config.max_workers,
+    policy: policyOf(config),
+    drainGraceMs: config.drain_grace_s * 1000,
+    spoolDir: config.spool_dir,
+    logLevel: config.log_level,
+    intervals: {
+      poll_wait_s: config.poll_wait_s,
+      lease_ttl_s: config.lease_ttl_s,
+      renew_every_s: config.renew_every_s,
+    },
+  };
+}
+
+function policyOf(config: Config): Policy {
+  if (config.security_mode === "permissive") {
+    return { runtime: config.container_runtime ?? null, strict: false };
+  }
+  const runtime = config.container_runtime ?? "runsc";
+  if (!runtime.startsWith("runsc")) {
+    throw new ConfigError(
+      `container_runtime = "${runtime}": security_mode strict requires runsc; set it or choose permissive`,
+    );
+  }
+  return { runtime, strict: true };
+}
+
+function readToml(path: string | undefined): Record<string, unknown> {
+  const file = path || "airlock.toml";
+  try {
+    return parse(readFileSync(file, "utf8"));
+  } catch (error) {
+    if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
+    const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
+    throw new ConfigError(`${file}: ${reason}`, { cause: error });
+  }
+}
+
+/** The environment variables that an agent reads, each with what it means. */
+export function configHelp(): string {
+  const lines = agentKeys.map((key) => {
+    const name = `AIRLOCK_${key.toUpperCase()}`;
+    return `  ${name.padEnd(26)} ${Config.shape[key].description ?? ""}`;
+  });
+  return [`  ${configFile.padEnd(26)} Configuration file; default: airlock.toml.`, ...lines].join(
+    "\n",
+  );
+}
+
+const agentKeys = [
+  "api_url",
+  "agent_token",
+  "agent_name",
+  "agent_labels",
+  "max_workers",
+  "docker_host",
+  "container_runtime",
+  "security_mode",
+  "drain_grace_s",
+  "spool_dir",
+  "log_level",
+] as const satisfies (keyof Config)[];

@@ -1,0 +1,87 @@
+import { Agent, request } from "undici";
+import type { z } from "zod";
+import { Problem } from "../shared/errors.ts";
+import { ApiError, kindOfStatus } from "./api-error.ts";
+
+export type Http = {
+  /**
+   * Sends one request to a path under /agent/v1 and reads the whole answer.
+   *
+   * @throws ApiError; the signal's reason once it is aborted.
+   */
+  readonly send: <T>(call: Call<T>) => Promise<T>;
+  readonly close: () => Promise<void>;
+};
+
+export type Call<T> = {
+  readonly method: "POST" | "PUT";
+  readonly path: string;
+  readonly headers: Record<string, string>;
+  readonly body: string | NodeJS.ReadableStream;
+  readonly reply: z.ZodType<T>;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+};
+
+type Answer = Awaited<ReturnType<typeof request>>;
+
+const CONNECT_TIMEOUT_MS = 5000;
+
+export function createHttp(apiUrl: string, token: string): Http {
+  const dispatcher = new Agent({ connect: { timeout: CONNECT_TIMEOUT_MS } });
+  const base = `${apiUrl.replace(/\/+$/, "")}/agent/v1`;
+  const authorization = `Bearer ${token}`;
+
+  async function send<T>(call: Call<T>): Promise<T> {
+    try {
+      const answer = await request(base + call.path, {
+        dispatcher,
+        method: call.method,
+        headers: { ...call.headers, authorization },
+        body: call.body as string,
+        signal: call.signal,
+        headersTimeout: call.timeoutMs,
+        bodyTimeout: call.timeoutMs,
+      });
+      return await read(answer, call);
+    } catch (error) {
+      call.signal.throwIfAborted();
+      if (error instanceof ApiError) throw error;
+      throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
+    }
+  }
+
+  return { send, close: () => dispatcher.destroy() };
+}
+
+async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
+  const body = parse(await answer.body.text());
+  const what = `${call.method} ${call.path}`;
+  if (answer.statusCode !== 200) {
+    const problem = Problem.safeParse(body);
+    const detail = problem.success ? problem.data.detail : "no explanation";
+    throw new ApiError(
+      kindOfStatus(answer.statusCode),
+      `${what} answered ${answer.statusCode}: ${detail}`,
+      { retryAfterMs: retryAfterMs(answer.headers["retry-after"]) },
+    );
+  }
+  const reply = call.reply.safeParse(body);
+  if (reply.success) return reply.data;
+  // What answers 200 with something else is no Airlock API, a proxy perhaps, and may go away.
+  throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Retry-After in its form of seconds, which is the one the API sends. */
+function retryAfterMs(header: string | string[] | undefined): number {
+  const seconds = Number(header);
+  return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
+}
