@@ -47,7 +47,6 @@ async function runTests(dockerHost: string, args: string[]): Promise<boolean> {
       env: { ...toolEnv, AIRLOCK_DOCKER_HOST: dockerHost },
     });
     const [code] = (await once(vitest, "exit")) as [number | null];
-    say("tests:");
     process.stdout.write(`${summarize(JSON.parse(readFileSync(report, "utf8")) as TestReport)}\n`);
     return code === 0;
   } finally {

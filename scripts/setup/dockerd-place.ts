@@ -15,23 +15,3 @@ export const MACHINE_DOCKERD: DockerdPlace = {
   logFile: "/var/log/airlock/dockerd.log",
   args: [],
 };
-
-/** A dockerd that lives in `dir` alone, with neither bridge nor iptables rules. */
-export function privateDockerd(dir: string): DockerdPlace {
-  const place = {
-    socket: `${dir}/docker.sock`,
-    pidFile: `${dir}/docker.pid`,
-    execRoot: `${dir}/exec`,
-    logFile: `${dir}/dockerd.log`,
-  };
-  const args = [
-    `--host=unix://${place.socket}`,
-    `--pidfile=${place.pidFile}`,
-    `--exec-root=${place.execRoot}`,
-    `--data-root=${dir}/data`,
-    `--config-file=${dir}/daemon.json`,
-    "--bridge=none",
-    "--iptables=false",
-  ];
-  return { ...place, args };
-}

@@ -2,13 +2,6 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { OperatorError } from "../operator-error.ts";
 
-/** The URL under which a server bound to `host` is reached from this machine. */
-export function localUrl(host: string, port: number): string {
-  if (host === "0.0.0.0") return `http://127.0.0.1:${port}`;
-  if (host === "::") return `http://[::1]:${port}`;
-  return host.includes(":") ? `http://[${host}]:${port}` : `http://${host}:${port}`;
-}
-
 /** Throws OperatorError where the API could not listen on `host` and `port`. */
 export async function checkAddress(host: string, port: number): Promise<void> {
   const server = createServer().listen(port, host);

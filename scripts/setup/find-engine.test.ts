@@ -1,0 +1,62 @@
+import { once } from "node:events";
+import { mkdtempSync, renameSync, rmSync } from "node:fs";
+import { type RequestListener, createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { findEngine } from "./find-engine.ts";
+
+let dir: string;
+let closers: (() => void)[];
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "airlock-find-"));
+  closers = [];
+});
+
+afterEach(() => {
+  for (const close of closers) close();
+  rmSync(dir, { recursive: true });
+});
+
+async function listen(path: string, answer: RequestListener): Promise<() => void> {
+  const server = createServer(answer).listen(path);
+  await once(server, "listening");
+  const close = (): void => {
+    server.close();
+    server.closeAllConnections();
+  };
+  closers.push(close);
+  return close;
+}
+
+test("finds the engine that answers", async () => {
+  await listen(join(dir, "engine.sock"), (_request, response) => response.end("OK"));
+  const host = `unix://${dir}/engine.sock`;
+  expect(await findEngine(host, {})).toMatchObject({ found: host });
+});
+
+test("tells a missing socket from one whose engine is gone", async () => {
+  const absent = await findEngine(`unix://${dir}/none.sock`, {});
+  expect(absent.found).toBeUndefined();
+  expect(absent.pings[0]).toMatchObject({ state: "absent" });
+
+  const close = await listen(join(dir, "live.sock"), () => {});
+  renameSync(join(dir, "live.sock"), join(dir, "stale.sock"));
+  close();
+  const stale = await findEngine(`unix://${dir}/stale.sock`, {});
+  expect(stale.pings[0]).toMatchObject({ state: "silent", reason: "nobody listens there" });
+});
+
+test("gives up on an engine that takes the connection and says nothing", async () => {
+  await listen(join(dir, "hung.sock"), () => {});
+  const { pings } = await findEngine(`unix://${dir}/hung.sock`, {});
+  expect(pings[0]).toMatchObject({ state: "silent", reason: "no answer within 3 s" });
+});
+
+test("an engine that answers with an error is silent, with that error as the reason", async () => {
+  await listen(join(dir, "ill.sock"), (_request, response) => response.writeHead(500).end("ill"));
+  const { pings } = await findEngine(`unix://${dir}/ill.sock`, {});
+  expect(pings[0]?.state).toBe("silent");
+  expect(pings[0]?.reason).toContain("500");
+});

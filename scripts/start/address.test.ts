@@ -1,0 +1,20 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+import { expect, test } from "vitest";
+import { checkAddress } from "./address.ts";
+
+test("a free port passes, a taken one is named", async () => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  await expect(checkAddress("127.0.0.1", port)).rejects.toThrow(
+    `port ${port} on 127.0.0.1 is taken`,
+  );
+  server.close();
+  await once(server, "close");
+  await expect(checkAddress("127.0.0.1", port)).resolves.toBeUndefined();
+});
+
+test("an address of another machine is refused", async () => {
+  await expect(checkAddress("192.0.2.1", 0)).rejects.toThrow("no address of this machine");
+});

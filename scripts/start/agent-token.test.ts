@@ -1,0 +1,29 @@
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { agentToken } from "./agent-token.ts";
+
+let dir: string;
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "airlock-token-"));
+});
+
+afterEach(() => {
+  rmSync(dir, { recursive: true });
+});
+
+test("makes 32 random bytes once and keeps them private", () => {
+  const dataDir = join(dir, "deep/data");
+  const token = agentToken(dataDir);
+  expect(token).toMatch(/^[0-9a-f]{64}$/);
+  expect(agentToken(dataDir)).toBe(token);
+  expect(statSync(dataDir).mode & 0o777).toBe(0o700);
+  expect(statSync(join(dataDir, "agent-token")).mode & 0o777).toBe(0o600);
+  expect(readdirSync(dataDir)).toEqual(["agent-token"]);
+});
+
+test("two folders have two tokens", () => {
+  expect(agentToken(join(dir, "a"))).not.toBe(agentToken(join(dir, "b")));
+});
