@@ -26,6 +26,8 @@ export async function runStep(step: Step): Promise<void> {
   const elapsed = withProgress(step.title);
   try {
     const child = spawn(step.command, step.args, {
+      // Out of reach of Ctrl-C: an installation that is cut short leaves its packages half configured.
+      detached: true,
       stdio: ["ignore", log, log],
       env: { ...process.env, ...step.env },
     });

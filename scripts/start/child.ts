@@ -37,7 +37,11 @@ export function startChild(name: string, file: string, env: NodeJS.ProcessEnv): 
     });
     child.once("error", reject);
     void ended.then((code) =>
-      reject(new OperatorError(`the ${name} did not start (exit code ${code}), see above`)),
+      reject(
+        new OperatorError(`the ${name} did not start (exit code ${code}), see above`, {
+          exitCode: code || 1,
+        }),
+      ),
     );
   });
   // A child that is stopped before it is ready is no failure of this process.
