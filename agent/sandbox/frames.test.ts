@@ -1,0 +1,98 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+import {
+  encodeFrame,
+  engineDemux,
+  type Frame,
+  frameDecoder,
+  FrameError,
+  maxPayloadBytes,
+} from "./frames.ts";
+
+const letter = fc.constantFrom("J", "C", "G", "R", "O", "X", "A", "D", "Z");
+const frames = fc.array(fc.record({ type: letter, payload: fc.uint8Array({ maxLength: 300 }) }));
+
+/** Cuts `bytes` at the given places, in any order and of any size. */
+function cut(bytes: Uint8Array, places: number[]): Uint8Array[] {
+  const at = places.map((place) => place % (bytes.length + 1)).sort((a, b) => a - b);
+  return [0, ...at].map((start, i) => bytes.subarray(start, at[i] ?? bytes.length));
+}
+
+test("frames come out as they went in, however the stream is cut", () => {
+  fc.assert(
+    fc.property(frames, fc.array(fc.nat()), (sent, places) => {
+      const bytes = Buffer.concat(sent.map(({ type, payload }) => encodeFrame(type, payload)));
+      const decode = frameDecoder();
+      const got = cut(bytes, places).flatMap((chunk) => decode(chunk));
+      expect(got.map(({ type, payload }) => ({ type, payload: [...payload] }))).toEqual(
+        sent.map(({ type, payload }) => ({ type, payload: [...payload] })),
+      );
+    }),
+  );
+});
+
+test("a frame over the limit is refused at its head", () => {
+  const decode = frameDecoder();
+  const head = encodeFrame("O").subarray(0, 5);
+  head.writeUInt32BE(maxPayloadBytes + 1, 1);
+  expect(() => decode(head)).toThrow(FrameError);
+});
+
+test("garbage is refused, or held back by a frame's length at most", () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ minLength: 1, maxLength: 2000 })), (chunks) => {
+      const decode = frameDecoder();
+      let heldBytes = 0;
+      for (const chunk of chunks) {
+        heldBytes += chunk.length;
+        const got = decodeOrRefuse(decode, chunk);
+        if (got === "refused") return;
+        for (const { payload } of got) heldBytes -= payload.length + 5;
+      }
+      expect(heldBytes).toBeLessThan(maxPayloadBytes + 5);
+    }),
+  );
+});
+
+function decodeOrRefuse(decode: (chunk: Uint8Array) => Frame[], chunk: Uint8Array) {
+  try {
+    return decode(chunk);
+  } catch (error) {
+    if (error instanceof FrameError) return "refused";
+    throw error;
+  }
+}
+
+const outputs = fc.array(
+  fc.record({
+    stream: fc.constantFrom("stdout", "stderr"),
+    bytes: fc.uint8Array({ maxLength: 300 }),
+  }),
+);
+
+function engineRecord({ stream, bytes }: { stream: string; bytes: Uint8Array }): Buffer {
+  const head = Buffer.alloc(8);
+  head[0] = stream === "stderr" ? 2 : 1;
+  head.writeUInt32BE(bytes.length, 4);
+  return Buffer.concat([head, bytes]);
+}
+
+test("the engine's two streams are told apart, however the bytes are cut", () => {
+  fc.assert(
+    fc.property(outputs, fc.array(fc.nat()), (sent, places) => {
+      const demux = engineDemux();
+      const got = cut(Buffer.concat(sent.map(engineRecord)), places).flatMap((c) => demux(c));
+      expect(got.map(({ stream, bytes }) => ({ stream, bytes: [...bytes] }))).toEqual(
+        sent.map(({ stream, bytes }) => ({ stream, bytes: [...bytes] })),
+      );
+    }),
+  );
+});
+
+test.each([
+  ["a stream number that does not exist", [3, 0, 0, 0, 0, 0, 0, 0]],
+  ["padding that is not zero", [1, 0, 7, 0, 0, 0, 0, 0]],
+  ["a length over the limit", [1, 0, 0, 0, 0xff, 0, 0, 0]],
+])("the demultiplexer refuses %s", (_what, head) => {
+  expect(() => engineDemux()(Uint8Array.from(head))).toThrow(FrameError);
+});

@@ -1,0 +1,87 @@
+"""The link to the agent: frames of type (1 byte), length (4 bytes, big-endian) and payload.
+
+to the supervisor    J job (JSON)  C code  I input  G go  K cancel
+to the agent         R ready (JSON)  F failed to get ready (JSON)  S started
+                     O stdout  E stderr  X exit (JSON)
+                     A head of a file (JSON)  D its data  Z summary of /output (JSON), the last
+"""
+
+import os
+
+MAX_DATA = 64 * 1024
+MAX_PAYLOAD = 256 * 1024
+
+_HEAD = 5
+_ENOUGH = 1024 * 1024
+
+
+class Inbox:
+    """Frames from the agent. Its end of the stream is the agent's death: nothing more to do."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self._buffer = bytearray()
+
+    def read(self):
+        """Yields the frames that one read completes."""
+        chunk = os.read(self.fd, MAX_DATA)
+        if not chunk:
+            raise SystemExit(0)
+        self._buffer += chunk
+        while len(self._buffer) >= _HEAD:
+            end = _HEAD + int.from_bytes(self._buffer[1:_HEAD], "big")
+            if end > _HEAD + MAX_PAYLOAD:
+                raise ValueError("frame too long")
+            if len(self._buffer) < end:
+                return
+            kind, payload = bytes(self._buffer[:1]), bytes(self._buffer[_HEAD:end])
+            del self._buffer[:end]
+            yield kind, payload
+
+
+class Outbox:
+    """Frames to the agent, who may be slow: writing never blocks, and `full` stops the producers."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self._buffer = bytearray()
+        os.set_blocking(fd, False)
+
+    @property
+    def empty(self):
+        return not self._buffer
+
+    @property
+    def full(self):
+        return len(self._buffer) >= _ENOUGH
+
+    def put(self, kind, payload=b""):
+        self._buffer += frame_head(kind, len(payload))
+        self._buffer += payload
+
+    def put_json(self, kind, value):
+        self.put(kind, to_json(value))
+
+    def write(self):
+        with memoryview(self._buffer) as view:
+            try:
+                sent = os.write(self.fd, view[:MAX_DATA])
+            except BlockingIOError:
+                sent = 0
+        del self._buffer[:sent]
+
+
+def frame_head(kind, length):
+    return kind + length.to_bytes(4, "big")
+
+
+def to_json(value):
+    import json  # late, so that PID 1 imports it while the job's interpreter starts
+
+    return json.dumps(value).encode()
+
+
+def from_json(payload):
+    import json
+
+    return json.loads(payload)

@@ -1,0 +1,52 @@
+"""What a process inside the sandbox may do. Sources: capabilities(7), prctl(2), capset(2)."""
+
+import ctypes
+import errno
+import os
+
+CODE_UID = 1000
+
+_CAP_KILL, _CAP_SETGID, _CAP_SETUID = 5, 6, 7
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
+_LINUX_CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def harden_supervisor():
+    """Leaves PID 1 what it needs to become another user and to signal one, and its children nothing."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    for capability in range(64):
+        try:
+            _prctl(_PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                break
+            raise
+    _set_capabilities(1 << _CAP_SETUID | 1 << _CAP_SETGID | 1 << _CAP_KILL)
+
+
+def become_unprivileged():
+    """Turns the calling process into uid 1000 without groups or capabilities, for good."""
+    os.setgroups([])
+    os.setresgid(CODE_UID, CODE_UID, CODE_UID)
+    os.setresuid(CODE_UID, CODE_UID, CODE_UID)
+    _set_capabilities(0)
+
+
+def _prctl(option, value):
+    _check(_libc.prctl(option, *(ctypes.c_ulong(word) for word in (value, 0, 0, 0))))
+
+
+def _set_capabilities(mask):
+    """Effective and permitted become `mask`; inheritable, and by it ambient, become empty."""
+    header = (ctypes.c_uint32 * 2)(_LINUX_CAPABILITY_VERSION_3, 0)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)))
+
+
+def _check(result):
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,210 @@
+"""PID 1 of a sandbox: runs one job and tells the agent all about it. See link.py for the frames.
+
+Whatever goes wrong in here ends PID 1, and with it every process of the container.
+"""
+
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+from collect import Collector
+from job import Job, write_file
+from link import Inbox, Outbox, from_json
+from privileges import become_unprivileged, harden_supervisor
+
+_REAP_LIMIT_S = 5
+
+
+class Supervisor:
+    def __init__(self, gate_source, preload):
+        self.inbox = Inbox(0)
+        self.outbox = Outbox(1)
+        self.orders = None
+        self.may_go = self.cancelled = False
+        self.exit = None
+        self.childless = False
+        self.child_events, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.job = Job(gate_source, preload)
+
+    def run(self):
+        self.get_ready()
+        while not self.may_go:
+            self.turn()
+        oom_kills = count_oom_kills()
+        for stream in self.job.streams:
+            stream.open_gate(self.orders["stream_bytes"])
+        self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
+        started = time.monotonic()
+        self.job.go()
+        self.outbox.put(b"S")
+        ending = self.watch(started + self.orders["timeout_ms"] / 1000)
+        ended_by_itself = self.exit is not None
+        self.kill_all()
+        self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
+        self.collect()
+
+    def get_ready(self):
+        try:
+            while not self.job.ready:
+                self.turn()
+        except RuntimeError as error:
+            self.kill_all()
+            early = b"".join(stream.early for stream in self.job.streams)
+            self.outbox.put_json(b"F", {"message": str(error), "output": early.decode("utf-8", "replace")})
+            self.flush()
+            raise SystemExit(1)
+        version = "%d.%d.%d" % sys.version_info[:3]
+        self.outbox.put_json(b"R", {"python_version": version, **self.job.ready})
+
+    def watch(self, deadline):
+        """Waits for the job's end, or brings it about."""
+        while self.exit is None:
+            if self.cancelled or time.monotonic() >= deadline:
+                ending = "cancelled" if self.cancelled else "timeout"
+                self.terminate()
+                return ending
+            self.turn(deadline)
+        return "exited"
+
+    def terminate(self):
+        """Asks every process of the job to end, and waits a grace for its first one."""
+        signal_all(signal.SIGTERM)
+        grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
+        while self.exit is None and time.monotonic() < grace_over:
+            self.turn(grace_over)
+
+    def kill_all(self):
+        """Ends every process but this one; bounded, as one may be stuck in the kernel."""
+        limit = time.monotonic() + _REAP_LIMIT_S
+        while not self.childless and time.monotonic() < limit:
+            signal_all(signal.SIGKILL)
+            self.turn(time.monotonic() + 0.02)
+
+    def report(self, ending, started, out_of_memory):
+        ended, status = self.exit or (time.monotonic(), signal.SIGKILL)
+        for stream in self.job.streams:
+            stream.drain(self.outbox)
+            stream.finish(self.outbox)
+        signaled = os.WIFSIGNALED(status)
+        self.outbox.put_json(
+            b"X",
+            {
+                "ending": ending,
+                "exit_status": None if signaled else os.WEXITSTATUS(status),
+                "exit_signal": os.WTERMSIG(status) if signaled else None,
+                "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
+                "exception": self.job.read_exception(),
+                "wall_ms": (ended - started) * 1000,
+                "cpu_ms": max(0.0, children_cpu_ms() - self.cpu_before_ms),
+                "max_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+                "truncated": [stream.truncated for stream in self.job.streams],
+            },
+        )
+        self.flush()
+
+    def collect(self):
+        """Sends /output from a child with the rights of the code, so that no file can trick root."""
+        os.set_blocking(self.outbox.fd, True)
+        self.childless = False
+        if os.fork() == 0:
+            try:
+                become_unprivileged()
+                Collector(
+                    self.outbox.fd,
+                    self.orders["artifact_bytes"],
+                    self.orders["artifact_count"],
+                    self.orders["result_bytes"],
+                ).run()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+        while not self.childless:
+            self.turn()
+
+    def flush(self):
+        while not self.outbox.empty:
+            self.turn()
+
+    def turn(self, until=None):
+        """Waits for something to happen, at most until a monotonic time, and deals with it."""
+        timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
+        handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
+        if not self.job.ready:
+            handlers[self.job.tell] = self.job.hear
+        if not self.outbox.full:
+            for stream in self.job.streams:
+                if stream.open:
+                    handlers[stream.fd] = lambda stream=stream: stream.read(self.outbox)
+        poll = select.poll()
+        for fd in handlers:
+            poll.register(fd, select.POLLIN)
+        if not self.outbox.empty:
+            handlers[self.outbox.fd] = self.outbox.write
+            poll.register(self.outbox.fd, select.POLLOUT)
+        for fd, _ in poll.poll(timeout_ms):
+            handlers[fd]()
+
+    def take_orders(self):
+        for kind, payload in self.inbox.read():
+            if kind == b"J":
+                self.orders = from_json(payload)
+                write_file("/code/main.py", b"")
+                write_file("/input/data.json", b"")
+            elif kind == b"C":
+                write_file("/code/main.py", payload, "ab")
+            elif kind == b"I":
+                write_file("/input/data.json", payload, "ab")
+            elif kind == b"G":
+                os.chmod("/code/main.py", 0o444)
+                os.chmod("/input/data.json", 0o444)
+                self.may_go = True
+            elif kind == b"K":
+                self.cancelled = True
+
+    def reap(self):
+        os.read(self.child_events, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                return
+            if pid == 0:
+                return
+            if pid == self.job.pid:
+                self.exit = (time.monotonic(), status)
+
+
+def signal_all(number):
+    try:
+        os.kill(-1, number)
+    except ProcessLookupError:
+        pass
+
+
+def children_cpu_ms():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def count_oom_kills():
+    """Processes of this container that the kernel killed for want of memory; cgroup v2, then v1."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as file:
+                return int(dict(line.split() for line in file)["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            pass
+    return 0
+
+
+def main(gate_source, *preload):
+    harden_supervisor()
+    Supervisor(gate_source, preload).run()

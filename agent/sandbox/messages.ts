@@ -1,0 +1,61 @@
+import { z } from "zod";
+import { FrameError } from "./frames.ts";
+
+/** JSON payloads of the supervisor's frames; inside/supervisor.py and inside/collect.py write them. */
+export const Ready = z.object({
+  python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/),
+  preload_errors: z.record(z.string(), z.string()),
+});
+export type Ready = z.infer<typeof Ready>;
+
+export const NotReady = z.object({ message: z.string(), output: z.string() });
+
+export const Exit = z.object({
+  ending: z.enum(["exited", "timeout", "cancelled"]),
+  exit_status: z.int().nullable(),
+  exit_signal: z.int().nullable(),
+  out_of_memory: z.boolean(),
+  exception: z.object({ mro: z.array(z.string()).min(1), message: z.string() }).nullable(),
+  wall_ms: z.number().min(0),
+  cpu_ms: z.number().min(0),
+  max_rss_bytes: z.int().min(0),
+  truncated: z.tuple([z.boolean(), z.boolean()]),
+});
+export type Exit = z.infer<typeof Exit>;
+
+export const FileHead = z.object({
+  name: z.string(),
+  size: z.int().min(0),
+  /** The file is /output/result.json, to be read rather than stored. */
+  result: z.boolean(),
+});
+export type FileHead = z.infer<typeof FileHead>;
+
+const SkipReason = z.enum([
+  "not_a_regular_file",
+  "hard_link",
+  "unsafe_name",
+  "name_too_long",
+  "too_deep",
+  "too_many_files",
+  "too_many_bytes",
+  "unreadable",
+]);
+
+export const OutputSummary = z.object({
+  /** Why result.json could not be sent as the result. */
+  result_problem: SkipReason.nullable(),
+  skipped: z.array(
+    z.object({ reason: SkipReason, count: z.int().min(1), names: z.array(z.string()).max(10) }),
+  ),
+});
+export type OutputSummary = z.infer<typeof OutputSummary>;
+
+/** @throws FrameError where the payload is not JSON of that shape. */
+export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {
+  try {
+    return schema.parse(JSON.parse(payload.toString("utf8")));
+  } catch (cause) {
+    throw new FrameError("a message that is not in the protocol", { cause });
+  }
+}

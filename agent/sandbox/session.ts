@@ -1,0 +1,172 @@
+import type { Writable } from "node:stream";
+import { limits } from "../../shared/limits.ts";
+import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
+import { NotReady, parseMessage, Ready } from "./messages.ts";
+import { startRecorder } from "./recorder.ts";
+import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
+
+/** The two ends of a supervisor that the agent holds. */
+export interface Link {
+  readonly input: Writable;
+  /** What the supervisor sends; reading slowly slows it down. Ends when the supervisor does. */
+  readonly output: AsyncIterable<Uint8Array>;
+  /** The last of the supervisor's own stderr: why it failed, never the code's output. */
+  diagnostics(): string;
+  /** Ends both ends; `output` ends or throws. */
+  destroy(): void;
+}
+
+export interface Session {
+  readonly pythonVersion: string;
+  readonly preloadErrors: Readonly<Record<string, string>>;
+  /** Aborts when the supervisor ends while it waits for a job. */
+  readonly died: AbortSignal;
+  run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
+}
+
+/** Milliseconds between SIGTERM and SIGKILL. */
+const graceMs = 500;
+
+/** Milliseconds until a supervisor that says nothing counts as lost. */
+export interface Patience {
+  /** After the code's time is over and the supervisor should have ended it. */
+  readonly overtimeMs: number;
+  /** Between two pieces of /output. */
+  readonly silenceMs: number;
+}
+
+/** An overtime of more than the 5 s that the supervisor may wait for processes to die. */
+const defaultPatience: Patience = { overtimeMs: 15_000, silenceMs: 30_000 };
+
+/**
+ * Waits until the supervisor is ready for a job.
+ *
+ * @throws EngineError where it ends or says that it cannot; the signal's reason on abort.
+ */
+export async function openSession(
+  link: Link,
+  signal: AbortSignal,
+  patience: Patience = defaultPatience,
+): Promise<Session> {
+  signal.throwIfAborted();
+  const frames = readFrames(link);
+  const giveUp = (): void => link.destroy();
+  signal.addEventListener("abort", giveUp);
+  try {
+    const ready = await readReady(frames);
+    const upcoming = frames.next();
+    const died = new AbortController();
+    upcoming.catch((error: unknown) => died.abort(error));
+    return {
+      pythonVersion: ready.python_version,
+      preloadErrors: ready.preload_errors,
+      died: died.signal,
+      run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
+    };
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", giveUp);
+  }
+}
+
+type Frames = AsyncGenerator<Frame, never>;
+
+/** Throws FrameError, and nothing else, when there are no more frames. */
+async function* readFrames(link: Link): Frames {
+  const decode = frameDecoder();
+  try {
+    for await (const chunk of link.output) yield* decode(chunk);
+  } catch (cause) {
+    throw cause instanceof FrameError ? cause : new FrameError("the stream broke", { cause });
+  }
+  throw new FrameError(`the supervisor ended: ${link.diagnostics()}`);
+}
+
+async function readReady(frames: Frames): Promise<Ready> {
+  try {
+    const { type, payload } = (await frames.next()).value;
+    if (type === "R") return parseMessage(Ready, payload);
+    const { message, output } = parseMessage(NotReady, payload);
+    throw new EngineError("command_not_found", `${message}: ${output}`.trim());
+  } catch (error) {
+    if (!(error instanceof FrameError)) throw error;
+    throw new EngineError("other", `a container did not get ready: ${error.message}`, {
+      cause: error,
+    });
+  }
+}
+
+async function runJob(
+  link: Link,
+  frames: Frames,
+  upcoming: ReturnType<Frames["next"]>,
+  job: SandboxJob,
+  options: RunOptions,
+  { overtimeMs, silenceMs }: Patience,
+): Promise<RunReport> {
+  const recorder = startRecorder(job, options);
+  if (options.signal.aborted) return recorder.report("cancelled", null);
+
+  let overdue = false;
+  let watchdog: NodeJS.Timeout | undefined;
+  function expectNewsWithin(ms: number): void {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => {
+      overdue = true;
+      link.destroy();
+    }, ms);
+  }
+  function cancel(): void {
+    link.input.write(encodeFrame("K"));
+    if (recorder.progress !== "exited") expectNewsWithin(graceMs + overtimeMs);
+  }
+
+  sendJob(link.input, job);
+  expectNewsWithin(job.timeoutMs + graceMs + overtimeMs);
+  options.signal.addEventListener("abort", cancel);
+  try {
+    for (let next = upcoming; recorder.progress !== "complete"; next = frames.next()) {
+      await recorder.take((await next).value);
+      if (recorder.progress === "exited") expectNewsWithin(silenceMs);
+    }
+    return await recorder.report("exited", null);
+  } catch (error) {
+    link.destroy();
+    if (!(error instanceof FrameError)) throw error;
+    if (options.signal.aborted) return await recorder.report("cancelled", error.message);
+    if (recorder.progress === "sent") {
+      throw new EngineError("other", `the container ended before the code began: ${error.message}`);
+    }
+    const reason = overdue ? "the supervisor went silent" : error.message;
+    return await recorder.report(overdue ? "timeout" : "lost", reason);
+  } finally {
+    clearTimeout(watchdog);
+    options.signal.removeEventListener("abort", cancel);
+  }
+}
+
+function sendJob(input: Writable, job: SandboxJob): void {
+  const orders = {
+    timeout_ms: job.timeoutMs,
+    grace_ms: graceMs,
+    stream_bytes: job.caps.streamBytes,
+    artifact_bytes: job.caps.artifactBytes,
+    artifact_count: limits.artifactCountMax,
+    result_bytes: limits.resultJsonMaxBytes,
+  };
+  input.cork();
+  input.write(encodeFrame("J", Buffer.from(JSON.stringify(orders))));
+  for (const frame of dataFrames("C", job.code)) input.write(frame);
+  for (const frame of dataFrames("I", job.inputJson)) input.write(frame);
+  input.write(encodeFrame("G"));
+  input.uncork();
+}
+
+function* dataFrames(type: string, text: string): Generator<Buffer> {
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; at += dataBytes) {
+    yield encodeFrame(type, bytes.subarray(at, at + dataBytes));
+  }
+}

@@ -1,0 +1,30 @@
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import type { Link } from "../session.ts";
+import { supervisorCommand } from "../supervisor.ts";
+import type { Python } from "./pythons.ts";
+
+const namespace = fileURLToPath(new URL("namespace.sh", import.meta.url));
+
+/** A command that runs as PID 1 of namespaces of its own; see namespace.sh. */
+export function inNamespace(python: Python, command: readonly string[]): string[] {
+  return ["sh", namespace, python.folder, ...command];
+}
+
+/** A supervisor that runs without an engine. Needs root. */
+export function startOnHost(python: Python, preload: readonly string[] = []): Link {
+  const [file = "", ...args] = inNamespace(python, supervisorCommand(preload));
+  const child = spawn(file, args, { stdio: "pipe" });
+  let stderr = "";
+  child.stderr.on("data", (bytes: Buffer) => (stderr = (stderr + bytes.toString()).slice(-4096)));
+  child.stdin.on("error", () => {});
+  return {
+    input: child.stdin,
+    output: child.stdout,
+    diagnostics: () => stderr,
+    destroy() {
+      child.stdin.destroy();
+      child.stdout.destroy();
+    },
+  };
+}
