@@ -80,6 +80,6 @@ async function build(docker: Docker, baseImage: string, pullError: string): Prom
 
 function diskFull(reason: string): OperatorError {
   return new OperatorError(
-    `the engine's disk is full (${reason}).\nMake room (docker system df, docker system prune), then run this again.`,
+    `the engine's disk is full: make room (docker system df, docker system prune), then run this again.\n${reason}`,
   );
 }

@@ -2,13 +2,13 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { DockerdPlace } from "./dockerd-place.ts";
 import { pingEngine } from "./ping-engine.ts";
 import { readPidFile, readProcess } from "./processes.ts";
 import { startDockerd } from "./start-dockerd.ts";
 
-/** A dockerd that lives in `dir` alone, with neither bridge nor iptables rules. */
+/** A dockerd that lives in `dir` alone. */
 function privateDockerd(dir: string): DockerdPlace {
   const place = {
     socket: `${dir}/docker.sock`,
@@ -39,10 +39,22 @@ describe.skipIf(process.getuid?.() !== 0)("a dockerd of the test's own", () => {
     place = privateDockerd(dir);
     mkdirSync(`${place.execRoot}/containerd`, { recursive: true });
     writeFileSync(`${dir}/daemon.json`, "{}");
+    useOwnNetwork();
     bystander = spawn("sleep", ["600"]);
   });
 
+  /** Puts a `dockerd` first on the PATH that has a network namespace of its own: even a dockerd
+   * without a bridge would remove the docker0 that the machine's own uses. */
+  function useOwnNetwork(): void {
+    const real = execFileSync("sh", ["-c", "command -v dockerd"], { encoding: "utf8" }).trim();
+    writeFileSync(`${dir}/dockerd`, `#!/bin/sh\nexec unshare --net ${real} "$@"\n`, {
+      mode: 0o755,
+    });
+    vi.stubEnv("PATH", `${dir}:${process.env["PATH"]}`);
+  }
+
   afterEach(async () => {
+    vi.unstubAllEnvs();
     bystander.kill();
     await end("SIGTERM");
     // dockerd mounts its data folder onto itself and leaves that behind.
