@@ -7,3 +7,13 @@ export function parseBytes(text: string): number {
   const unit = (match[2] || "b").toLowerCase() as keyof typeof unitBytes;
   return Number(match[1]) * unitBytes[unit];
 }
+
+export function concatBytes(parts: Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}

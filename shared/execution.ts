@@ -42,6 +42,7 @@ export const ExecuteRequest = z
       .string()
       .min(1, "must not be empty")
       .refine(hasNoNul, "must not contain NUL characters")
+      .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
       .meta({ description: "Python source, run as /code/main.py.", example: 'print("hello")' }),
     input_data: z
       .custom<JsonObject>(isJsonObject, "must be a JSON object")

@@ -16,19 +16,22 @@ export interface Companion {
   statements?: SQLWrapper[];
 }
 
+/** An execution by its id, or by the lease it was last given. */
+export type Target = { id: string } | { leaseId: string };
+
 /**
- * Applies an event to the one execution that matches: reads it, asks the state machine, and writes
+ * Applies an event to one execution: reads it, asks the state machine, and writes
  * the change where the row still is what was read. Whoever loses that race asks again.
  */
 export async function advance(
   db: Database,
-  match: SQL,
+  target: Target,
   event: ExecutionEvent,
   now: number,
   companion: Companion = {},
 ): Promise<Advanced> {
   for (;;) {
-    const [execution] = await db.orm.select().from(executions).where(match);
+    const [execution] = await db.orm.select().from(executions).where(matching(target));
     if (!execution) return { kind: "not_found" };
     const result = transition(execution, event, now);
     if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
@@ -42,6 +45,10 @@ export async function advance(
       return { kind: "changed", execution: { ...execution, ...change } as ExecutionRow };
     }
   }
+}
+
+function matching(target: Target): SQL {
+  return "id" in target ? eq(executions.id, target.id) : eq(executions.leaseId, target.leaseId);
 }
 
 /** The columns that the state machine decides by. */

@@ -31,7 +31,7 @@ export async function finishExecution(
     );
   return advance(
     db,
-    eq(executions.leaseId, leaseId),
+    { leaseId },
     {
       kind: "complete",
       leaseId,

@@ -95,7 +95,7 @@ export async function expireLeases(db: Database, now: number): Promise<Execution
     .where(and(eq(executions.status, "running"), lte(executions.leaseExpiresAt, now)));
   const expired: ExecutionRow[] = [];
   for (const { id } of due) {
-    const result = await advance(db, eq(executions.id, id), { kind: "expire" }, now);
+    const result = await advance(db, { id }, { kind: "expire" }, now);
     if (result.kind === "changed") expired.push(result.execution);
   }
   return expired;

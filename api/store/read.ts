@@ -1,4 +1,5 @@
 import { and, asc, count, desc, eq, inArray, lte, sql, type SQL } from "drizzle-orm";
+import { concatBytes } from "../../shared/bytes.ts";
 import type { ExecutionStatus } from "../../shared/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
@@ -96,6 +97,12 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
   );
 }
 
+export async function withPayload(db: Database, row: ExecutionRow): Promise<FullExecution> {
+  const [full] = await withPayloads(db, [row]);
+  if (!full) throw new Error(`execution ${row.id} has no payload`);
+  return full;
+}
+
 export async function findArtifact(
   db: Database,
   executionId: string,
@@ -145,16 +152,6 @@ async function orLogged(
     .where(and(eq(logChunks.executionId, id), eq(logChunks.leaseId, leaseId)))
     .orderBy(asc(logChunks.offset));
   const joined = (stream: "stdout" | "stderr") =>
-    concat(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
+    concatBytes(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
   return { stdout: joined("stdout"), stderr: joined("stderr"), output: null };
-}
-
-function concat(parts: Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

@@ -1,0 +1,34 @@
+import { OpenAPIHono } from "@hono/zod-openapi";
+import type { Deps } from "./deps.ts";
+import { requireApiKey } from "./http/auth.ts";
+import type { AppEnv } from "./http/context.ts";
+import { correlation } from "./http/correlation.ts";
+import { onError, onNotFound } from "./http/problem.ts";
+import { securityHeaders } from "./http/security-headers.ts";
+import { onInvalid } from "./http/validation.ts";
+import { agentRoutes } from "./routes/agent.ts";
+import { artifactRoutes } from "./routes/artifacts.ts";
+import { executeRoutes } from "./routes/execute.ts";
+import { executionRoutes } from "./routes/executions.ts";
+import { healthRoutes } from "./routes/health.ts";
+import { jobRoutes } from "./routes/jobs.ts";
+import { openApiRoute, registerComponents } from "./routes/openapi.ts";
+
+/** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
+export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
+  const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
+  app.use(correlation(deps), securityHeaders);
+  app.onError(onError);
+  app.notFound(onNotFound);
+
+  registerComponents(app);
+  app.route("/agent/v1", agentRoutes(deps));
+  app.use(requireApiKey(deps));
+  executeRoutes(app, deps);
+  jobRoutes(app, deps);
+  artifactRoutes(app, deps);
+  executionRoutes(app, deps);
+  healthRoutes(app, deps);
+  openApiRoute(app, deps);
+  return app;
+}

@@ -1,0 +1,53 @@
+import type { Logger } from "@logtape/logtape";
+import type { Context } from "hono";
+import type { Config } from "../shared/config.ts";
+import type { Database } from "./store/database.ts";
+
+/** All that the API takes from outside; built once by the entry file. */
+export interface Deps {
+  config: Config;
+  db: Database;
+  artifacts: ArtifactStore;
+  notifier: Notifier;
+  log: Logger;
+  /** Epoch milliseconds. */
+  now: () => number;
+  /** A new UUID, version 7. */
+  newId: () => string;
+  /** The socket address of the client, which no header can forge. */
+  clientAddress: (c: Context) => string;
+}
+
+/** Wake-up hints. The database is the truth: whoever waits asks it again after each wake. */
+export interface Notifier {
+  notify(topic: Topic): void;
+  /** Hears of notifications from now on, also of those between two calls of `next`. */
+  subscribe(topics: Topic[]): Subscription;
+}
+export type Topic = "queue" | `agent:${string}` | `execution:${string}`;
+
+export interface Subscription {
+  /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
+  next(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  close(): void;
+}
+
+/** Where artifact bytes live. Keys are made by us, never by a client. */
+export interface ArtifactStore {
+  /**
+   * Stores a stream whole or not at all, durable when it resolves.
+   *
+   * @throws UploadMismatch when size or SHA-256 (hex) differ from what was announced.
+   */
+  put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
+  get(key: string): Promise<ReadableStream<Uint8Array> | undefined>;
+}
+
+export interface Announced {
+  sizeBytes: number;
+  sha256: string;
+}
+
+export class UploadMismatch extends Error {
+  override name = "UploadMismatch";
+}

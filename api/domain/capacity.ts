@@ -1,0 +1,97 @@
+import type { BreakerState, CircuitBreaker, Health, PoolStats } from "../../shared/health.ts";
+import type { Config } from "../../shared/config.ts";
+
+/** What is known of an agent process. */
+export interface AgentReport {
+  id: string;
+  labels: Record<string, string>;
+  slots: number;
+  running: number;
+  warm: number;
+  engine: PoolStats["agents"][number]["engine"];
+  breaker: CircuitBreaker;
+  lastSeenAt: number;
+}
+
+/** An agent is live while a lease renewed when it was last heard of would still hold. */
+export function isLive(agent: AgentReport, config: Config, now: number): boolean {
+  return now - agent.lastSeenAt <= config.lease_ttl_s * 1000;
+}
+
+export interface Obstacle {
+  detail: string;
+  retryAfterS: number;
+}
+
+/** Why an execution of this mode should not be accepted now; undefined when it should. */
+export function obstacle(
+  mode: "sync" | "async",
+  known: AgentReport[],
+  config: Config,
+  now: number,
+): Obstacle | undefined {
+  if (known.length > 0 && known.every((agent) => agent.breaker.state === "open")) {
+    return {
+      detail: "The circuit breaker of every agent is open: their container engines keep failing.",
+      retryAfterS: 30,
+    };
+  }
+  if (mode === "sync" && !known.some((agent) => isLive(agent, config, now))) {
+    return {
+      detail: "No agent is connected. Start one (npm run agent), or submit to /execute/async.",
+      retryAfterS: 5,
+    };
+  }
+  return undefined;
+}
+
+const noBreaker: CircuitBreaker = {
+  state: "closed",
+  failure_count: 0,
+  success_count: 0,
+  last_failure: null,
+};
+const bestFirst: readonly BreakerState[] = ["closed", "half_open", "open"];
+
+type Queue = { pending: number; running: number };
+
+/** The health record: the best that any live agent can offer. */
+export function health(live: AgentReport[], queue: Queue, config: Config, version: string): Health {
+  const docker = live.some((agent) => agent.engine.available);
+  const [best] = live
+    .map((agent) => agent.breaker)
+    .sort((a, b) => bestFirst.indexOf(a.state) - bestFirst.indexOf(b.state));
+  const breaker = best ?? noBreaker;
+  return {
+    status: docker && breaker.state !== "open" ? "healthy" : "degraded",
+    docker_available: docker,
+    gvisor_available: live.some((agent) => agent.engine.runtimes.includes("runsc")),
+    circuit_breaker: breaker,
+    version,
+    production_mode: config.production_mode,
+    queue_stats: { ...queue, max_workers: totalSlots(live), max_queue_size: config.max_queue_size },
+  };
+}
+
+export function poolStats(live: AgentReport[], queue: Queue, config: Config): PoolStats {
+  const max = totalSlots(live);
+  const running = Math.min(queue.running, max);
+  return {
+    workers: { max, running, idle: max - running },
+    queue: { pending: queue.pending, max: config.max_queue_size },
+    agents: live.map(({ id, labels, slots, running, warm, engine, lastSeenAt }) => ({
+      id,
+      labels,
+      slots,
+      running,
+      warm,
+      engine,
+      last_seen: new Date(lastSeenAt).toISOString(),
+    })),
+    utilization: max === 0 ? 0 : running / max,
+  };
+}
+
+function totalSlots(agents: AgentReport[]): number {
+  return agents.reduce((sum, agent) => sum + agent.slots, 0);
+}

@@ -1,0 +1,23 @@
+import type { Config } from "../../shared/config.ts";
+import { JobTypeDefinition, type JobType } from "../../shared/job-type.ts";
+
+/** The job type that serves requests which name none; `[job_types.default]` overrides it. */
+export const defaultJobType = "default";
+
+/** A job type with the configuration's defaults filled in; undefined when none has that name. */
+export function resolveJobType(config: Config, name: string): JobType | undefined {
+  const definition = definitionOf(config, name);
+  if (!definition) return undefined;
+  return {
+    ...definition,
+    name,
+    base_image: definition.base_image ?? config.base_image,
+    timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),
+  };
+}
+
+function definitionOf(config: Config, name: string): JobTypeDefinition | undefined {
+  if (Object.hasOwn(config.job_types, name)) return config.job_types[name];
+  if (name !== defaultJobType) return undefined;
+  return JobTypeDefinition.parse({ memory_limit: config.default_memory_limit });
+}

@@ -1,0 +1,134 @@
+import {
+  isTerminal,
+  type Artifact,
+  type ExecutionRecord,
+  type ExecutionStatus,
+  type JobStatus,
+  type QueueStatus,
+  type SyncResult,
+} from "../../shared/execution.ts";
+import { parseJson, type JsonObject } from "../../shared/json.ts";
+import { limits } from "../../shared/limits.ts";
+import type { ExecutionRow } from "../store/advance.ts";
+import type { ArtifactRow, FullExecution } from "../store/read.ts";
+
+export type View = "full" | undefined;
+
+/** Names under which an execution's own code and input can be downloaded. */
+export const internalArtifacts = { code: "_code.py", input: "_input.json" } as const;
+
+/** Rows of the store as the wire's execution record. */
+export function toRecord(full: FullExecution, view: View): ExecutionRecord {
+  const { execution: e, payload } = full;
+  return {
+    execution_id: e.id,
+    status: e.status,
+    job_type: e.jobType,
+    job_version: e.jobVersion,
+    created_at: timestamp(e.createdAt),
+    started_at: optionalTimestamp(e.startedAt),
+    ended_at: optionalTimestamp(e.endedAt),
+    duration_ms: e.endedAt === null || e.startedAt === null ? null : e.endedAt - e.startedAt,
+    exit_code: e.exitCode,
+    stdout: text(payload.stdout),
+    stderr: text(payload.stderr),
+    output: payload.output && parseOutput(payload.output),
+    error: e.error,
+    timing: e.timing,
+    ...(view === "full" && extendedFields(full)),
+  };
+}
+
+function extendedFields({ execution: e, artifacts }: FullExecution): Partial<ExecutionRecord> {
+  return {
+    job_ref: e.jobRef,
+    artifacts: artifacts.map(toArtifact),
+    input_artifacts: inputArtifacts(e),
+    resource_usage:
+      e.maxRssMb === null || e.cpuTimeMs === null || e.wallTimeMs === null
+        ? null
+        : { max_rss_mb: e.maxRssMb, cpu_time_ms: e.cpuTimeMs, wall_time_ms: e.wallTimeMs },
+    code_hash: e.codeHash,
+    input_hash: e.inputHash,
+    parent_execution_id: e.parentExecutionId,
+    relationship: e.relationship,
+    stdout_truncated: e.stdoutTruncated,
+    stderr_truncated: e.stderrTruncated,
+    idempotency_key: e.idempotencyKey,
+  };
+}
+
+export function inputArtifacts(e: ExecutionRow): Artifact[] {
+  return [
+    {
+      name: internalArtifacts.code,
+      size_bytes: e.codeBytes,
+      sha256: e.codeHash,
+      content_type: "text/x-python; charset=utf-8",
+    },
+    {
+      name: internalArtifacts.input,
+      size_bytes: e.inputBytes,
+      sha256: e.inputHash,
+      content_type: "application/json",
+    },
+  ];
+}
+
+export function toArtifact(row: ArtifactRow): Artifact {
+  return {
+    name: row.name,
+    size_bytes: row.sizeBytes,
+    sha256: row.sha256,
+    content_type: row.contentType,
+  };
+}
+
+/** A finished execution as the answer of `POST /execute`. */
+export function toSyncResult(full: FullExecution): SyncResult {
+  const record = toRecord(full, undefined);
+  const ms = record.timing?.execution_ms ?? record.duration_ms ?? 0;
+  return {
+    success: record.status === "succeeded",
+    output: record.output,
+    stdout: record.stdout,
+    stderr: record.stderr,
+    exit_code: record.exit_code,
+    execution_time: ms / 1000,
+    error: record.error,
+    job_type: record.job_type,
+    job_id: record.execution_id,
+  };
+}
+
+export function toJobStatus(e: ExecutionRow): JobStatus {
+  return {
+    job_id: e.id,
+    status: e.status,
+    created_at: timestamp(e.createdAt),
+    started_at: optionalTimestamp(e.startedAt),
+    ...(e.cancelRequested && !isTerminal(e.status) && { cancel_requested: true }),
+  };
+}
+
+export function toQueueStatus(status: ExecutionStatus): QueueStatus {
+  if (isTerminal(status)) return "completed";
+  return status === "queued" ? "pending" : "running";
+}
+
+export function timestamp(epochMs: number): string {
+  return new Date(epochMs).toISOString();
+}
+
+function optionalTimestamp(epochMs: number | null): string | null {
+  return epochMs === null ? null : timestamp(epochMs);
+}
+
+/** Bytes that are not UTF-8 become U+FFFD: any stream can be shown as JSON. */
+function text(bytes: Uint8Array | null): string {
+  return bytes === null ? "" : new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+}
+
+function parseOutput(bytes: Uint8Array): JsonObject {
+  return parseJson(text(bytes), limits.jsonDepthMax) as JsonObject;
+}

@@ -1,0 +1,72 @@
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+import type { ExecutionError, FieldError } from "../shared/errors.ts";
+
+/** Every way in which a request can be refused, with its status: interface-spec.md "HTTP errors". */
+export const errorStatus = {
+  invalid_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  not_found: 404,
+  wait_timeout: 408,
+  conflict: 409,
+  lease_lost: 409,
+  too_large: 413,
+  timeout_too_long: 422,
+  internal: 500,
+  unavailable: 503,
+} as const satisfies Record<string, ContentfulStatusCode>;
+export type ErrorCode = keyof typeof errorStatus;
+
+export const errorTitles: Record<ErrorCode, string> = {
+  invalid_request: "Bad Request",
+  unauthorized: "Unauthorized",
+  forbidden: "Forbidden",
+  not_found: "Not Found",
+  wait_timeout: "Request Timeout",
+  conflict: "Conflict",
+  lease_lost: "Lease Lost",
+  too_large: "Content Too Large",
+  timeout_too_long: "Unprocessable Content",
+  internal: "Internal Server Error",
+  unavailable: "Service Unavailable",
+};
+
+export interface ErrorExtras {
+  errors?: FieldError[];
+  error?: ExecutionError;
+  existing_job_id?: string;
+}
+
+/** A refusal: thrown where it is known, translated once by `problemResponse`. */
+export class AppError extends Error {
+  override name = "AppError";
+  readonly code: ErrorCode;
+  readonly extras: ErrorExtras;
+  readonly headers: Record<string, string>;
+
+  constructor(
+    code: ErrorCode,
+    detail: string,
+    extras: ErrorExtras = {},
+    headers: Record<string, string> = {},
+  ) {
+    super(detail);
+    this.code = code;
+    this.extras = extras;
+    this.headers = headers;
+  }
+}
+
+export function notFound(what: string): AppError {
+  return new AppError("not_found", `${what} does not exist.`);
+}
+
+/** 503 with `Retry-After`: nothing was stored, and the same request may succeed later. */
+export function unavailable(detail: string, retryAfterS: number): AppError {
+  return new AppError(
+    "unavailable",
+    detail,
+    { error: { type: "service_unavailable", message: detail, phase: "startup" } },
+    { "Retry-After": String(retryAfterS) },
+  );
+}

@@ -1,0 +1,57 @@
+import type { Context, MiddlewareHandler } from "hono";
+import type { Deps } from "../deps.ts";
+import { AppError } from "../errors.ts";
+import { sha256 } from "../hash.ts";
+import type { AppEnv } from "./context.ts";
+
+const docsPaths = new Set(["/docs", "/openapi.json"]);
+
+/** Requires one of `api_keys`, where that is enabled: interface-spec.md "Authentication". */
+export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.api_keys.map(sha256));
+  return async (c, next) => {
+    const open = c.req.path === "/health" || (config.api_docs_public && docsPaths.has(c.req.path));
+    if (config.api_auth_enabled && !open) {
+      const key = c.req.header(config.api_auth_header) ?? bearerToken(c);
+      if (key === undefined || !includesHash(await accepted, await sha256(key))) {
+        throw unauthorized(
+          `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
+        );
+      }
+    }
+    await next();
+  };
+}
+
+/** Requires one of `agent_tokens`; an API key never opens the agents' endpoints. */
+export function requireAgentToken({ config }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.agent_tokens.map(sha256));
+  return async (c, next) => {
+    const token = bearerToken(c);
+    const hash = token === undefined ? undefined : await sha256(token);
+    if (hash === undefined || !includesHash(await accepted, hash)) {
+      throw unauthorized("Send one of the configured agent_tokens as Authorization: Bearer.");
+    }
+    c.set("agentTokenHash", hash);
+    await next();
+  };
+}
+
+function unauthorized(detail: string): AppError {
+  return new AppError("unauthorized", detail, {}, { "WWW-Authenticate": 'Bearer realm="airlock"' });
+}
+
+function bearerToken(c: Context): string | undefined {
+  return /^Bearer +(\S+)$/i.exec(c.req.header("Authorization") ?? "")?.[1];
+}
+
+/** Compares hashes in full, so that the time taken tells nothing of a key. */
+function includesHash(accepted: string[], given: string): boolean {
+  let found = 0;
+  for (const hash of accepted) {
+    let difference = 0;
+    for (let i = 0; i < hash.length; i++) difference |= hash.charCodeAt(i) ^ given.charCodeAt(i);
+    found |= Number(difference === 0);
+  }
+  return found === 1;
+}

@@ -1,0 +1,12 @@
+import type { Logger } from "@logtape/logtape";
+
+/** What the middleware leaves for the handlers of a request. */
+export interface AppEnv {
+  Variables: {
+    correlationId: string;
+    /** The request's own logger, with its correlation id. */
+    log: Logger;
+    /** SHA-256 (hex) of an agent's token; set on `/agent/v1/*` only. */
+    agentTokenHash: string;
+  };
+}

@@ -1,0 +1,28 @@
+import type { MiddlewareHandler } from "hono";
+import type { Deps } from "../deps.ts";
+import type { AppEnv } from "./context.ts";
+
+const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
+
+/**
+ * Gives every request a correlation id, the client's own where it is a plain token, and a logger
+ * that carries it; echoes the id on every response and logs one line per request.
+ * Source: interface-spec.md "What the service does", 10.
+ */
+export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    const given = c.req.header("X-Correlation-ID");
+    const id = given !== undefined && acceptable.test(given) ? given : newId();
+    c.set("correlationId", id);
+    c.set("log", log.with({ correlationId: id }));
+    const startedAt = now();
+    await next();
+    c.res.headers.set("X-Correlation-ID", id);
+    c.get("log").info("{method} {path} {status} {ms} ms", {
+      method: c.req.method,
+      path: c.req.path,
+      status: c.res.status,
+      ms: now() - startedAt,
+    });
+  };
+}

@@ -1,0 +1,82 @@
+import type { Context } from "hono";
+import { createMiddleware } from "hono/factory";
+import type { z } from "zod";
+import { concatBytes } from "../../shared/bytes.ts";
+import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/json.ts";
+import { limits } from "../../shared/limits.ts";
+import { AppError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+import { fieldErrors } from "./validation.ts";
+
+/**
+ * Reads a JSON request body for the validators that follow: bounded while it streams in, strict
+ * UTF-8, and with numbers inside nested values kept as they were written.
+ */
+export function jsonBody(maxBytes: number) {
+  return createMiddleware<AppEnv>(async (c, next) => {
+    const body = await readJson(c, maxBytes);
+    c.req.json = <T>() => Promise.resolve(body as T);
+    await next();
+  });
+}
+
+/** Reads and checks a JSON body at once, for routes outside of the OpenAPI document. */
+export async function parseBody<T extends z.ZodType>(
+  c: Context,
+  schema: T,
+  maxBytes: number,
+): Promise<z.infer<T>> {
+  const parsed = schema.safeParse(await readJson(c, maxBytes));
+  if (parsed.success) return parsed.data;
+  throw invalid("The request body is not valid.", parsed.error);
+}
+
+export function invalid(detail: string, error: z.ZodError | z.core.$ZodError): AppError {
+  return new AppError("invalid_request", detail, { errors: fieldErrors(error) });
+}
+
+async function readJson(c: Context, maxBytes: number): Promise<unknown> {
+  const type = c.req.header("Content-Type") ?? "";
+  if (!/^application\/([a-z0-9.+-]+\+)?json\s*(;|$)/i.test(type)) {
+    throw new AppError("invalid_request", "Send the body as Content-Type: application/json.");
+  }
+  const text = decode(await readBytes(c.req.raw, maxBytes));
+  try {
+    const body = parseJson(text, limits.jsonDepthMax);
+    if (!isJsonObject(body)) return body;
+    return Object.fromEntries(Object.entries(body).map(([k, v]) => [k, plainNumber(v)]));
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    throw new AppError("invalid_request", `The body is not valid JSON: ${error.message}`);
+  }
+}
+
+/** The bytes of a request body, refused as soon as they pass the limit. */
+export async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
+  const tooLarge = () =>
+    new AppError(
+      "too_large",
+      `The body is larger than ${maxBytes} bytes (max_request_bytes).`,
+      {},
+      {
+        Connection: "close",
+      },
+    );
+  if (Number(request.headers.get("Content-Length") ?? 0) > maxBytes) throw tooLarge();
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of request.body ?? []) {
+    size += part.length;
+    if (size > maxBytes) throw tooLarge();
+    parts.push(part);
+  }
+  return concatBytes(parts);
+}
+
+function decode(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new AppError("invalid_request", "The body is not valid UTF-8.");
+  }
+}

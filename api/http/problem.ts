@@ -1,0 +1,51 @@
+import type { ErrorHandler, NotFoundHandler } from "hono";
+import { HTTPException } from "hono/http-exception";
+import type { Problem } from "../../shared/errors.ts";
+import { describeError } from "../../shared/log-line.ts";
+import { AppError, errorStatus, errorTitles, unavailable } from "../errors.ts";
+import { isStoreOutage } from "../store/outage.ts";
+import type { AppEnv } from "./context.ts";
+
+/** Turns whatever was thrown into problem details (RFC 9457); an unknown error shows no inner text. */
+export const onError: ErrorHandler<AppEnv> = (error, c) => {
+  const refusal = asRefusal(error);
+  if (refusal.code === "internal" || isStoreOutage(error)) {
+    c.get("log").error("{method} {path} failed: {reason}", {
+      method: c.req.method,
+      path: c.req.path,
+      reason: describeError(error),
+    });
+  }
+  const problem: Problem = {
+    title: errorTitles[refusal.code],
+    status: errorStatus[refusal.code],
+    detail: refusal.message,
+    correlation_id: c.get("correlationId"),
+    ...refusal.extras,
+  };
+  return c.body(JSON.stringify(problem), errorStatus[refusal.code], {
+    "Content-Type": "application/problem+json",
+    ...refusal.headers,
+  });
+};
+
+export const onNotFound: NotFoundHandler<AppEnv> = (c) => {
+  throw new AppError(
+    "not_found",
+    `${c.req.method} ${c.req.path} is not an endpoint; see /openapi.json.`,
+  );
+};
+
+function asRefusal(error: Error): AppError {
+  if (error instanceof AppError) return error;
+  if (error instanceof HTTPException && error.status < 500) {
+    return new AppError("invalid_request", error.message);
+  }
+  if (isStoreOutage(error)) {
+    return unavailable("The database is unavailable for the moment; try again.", 5);
+  }
+  return new AppError(
+    "internal",
+    "Something went wrong; the service's log has more under the correlation id.",
+  );
+}

@@ -1,0 +1,152 @@
+import { getMimeType } from "hono/utils/mime";
+import { isTerminal } from "../shared/execution.ts";
+import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../shared/lease.ts";
+import { limits } from "../shared/limits.ts";
+import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
+import { isArtifactName } from "./domain/artifact-name.ts";
+import { canonicalJson } from "./domain/submission.ts";
+import { AppError } from "./errors.ts";
+import { sha256 } from "./hash.ts";
+import { advance, type ExecutionRow } from "./store/advance.ts";
+import { findAgent } from "./store/agents.ts";
+import { finishExecution } from "./store/finish.ts";
+import { findByLease } from "./store/read.ts";
+import { findUpload, recordArtifact, recordLogChunk } from "./store/uploads.ts";
+
+/**
+ * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
+ * body is refused with 409, as is any post for a lease that no longer holds.
+ */
+
+/** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
+export async function leasedExecution(
+  { db }: Deps,
+  leaseId: string,
+  tokenHash: string,
+): Promise<ExecutionRow> {
+  const execution = await findByLease(db, leaseId);
+  if (!execution?.agentId) throw leaseLost(leaseId);
+  const agent = await findAgent(db, execution.agentId);
+  if (agent && agent.tokenHash !== tokenHash) {
+    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
+  }
+  return execution;
+}
+
+export async function started(deps: Deps, leaseId: string, report: StartedReport): Promise<void> {
+  const { db, now } = deps;
+  const columns = { jobRef: report.job_ref };
+  const result = await advance(db, { leaseId }, { kind: "start", leaseId }, now(), { columns });
+  if (result.kind === "not_found") throw leaseLost(leaseId);
+  const repeated = result.kind === "refused" && result.execution.codeStartedAt !== null;
+  if (result.kind === "refused" && !repeated) throw leaseLost(leaseId);
+}
+
+export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChunk): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const recorded = await recordLogChunk(
+    deps.db,
+    {
+      executionId: execution.id,
+      leaseId,
+      stream: chunk.stream,
+      offset: chunk.offset,
+      data: fromBase64(chunk.data_base64),
+    },
+    deps.now(),
+  );
+  if (recorded === "lease_lost") throw leaseLost(leaseId);
+}
+
+export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
+  const { db, notifier, now } = deps;
+  const delayMs = 200 + Math.random() * 800;
+  const event = {
+    kind: "release",
+    leaseId,
+    error: report.error,
+    retryAt: now() + delayMs,
+  } as const;
+  const result = await advance(db, { leaseId }, event, now());
+  if (result.kind !== "changed") throw leaseLost(leaseId);
+  if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);
+  else setTimeout(() => notifier.notify("queue"), delayMs);
+}
+
+export async function finished(deps: Deps, leaseId: string, report: ResultReport): Promise<void> {
+  const { db, notifier, now } = deps;
+  const hash = await sha256(canonicalJson(report));
+  const { stdout_base64, stderr_base64, output_json, ...rest } = report;
+  const result = await finishExecution(
+    db,
+    leaseId,
+    {
+      ...rest,
+      output_json,
+      stdout: fromBase64(stdout_base64),
+      stderr: fromBase64(stderr_base64),
+      output: output_json === null ? null : new TextEncoder().encode(output_json),
+      hash,
+    },
+    now(),
+  );
+  if (result.kind === "changed") return notifier.notify(`execution:${result.execution.id}`);
+  if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
+}
+
+/** Stores an artifact that streams in; it shows once the result of its lease is accepted. */
+export async function uploaded(
+  { config, db, artifacts, now }: Deps,
+  execution: ExecutionRow,
+  name: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Announced,
+): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  if (!isArtifactName(name) || name.length > limits.artifactNameMaxBytes) {
+    throw new AppError(
+      "invalid_request",
+      "The artifact name must be a relative path without '..'.",
+    );
+  }
+  if (announced.sizeBytes > config.max_artifact_bytes) {
+    throw new AppError(
+      "too_large",
+      `Larger than max_artifact_bytes (${config.max_artifact_bytes}).`,
+    );
+  }
+  if (execution.status !== "running") throw leaseLost(leaseId);
+  const row = {
+    executionId: execution.id,
+    leaseId,
+    name,
+    ...announced,
+    contentType: getMimeType(name) ?? "application/octet-stream",
+  };
+  const earlier = await findUpload(db, row);
+  if (earlier) {
+    await body.cancel();
+    if (earlier.sha256 === announced.sha256) return;
+    throw new AppError("conflict", `Another file was uploaded as ${name} before.`);
+  }
+  try {
+    await artifacts.put(artifactKey(row), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  if ((await recordArtifact(db, row, now())) === "lease_lost") throw leaseLost(leaseId);
+}
+
+/** Where the bytes of an artifact live; made of ids and a hash, never of a name. */
+export function artifactKey(row: { executionId: string; leaseId: string; sha256: string }): string {
+  return `${row.executionId}/${row.leaseId}/${row.sha256}`;
+}
+
+function leaseLost(leaseId: string): AppError {
+  return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
+}
+
+function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}

@@ -1,0 +1,103 @@
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { serve, type HttpBindings, type ServerType } from "@hono/node-server";
+import type { Context } from "hono";
+import { v7 } from "uuid";
+import { ConfigError } from "../shared/config.ts";
+import { describeError } from "../shared/log-line.ts";
+import { createApp } from "./app.ts";
+import type { Deps } from "./deps.ts";
+import { checkExposure } from "./domain/exposure.ts";
+import { artifactFolder } from "./platform/artifacts-fs.node.ts";
+import { readConfig } from "./platform/config-file.node.ts";
+import { openDatabase } from "./platform/libsql.node.ts";
+import { startLog } from "./platform/log.node.ts";
+import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { sweepLeases } from "./poll.ts";
+import { database } from "./store/database.ts";
+
+const sweepEveryMs = 1000;
+
+/** Runs the API on Node until SIGTERM, SIGINT or its parent's end; a second signal ends it at once. */
+async function main(): Promise<void> {
+  const config = readConfig(process.env);
+  const warning = checkExposure(config);
+  const log = await startLog(config.log_level);
+  if (warning) log.warn(warning);
+
+  const client = await openDatabase(config);
+  const deps: Deps = {
+    config,
+    db: database(client),
+    artifacts: artifactFolder(join(config.data_dir, "artifacts")),
+    notifier: memoryNotifier(),
+    log,
+    now: Date.now,
+    newId: v7,
+    clientAddress: (c: Context<{ Bindings: HttpBindings }>) =>
+      c.env.incoming.socket.remoteAddress ?? "unknown",
+  };
+  const { server, url } = await listen(deps);
+  const sweep = setInterval(() => {
+    sweepLeases(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
+  }, sweepEveryMs);
+  log.info("listening on {url}", { url });
+  process.send?.({ type: "ready", url });
+
+  await stopRequested();
+  log.info("stopping");
+  clearInterval(sweep);
+  await close(server);
+  client.close();
+}
+
+function listen(deps: Deps): Promise<{ server: ServerType; url: string }> {
+  const { host, port } = deps.config;
+  return new Promise((resolve, reject) => {
+    const server = serve({ fetch: createApp(deps).fetch, hostname: host, port }, (info) =>
+      resolve({ server, url: urlOf(info) }),
+    );
+    server.once("error", (error: NodeJS.ErrnoException) =>
+      reject(explainListen(error, host, port)),
+    );
+  });
+}
+
+function explainListen(error: NodeJS.ErrnoException, host: string, port: number): Error {
+  if (error.code === "EADDRINUSE") {
+    return new ConfigError(`port ${port} on ${host} is taken: choose another (AIRLOCK_PORT)`);
+  }
+  return new ConfigError(`cannot listen on ${host}:${port}: ${error.message}`);
+}
+
+function urlOf({ address, port, family }: AddressInfo): string {
+  return family === "IPv6" ? `http://[${address}]:${port}` : `http://${address}:${port}`;
+}
+
+function stopRequested(): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = (): void => {
+      process.once("SIGTERM", () => process.exit(130)).once("SIGINT", () => process.exit(130));
+      resolve();
+    };
+    process.once("SIGTERM", stop).once("SIGINT", stop).once("disconnect", stop);
+  });
+}
+
+/** Ends open requests by their abort signals: waiters answer or drop, and nothing new is taken. */
+function close(server: ServerType): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    if ("closeAllConnections" in server)
+      setTimeout(() => server.closeAllConnections(), 1000).unref();
+  });
+}
+
+main().then(
+  () => process.exit(0),
+  (error: unknown) => {
+    const text = error instanceof ConfigError ? error.message : describeError(error);
+    process.stderr.write(`airlock api: ${text}\n`);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,25 @@
+import { readFileSync } from "node:fs";
+import { parse, TomlError } from "smol-toml";
+import { type Config, ConfigError, loadConfig } from "../../shared/config.ts";
+import { describeError } from "../../shared/log-line.ts";
+
+/**
+ * The configuration from the environment over airlock.toml in the working directory, or over the
+ * file that AIRLOCK_CONFIG names.
+ *
+ * @throws ConfigError with one line per fault.
+ */
+export function readConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): Config {
+  return loadConfig(readToml(AIRLOCK_CONFIG), env);
+}
+
+function readToml(path: string | undefined): Record<string, unknown> {
+  const file = path || "airlock.toml";
+  try {
+    return parse(readFileSync(file, "utf8"));
+  } catch (error) {
+    if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
+    const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
+    throw new ConfigError(`${file}: ${reason}`, { cause: error });
+  }
+}

@@ -1,0 +1,30 @@
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { createClient, type Client } from "@libsql/client";
+import { drizzle } from "drizzle-orm/libsql";
+import { migrate } from "drizzle-orm/libsql/migrator";
+import type { Config } from "../../shared/config.ts";
+import { prepareFile } from "../store/database.ts";
+
+const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
+
+/**
+ * Opens the configured database and brings its schema up to date.
+ *
+ * One connection: PRAGMAs hold for the connection that ran them, and a second one would meet
+ * SQLITE_BUSY at once.
+ */
+export async function openDatabase(config: Config): Promise<Client> {
+  const url = config.database_url ?? `file:${resolve(config.data_dir, "airlock.db")}`;
+  const isFile = url.startsWith("file:");
+  if (isFile) mkdirSync(config.data_dir, { recursive: true, mode: 0o700 });
+  const client = createClient({
+    url,
+    ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
+    ...(isFile && { concurrency: 1, timeout: 5000 }),
+  });
+  if (isFile) await prepareFile(client);
+  await migrate(drizzle(client), { migrationsFolder });
+  return client;
+}

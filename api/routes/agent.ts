@@ -1,0 +1,94 @@
+import { Hono } from "hono";
+import {
+  artifactHeaders,
+  AgentStatus,
+  LeaveRequest,
+  LogChunk,
+  PollRequest,
+  ReleaseReport,
+  ResultReport,
+  StartedReport,
+} from "../../shared/lease.ts";
+import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import { AppError } from "../errors.ts";
+import { requireAgentToken } from "../http/auth.ts";
+import type { AppEnv } from "../http/context.ts";
+import { parseBody } from "../http/json-body.ts";
+import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
+import { poll, renew } from "../poll.ts";
+import { forgetAgent } from "../store/agents.ts";
+
+/** The agents' side of the API, `/agent/v1/*`: shared/lease.ts has every message. */
+export function agentRoutes(deps: Deps): Hono<AppEnv> {
+  const { config } = deps;
+  const smallBytes = 1024 * 1024;
+  /** Two streams in base64, and an output whose quotes are escaped. */
+  const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
+  const app = new Hono<AppEnv>();
+  app.use("*", requireAgentToken(deps));
+
+  app.post("/poll", async (c) => {
+    const request = await parseBody(c, PollRequest, smallBytes);
+    return c.json(await poll(deps, request, c.get("agentTokenHash"), c.req.raw.signal));
+  });
+
+  app.post("/renew", async (c) => {
+    const status = await parseBody(c, AgentStatus, smallBytes);
+    return c.json(await renew(deps, status, c.get("agentTokenHash")));
+  });
+
+  app.post("/leave", async (c) => {
+    const { agent_id } = await parseBody(c, LeaveRequest, smallBytes);
+    await forgetAgent(deps.db, agent_id);
+    return c.json({});
+  });
+
+  app.post("/leases/:lease_id/started", async (c) => {
+    const report = await parseBody(c, StartedReport, smallBytes);
+    const { lease_id } = c.req.param();
+    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
+    await started(deps, lease_id, report);
+    return c.json({});
+  });
+
+  app.post("/leases/:lease_id/logs", async (c) => {
+    const chunk = await parseBody(c, LogChunk, resultBytes);
+    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    await logged(deps, execution, chunk);
+    return c.json({});
+  });
+
+  app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {
+    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    const sizeBytes = Number(c.req.header(artifactHeaders.size));
+    const sha256 = c.req.header(artifactHeaders.sha256) ?? "";
+    if (!Number.isSafeInteger(sizeBytes) || !/^[0-9a-f]{64}$/.test(sha256)) {
+      throw new AppError(
+        "invalid_request",
+        `Send ${artifactHeaders.size} and ${artifactHeaders.sha256} (64 hex digits).`,
+      );
+    }
+    const body = c.req.raw.body ?? new Blob([]).stream();
+    await uploaded(deps, execution, c.req.param("name"), body, { sizeBytes, sha256 });
+    return c.json({});
+  });
+
+  app.post("/leases/:lease_id/result", async (c) => {
+    const report = await parseBody(c, ResultReport, resultBytes);
+    const { lease_id } = c.req.param();
+    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
+    await finished(deps, lease_id, report);
+    return c.json({});
+  });
+
+  app.post("/leases/:lease_id/release", async (c) => {
+    const report = await parseBody(c, ReleaseReport, smallBytes);
+    const { lease_id } = c.req.param();
+    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
+    await released(deps, lease_id, report);
+    return c.json({});
+  });
+
+  return app;
+}

@@ -1,0 +1,87 @@
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
+import type { Artifact } from "../../shared/execution.ts";
+import type { Deps } from "../deps.ts";
+import { contentDisposition, isArtifactName, matchesEtag } from "../domain/artifact-name.ts";
+import { inputArtifacts, internalArtifacts, toArtifact } from "../domain/record.ts";
+import { AppError, notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { artifactKey } from "../lease-posts.ts";
+import { findArtifact, findExecution, findSubmitted } from "../store/read.ts";
+import { problems } from "./responses.ts";
+
+interface Found {
+  artifact: Artifact;
+  open: () => Promise<ReadableStream<Uint8Array> | undefined>;
+}
+
+/** Downloads, and HEAD for the headers alone: interface-spec.md rules 4 to 6. */
+export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  // A name may hold slashes, which OpenAPI paths cannot say: described here, routed below.
+  for (const method of ["get", "head"] as const) {
+    app.openAPIRegistry.registerPath({
+      method,
+      path: "/jobs/{job_id}/artifacts/{artifact_name}",
+      summary: method === "get" ? "Download an artifact" : "Headers of an artifact",
+      request: {
+        params: z.object({ job_id: z.string(), artifact_name: z.string() }),
+        headers: z.object({ "If-None-Match": z.string().optional() }),
+      },
+      responses: {
+        200: {
+          description: "The file's bytes; its SHA-256 is the ETag.",
+          content: {
+            "application/octet-stream": { schema: z.string().openapi({ format: "binary" }) },
+          },
+        },
+        304: { description: "If-None-Match carries the current ETag." },
+        ...problems("invalid_request", "not_found"),
+      },
+    });
+  }
+
+  app.get("/jobs/:job_id/artifacts/:artifact_name{.+}", async (c) => {
+    const { job_id, artifact_name } = c.req.param();
+    if (!isArtifactName(artifact_name)) {
+      throw new AppError(
+        "invalid_request",
+        "The artifact name must be a relative path without '..'.",
+      );
+    }
+    const found = await find(deps, job_id, artifact_name);
+    if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);
+    const { artifact, open } = found;
+    const etag = `"${artifact.sha256}"`;
+    const headers = {
+      ETag: etag,
+      "Content-Type": artifact.content_type,
+      "Content-Length": String(artifact.size_bytes),
+      "Content-Disposition": contentDisposition(artifact.name),
+      "Cache-Control": "private, no-cache",
+    };
+    if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, { ETag: etag });
+    if (c.req.method === "HEAD") return c.body(null, 200, headers);
+    const body = await open();
+    if (!body) throw new Error(`the bytes of artifact ${artifact.name} of ${job_id} are missing`);
+    return c.body(body, 200, headers);
+  });
+}
+
+async function find(deps: Deps, jobId: string, name: string): Promise<Found | undefined> {
+  const { db, artifacts } = deps;
+  const row = await findArtifact(db, jobId, name);
+  if (row) return { artifact: toArtifact(row), open: () => artifacts.get(artifactKey(row)) };
+  const execution = await findExecution(db, jobId);
+  const artifact = execution && inputArtifacts(execution).find((a) => a.name === name);
+  if (!artifact) return undefined;
+  return {
+    artifact,
+    open: async () => {
+      const submitted = await findSubmitted(db, jobId);
+      const part = name === internalArtifacts.code ? submitted?.code : submitted?.input;
+      return part === undefined
+        ? undefined
+        : (new Response(part as Uint8Array<ArrayBuffer>).body ?? undefined);
+    },
+  };
+}

@@ -1,0 +1,38 @@
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
+import { Health, PoolStats } from "../../shared/health.ts";
+import type { Deps } from "../deps.ts";
+import { health, isLive, poolStats } from "../domain/capacity.ts";
+import type { AppEnv } from "../http/context.ts";
+import { agentsSeenSince } from "../store/agents.ts";
+import { queueStats } from "../store/queue.ts";
+import { version } from "../version.ts";
+import { json, problems } from "./responses.ts";
+
+export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
+  const liveAgents = async () =>
+    (await agentsSeenSince(db, 0)).filter((agent) => isLive(agent, config, now()));
+
+  const getHealth = createRoute({
+    method: "get",
+    path: "/health",
+    summary: "Health of the service",
+    description: "Needs no key and is not rate limited.",
+    security: [],
+    responses: { 200: json(Health, "Healthy or degraded."), ...problems() },
+  });
+  app.openapi(getHealth, async (c) => {
+    const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);
+    return c.json(health(live, queue, config, version), 200);
+  });
+
+  const getPoolStats = createRoute({
+    method: "get",
+    path: "/pool/stats",
+    summary: "Workers, queue and agents",
+    responses: { 200: json(PoolStats, "The pool as it is now."), ...problems() },
+  });
+  app.openapi(getPoolStats, async (c) => {
+    const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);
+    return c.json(poolStats(live, queue, config), 200);
+  });
+}

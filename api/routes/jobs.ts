@@ -1,0 +1,98 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import {
+  ExecutionRecord,
+  InProgressResult,
+  isTerminal,
+  JobStatus,
+} from "../../shared/execution.ts";
+import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import { toJobStatus, toQueueStatus, toRecord } from "../domain/record.ts";
+import { AppError, notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { findExecution, queuePosition, withPayload } from "../store/read.ts";
+import { cancel, waitForEnd } from "../wait.ts";
+import { jobIdParam, json, problems, viewQuery } from "./responses.ts";
+
+const resultQuery = z.object({
+  wait: z
+    .stringbool()
+    .default(false)
+    .openapi({ type: "boolean", description: "Wait for the job's end." }),
+  timeout: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(limits.timeoutSchemaMaxS)
+    .default(limits.waitTimeoutDefaultS)
+    .openapi({ description: "Seconds to wait at most, with `wait=true`." }),
+  view: viewQuery,
+});
+
+export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const status = createRoute({
+    method: "get",
+    path: "/jobs/{id}",
+    summary: "Status of a job",
+    request: { params: jobIdParam },
+    responses: { 200: json(JobStatus, "The job as it is now."), ...problems("not_found") },
+  });
+  app.openapi(status, async (c) => {
+    const { id } = c.req.valid("param");
+    const execution = await findExecution(deps.db, id);
+    if (!execution) throw notFound(`Job ${id}`);
+    return c.json(toJobStatus(execution), 200);
+  });
+
+  const result = createRoute({
+    method: "get",
+    path: "/jobs/{id}/result",
+    summary: "Result of a job",
+    request: { params: jobIdParam, query: resultQuery },
+    responses: {
+      200: json(ExecutionRecord, "The job has ended."),
+      202: json(InProgressResult, "The job has not ended, and `wait` was false."),
+      ...problems("invalid_request", "not_found", "wait_timeout"),
+    },
+  });
+  app.openapi(result, async (c) => {
+    const { id } = c.req.valid("param");
+    const { wait, timeout, view } = c.req.valid("query");
+    const waitMs = wait ? timeout * 1000 : 0;
+    const execution = await waitForEnd(deps, id, waitMs, c.req.raw.signal);
+    if (isTerminal(execution.status)) {
+      return c.json(toRecord(await withPayload(deps.db, execution), view), 200);
+    }
+    if (wait) {
+      throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`);
+    }
+    const position = await queuePosition(deps.db, execution);
+    const pending = toQueueStatus(execution.status);
+    return c.json(
+      {
+        job_id: id,
+        status: pending,
+        message:
+          pending === "pending" ? `Waiting for a worker, at position ${position}.` : "Running.",
+        queue_position: position,
+      },
+      202,
+    );
+  });
+
+  const cancelJob = createRoute({
+    method: "post",
+    path: "/jobs/{id}/cancel",
+    summary: "Cancel a job",
+    description:
+      "A queued job is cancelled at once; a running one is asked to end, and keeps its partial output.",
+    request: { params: jobIdParam },
+    responses: {
+      200: json(JobStatus, "The job after the call."),
+      ...problems("not_found", "conflict"),
+    },
+  });
+  app.openapi(cancelJob, async (c) => {
+    return c.json(toJobStatus(await cancel(deps, c.req.valid("param").id)), 200);
+  });
+}

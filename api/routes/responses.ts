@@ -1,0 +1,36 @@
+import { z } from "@hono/zod-openapi";
+import { Problem } from "../../shared/errors.ts";
+import { errorStatus, errorTitles, type ErrorCode } from "../errors.ts";
+
+/** The OpenAPI description of a JSON answer. */
+export function json<T extends z.ZodType>(schema: T, description: string) {
+  return { description, content: { "application/json": { schema } } } as const;
+}
+
+/** A required JSON request body. */
+export function body<T extends z.ZodType>(schema: T) {
+  return { body: { required: true, content: { "application/json": { schema } } } } as const;
+}
+
+/** The OpenAPI descriptions of the refusals that an endpoint may answer with. */
+export function problems(...codes: ErrorCode[]) {
+  const always: ErrorCode[] = ["unauthorized", "internal"];
+  return Object.fromEntries(
+    [...codes, ...always].map((code) => [
+      errorStatus[code],
+      {
+        description: errorTitles[code],
+        content: { "application/problem+json": { schema: Problem } },
+      },
+    ]),
+  );
+}
+
+export const jobIdParam = z.object({
+  id: z.string().openapi({ param: { name: "id", in: "path" }, format: "uuid" }),
+});
+
+export const viewQuery = z
+  .enum(["full"])
+  .optional()
+  .openapi({ description: "`full` adds the extended fields." });

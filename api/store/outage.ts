@@ -1,0 +1,14 @@
+const busyCodes = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|CANTOPEN|READONLY|PROTOCOL)/;
+
+/** Tells a database that is locked, full or out of reach from a fault of ours. */
+export function isStoreOutage(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    const code = (at as { code?: unknown }).code;
+    if (typeof code === "string" && (busyCodes.test(code) || networkCodes.has(code))) return true;
+    if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
+    if (at.name === "TypeError" && at.message === "fetch failed") return true;
+  }
+  return false;
+}
+
+const networkCodes = new Set(["ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EPIPE", "ENOTFOUND"]);

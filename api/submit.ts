@@ -1,0 +1,143 @@
+import type { Config } from "../shared/config.ts";
+import type { AsyncSubmitRequest, SubmittedJob } from "../shared/execution.ts";
+import type { Deps } from "./deps.ts";
+import { obstacle } from "./domain/capacity.ts";
+import { resolveJobType } from "./domain/job-types.ts";
+import { timestamp } from "./domain/record.ts";
+import { canonicalJson } from "./domain/submission.ts";
+import { AppError, unavailable } from "./errors.ts";
+import { sha256 } from "./hash.ts";
+import { agentsSeenSince } from "./store/agents.ts";
+import { findExecution, queuePosition } from "./store/read.ts";
+import { submitExecution, type NewExecution } from "./store/submit.ts";
+
+/** Who submits, and how. */
+export interface Origin {
+  mode: "sync" | "async";
+  correlationId: string;
+  clientIp: string;
+}
+
+/**
+ * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
+ *
+ * @throws AppError 400 unknown job type; 409 key reused; 422 timeout above `max_timeout`;
+ *   503 queue full or nobody to run it, with nothing stored.
+ */
+export async function submit(
+  deps: Deps,
+  request: AsyncSubmitRequest,
+  origin: Origin,
+): Promise<SubmittedJob> {
+  const { config, db, notifier, now } = deps;
+  await refuseIfUnservable(deps, origin.mode);
+  const execution = await newExecution(deps, request, origin);
+  const stored = await submitExecution(db, execution, config.max_queue_size);
+  switch (stored.kind) {
+    case "queue_full":
+      throw unavailable(`The queue is full (max_queue_size ${config.max_queue_size}).`, 5);
+    case "existing":
+      return existingJob(deps, stored, execution.submissionHash, origin);
+    case "accepted":
+      notifier.notify("queue");
+      return {
+        job_id: execution.id,
+        status: "queued",
+        created_at: timestamp(execution.createdAt ?? now()),
+        queue_position: stored.queuePosition,
+        correlation_id: origin.correlationId,
+      };
+  }
+}
+
+async function refuseIfUnservable({ db, config, now }: Deps, mode: Origin["mode"]): Promise<void> {
+  const found = obstacle(mode, await agentsSeenSince(db, 0), config, now());
+  if (found) throw unavailable(found.detail, found.retryAfterS);
+}
+
+async function newExecution(
+  { config, newId, now }: Deps,
+  request: AsyncSubmitRequest,
+  { mode, correlationId, clientIp }: Origin,
+): Promise<NewExecution> {
+  const jobType = resolveJobType(config, request.job_type);
+  if (!jobType) throw unknownJobType(config, request.job_type);
+  const timeoutS = request.timeout ?? jobType.timeout;
+  if (timeoutS > config.max_timeout) {
+    throw new AppError(
+      "timeout_too_long",
+      `timeout: ${timeoutS} s is above the configured max_timeout of ${config.max_timeout} s.`,
+      { errors: [{ path: "timeout", message: `must be at most ${config.max_timeout}` }] },
+    );
+  }
+  const code = encode(request.code);
+  const input = encode(JSON.stringify(request.input_data));
+  const createdAt = now();
+  return {
+    id: newId(),
+    mode,
+    jobType: request.job_type,
+    timeoutS,
+    startupTimeoutS: request.startup_timeout,
+    requirements: request.requirements,
+    availableAt: createdAt,
+    createdAt,
+    code,
+    input,
+    codeBytes: code.length,
+    inputBytes: input.length,
+    codeHash: await sha256(code),
+    inputHash: await sha256(input),
+    submissionHash: await sha256(
+      canonicalJson([
+        request.code,
+        request.input_data,
+        timeoutS,
+        request.startup_timeout,
+        request.job_type,
+        request.requirements,
+      ]),
+    ),
+    idempotencyKey: request.idempotency_key,
+    correlationId,
+    clientIp,
+  };
+}
+
+async function existingJob(
+  { db }: Deps,
+  existing: { id: string; submissionHash: string },
+  submissionHash: string,
+  { correlationId }: Origin,
+): Promise<SubmittedJob> {
+  const job = await findExecution(db, existing.id);
+  if (existing.submissionHash !== submissionHash || !job) {
+    throw new AppError(
+      "conflict",
+      `The idempotency key was used with a different payload, for job ${existing.id}. Use a new key.`,
+      { existing_job_id: existing.id },
+    );
+  }
+  return {
+    job_id: job.id,
+    status: job.status,
+    created_at: timestamp(job.createdAt),
+    queue_position: await queuePosition(db, job),
+    correlation_id: correlationId,
+  };
+}
+
+function unknownJobType(config: Config, name: string): AppError {
+  const known = ["default", ...Object.keys(config.job_types)].join(", ");
+  return new AppError(
+    "invalid_request",
+    `job_type: no job type is named ${JSON.stringify(name)}.`,
+    {
+      errors: [{ path: "job_type", message: `must be one of: ${known}` }],
+    },
+  );
+}
+
+function encode(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
