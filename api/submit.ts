@@ -138,6 +138,6 @@ function unknownJobType(config: Config, name: string): AppError {
   );
 }
 
-function encode(text: string): Uint8Array {
+function encode(text: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(text);
 }

@@ -65,7 +65,8 @@ export async function readBytes(request: Request, maxBytes: number): Promise<Uin
   if (Number(request.headers.get("Content-Length") ?? 0) > maxBytes) throw tooLarge();
   const parts: Uint8Array[] = [];
   let size = 0;
-  for await (const part of request.body ?? []) {
+  const body: ReadableStream<Uint8Array> | null = request.body;
+  for await (const part of body ?? []) {
     size += part.length;
     if (size > maxBytes) throw tooLarge();
     parts.push(part);

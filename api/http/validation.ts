@@ -26,7 +26,7 @@ function describe(issue: ZodIssue): string {
 /** Refuses a request that its schema does not accept: 400, with all faults at once. */
 export const onInvalid: Hook<unknown, AppEnv, string, unknown> = (result) => {
   if (result.success) return;
-  const errors = fieldErrors(result.error as z.core.$ZodError);
+  const errors = fieldErrors(result.error);
   const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
   throw new AppError("invalid_request", `The request is not valid: ${detail}`, { errors });
 };

@@ -57,6 +57,6 @@ export async function submitExecution(
   }
   const existing = holder?.rows[0];
   return existing
-    ? { kind: "existing", id: String(existing[0]), submissionHash: String(existing[1]) }
+    ? { kind: "existing", id: existing[0] as string, submissionHash: existing[1] as string }
     : { kind: "queue_full" };
 }
