@@ -1,19 +1,14 @@
-import { readFileSync } from "node:fs";
-import { TomlError, parse } from "smol-toml";
-import { Config, ConfigError, loadConfig } from "../shared/config.ts";
+import { readConfig as readApiConfig } from "../api/platform/config-file.node.ts";
+import { Config, ConfigError } from "../shared/config.ts";
 import { OperatorError } from "./operator-error.ts";
-
-const CONFIG_FILE = "airlock.toml";
 
 /** The configuration that the API and the agent will read too. Throws OperatorError. */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   try {
-    return loadConfig(parse(readText(CONFIG_FILE)), env);
+    return readApiConfig(env);
   } catch (error) {
-    if (error instanceof ConfigError || error instanceof TomlError) {
-      throw new OperatorError(`the configuration is wrong: ${error.message}`, { cause: error });
-    }
-    throw error;
+    if (!(error instanceof ConfigError)) throw error;
+    throw new OperatorError(`the configuration is wrong: ${error.message}`, { cause: error });
   }
 }
 
@@ -26,13 +21,4 @@ export function describeKeys(): string {
     return `  ${key.padEnd(38)}${schema.description ?? ""}${shown}`;
   });
   return keys.join("\n");
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return "";
-    throw error;
-  }
 }

@@ -4,7 +4,7 @@ import { OperatorError, runMain } from "./operator-error.ts";
 import { say } from "./say.ts";
 import { setUp } from "./setup/set-up.ts";
 import { checkAddress } from "./start/address.ts";
-import { agentToken } from "./start/agent-token.ts";
+import { agentName, agentToken } from "./start/agent-token.ts";
 import { type Child, startChild } from "./start/child.ts";
 import { type AgentKeeper, keepAgent } from "./start/keep-agent.ts";
 import { parseStartOptions, startHelp } from "./start/options.ts";
@@ -36,6 +36,7 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
       ...env,
       AIRLOCK_API_URL: url,
       AIRLOCK_AGENT_TOKEN: token,
+      AIRLOCK_AGENT_NAME: config.agent_name ?? agentName(token),
       AIRLOCK_DOCKER_HOST: engine.dockerHost,
     };
     agent = keepAgent(() => startChild("agent", "agent/main.ts", agentEnv));

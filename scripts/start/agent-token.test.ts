@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { agentToken } from "./agent-token.ts";
+import { agentName, agentToken } from "./agent-token.ts";
 
 let dir: string;
 
@@ -24,6 +24,9 @@ test("makes 32 random bytes once and keeps them private", () => {
   expect(readdirSync(dataDir)).toEqual(["agent-token"]);
 });
 
-test("two folders have two tokens", () => {
-  expect(agentToken(join(dir, "a"))).not.toBe(agentToken(join(dir, "b")));
+test("two folders have two tokens, and two names for their agents", () => {
+  const [a, b] = [agentToken(join(dir, "a")), agentToken(join(dir, "b"))];
+  expect(a).not.toBe(b);
+  expect(agentName(a)).not.toBe(agentName(b));
+  expect(agentName(a)).toBe(agentName(a));
 });

@@ -1,5 +1,6 @@
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { hostname } from "node:os";
 import { join } from "node:path";
 
 /** The token between the API and its agent, kept in `<dataDir>/agent-token`; made on the first start. */
@@ -7,6 +8,14 @@ export function agentToken(dataDir: string): string {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const file = join(dataDir, "agent-token");
   return readToken(file) ?? makeToken(file);
+}
+
+/**
+ * The name of the agent with this token: the same after a restart, so that it finds the containers
+ * it left, and another for each data folder, so that it never takes another agent's for its own.
+ */
+export function agentName(token: string): string {
+  return `${hostname()}-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`;
 }
 
 function readToken(file: string): string | undefined {

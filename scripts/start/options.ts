@@ -51,8 +51,9 @@ Options:
   -v, --verbose             log more
   -h, --help                print this
 
-Configuration: each key can stand in airlock.toml, or in the environment as AIRLOCK_<KEY>
-(AIRLOCK_PORT=9000 npm start). An option wins over the environment, that over the file.
+Configuration: each key can stand in airlock.toml (or the file that AIRLOCK_CONFIG names), or in
+the environment as AIRLOCK_<KEY>: AIRLOCK_PORT=9000 npm start. An option wins over the environment,
+that over the file.
 
 ${describeKeys()}
 `;
