@@ -22,10 +22,6 @@ export class ApiError extends Error {
   }
 }
 
-export function isApiError(error: unknown, kind: ApiErrorKind): error is ApiError {
-  return error instanceof ApiError && error.kind === kind;
-}
-
 export function kindOfStatus(status: number): ApiErrorKind {
   if (status === 401 || status === 403) return "unauthorized";
   if (status === 409) return "lease_lost";

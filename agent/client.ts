@@ -14,7 +14,7 @@ import {
   type ResultReport,
   type StartedReport,
 } from "../shared/lease.ts";
-import { isApiError } from "./api-error.ts";
+import { ApiError } from "./api-error.ts";
 import { createHttp } from "./http.ts";
 import type { SpooledArtifact } from "./sandbox/types.ts";
 
@@ -62,10 +62,10 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
       ...times,
       randomize: true,
       signal,
-      shouldRetry: ({ error }) => isApiError(error, "transient"),
+      shouldRetry: ({ error }) => error instanceof ApiError && error.kind === "transient",
       onFailedAttempt: async ({ error, retriesLeft }) => {
-        if (!isApiError(error, "transient") || retriesLeft === 0) return;
-        const waitMs = Math.min(error.retryAfterMs, MAX_RETRY_AFTER_MS);
+        const askedMs = error instanceof ApiError && retriesLeft > 0 ? error.retryAfterMs : 0;
+        const waitMs = Math.min(askedMs, MAX_RETRY_AFTER_MS);
         if (waitMs > 0) await setTimeout(waitMs, undefined, { signal });
       },
     });

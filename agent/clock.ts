@@ -3,12 +3,23 @@ import { setTimeout } from "node:timers/promises";
 /** The agent's time. It starts at the machine's clock and from then on never jumps or goes back. */
 export type Clock = {
   /** Milliseconds. */
-  nowMs(): number;
+  readonly nowMs: () => number;
   /** Waits; rejects once `signal` is aborted. */
-  sleep(ms: number, signal: AbortSignal): Promise<void>;
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
 };
 
 export const systemClock: Clock = {
   nowMs: () => performance.timeOrigin + performance.now(),
   sleep: (ms, signal) => setTimeout(ms, undefined, { signal }),
 };
+
+/** A signal that aborts after `ms`, unless it is disposed of before. */
+export function deadline(clock: Clock, ms: number): Disposable & { readonly signal: AbortSignal } {
+  const expiry = new AbortController();
+  const disposal = new AbortController();
+  clock.sleep(ms, disposal.signal).then(
+    () => expiry.abort(new DOMException(`not within ${ms} ms`, "TimeoutError")),
+    () => {},
+  );
+  return { signal: expiry.signal, [Symbol.dispose]: () => disposal.abort() };
+}

@@ -1,0 +1,68 @@
+import { parseBytes } from "../shared/bytes.ts";
+import type { AgentIdentity, LeasedJob } from "../shared/lease.ts";
+import type { EngineWatch } from "./engine-watch.ts";
+import type { Images } from "./images.ts";
+import type { Pool } from "./pool.ts";
+import type { RuntimeChoice } from "./runtime-choice.ts";
+import { EngineError, type Sandbox, type SandboxSpec } from "./sandbox/types.ts";
+
+export type AcquireDeps = {
+  readonly agent: AgentIdentity;
+  readonly images: Images;
+  readonly pool: Pool;
+  readonly engine: Pick<EngineWatch, "health">;
+  readonly chooseRuntime: RuntimeChoice;
+};
+
+/** A container for one job, and the reference that pins its image. */
+export type Acquired = { readonly sandbox: Sandbox; readonly jobRef: string };
+
+const PIDS = 128;
+
+/** @throws JobRefusal; EngineError; the signal's reason. */
+export async function acquireSandbox(
+  deps: AcquireDeps,
+  job: LeasedJob,
+  signal: AbortSignal,
+): Promise<Acquired> {
+  const { images } = deps;
+  const { base_image } = job.job_type;
+  try {
+    return await acquireOnce(deps, job, signal);
+  } catch (error) {
+    if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
+    images.forget(base_image);
+    return acquireOnce(deps, job, signal);
+  }
+}
+
+async function acquireOnce(
+  deps: AcquireDeps,
+  job: LeasedJob,
+  signal: AbortSignal,
+): Promise<Acquired> {
+  const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
+  const image = await deps.images.resolve(job.job_type.base_image, signal);
+  const sandbox = await deps.pool.acquire(specOf(deps.agent, job, image, runtime), signal);
+  return { sandbox, jobRef: `${job.job_type.name}@${image}` };
+}
+
+function specOf(
+  agent: AgentIdentity,
+  { lease_id, job_type }: LeasedJob,
+  image: string,
+  runtime: string | null,
+): SandboxSpec {
+  return {
+    image,
+    labels: { agentId: agent.id, agentName: agent.name, leaseId: lease_id },
+    memoryBytes: parseBytes(job_type.memory_limit),
+    cpus: job_type.cpu_limit,
+    pids: PIDS,
+    network: job_type.network,
+    runtime,
+    env: job_type.env,
+    preload: job_type.preload,
+    gpus: job_type.gpus,
+  };
+}

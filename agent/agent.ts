@@ -1,0 +1,100 @@
+import type { LeasedJob } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
+import { abortable } from "./abortable.ts";
+import type { Client } from "./client.ts";
+import { deadline } from "./clock.ts";
+import type { Lease } from "./leases.ts";
+import { type PollDeps, pollForJobs } from "./poll.ts";
+import { renewLeases } from "./renew.ts";
+import { type RunDeps, runLease } from "./run.ts";
+
+export type AgentDeps = RunDeps &
+  Omit<PollDeps, "client" | "start" | "refuse"> & {
+    readonly client: Client;
+    /** Milliseconds that running jobs get after `stop`. */
+    readonly drainGraceMs: number;
+  };
+
+export type AgentSignals = {
+  /** Take no more work, and end once that at hand is done. */
+  readonly stop: AbortSignal;
+  /** Give up all work and end now. */
+  readonly abort: AbortSignal;
+};
+
+/** What containers get to go away in when there is no time for anything else. */
+const ABORT_GRACE_MS = 2000;
+const LEAVE_TIMEOUT_MS = 3000;
+
+/**
+ * Works for the API until told to end.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): Promise<void> {
+  const end = new AbortController();
+  const broken = new AbortController();
+  const halt = AbortSignal.any([abort, broken.signal]);
+  const fail = (error: unknown): void => broken.abort(error);
+
+  const background = Promise.all([
+    deps.engine.run(end.signal).catch(fail),
+    renewLeases(deps, end.signal).catch(fail),
+  ]);
+  await abortable(deps.engine.asked, halt).catch(() => {});
+  await pollForJobs(
+    {
+      ...deps,
+      start: (lease) => void work(deps, lease).catch(fail),
+      refuse: (job) => void refuse(deps, job, halt).catch(fail),
+    },
+    AbortSignal.any([stop, halt]),
+  ).catch(fail);
+  await drain(deps, halt);
+  if (!halt.aborted) await leave(deps);
+  end.abort();
+  await background;
+  broken.signal.throwIfAborted();
+}
+
+async function work(deps: AgentDeps, lease: Lease): Promise<void> {
+  try {
+    await runLease(deps, lease);
+  } finally {
+    deps.leases.end(lease);
+  }
+}
+
+/** Waits for the held leases to end; cancels them after the grace, drops them on `halt`. */
+async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
+  const { leases, changes, clock } = deps;
+  const idle = changes.until(() => leases.free() === leases.size);
+  using grace = deadline(clock, deps.drainGraceMs);
+  await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
+  leases.cancelAll("stopping");
+  await abortable(idle, halt).catch(() => {});
+  leases.dropAll();
+  using hurry = deadline(clock, ABORT_GRACE_MS);
+  await abortable(idle, hurry.signal).catch(() => {});
+}
+
+/** Hands back a job that the API gave beyond the free slots. */
+async function refuse(
+  { client, log }: AgentDeps,
+  { lease_id, correlation_id }: LeasedJob,
+  signal: AbortSignal,
+): Promise<void> {
+  log.with({ correlationId: correlation_id }).warn("no free slot: lease handed back");
+  const message = "The agent had no free slot.";
+  const error = { type: "service_unavailable", message, phase: "startup" } as const;
+  await client.release(lease_id, { error }, signal);
+}
+
+async function leave({ client, agent, clock, log }: AgentDeps): Promise<void> {
+  using limit = deadline(clock, LEAVE_TIMEOUT_MS);
+  try {
+    await client.leave({ agent_id: agent.id }, limit.signal);
+  } catch (error) {
+    log.warn("could not take leave: {reason}", { reason: describeError(error) });
+  }
+}

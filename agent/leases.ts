@@ -1,0 +1,122 @@
+import type { Intervals, LeasedJob, RenewReply } from "../shared/lease.ts";
+import type { Changes } from "./changes.ts";
+import type { Clock } from "./clock.ts";
+
+/** Why a run is told to end early although its result is still wanted. */
+export type CancelReason = "cancelled" | "stopping";
+
+export class LeaseDropped extends Error {
+  override name = "LeaseDropped";
+}
+
+/** A leased execution in this agent's hands. */
+export type Lease = {
+  readonly job: LeasedJob;
+  readonly takenMs: number;
+  /** Aborted with a CancelReason to end the run; what there is of a result is reported. */
+  readonly cancel: AbortController;
+  /** Aborted with LeaseDropped when the lease is no longer ours: the run ends and nothing more is posted. */
+  readonly drop: AbortController;
+};
+
+export type Leases = {
+  readonly size: number;
+  readonly free: () => number;
+  readonly has: (leaseId: string) => boolean;
+  /** Held leases but those that the API gave up: asked about again it would only repeat itself. */
+  readonly ids: () => string[];
+  /** Held leases that are being cancelled already. */
+  readonly cancelling: () => string[];
+  readonly intervals: () => Intervals;
+  /** Holds the lease of a job that was asked for at `askedMs`. */
+  readonly take: (job: LeasedJob, askedMs: number) => Lease;
+  readonly end: (lease: Lease) => void;
+  /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
+  readonly learn: (reply: RenewReply, listed: readonly string[], askedMs: number) => void;
+  readonly cancelAll: (reason: CancelReason) => void;
+  readonly dropAll: () => void;
+};
+
+type Held = {
+  readonly lease: Lease;
+  readonly over: AbortController;
+  renewedMs: number;
+  isLost: boolean;
+};
+
+/** The part of its life that a lease is given up before its end: the API's clock is never seen. */
+const MARGIN = 0.1;
+
+export function createLeases(
+  { clock, changes }: { clock: Clock; changes: Changes },
+  size: number,
+  defaults: Intervals,
+): Leases {
+  const held = new Map<string, Held>();
+  let intervals = defaults;
+
+  const leftMs = ({ renewedMs }: Held): number =>
+    renewedMs + intervals.lease_ttl_s * 1000 * (1 - MARGIN) - clock.nowMs();
+
+  /** Drops the lease when it has not been renewed in time, whatever the API thinks of it. */
+  async function watch(entry: Held): Promise<void> {
+    const { signal } = entry.over;
+    for (let ms = leftMs(entry); ms > 0 && !signal.aborted; ms = leftMs(entry)) {
+      await clock.sleep(ms, signal).catch(() => {});
+    }
+    if (!signal.aborted) entry.lease.drop.abort(new LeaseDropped("not renewed in time"));
+  }
+
+  function take(job: LeasedJob, askedMs: number): Lease {
+    const cancel = new AbortController();
+    const drop = new AbortController();
+    const lease = { job, takenMs: clock.nowMs(), cancel, drop };
+    const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
+    held.set(job.lease_id, entry);
+    void watch(entry);
+    changes.tell();
+    return lease;
+  }
+
+  function end({ job }: Lease): void {
+    held.get(job.lease_id)?.over.abort();
+    held.delete(job.lease_id);
+    changes.tell();
+  }
+
+  function learn(reply: RenewReply, listed: readonly string[], askedMs: number): void {
+    intervals = reply.intervals;
+    for (const id of reply.cancel) held.get(id)?.lease.cancel.abort("cancelled");
+    for (const id of reply.lost) lose(held.get(id));
+    for (const id of listed) renew(held.get(id), askedMs);
+  }
+
+  function lose(entry: Held | undefined): void {
+    if (!entry) return;
+    entry.isLost = true;
+    entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
+  }
+
+  /** The lease's new life counts from the request, which surely came before the API's renewal. */
+  function renew(entry: Held | undefined, askedMs: number): void {
+    if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
+  }
+
+  const all = (): Lease[] => [...held.values()].map(({ lease }) => lease);
+  return {
+    size,
+    free: () => size - held.size,
+    has: (leaseId) => held.has(leaseId),
+    ids: () => [...held].filter(([, { isLost }]) => !isLost).map(([id]) => id),
+    cancelling: () =>
+      all()
+        .filter(({ cancel }) => cancel.signal.aborted)
+        .map(({ job }) => job.lease_id),
+    intervals: () => intervals,
+    take,
+    end,
+    learn,
+    cancelAll: (reason) => all().forEach(({ cancel }) => cancel.abort(reason)),
+    dropAll: () => all().forEach(({ drop }) => drop.abort(new LeaseDropped("the agent ends"))),
+  };
+}

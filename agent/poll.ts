@@ -1,0 +1,105 @@
+import type { Logger } from "@logtape/logtape";
+import type { AgentIdentity, LeasedJob, PollRequest } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
+import { ApiError } from "./api-error.ts";
+import { backoffMs } from "./backoff.ts";
+import type { Changes } from "./changes.ts";
+import type { Client } from "./client.ts";
+import type { Clock } from "./clock.ts";
+import type { EngineWatch } from "./engine-watch.ts";
+import type { Lease, Leases } from "./leases.ts";
+import { agentStatus, freeSlots } from "./status.ts";
+
+export type PollDeps = {
+  readonly agent: AgentIdentity;
+  readonly client: Pick<Client, "poll">;
+  readonly leases: Leases;
+  readonly engine: EngineWatch;
+  readonly changes: Changes;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly start: (lease: Lease) => void;
+  /** Hands back a job for which there is no slot. */
+  readonly refuse: (job: LeasedJob) => void;
+  /** The API has answered a poll. */
+  readonly polled: () => void;
+};
+
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 10_000;
+
+/**
+ * Asks the API for work, one long poll after another, until `stop`.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<void> {
+  const { clock, log } = deps;
+  let failures = 0;
+  let isFirst = true;
+  while (!stop.aborted) {
+    try {
+      await pollOnce(deps, isFirst ? 0 : waitS(deps.leases), stop);
+      isFirst = false;
+      failures = 0;
+    } catch (error) {
+      if (stop.aborted) return;
+      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
+      failures += 1;
+      const waitMs = Math.max(
+        error.retryAfterMs,
+        backoffMs(failures, FIRST_WAIT_MS, LONGEST_WAIT_MS),
+      );
+      log.warn("poll failed, next in {seconds} s: {reason}", {
+        seconds: (waitMs / 1000).toFixed(1),
+        reason: describeError(error),
+      });
+      await clock.sleep(waitMs, stop).catch(() => {});
+    }
+  }
+}
+
+/** A lease may date from the moment its poll was sent: leave two renewals' time to keep it. */
+function waitS(leases: Leases): number {
+  const { poll_wait_s, lease_ttl_s, renew_every_s } = leases.intervals();
+  return Math.min(poll_wait_s, Math.max(lease_ttl_s - 2 * renew_every_s, lease_ttl_s / 4));
+}
+
+async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Promise<void> {
+  const { client, leases, engine, changes, clock } = deps;
+  const outdated = new AbortController();
+  const request: PollRequest = {
+    ...agentStatus(deps.agent, deps),
+    free_slots: freeSlots(deps),
+    cancelling: leases.cancelling(),
+    wait_s,
+  };
+  const askedMs = clock.nowMs();
+  using _listening = changes.listen(() => {
+    if (isOutdated(request, freeSlots(deps), engine)) outdated.abort();
+  });
+  try {
+    const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
+    deps.polled();
+    leases.learn(reply, request.leases, askedMs);
+    for (const job of reply.jobs) accept(deps, job, askedMs);
+  } catch (error) {
+    if (!outdated.signal.aborted || error instanceof ApiError) throw error;
+  }
+}
+
+/** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
+function isOutdated(request: PollRequest, free: number, engine: EngineWatch): boolean {
+  return (
+    (request.free_slots === 0 && free > 0) ||
+    request.engine.available !== engine.health().available ||
+    request.breaker.state !== engine.breaker().state
+  );
+}
+
+function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
+  const { leases } = deps;
+  if (leases.has(job.lease_id)) return;
+  if (leases.free() > 0) deps.start(leases.take(job, askedMs));
+  else deps.refuse(job);
+}

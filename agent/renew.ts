@@ -1,0 +1,54 @@
+import type { Logger } from "@logtape/logtape";
+import type { AgentIdentity } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
+import { ApiError } from "./api-error.ts";
+import { backoffMs } from "./backoff.ts";
+import type { Client } from "./client.ts";
+import type { Clock } from "./clock.ts";
+import type { EngineWatch } from "./engine-watch.ts";
+import type { Leases } from "./leases.ts";
+import { agentStatus } from "./status.ts";
+
+export type RenewDeps = {
+  readonly agent: AgentIdentity;
+  readonly client: Pick<Client, "renew">;
+  readonly leases: Leases;
+  readonly engine: EngineWatch;
+  readonly clock: Clock;
+  readonly log: Logger;
+};
+
+const FIRST_WAIT_MS = 500;
+
+/**
+ * Renews the held leases at the API's interval until `end`, whatever the poll is doing.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<void> {
+  const { leases, clock, log } = deps;
+  let failures = 0;
+  while (!end.aborted) {
+    const everyMs = leases.intervals().renew_every_s * 1000;
+    const waitMs = failures === 0 ? everyMs : backoffMs(failures, FIRST_WAIT_MS, everyMs);
+    await clock.sleep(waitMs, end).catch(() => {});
+    if (end.aborted || leases.ids().length === 0) continue;
+    try {
+      await renewOnce(deps, end);
+      failures = 0;
+    } catch (error) {
+      if (end.aborted) return;
+      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
+      failures += 1;
+      log.warn("renewal failed: {reason}", { reason: describeError(error) });
+    }
+  }
+}
+
+async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
+  const { client, leases, clock } = deps;
+  const status = agentStatus(deps.agent, deps);
+  const askedMs = clock.nowMs();
+  const reply = await client.renew(status, end);
+  leases.learn(reply, status.leases, askedMs);
+}

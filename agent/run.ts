@@ -1,0 +1,153 @@
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../shared/log-line.ts";
+import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
+import { ApiError } from "./api-error.ts";
+import type { Client } from "./client.ts";
+import { type Clock, deadline } from "./clock.ts";
+import type { EngineWatch } from "./engine-watch.ts";
+import { JobRefusal } from "./job-refusal.ts";
+import type { Lease } from "./leases.ts";
+import { createLiveReport, type LiveReport } from "./live-report.ts";
+import { type Outcome, outcomeOfFailure } from "./outcome.ts";
+import { postOutcome } from "./post-outcome.ts";
+import { resultOfReport } from "./result.ts";
+import { EngineError, type RunReport, type Sandbox, type Verdict } from "./sandbox/types.ts";
+import type { SpoolDir } from "./spool-dir.ts";
+
+export type RunDeps = AcquireDeps & {
+  readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
+  readonly engine: EngineWatch;
+  readonly spool: Pick<SpoolDir, "folder">;
+  readonly judge: (report: RunReport) => Verdict;
+  readonly clock: Clock;
+  readonly log: Logger;
+};
+
+/** One run on its way, as far as it has come. */
+type Run = {
+  readonly lease: Lease;
+  readonly live: LiveReport;
+  startedMs: number | null;
+};
+
+/**
+ * Runs one leased job, from its container to its posted result. Leaves no container and no file.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
+  const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  const deps = { ...agent, log };
+  const run: Run = { lease, live: createLiveReport(deps, lease), startedMs: null };
+  try {
+    await using folder = await deps.spool.folder(lease.job.lease_id);
+    const acquired = await startUp(deps, lease);
+    await using removal = removalOf(deps, acquired.sandbox);
+    const outcome = await runCode(deps, run, acquired, folder.path);
+    removal.begin();
+    await postOutcome(deps, lease, outcome);
+  } catch (error) {
+    if (error instanceof ApiError) throw error;
+    if (isInfrastructure(error, lease)) {
+      log.error("run failed: {reason}", { reason: describeError(error) });
+      deps.engine.doubted();
+    }
+    await postOutcome(deps, lease, outcomeOfFailure(error, lease, timesOf(deps, run)));
+  } finally {
+    await run.live.close();
+  }
+}
+
+function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
+  return !(error instanceof JobRefusal) && !cancel.signal.aborted && !drop.signal.aborted;
+}
+
+/** @throws JobRefusal; EngineError; the reason of an aborted signal. */
+async function startUp(deps: RunDeps, { job, drop, cancel }: Lease): Promise<Acquired> {
+  const { engine, clock } = deps;
+  if (engine.admits(1, 0) === 0) throw new EngineError("unavailable", "circuit breaker open");
+  using limit = deadline(clock, job.startup_timeout_s * 1000);
+  const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
+  try {
+    const acquired = await acquireSandbox(deps, job, signal);
+    engine.succeeded();
+    return acquired;
+  } catch (error) {
+    if (limit.signal.aborted) {
+      engine.doubted();
+      const message = `The container did not start within ${job.startup_timeout_s} s.`;
+      throw new JobRefusal("startup_timeout", message, { cause: error });
+    }
+    if (!signal.aborted && error instanceof EngineError && error.transient) engine.failed();
+    throw error;
+  }
+}
+
+/** @throws EngineError where the code never began. */
+async function runCode(
+  deps: RunDeps,
+  run: Run,
+  { sandbox, jobRef }: Acquired,
+  spoolDir: string,
+): Promise<Outcome> {
+  const { live } = run;
+  const { job, cancel, drop } = run.lease;
+  // Work that is no longer ours deserves no grace: it may already run elsewhere.
+  drop.signal.addEventListener("abort", () => void remove(deps, sandbox));
+  const report = await sandbox.run(
+    {
+      code: job.code,
+      inputJson: job.input_json,
+      timeoutMs: job.timeout_s * 1000,
+      caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
+    },
+    {
+      signal: AbortSignal.any([cancel.signal, drop.signal]),
+      spoolDir,
+      onStarted: () => {
+        run.startedMs = deps.clock.nowMs();
+        live.started(jobRef);
+      },
+      onOutput: live.output,
+    },
+  );
+  live.ended();
+  drop.signal.throwIfAborted();
+  if (report.ending === "lost") deps.engine.doubted();
+  if (!report.started)
+    throw new EngineError("other", report.lostReason ?? "the code did not begin");
+  const verdict = withStopReason(deps.judge(report), run.lease);
+  const result = resultOfReport(report, verdict, timesOf(deps, run), jobRef);
+  return { kind: "result", result, artifacts: report.artifacts };
+}
+
+function withStopReason(verdict: Verdict, { cancel }: Lease): Verdict {
+  const isOurs = verdict.error?.type === "cancelled" && cancel.signal.reason === "stopping";
+  if (!verdict.error || !isOurs) return verdict;
+  const message = "The agent was stopped while the code ran.";
+  return { ...verdict, error: { ...verdict.error, message } };
+}
+
+function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
+  return { takenMs: lease.takenMs, startedMs, endedMs: clock.nowMs() };
+}
+
+/** The removal of a container: off the critical path once begun, over once disposed of. */
+function removalOf(
+  deps: RunDeps,
+  sandbox: Sandbox,
+): AsyncDisposable & { readonly begin: () => void } {
+  return {
+    begin: () => void remove(deps, sandbox),
+    [Symbol.asyncDispose]: () => remove(deps, sandbox),
+  };
+}
+
+async function remove({ engine, log }: RunDeps, sandbox: Sandbox): Promise<void> {
+  try {
+    await sandbox.close();
+  } catch (error) {
+    log.warn("container not removed yet: {reason}", { reason: describeError(error) });
+    engine.doubted();
+  }
+}

@@ -1,0 +1,53 @@
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** This agent's folder for artifacts on their way from containers to the API. */
+export type SpoolDir = {
+  /** A new folder for one lease, gone with all its files once disposed of. */
+  readonly folder: (leaseId: string) => Promise<AsyncDisposable & { readonly path: string }>;
+  /** Throws where no file can be written, as on a full disk. */
+  readonly check: () => Promise<void>;
+  readonly remove: () => Promise<void>;
+};
+
+export function defaultSpoolDir(): string {
+  return join(tmpdir(), `airlock-spool-${process.getuid?.() ?? 0}`);
+}
+
+/** Opens the agent's own folder in `root`, and removes those whose agents are dead. */
+export async function openSpoolDir(
+  root: string,
+  agentId: string,
+  isAlive: (agentId: string) => Promise<boolean>,
+): Promise<SpoolDir> {
+  const own = join(root, agentId);
+  const probe = join(own, "probe");
+  await mkdir(own, { recursive: true, mode: 0o700 });
+  for (const name of await readdir(root)) {
+    if (name !== agentId && isAgentId(name) && !(await isAlive(name)))
+      await remove(join(root, name));
+  }
+
+  return {
+    folder: async (leaseId) => {
+      const path = join(own, leaseId);
+      await mkdir(path, { mode: 0o700 });
+      return { path, [Symbol.asyncDispose]: () => remove(path) };
+    },
+    check: async () => {
+      await writeFile(probe, "airlock\n");
+      await rm(probe);
+    },
+    remove: () => remove(own),
+  };
+}
+
+/** A spool_dir may hold other people's files too. */
+function isAgentId(name: string): boolean {
+  return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name);
+}
+
+async function remove(path: string): Promise<void> {
+  await rm(path, { recursive: true, force: true });
+}
