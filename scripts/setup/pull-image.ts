@@ -5,13 +5,13 @@ import { readEngineStream } from "./engine-stream.ts";
 const STALL_MS = 20_000;
 const PROGRESS_EVERY_MS = 5000;
 
-/** Pulls an image, and gives up when nothing moves for 20 s. Throws the engine's own error. */
-export async function pullImage(docker: Docker, image: string): Promise<void> {
+/** Pulls an image, and gives up when nothing moves for `stallMs`. Throws the engine's own error. */
+export async function pullImage(docker: Docker, image: string, stallMs = STALL_MS): Promise<void> {
   say(`pulling ${image} …`);
   const stalled = new AbortController();
   const giveUp = (): void =>
-    stalled.abort(new Error(`the registry sent nothing for ${STALL_MS / 1000} s`));
-  const timer = setTimeout(giveUp, STALL_MS);
+    stalled.abort(new Error(`the registry sent nothing for ${stallMs / 1000} s`));
+  const timer = setTimeout(giveUp, stallMs);
   const layers = new Map<string, number>();
   const report = setInterval(
     () => say(`pulling ${image} … ${megabytes(layers)} MB`),
