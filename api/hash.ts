@@ -1,6 +1,6 @@
 /** SHA-256 of text (as UTF-8) or bytes, in hex. */
-export async function sha256(data: string | Uint8Array<ArrayBuffer>): Promise<string> {
+export async function sha256(data: string | Uint8Array): Promise<string> {
   const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
-  const digest = await crypto.subtle.digest("SHA-256", bytes);
+  const digest = await crypto.subtle.digest("SHA-256", new Uint8Array(bytes));
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

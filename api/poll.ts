@@ -6,6 +6,7 @@ import type {
   PollRequest,
   RenewReply,
 } from "../shared/lease.ts";
+import { decodeUtf8 } from "../shared/bytes.ts";
 import { isTerminal } from "../shared/execution.ts";
 import type { Deps } from "./deps.ts";
 import { resolveJobType } from "./domain/job-types.ts";
@@ -113,8 +114,8 @@ async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<Lea
         attempt: execution.attempt,
         correlation_id: execution.correlationId,
         job_type: jobType,
-        code: new TextDecoder("utf-8", { ignoreBOM: true }).decode(payload.code),
-        input_json: new TextDecoder().decode(payload.input),
+        code: decodeUtf8(payload.code),
+        input_json: decodeUtf8(payload.input),
         requirements: execution.requirements,
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,

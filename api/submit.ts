@@ -138,6 +138,6 @@ function unknownJobType(config: Config, name: string): AppError {
   );
 }
 
-function encode(text: string): Uint8Array<ArrayBuffer> {
+function encode(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }

@@ -17,3 +17,8 @@ export function concatBytes(parts: Uint8Array[]): Uint8Array {
   }
   return whole;
 }
+
+/** Text of UTF-8 bytes, a byte order mark included; what is not UTF-8 becomes U+FFFD. */
+export function decodeUtf8(bytes: Uint8Array): string {
+  return new TextDecoder("utf-8", { ignoreBOM: true, fatal: false }).decode(bytes);
+}

@@ -31,6 +31,8 @@ function show(value: unknown): string {
 /** An error's message with those of its causes, on one line. */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  // The message of a failed query holds its parameters, which may be code or input.
+  if ("params" in error && error.cause !== undefined) return describeError(error.cause);
   const own = error.message || error.name;
   return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
 }

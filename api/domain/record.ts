@@ -7,6 +7,7 @@ import {
   type QueueStatus,
   type SyncResult,
 } from "../../shared/execution.ts";
+import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/limits.ts";
 import type { ExecutionRow } from "../store/advance.ts";
@@ -126,7 +127,7 @@ function optionalTimestamp(epochMs: number | null): string | null {
 
 /** Bytes that are not UTF-8 become U+FFFD: any stream can be shown as JSON. */
 function text(bytes: Uint8Array | null): string {
-  return bytes === null ? "" : new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  return bytes === null ? "" : decodeUtf8(bytes);
 }
 
 function parseOutput(bytes: Uint8Array): JsonObject {

@@ -1,0 +1,68 @@
+import { createClient } from "@libsql/client/web";
+import { configure, getLogger, type Logger } from "@logtape/logtape";
+import type { ExecutionContext } from "hono";
+import { v7 } from "uuid";
+import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
+import { formatLogLine } from "../shared/log-line.ts";
+import { createApp } from "./app.ts";
+import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
+import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { database } from "./store/database.ts";
+
+/** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
+interface Env extends Record<string, unknown> {
+  ARTIFACTS: Bucket;
+}
+
+type App = ReturnType<typeof createApp>;
+let app: Promise<App> | undefined;
+
+/** The API on Cloudflare Workers: one app per isolate, built by its first request. */
+export default {
+  async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
+    app ??= buildApp(env);
+    return (await app).fetch(request, env, context);
+  },
+};
+
+async function buildApp(env: Env): Promise<App> {
+  const config = loadConfig({}, textVariables(env));
+  if (!config.database_url || config.database_url.startsWith("file:")) {
+    throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
+  }
+  const client = createClient({
+    url: config.database_url,
+    ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
+  });
+  return createApp({
+    config,
+    db: database(client),
+    artifacts: artifactBucket(env.ARTIFACTS),
+    notifier: memoryNotifier(),
+    log: await startLog(config.log_level),
+    now: Date.now,
+    newId: v7,
+    clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
+  });
+}
+
+function textVariables(env: Env): Record<string, string | undefined> {
+  return Object.fromEntries(
+    Object.entries(env).map(([name, value]) => [
+      name,
+      typeof value === "string" ? value : undefined,
+    ]),
+  );
+}
+
+async function startLog(lowestLevel: Config["log_level"]): Promise<Logger> {
+  await configure({
+    reset: true,
+    sinks: { console: (record) => console.log(formatLogLine(record).trimEnd()) },
+    loggers: [
+      { category: "airlock", lowestLevel, sinks: ["console"] },
+      { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["console"] },
+    ],
+  });
+  return getLogger(["airlock", "api"]);
+}
