@@ -127,8 +127,9 @@ async function runJob(
   expectNewsWithin(job.timeoutMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
-    for (let next = upcoming; recorder.progress !== "complete"; next = frames.next()) {
-      await recorder.take((await next).value);
+    await recorder.take((await upcoming).value);
+    while (recorder.progress !== "complete") {
+      await recorder.take((await frames.next()).value);
       if (recorder.progress === "exited") expectNewsWithin(silenceMs);
     }
     return await recorder.report("exited", null);
@@ -164,8 +165,8 @@ function sendJob(input: Writable, job: SandboxJob): void {
   input.uncork();
 }
 
-function* dataFrames(type: string, text: string): Generator<Buffer> {
-  const bytes = Buffer.from(text);
+function* dataFrames(type: string, data: string | Uint8Array): Generator<Buffer> {
+  const bytes = Buffer.from(data);
   for (let at = 0; at < bytes.length; at += dataBytes) {
     yield encodeFrame(type, bytes.subarray(at, at + dataBytes));
   }

@@ -30,8 +30,8 @@ export interface SandboxLabels {
 }
 
 export interface SandboxJob {
-  /** Python source. */
-  readonly code: string;
+  /** Python source, UTF-8 where it is a string. */
+  readonly code: string | Uint8Array;
   /** Text of /input/data.json. */
   readonly inputJson: string;
   /** Time the code may run, counted inside the container from its first instruction. */

@@ -1,5 +1,6 @@
 """What a process inside the sandbox may do. Sources: capabilities(7), prctl(2), capset(2)."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -14,7 +15,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def harden_supervisor():
-    """Leaves PID 1 what it needs to become another user and to signal one, and its children nothing."""
+    """Leaves PID 1 what it needs to become another user and to signal one, and its children nothing.
+
+    Descriptors beyond the standard ones can only be the engine's, left open by mistake.
+    """
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2:
+            with contextlib.suppress(OSError):
+                os.close(fd)
     _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):

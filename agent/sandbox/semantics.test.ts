@@ -1,0 +1,79 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openSession } from "./session.ts";
+import { loadModules, source } from "./supervisor.ts";
+import { inNamespace, startOnHost } from "./testing/host-link.ts";
+import { findPythons, type Python } from "./testing/pythons.ts";
+import { programs } from "./testing/semantics.ts";
+
+interface Outcome {
+  /** Exit status, or the negative number of a signal. */
+  readonly exit: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
+afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+describe.each(findPythons())("Python $version", (python) => {
+  let plain: Map<string, Outcome>;
+  beforeAll(() => {
+    plain = runPlain(python);
+  }, 120_000);
+
+  test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
+    expect(comparable(await runSupervised(python, code))).toEqual(comparable(plain.get(name)));
+  });
+});
+
+/** What each program does without a supervisor. */
+function runPlain(python: Python): Map<string, Outcome> {
+  const plain = readFileSync(new URL("testing/plain.py", import.meta.url), "utf8");
+  const program = loadModules({ privileges: source("privileges"), plain });
+  const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
+  const codes = Object.values(programs).map((code) => Buffer.from(code).toString("base64"));
+  const run = spawnSync(file, args, { input: JSON.stringify(codes), encoding: "utf8" });
+  if (run.status !== 0) throw new Error(run.stderr);
+  const outcomes = JSON.parse(run.stdout) as [number, string, string][];
+  return new Map(
+    Object.keys(programs).map((name, i) => {
+      const [exit = NaN, stdout = "", stderr = ""] = outcomes[i] ?? [];
+      return [name, { exit, stdout: fromBase64(stdout), stderr: fromBase64(stderr) }];
+    }),
+  );
+}
+
+async function runSupervised(python: Python, code: string | Uint8Array): Promise<Outcome> {
+  const link = startOnHost(python);
+  const session = await openSession(link, AbortSignal.timeout(30_000));
+  const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
+  const report = await session.run(
+    { code, inputJson: "{}", timeoutMs: 60_000, caps },
+    { signal: new AbortController().signal, spoolDir },
+  );
+  link.destroy();
+  return {
+    exit: report.exitStatus ?? -signalNumber(report.exitSignal),
+    stdout: Buffer.from(report.stdout).toString("latin1"),
+    stderr: Buffer.from(report.stderr).toString("latin1"),
+  };
+}
+
+/** Addresses differ from run to run. */
+function comparable(outcome: Outcome | undefined): Outcome {
+  const { exit = NaN, stdout = "", stderr = "" } = outcome ?? {};
+  const address = /0x[0-9a-f]+/g;
+  return { exit, stdout: stdout.replace(address, "0x"), stderr: stderr.replace(address, "0x") };
+}
+
+function signalNumber(name: string | null): number {
+  return (constants.signals as Record<string, number>)[name ?? ""] ?? NaN;
+}
+
+function fromBase64(text: string): string {
+  return Buffer.from(text, "base64").toString("latin1");
+}

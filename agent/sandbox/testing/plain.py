@@ -1,0 +1,40 @@
+"""Runs each program of a JSON list on stdin as `python3 /code/main.py` is run by hand: as uid 1000,
+without capabilities, in /output, unbuffered. Prints a JSON list of exit code, stdout and stderr."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from privileges import become_unprivileged, harden_supervisor
+
+
+def clear(folder):
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def run(program):
+    clear("/output")
+    clear("/tmp")
+    with open("/code/main.py", "wb") as file:
+        file.write(base64.b64decode(program))
+    with open("/input/data.json", "w") as file:
+        file.write("{}")
+    done = subprocess.run(
+        ["python3", "/code/main.py"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/output",
+        env={**os.environ, "HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: (harden_supervisor(), become_unprivileged()),
+        start_new_session=True,
+    )
+    return [done.returncode, *(base64.b64encode(text).decode() for text in (done.stdout, done.stderr))]
+
+
+json.dump([run(program) for program in json.load(sys.stdin)], sys.stdout)
