@@ -4,6 +4,7 @@ import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../sh
 import { limits } from "../shared/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
 import { isArtifactName } from "./domain/artifact-name.ts";
+import { explainIgnored } from "./domain/requirements.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
 import { sha256 } from "./hash.ts";
@@ -73,8 +74,12 @@ export async function released(deps: Deps, leaseId: string, report: ReleaseRepor
   else setTimeout(() => notifier.notify("queue"), delayMs);
 }
 
-export async function finished(deps: Deps, leaseId: string, report: ResultReport): Promise<void> {
-  const { db, notifier, now } = deps;
+export async function finished(
+  { db, notifier, now }: Deps,
+  { requirements }: ExecutionRow,
+  leaseId: string,
+  report: ResultReport,
+): Promise<void> {
   const hash = await sha256(canonicalJson(report));
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const result = await finishExecution(
@@ -82,6 +87,7 @@ export async function finished(deps: Deps, leaseId: string, report: ResultReport
     leaseId,
     {
       ...rest,
+      error: explainIgnored(rest.error, requirements),
       output_json,
       stdout: fromBase64(stdout_base64),
       stderr: fromBase64(stderr_base64),

@@ -77,8 +77,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   app.post("/leases/:lease_id/result", async (c) => {
     const report = await parseBody(c, ResultReport, resultBytes);
     const { lease_id } = c.req.param();
-    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
-    await finished(deps, lease_id, report);
+    const execution = await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
+    await finished(deps, execution, lease_id, report);
     return c.json({});
   });
 
