@@ -30,7 +30,7 @@ export const Timestamp = z.iso
   .meta({ example: "2026-11-21T09:30:00.000Z" });
 
 const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
-const Output = z
+export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
 
@@ -44,15 +44,10 @@ export const ExecuteRequest = z
       .refine(hasNoNul, "must not contain NUL characters")
       .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
       .meta({ description: "Python source, run as /code/main.py.", example: 'print("hello")' }),
-    input_data: z
-      .custom<JsonObject>(isJsonObject, "must be a JSON object")
-      .default({})
-      .meta({
-        type: "object",
-        additionalProperties: true,
-        description: "Written to /input/data.json.",
-        example: { name: "Ada" },
-      }),
+    input_data: JsonObjectSchema.default({}).meta({
+      description: "Written to /input/data.json.",
+      example: { name: "Ada" },
+    }),
     timeout: z.int().min(1).max(limits.timeoutSchemaMaxS).optional().meta({
       description:
         "Seconds that the code may run; start-up is not counted. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
@@ -94,7 +89,7 @@ export type AsyncSubmitRequest = z.infer<typeof AsyncSubmitRequest>;
 export const SyncResult = z
   .object({
     success: z.boolean().meta({ description: "The run finished without error." }),
-    output: Output.nullable().meta({ description: "Parsed /output/result.json." }),
+    output: JsonObjectSchema.nullable().meta({ description: "Parsed /output/result.json." }),
     stdout: z.string(),
     stderr: z.string(),
     exit_code: z.int().nullable(),
@@ -184,7 +179,7 @@ export const ExecutionRecord = z
     exit_code: z.int().nullable(),
     stdout: z.string(),
     stderr: z.string(),
-    output: Output.nullable(),
+    output: JsonObjectSchema.nullable(),
     error: ExecutionError.nullable(),
     timing: Timing.nullable(),
     ...FullView.partial().shape,

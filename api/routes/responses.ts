@@ -1,5 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { Problem } from "../../shared/errors.ts";
+import { limits } from "../../shared/limits.ts";
 import { errorStatus, errorTitles, type ErrorCode } from "../errors.ts";
 
 /** The OpenAPI description of a JSON answer. */
@@ -29,6 +30,11 @@ export function problems(...codes: ErrorCode[]) {
 export const jobIdParam = z.object({
   id: z.string().openapi({ param: { name: "id", in: "path" }, format: "uuid" }),
 });
+
+export const pageQuery = {
+  limit: z.coerce.number().int().min(1).max(limits.listLimitMax).default(limits.listLimitDefault),
+  offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+};
 
 export const viewQuery = z
   .enum(["full"])

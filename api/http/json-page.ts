@@ -1,0 +1,28 @@
+/** Items rendered at a time: a page of a thousand may hold gigabytes, so it is never whole in memory. */
+const itemsAtOnce = 8;
+
+/** A paginated list, `{"items": [...], ...page}`, whose items are read while it is sent. */
+export function jsonPage<Row>(
+  rows: Row[],
+  page: Record<string, unknown>,
+  render: (some: Row[]) => Promise<unknown[]>,
+): Response {
+  let next = 0;
+  const text = new ReadableStream<string>({
+    start(controller) {
+      controller.enqueue('{"items":[');
+    },
+    async pull(controller) {
+      const items = await render(rows.slice(next, next + itemsAtOnce));
+      const joined = items.map((item) => JSON.stringify(item)).join(",");
+      controller.enqueue(next > 0 && joined ? `,${joined}` : joined);
+      next += itemsAtOnce;
+      if (next < rows.length) return;
+      controller.enqueue(`],${JSON.stringify(page).slice(1)}`);
+      controller.close();
+    },
+  });
+  return new Response(text.pipeThrough(new TextEncoderStream()), {
+    headers: { "Content-Type": "application/json" },
+  });
+}

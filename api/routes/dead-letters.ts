@@ -1,0 +1,101 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { decodeUtf8 } from "../../shared/bytes.ts";
+import {
+  DeadLetterDeleted,
+  DeadLetterPage,
+  DeadLetterStats,
+  type DeadLetter,
+} from "../../shared/dead-letter.ts";
+import { ExecutionErrorType } from "../../shared/errors.ts";
+import { parseJson, type JsonObject } from "../../shared/json.ts";
+import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import { timestamp } from "../domain/record.ts";
+import { notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { jsonPage } from "../http/json-page.ts";
+import {
+  deadLetterPayloads,
+  deadLetterStats,
+  deleteDeadLetter,
+  listDeadLetters,
+  type DeadLetterRow,
+} from "../store/dead-letters.ts";
+import type { Database } from "../store/database.ts";
+import { json, pageQuery, problems } from "./responses.ts";
+
+/** The dead letter queue: asynchronous jobs that failed for good. */
+export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
+  const list = createRoute({
+    method: "get",
+    path: "/dlq",
+    summary: "Failed jobs, newest first",
+    request: { query: z.object({ error_type: ExecutionErrorType.optional(), ...pageQuery }) },
+    responses: { 200: json(DeadLetterPage, "A page of entries."), ...problems("invalid_request") },
+  });
+  app.openapi(list, async (c) => {
+    const { error_type, limit, offset } = c.req.valid("query");
+    const rows = await listDeadLetters(db, error_type, limit + 1, offset);
+    const shown = rows.slice(0, limit);
+    const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
+    return jsonPage(shown, page, (some) => toDeadLetters(db, some)) as never;
+  });
+
+  const stats = createRoute({
+    method: "get",
+    path: "/dlq/stats",
+    summary: "How many jobs failed, and of what",
+    responses: { 200: json(DeadLetterStats, "Counts of the entries."), ...problems() },
+  });
+  app.openapi(stats, async (c) => {
+    const types = await deadLetterStats(db);
+    return c.json(
+      {
+        total: types.reduce((sum, { n }) => sum + n, 0),
+        by_error_type: Object.fromEntries(types.map(({ type, n }) => [type, n])),
+        oldest_created_at: types.length
+          ? timestamp(Math.min(...types.map(({ oldest }) => oldest)))
+          : null,
+      },
+      200,
+    );
+  });
+
+  const remove = createRoute({
+    method: "delete",
+    path: "/dlq/{id}",
+    summary: "Remove an entry",
+    description: "The execution record stays.",
+    request: { params: z.object({ id: z.string().openapi({ type: "integer" }) }) },
+    responses: { 200: json(DeadLetterDeleted, "Removed."), ...problems("not_found") },
+  });
+  app.openapi(remove, async (c) => {
+    const { id: text } = c.req.valid("param");
+    const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
+    if (!(await deleteDeadLetter(db, id))) throw notFound(`DLQ entry ${text}`);
+    return c.json({ id, deleted: true as const }, 200);
+  });
+}
+
+async function toDeadLetters(db: Database, rows: DeadLetterRow[]): Promise<DeadLetter[]> {
+  const payloads = await deadLetterPayloads(db, rows);
+  return rows.map((row) => {
+    const payload = payloads.get(row.executionId);
+    const input = payload ? parseJson(decodeUtf8(payload.input), limits.jsonDepthMax) : {};
+    return {
+      id: row.id,
+      job_id: row.executionId,
+      job_data: {
+        code: payload ? decodeUtf8(payload.code) : "",
+        input_data: input as JsonObject,
+        job_type: row.jobType,
+      },
+      error_type: row.error?.type ?? "unknown",
+      error_message: row.error?.message ?? "",
+      retry_count: row.attempt > 0 ? row.attempt - 1 : 0,
+      created_at: timestamp(row.createdAt),
+      client_ip: row.clientIp,
+      correlation_id: row.correlationId,
+    };
+  });
+}

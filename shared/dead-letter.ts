@@ -1,0 +1,44 @@
+import { z } from "zod";
+import { ExecutionErrorType } from "./errors.ts";
+import { JsonObjectSchema, Timestamp } from "./execution.ts";
+
+/** An asynchronous execution that ended failed, timeout or oom. */
+export const DeadLetter = z
+  .object({
+    id: z.int(),
+    job_id: z.string(),
+    job_data: z.object({ code: z.string(), input_data: JsonObjectSchema, job_type: z.string() }),
+    error_type: ExecutionErrorType,
+    error_message: z.string(),
+    retry_count: z.int().meta({ description: "Attempts after the first." }),
+    created_at: Timestamp,
+    client_ip: z.string(),
+    correlation_id: z.string(),
+  })
+  .meta({ id: "DeadLetter" });
+export type DeadLetter = z.infer<typeof DeadLetter>;
+
+export const DeadLetterPage = z
+  .object({
+    items: z.array(DeadLetter),
+    limit: z.int(),
+    offset: z.int(),
+    has_more: z.boolean(),
+    count: z.int().meta({ description: "Items in this response." }),
+  })
+  .meta({ id: "DeadLetterPage" });
+export type DeadLetterPage = z.infer<typeof DeadLetterPage>;
+
+export const DeadLetterStats = z
+  .object({
+    total: z.int(),
+    by_error_type: z.record(z.string(), z.int()),
+    oldest_created_at: Timestamp.nullable(),
+  })
+  .meta({ id: "DeadLetterStats" });
+export type DeadLetterStats = z.infer<typeof DeadLetterStats>;
+
+export const DeadLetterDeleted = z
+  .object({ id: z.int(), deleted: z.literal(true) })
+  .meta({ id: "DeadLetterDeleted" });
+export type DeadLetterDeleted = z.infer<typeof DeadLetterDeleted>;
