@@ -9,6 +9,7 @@ import { onInvalid } from "./http/validation.ts";
 import { agentRoutes } from "./routes/agent.ts";
 import { artifactRoutes } from "./routes/artifacts.ts";
 import { deadLetterRoutes } from "./routes/dead-letters.ts";
+import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
 import { healthRoutes } from "./routes/health.ts";
@@ -26,6 +27,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.route("/agent/v1", agentRoutes(deps));
   app.use(requireApiKey(deps));
   executeRoutes(app, deps);
+  deriveRoutes(app, deps);
   deadLetterRoutes(app, deps);
   jobRoutes(app, deps);
   artifactRoutes(app, deps);

@@ -1,5 +1,5 @@
 import type { Config } from "../shared/config.ts";
-import type { AsyncSubmitRequest, SubmittedJob } from "../shared/execution.ts";
+import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../shared/execution.ts";
 import type { Deps } from "./deps.ts";
 import { obstacle } from "./domain/capacity.ts";
 import { resolveJobType } from "./domain/job-types.ts";
@@ -16,6 +16,7 @@ export interface Origin {
   mode: "sync" | "async";
   correlationId: string;
   clientIp: string;
+  lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }
 
 /**
@@ -58,7 +59,7 @@ async function refuseIfUnservable({ db, config, now }: Deps, mode: Origin["mode"
 async function newExecution(
   { config, newId, now }: Deps,
   request: AsyncSubmitRequest,
-  { mode, correlationId, clientIp }: Origin,
+  { mode, correlationId, clientIp, lineage }: Origin,
 ): Promise<NewExecution> {
   const jobType = resolveJobType(config, request.job_type);
   if (!jobType) throw unknownJobType(config, request.job_type);
@@ -101,6 +102,7 @@ async function newExecution(
     idempotencyKey: request.idempotency_key,
     correlationId,
     clientIp,
+    ...lineage,
   };
 }
 

@@ -123,6 +123,27 @@ export const SubmittedJob = z
   .meta({ id: "SubmittedJob" });
 export type SubmittedJob = z.infer<typeof SubmittedJob>;
 
+const overrides = {
+  job_type: ExecuteRequest.shape.job_type.unwrap().optional(),
+  timeout: ExecuteRequest.shape.timeout,
+};
+
+export const RerunRequest = z.strictObject(overrides).meta({ id: "RerunRequest" });
+export type RerunRequest = z.infer<typeof RerunRequest>;
+
+export const ForkRequest = z
+  .strictObject({ code: ExecuteRequest.shape.code, ...overrides })
+  .meta({ id: "ForkRequest" });
+export type ForkRequest = z.infer<typeof ForkRequest>;
+
+export const relationships = ["rerun", "fork"] as const;
+
+export const DerivedJob = SubmittedJob.extend({
+  parent_execution_id: JobId,
+  relationship: z.enum(relationships),
+}).meta({ id: "DerivedJob" });
+export type DerivedJob = z.infer<typeof DerivedJob>;
+
 export const Timing = z
   .object({
     startup_ms: z.int().meta({ description: "Container start plus dependency install." }),
@@ -148,8 +169,6 @@ export const Artifact = z
   })
   .meta({ id: "Artifact" });
 export type Artifact = z.infer<typeof Artifact>;
-
-export const relationships = ["rerun", "fork"] as const;
 
 /** Present in a record only with `view=full`. */
 const FullView = z.object({

@@ -25,7 +25,11 @@ export function formatLogLine(record: LogRecordLike): string {
 function show(value: unknown): string {
   if (typeof value === "string") return value;
   if (value instanceof Error) return describeError(value);
-  return JSON.stringify(value) ?? String(value);
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return Object.prototype.toString.call(value);
+  }
 }
 
 /** An error's message with those of its causes, on one line. */

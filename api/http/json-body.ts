@@ -20,6 +20,17 @@ export function jsonBody(maxBytes: number) {
   });
 }
 
+/** As `jsonBody`, for a request that may also come without any body. */
+export function optionalJsonBody(maxBytes: number) {
+  const required = jsonBody(maxBytes);
+  return createMiddleware<AppEnv>(async (c, next) => {
+    const length = c.req.header("Content-Length") ?? "0";
+    if (length !== "0" || c.req.header("Transfer-Encoding")) return required(c, next);
+    c.req.json = <T>() => Promise.resolve({} as T);
+    return next();
+  });
+}
+
 /** Reads and checks a JSON body at once, for routes outside of the OpenAPI document. */
 export async function parseBody<T extends z.ZodType>(
   c: Context,

@@ -12,7 +12,7 @@ import { jsonBody } from "../http/json-body.ts";
 import { withPayload } from "../store/read.ts";
 import { submit } from "../submit.ts";
 import { waitForSync } from "../wait.ts";
-import { body, json, problems } from "./responses.ts";
+import { body, json, originOf, problems } from "./responses.ts";
 
 const submitProblems = problems("invalid_request", "too_large", "timeout_too_long", "unavailable");
 
@@ -29,7 +29,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     responses: { 200: json(SyncResult, "The run has ended."), ...submitProblems },
   });
   app.openapi(execute, async (c) => {
-    const origin = originOf("sync", deps, c);
+    const origin = { ...originOf(deps, c), mode: "sync" } as const;
     const { job_id } = await submit(deps, c.req.valid("json"), origin);
     const execution = await waitForSync(deps, job_id, c.req.raw.signal);
     return c.json(toSyncResult(await withPayload(deps.db, execution)), 200);
@@ -48,14 +48,8 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(executeAsync, async (c) => {
-    const job = await submit(deps, c.req.valid("json"), originOf("async", deps, c));
+    const origin = { ...originOf(deps, c), mode: "async" } as const;
+    const job = await submit(deps, c.req.valid("json"), origin);
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
-}
-
-type Requests = Parameters<Deps["clientAddress"]>[0];
-
-function originOf(mode: "sync" | "async", { clientAddress }: Deps, c: Requests) {
-  const correlationId = (c.var as AppEnv["Variables"]).correlationId;
-  return { mode, correlationId, clientIp: clientAddress(c) };
 }

@@ -1,6 +1,9 @@
 import { z } from "@hono/zod-openapi";
+import type { Context } from "hono";
 import { Problem } from "../../shared/errors.ts";
 import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import type { AppEnv } from "../http/context.ts";
 import { errorStatus, errorTitles, type ErrorCode } from "../errors.ts";
 
 /** The OpenAPI description of a JSON answer. */
@@ -40,3 +43,9 @@ export const viewQuery = z
   .enum(["full"])
   .optional()
   .openapi({ description: "`full` adds the extended fields." });
+
+/** Who sent a request, for its record. */
+export function originOf({ clientAddress }: Deps, c: Context) {
+  const { correlationId } = c.var as AppEnv["Variables"];
+  return { correlationId, clientIp: clientAddress(c) };
+}

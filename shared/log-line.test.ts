@@ -1,0 +1,52 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+import { describeError, formatLogLine, type LogRecordLike } from "./log-line.ts";
+
+const record = (message: unknown[], properties: Record<string, unknown> = {}): LogRecordLike => ({
+  timestamp: Date.UTC(2026, 10, 21, 9, 30),
+  level: "warning",
+  category: ["airlock", "api"],
+  message,
+  properties,
+});
+
+test("a line holds time, correlation id, level, logger and message", () => {
+  expect(formatLogLine(record(["lease ", "of ", 7, " expired"], { correlationId: "req-1" }))).toBe(
+    "2026-11-21T09:30:00.000Z [req-1] WARNING airlock.api lease of 7 expired\n",
+  );
+});
+
+test("without a correlation id the brackets hold a dash", () => {
+  expect(formatLogLine(record(["up"]))).toContain(" [-] WARNING ");
+});
+
+test("values are shown as text: errors with their causes, the rest as JSON", () => {
+  const error = new Error("cannot open", { cause: new Error("EACCES") });
+  const line = formatLogLine(record([error, " ", { a: [1] }, " ", null, " ", undefined]));
+  expect(line).toContain('cannot open: EACCES {"a":[1]} null undefined\n');
+});
+
+test("control characters are escaped, so that a value forges no second line", () => {
+  const forged = "x\n2026 [admin] INFO airlock.api all is well\r\u001b[2J\u0000\u0085\u009b";
+  const line = formatLogLine(record([forged], { correlationId: "a\nb" }));
+  expect(line).toContain("[a\\x0ab]");
+  expect(line).toContain("x\\x0a2026 [admin]");
+  expect(line).toContain("\\x0d\\x1b[2J\\x00\\x85\\x9b");
+});
+
+test("whatever is logged gives one line without control characters", () => {
+  const anything = fc.oneof(fc.string({ unit: "binary" }), fc.anything({ withBigInt: true }));
+  fc.assert(
+    fc.property(fc.array(anything), anything, (message, correlationId) => {
+      const line = formatLogLine(record(message, { correlationId }));
+      expect(line.endsWith("\n")).toBe(true);
+      expect(line.slice(0, -1)).not.toMatch(/\p{Cc}/u);
+    }),
+  );
+});
+
+test("an error without a message is called by its name; what is no error is shown as it is", () => {
+  expect(describeError(new RangeError(""))).toBe("RangeError");
+  expect(describeError("gone")).toBe("gone");
+  expect(describeError(new Error("a", { cause: "b" }))).toBe("a: b");
+});
