@@ -80,12 +80,22 @@ test("__proto__ and constructor are keys like any other", () => {
   expect(JSON.stringify(value)).toBe(document);
 });
 
-test.each(["", " ", "{", "[1,]", "{'a':1}", "NaN", "Infinity", "01", "1.", "+1", '"\n"', "\u{feff}1"])(
-  "%j is refused as JsonError",
-  (text) => {
-    expect(() => parseJson(text, 8)).toThrow(JsonError);
-  },
-);
+test.each([
+  "",
+  " ",
+  "{",
+  "[1,]",
+  "{'a':1}",
+  "NaN",
+  "Infinity",
+  "01",
+  "1.",
+  "+1",
+  '"\n"',
+  "\u{feff}1",
+])("%j is refused as JsonError", (text) => {
+  expect(() => parseJson(text, 8)).toThrow(JsonError);
+});
 
 describe("nesting", () => {
   test("is refused above the limit, by its depth and the limit", () => {
