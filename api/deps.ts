@@ -1,6 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import type { Config } from "../shared/config.ts";
+import type { ByteRange } from "./domain/byte-range.ts";
 import type { Database } from "./store/database.ts";
 
 /** All that the API takes from outside; built once by the entry file. */
@@ -40,7 +41,7 @@ export interface ArtifactStore {
    * @throws UploadMismatch when size or SHA-256 (hex) differ from what was announced.
    */
   put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
-  get(key: string): Promise<ReadableStream<Uint8Array> | undefined>;
+  get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
 export interface Announced {

@@ -19,12 +19,13 @@ export function artifactFolder(root: string): ArtifactStore {
         await rm(partial, { force: true });
       }
     },
-    async get(key) {
+    async get(key, range) {
       const file = await open(join(root, key)).catch((error: NodeJS.ErrnoException) => {
         if (error.code === "ENOENT") return undefined;
         throw error;
       });
-      return file && (Readable.toWeb(file.createReadStream()) as ReadableStream<Uint8Array>);
+      const part = range && { start: range.offset, end: range.offset + range.length - 1 };
+      return file && (Readable.toWeb(file.createReadStream(part)) as ReadableStream<Uint8Array>);
     },
   };
 }

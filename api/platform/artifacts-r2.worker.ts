@@ -3,7 +3,10 @@ import { type ArtifactStore, UploadMismatch } from "../deps.ts";
 /** The part of an R2 bucket binding that artifacts need. */
 export interface Bucket {
   put(key: string, value: ReadableStream, options: { sha256: string }): Promise<unknown>;
-  get(key: string): Promise<{ body: ReadableStream<Uint8Array> } | null>;
+  get(
+    key: string,
+    options?: { range: { offset: number; length: number } },
+  ): Promise<{ body: ReadableStream<Uint8Array> } | null>;
 }
 
 /**
@@ -21,8 +24,8 @@ export function artifactBucket(bucket: Bucket): ArtifactStore {
         });
       }
     },
-    async get(key) {
-      return (await bucket.get(key))?.body;
+    async get(key, range) {
+      return (await bucket.get(key, range && { range }))?.body;
     },
   };
 }

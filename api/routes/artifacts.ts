@@ -2,6 +2,7 @@ import type { OpenAPIHono } from "@hono/zod-openapi";
 import { z } from "@hono/zod-openapi";
 import type { Artifact } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
+import { byteRange, type ByteRange } from "../domain/byte-range.ts";
 import { contentDisposition, isArtifactName, matchesEtag } from "../domain/artifact-name.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../domain/record.ts";
 import { AppError, notFound } from "../errors.ts";
@@ -12,7 +13,7 @@ import { problems } from "./responses.ts";
 
 interface Found {
   artifact: Artifact;
-  open: () => Promise<ReadableStream<Uint8Array> | undefined>;
+  open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
 /** Downloads, and HEAD for the headers alone: interface-spec.md rules 4 to 6. */
@@ -25,7 +26,11 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       summary: method === "get" ? "Download an artifact" : "Headers of an artifact",
       request: {
         params: z.object({ job_id: z.string(), artifact_name: z.string() }),
-        headers: z.object({ "If-None-Match": z.string().optional() }),
+        headers: z.object({
+          "If-None-Match": z.string().optional(),
+          Range: z.string().optional().openapi({ example: "bytes=0-1023" }),
+          "If-Range": z.string().optional(),
+        }),
       },
       responses: {
         200: {
@@ -34,8 +39,9 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
             "application/octet-stream": { schema: z.string().openapi({ format: "binary" }) },
           },
         },
+        206: { description: "The part of the file that `Range` asked for." },
         304: { description: "If-None-Match carries the current ETag." },
-        ...problems("invalid_request", "not_found"),
+        ...problems("invalid_request", "not_found", "range_not_satisfiable"),
       },
     });
   }
@@ -55,30 +61,54 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const headers = {
       ETag: etag,
       "Content-Type": artifact.content_type,
-      "Content-Length": String(artifact.size_bytes),
       "Content-Disposition": contentDisposition(artifact.name),
       "Cache-Control": "private, no-cache",
+      "Accept-Ranges": "bytes",
     };
     if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, { ETag: etag });
-    if (c.req.method === "HEAD") return c.body(null, 200, headers);
-    const body = await open();
+    const size = artifact.size_bytes;
+    const whole = { ...headers, "Content-Length": String(size) };
+    if (c.req.method === "HEAD") return c.body(null, 200, whole);
+
+    const asked = (c.req.header("If-Range") ?? etag) === etag ? c.req.header("Range") : undefined;
+    const range = byteRange(asked, size);
+    if (range === "unsatisfiable") throw unsatisfiable(size);
+    const body = await open(range);
     if (!body) throw new Error(`the bytes of artifact ${artifact.name} of ${job_id} are missing`);
-    return c.body(body, 200, headers);
+    if (!range) return c.body(body, 200, whole);
+    return c.body(body, 206, {
+      ...headers,
+      "Content-Length": String(range.length),
+      "Content-Range": `bytes ${range.offset}-${range.offset + range.length - 1}/${size}`,
+    });
   });
+}
+
+function unsatisfiable(size: number): AppError {
+  return new AppError(
+    "range_not_satisfiable",
+    `The artifact has ${size} bytes.`,
+    {},
+    {
+      "Content-Range": `bytes */${size}`,
+    },
+  );
 }
 
 async function find(deps: Deps, jobId: string, name: string): Promise<Found | undefined> {
   const { db, artifacts } = deps;
   const row = await findArtifact(db, jobId, name);
-  if (row) return { artifact: toArtifact(row), open: () => artifacts.get(artifactKey(row)) };
+  if (row)
+    return { artifact: toArtifact(row), open: (range) => artifacts.get(artifactKey(row), range) };
   const execution = await findExecution(db, jobId);
   const artifact = execution && inputArtifacts(execution).find((a) => a.name === name);
   if (!artifact) return undefined;
   return {
     artifact,
-    open: async () => {
+    open: async (range) => {
       const submitted = await findSubmitted(db, jobId);
-      const part = name === internalArtifacts.code ? submitted?.code : submitted?.input;
+      const whole = name === internalArtifacts.code ? submitted?.code : submitted?.input;
+      const part = range ? whole?.subarray(range.offset, range.offset + range.length) : whole;
       return part === undefined
         ? undefined
         : (new Response(part as Uint8Array<ArrayBuffer>).body ?? undefined);
