@@ -71,7 +71,7 @@ async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   const idle = changes.until(() => leases.free() === leases.size);
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
-  leases.cancelAll("stopping");
+  leases.cancelAll();
   await abortable(idle, halt).catch(() => {});
   leases.dropAll();
   using hurry = deadline(clock, ABORT_GRACE_MS);

@@ -22,9 +22,10 @@ export class ApiError extends Error {
   }
 }
 
+/** Of an answer other than 200; below 400 it comes from a proxy, not from the API. */
 export function kindOfStatus(status: number): ApiErrorKind {
   if (status === 401 || status === 403) return "unauthorized";
   if (status === 409) return "lease_lost";
-  if (status === 408 || status === 429 || status >= 500) return "transient";
+  if (status < 400 || status === 408 || status === 429 || status >= 500) return "transient";
   return "rejected";
 }

@@ -40,7 +40,7 @@ const TIMEOUT_MS = 30_000;
 const RENEW_TIMEOUT_MS = 5000;
 const MAX_RETRY_AFTER_MS = 30_000;
 
-const anything = z.unknown();
+const taken = z.object({});
 
 export function createClient(apiUrl: string, token: string, times: RetryTimes = retryTimes) {
   const http = createHttp(apiUrl, token);
@@ -78,7 +78,7 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
     signal: AbortSignal,
   ): Promise<void> {
     const path = `/leases/${leaseId}/${what}`;
-    await repeat(() => post(path, message, anything, TIMEOUT_MS, signal), signal);
+    await repeat(() => post(path, message, taken, TIMEOUT_MS, signal), signal);
   }
 
   return {
@@ -87,7 +87,7 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
     renew: (message: AgentStatus, signal: AbortSignal) =>
       post("/renew", message, RenewReply, RENEW_TIMEOUT_MS, signal),
     leave: (message: LeaveRequest, signal: AbortSignal) =>
-      post("/leave", message, anything, TIMEOUT_MS, signal),
+      post("/leave", message, taken, TIMEOUT_MS, signal),
 
     started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
       report(leaseId, "started", message, signal),
@@ -109,7 +109,7 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
       await repeat(async () => {
         const body = createReadStream(artifact.path);
         try {
-          const call = { method: "PUT", path, headers, body, reply: anything } as const;
+          const call = { method: "PUT", path, headers, body, reply: taken } as const;
           await http.send({ ...call, timeoutMs: TIMEOUT_MS, signal });
         } finally {
           body.destroy();

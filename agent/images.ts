@@ -1,7 +1,7 @@
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./abortable.ts";
 import { JobRefusal } from "./job-refusal.ts";
-import { EngineError } from "./sandbox/types.ts";
+import type { Engine } from "./sandbox/engine.ts";
 
 export type Images = {
   /**
@@ -16,17 +16,7 @@ export type Images = {
 };
 
 /** The engine's store of images. */
-export type ImageStore = {
-  /** The id of the image, null where there is none. */
-  readonly idOf: (reference: string, signal: AbortSignal) => Promise<string | null>;
-  /** The id of an image with the label `name=value`, null where there is none. */
-  readonly idOfLabelled: (
-    name: string,
-    value: string,
-    signal: AbortSignal,
-  ) => Promise<string | null>;
-  readonly pull: (reference: string, signal: AbortSignal) => Promise<void>;
-};
+export type ImageStore = Pick<Engine, "imageId" | "labelledImageId" | "pull">;
 
 const STANDS_IN_FOR = "io.airlock.stands-in-for";
 
@@ -59,26 +49,24 @@ export function createImages(store: ImageStore, end: AbortSignal): Images {
 
 async function lookUp(store: ImageStore, reference: string, signal: AbortSignal): Promise<string> {
   const local =
-    (await store.idOf(reference, signal)) ??
-    (await store.idOfLabelled(STANDS_IN_FOR, reference, signal));
+    (await store.imageId(reference, signal)) ??
+    (await store.labelledImageId(STANDS_IN_FOR, reference, signal));
   if (local !== null) return local;
-  try {
-    await store.pull(reference, signal);
-  } catch (error) {
-    if (signal.aborted || (error instanceof EngineError && error.code === "unavailable")) {
-      throw error;
-    }
-    throw notFound(reference, describeError(error), error);
-  }
-  const pulled = await store.idOf(reference, signal);
-  if (pulled === null) throw notFound(reference, "pulled, yet not there");
+  const failure = await store.pull(reference, signal).then(
+    () => new Error("it is gone again"),
+    (error: unknown) => error,
+  );
+  // This throws where the pull failed because the engine is gone.
+  const pulled = await store.imageId(reference, signal);
+  if (pulled === null) throw notFound(reference, failure);
   return pulled;
 }
 
-function notFound(reference: string, reason: string, cause?: unknown): JobRefusal {
+function notFound(reference: string, cause: unknown): JobRefusal {
+  const reason = describeError(cause);
   return new JobRefusal(
     "docker_error",
-    `image ${reference} is not on the agent's host and cannot be pulled: ${reason}`,
+    `Image ${reference} is not on the agent's host and cannot be pulled: ${reason}`,
     { cause },
   );
 }

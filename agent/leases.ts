@@ -2,9 +2,18 @@ import type { Intervals, LeasedJob, RenewReply } from "../shared/lease.ts";
 import type { Changes } from "./changes.ts";
 import type { Clock } from "./clock.ts";
 
-/** Why a run is told to end early although its result is still wanted. */
-export type CancelReason = "cancelled" | "stopping";
+/** A run is told to end early, though its result is still wanted. */
+export class RunCancelled extends Error {
+  override name = "RunCancelled";
+  readonly by: "request" | "stop";
 
+  constructor(by: "request" | "stop") {
+    super(by === "request" ? "cancelled by request" : "the agent stops");
+    this.by = by;
+  }
+}
+
+/** A lease is no longer the agent's. */
 export class LeaseDropped extends Error {
   override name = "LeaseDropped";
 }
@@ -13,7 +22,7 @@ export class LeaseDropped extends Error {
 export type Lease = {
   readonly job: LeasedJob;
   readonly takenMs: number;
-  /** Aborted with a CancelReason to end the run; what there is of a result is reported. */
+  /** Aborted with RunCancelled to end the run; what there is of a result is reported. */
   readonly cancel: AbortController;
   /** Aborted with LeaseDropped when the lease is no longer ours: the run ends and nothing more is posted. */
   readonly drop: AbortController;
@@ -33,7 +42,7 @@ export type Leases = {
   readonly end: (lease: Lease) => void;
   /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
   readonly learn: (reply: RenewReply, listed: readonly string[], askedMs: number) => void;
-  readonly cancelAll: (reason: CancelReason) => void;
+  readonly cancelAll: () => void;
   readonly dropAll: () => void;
 };
 
@@ -86,7 +95,7 @@ export function createLeases(
 
   function learn(reply: RenewReply, listed: readonly string[], askedMs: number): void {
     intervals = reply.intervals;
-    for (const id of reply.cancel) held.get(id)?.lease.cancel.abort("cancelled");
+    for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
     for (const id of reply.lost) lose(held.get(id));
     for (const id of listed) renew(held.get(id), askedMs);
   }
@@ -116,7 +125,13 @@ export function createLeases(
     take,
     end,
     learn,
-    cancelAll: (reason) => all().forEach(({ cancel }) => cancel.abort(reason)),
+    cancelAll: () => all().forEach(({ cancel }) => cancel.abort(new RunCancelled("stop"))),
     dropAll: () => all().forEach(({ drop }) => drop.abort(new LeaseDropped("the agent ends"))),
   };
+}
+
+/** Whether a run is told to end because the agent stops. */
+export function isStopped({ cancel }: Lease): boolean {
+  const reason: unknown = cancel.signal.reason;
+  return reason instanceof RunCancelled && reason.by === "stop";
 }

@@ -1,8 +1,7 @@
 import type { ExecutionError, ExecutionErrorType } from "../shared/errors.ts";
 import type { ResultReport } from "../shared/lease.ts";
-import { describeError } from "../shared/log-line.ts";
 import { JobRefusal } from "./job-refusal.ts";
-import type { Lease } from "./leases.ts";
+import { isStopped, type Lease } from "./leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";
 import { EngineError, type SpooledArtifact } from "./sandbox/types.ts";
 
@@ -26,21 +25,22 @@ export function outcomeOfFailure(error: unknown, lease: Lease, times: Times): Ou
     const status = error.type === "startup_timeout" ? "timeout" : "failed";
     return ended(status, startupError(error.type, error.message), times);
   }
-  const code = error instanceof EngineError ? error.code : "other";
-  if (code === "image_not_found" || code === "command_not_found") {
-    return ended("failed", startupError("docker_error", describeError(error)), times);
+  if (!(error instanceof EngineError)) return release("internal_error", broken);
+  if (error.code === "image_not_found" || error.code === "command_not_found") {
+    return ended("failed", startupError("docker_error", error.message), times);
   }
-  if (code === "conflict") return ended("failed", startupError("internal_error", broken), times);
-  if (code === "unavailable") return release("service_unavailable", unavailable);
-  return release("internal_error", broken);
+  if (!error.transient) return ended("failed", startupError("internal_error", broken), times);
+  return error.code === "unavailable"
+    ? release("service_unavailable", unavailable)
+    : release("internal_error", broken);
 }
 
 const unavailable = "The container engine is not available.";
 const broken = "The container could not be started.";
 
 /** An agent that stops leaves a job that has not begun to the next one. */
-function outcomeOfCancel({ cancel }: Lease, times: Times): Outcome {
-  if (cancel.signal.reason === "stopping") {
+function outcomeOfCancel(lease: Lease, times: Times): Outcome {
+  if (isStopped(lease)) {
     return release("service_unavailable", "The agent stopped before the code began.");
   }
   return ended("cancelled", startupError("cancelled", "Cancelled before the code began."), times);

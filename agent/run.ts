@@ -6,7 +6,7 @@ import type { Client } from "./client.ts";
 import { type Clock, deadline } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import { JobRefusal } from "./job-refusal.ts";
-import type { Lease } from "./leases.ts";
+import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
@@ -65,7 +65,9 @@ function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
 /** @throws JobRefusal; EngineError; the reason of an aborted signal. */
 async function startUp(deps: RunDeps, { job, drop, cancel }: Lease): Promise<Acquired> {
   const { engine, clock } = deps;
-  if (engine.admits(1, 0) === 0) throw new EngineError("unavailable", "circuit breaker open");
+  if (engine.admits(1, 0) === 0) {
+    throw new EngineError("unavailable", "circuit breaker open", { transient: true });
+  }
   using limit = deadline(clock, job.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
@@ -121,9 +123,8 @@ async function runCode(
   return { kind: "result", result, artifacts: report.artifacts };
 }
 
-function withStopReason(verdict: Verdict, { cancel }: Lease): Verdict {
-  const isOurs = verdict.error?.type === "cancelled" && cancel.signal.reason === "stopping";
-  if (!verdict.error || !isOurs) return verdict;
+function withStopReason(verdict: Verdict, lease: Lease): Verdict {
+  if (verdict.error?.type !== "cancelled" || !isStopped(lease)) return verdict;
   const message = "The agent was stopped while the code ran.";
   return { ...verdict, error: { ...verdict.error, message } };
 }

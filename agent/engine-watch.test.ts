@@ -1,0 +1,124 @@
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { createChanges } from "./changes.ts";
+import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
+import type { EngineHealth } from "../shared/health.ts";
+import { createTestClock, type TestClock } from "./testing/test-clock.ts";
+
+const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };
+const PROBE_EVERY_MS = 5000;
+
+let clock: TestClock;
+let engine: EngineWatch;
+let answer: EngineHealth | Error;
+let sweeps: number;
+let end: AbortController;
+let running: Promise<void>;
+
+beforeEach(() => {
+  clock = createTestClock();
+  end = new AbortController();
+  answer = good;
+  sweeps = 0;
+  engine = createEngineWatch({
+    probe: () => (answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer)),
+    sweep: () => {
+      sweeps += 1;
+      return Promise.resolve();
+    },
+    clock,
+    changes: createChanges(),
+    log: getLogger(["airlock", "agent"]),
+  });
+});
+afterEach(async () => {
+  end.abort();
+  await running;
+});
+
+function run(): void {
+  running = engine.run(end.signal);
+}
+
+/** Lets the next `n` probes happen. */
+async function probes(n: number): Promise<void> {
+  for (let i = 0; i < n; i++) {
+    await clock.sleeping(PROBE_EVERY_MS);
+    clock.advance(PROBE_EVERY_MS);
+    await new Promise(setImmediate);
+  }
+}
+
+it("offers nothing before the engine has answered", async () => {
+  expect(engine.admits(4, 0)).toBe(0);
+  run();
+  await engine.asked;
+  expect(engine.admits(4, 0)).toBe(4);
+  expect(engine.health()).toEqual(good);
+});
+
+it("offers nothing while the engine is silent, opens the breaker, and recovers without a job", async () => {
+  answer = new Error("connect ENOENT");
+  run();
+  await engine.asked;
+  expect(engine.health().available).toBe(false);
+  expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 1 });
+  await probes(4);
+  expect(engine.breaker()).toMatchObject({ state: "open", failure_count: 5 });
+
+  answer = good;
+  await probes(5);
+  expect(engine.health().available).toBe(true);
+  expect(engine.breaker().state).toBe("open");
+  expect(engine.admits(4, 0)).toBe(0);
+  await probes(1);
+  expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 1 });
+  await probes(1);
+  expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 0 });
+  expect(engine.admits(4, 0)).toBe(4);
+});
+
+it("opens after five failed jobs though the engine answers; then only jobs prove it well", async () => {
+  run();
+  await engine.asked;
+  for (let i = 0; i < 5; i++) engine.failed();
+  expect(engine.breaker()).toMatchObject({ state: "open", failure_count: 5 });
+  expect(engine.admits(4, 0)).toBe(0);
+
+  await probes(8);
+  expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 0 });
+  expect(engine.admits(4, 0)).toBe(1);
+  expect(engine.admits(3, 1)).toBe(0);
+  engine.succeeded();
+  expect(engine.breaker().state).toBe("half_open");
+  engine.succeeded();
+  expect(engine.breaker().state).toBe("closed");
+});
+
+it("forgets failures once a job succeeds, not because the engine answers", async () => {
+  run();
+  await engine.asked;
+  engine.failed();
+  await probes(2);
+  expect(engine.breaker().failure_count).toBe(1);
+  engine.succeeded();
+  expect(engine.breaker().failure_count).toBe(0);
+});
+
+it("asks at once, not at its next turn, whether an engine that failed a job is there", async () => {
+  run();
+  await clock.sleeping(PROBE_EVERY_MS);
+  answer = new Error("connect ECONNREFUSED");
+  engine.failed();
+  await new Promise(setImmediate);
+  expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
+});
+
+it("sweeps at the start and after each doubt, never for nothing", async () => {
+  run();
+  await probes(3);
+  expect(sweeps).toBe(1);
+  engine.doubted();
+  await probes(2);
+  expect(sweeps).toBe(2);
+});

@@ -1,0 +1,154 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import type { Intervals, LeasedJob, PollReply, PollRequest } from "../../shared/lease.ts";
+
+/** One request as it came in; `path` without /agent/v1. */
+export type Received = {
+  readonly method: string;
+  readonly path: string;
+  readonly headers: IncomingMessage["headers"];
+  readonly bytes: Buffer;
+  readonly json: Record<string, unknown>;
+  readonly isHungUp: () => boolean;
+  /** Resolves when the agent hangs up before the answer. */
+  readonly hungUp: Promise<void>;
+};
+
+export type Answer =
+  | { readonly status: number; readonly body?: unknown; readonly headers?: Record<string, string> }
+  /** No answer at all. */
+  | "silence"
+  /** The connection is cut. */
+  | "cut";
+
+/** The API's side of the agent protocol over real HTTP; it hears everything and obeys the test. */
+export type FakeApi = AsyncDisposable & {
+  readonly url: string;
+  readonly received: readonly Received[];
+  intervals: Intervals;
+  /** Leases that replies call lost. */
+  readonly lost: string[];
+  /** Leases that replies want cancelled. */
+  readonly cancel: string[];
+  /** Offers a job to the pending or the next poll with free slots. */
+  readonly offer: (...jobs: LeasedJob[]) => void;
+  /** Answers pending polls now. */
+  readonly wake: () => void;
+  /** Answers the next requests to paths that end so with these, one each. */
+  readonly answer: (pathEnd: string, ...answers: Answer[]) => void;
+  /** The n-th request (from 1) to a path that ends so, as soon as it is in. */
+  readonly request: (pathEnd: string, n?: number) => Promise<Received>;
+  readonly count: (pathEnd: string) => number;
+};
+
+const PREFIX = "/agent/v1";
+
+export async function startFakeApi(): Promise<FakeApi> {
+  const received: Received[] = [];
+  const jobs: LeasedJob[] = [];
+  const answers: { pathEnd: string; answer: Answer }[] = [];
+  const watchers = new Set<() => void>();
+  const pendingPolls = new Set<() => void>();
+
+  const server = createServer((request, response) => {
+    void handle(request, response).catch(() => response.destroy());
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = (request.url ?? "").slice(PREFIX.length);
+    const hangUp = Promise.withResolvers<void>();
+    let isHungUp = false;
+    response.once("close", () => {
+      isHungUp = !response.writableFinished;
+      if (isHungUp) hangUp.resolve();
+    });
+    const bytes = await buffer(request);
+    const { method = "", headers } = request;
+    const isJson = headers["content-type"] === "application/json";
+    const json = isJson ? (JSON.parse(bytes.toString()) as Received["json"]) : {};
+    const hungUp = hangUp.promise;
+    const item = { method, path, headers, bytes, json, hungUp, isHungUp: () => isHungUp };
+    received.push(item);
+    watchers.forEach((look) => look());
+
+    const at = answers.findIndex(({ pathEnd }) => path.endsWith(pathEnd));
+    const answer = at < 0 ? { status: 200 } : answers.splice(at, 1)[0]!.answer;
+    if (answer === "silence") return;
+    if (answer === "cut") response.destroy();
+    else if (at < 0 && path === "/poll") await answerPoll(item, response);
+    else send(response, { body: path === "/renew" ? news() : {}, ...answer });
+  }
+
+  async function answerPoll(
+    { json, hungUp, isHungUp }: Received,
+    response: ServerResponse,
+  ): Promise<void> {
+    const { free_slots, wait_s } = json as PollRequest;
+    const reply = (): PollReply => ({ ...news(), jobs: jobs.splice(0, free_slots) });
+    const hasNews = (): boolean =>
+      api.lost.length > 0 || api.cancel.length > 0 || (free_slots > 0 && jobs.length > 0);
+    if (wait_s > 0 && !hasNews()) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      pendingPolls.add(resolve);
+      await Promise.race([promise, hungUp]);
+      pendingPolls.delete(resolve);
+    }
+    if (!isHungUp()) send(response, { status: 200, body: reply() });
+  }
+
+  const news = () => ({
+    cancel: api.cancel.splice(0),
+    lost: api.lost.splice(0),
+    intervals: api.intervals,
+  });
+
+  const matching = (pathEnd: string): Received[] =>
+    received.filter(({ path }) => path.endsWith(pathEnd));
+
+  async function request(pathEnd: string, n = 1): Promise<Received> {
+    const { promise, resolve } = Promise.withResolvers<Received>();
+    const look = (): void => {
+      const found = matching(pathEnd)[n - 1];
+      if (found) resolve(found);
+    };
+    watchers.add(look);
+    look();
+    return promise.finally(() => watchers.delete(look));
+  }
+
+  const wake = (): void => pendingPolls.forEach((resolve) => resolve());
+  const api: FakeApi = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    received,
+    intervals: { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 },
+    lost: [],
+    cancel: [],
+    offer: (...offered) => {
+      jobs.push(...offered);
+      wake();
+    },
+    wake,
+    answer: (pathEnd, ...more) => {
+      answers.push(...more.map((answer) => ({ pathEnd, answer })));
+    },
+    request,
+    count: (pathEnd) => matching(pathEnd).length,
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, "close");
+    },
+  };
+  return api;
+}
+
+function send(
+  response: ServerResponse,
+  { status, body, headers }: { status: number; body?: unknown; headers?: Record<string, string> },
+): void {
+  response.writeHead(status, { "content-type": "application/json", ...headers });
+  response.end(JSON.stringify(body ?? {}));
+}

@@ -1,0 +1,90 @@
+import type { ExecutionErrorType } from "../../shared/errors.ts";
+import type { Sandbox, SandboxJob, RunOptions, RunReport, Verdict } from "../sandbox/types.ts";
+
+/** A container that does what the test says, and notes what was asked of it. */
+export type FakeSandbox = Sandbox & {
+  /** Resolves with the job and options once it runs. */
+  readonly running: Promise<{ readonly job: SandboxJob; readonly options: RunOptions }>;
+  /** Ends the run with a report. */
+  readonly finish: (report?: Partial<RunReport>) => void;
+  /** Ends the run with an error. */
+  readonly fail: (error: Error) => void;
+  /** Resolves once it has been closed. */
+  readonly closed: Promise<void>;
+};
+
+/** Once told to run, the code has begun; aborting it yields a cancelled report. */
+export function createFakeSandbox(): FakeSandbox {
+  const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
+  const ended = Promise.withResolvers<RunReport>();
+  const closed = Promise.withResolvers<void>();
+  ended.promise.catch(() => {});
+  const finish = (report: Partial<RunReport> = {}): void => ended.resolve(reportOf(report));
+  return {
+    containerId: "c0ffee",
+    pythonVersion: "3.13.5",
+    preloadErrors: {},
+    startupMs: 1,
+    died: new AbortController().signal,
+    run: (job, options) => {
+      options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
+      options.onStarted?.();
+      running.resolve({ job, options });
+      return ended.promise;
+    },
+    close: () => {
+      closed.resolve();
+      finish({ ending: "lost", lostReason: "closed" });
+      return Promise.resolve();
+    },
+    running: running.promise,
+    finish,
+    fail: ended.reject,
+    closed: closed.promise,
+  };
+}
+
+export function reportOf(report: Partial<RunReport> = {}): RunReport {
+  return {
+    ending: "exited",
+    started: true,
+    exitStatus: 0,
+    exitSignal: null,
+    exception: null,
+    outOfMemory: false,
+    lostReason: null,
+    stdout: new Uint8Array(),
+    stderr: new Uint8Array(),
+    stdoutTruncated: false,
+    stderrTruncated: false,
+    result: { kind: "absent" },
+    artifacts: [],
+    skipped: [],
+    executionMs: 5,
+    usage: { cpuTimeMs: 3, maxRssBytes: 10 * 1024 ** 2, wallTimeMs: 6 },
+    ...report,
+  };
+}
+
+const verdicts: Record<RunReport["ending"], Verdict> = {
+  exited: verdict("succeeded", 0, null, "completed"),
+  timeout: verdict("timeout", null, "execution_timeout", "execution"),
+  cancelled: verdict("cancelled", 143, "cancelled", "execution"),
+  lost: verdict("failed", null, "internal_error", "failed"),
+};
+
+function verdict(
+  status: Verdict["status"],
+  exitCode: number | null,
+  type: ExecutionErrorType | null,
+  phaseAtExit: Verdict["phaseAtExit"],
+): Verdict {
+  const error = type && ({ type, message: type, phase: "execution" } as const);
+  return { status, exitCode, error, phaseAtExit };
+}
+
+/** A verdict good enough for tests that are not about verdicts. */
+export function judgeSimply({ ending, exitStatus }: RunReport): Verdict {
+  if (ending !== "exited" || exitStatus === 0) return verdicts[ending];
+  return verdict("failed", exitStatus, "runtime_error", "failed");
+}

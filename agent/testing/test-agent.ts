@@ -1,0 +1,157 @@
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { randomUUID } from "node:crypto";
+import { getLogger } from "@logtape/logtape";
+import type { EngineHealth } from "../../shared/health.ts";
+import type { LeasedJob } from "../../shared/lease.ts";
+import { type AgentDeps, runAgent } from "../agent.ts";
+import { createChanges } from "../changes.ts";
+import { createClient } from "../client.ts";
+import { createEngineWatch } from "../engine-watch.ts";
+import { createImages } from "../images.ts";
+import { createLeases } from "../leases.ts";
+import { createPool, type StartSandbox } from "../pool.ts";
+import { createRuntimeChoice } from "../runtime-choice.ts";
+import type { SandboxSpec } from "../sandbox/types.ts";
+import { openSpoolDir } from "../spool-dir.ts";
+import { createFakeSandbox, type FakeSandbox, judgeSimply } from "./fake-sandbox.ts";
+import { type FakeApi, startFakeApi } from "./fake-api.ts";
+import { createTestClock, type TestClock } from "./test-clock.ts";
+
+export const testImage = `sha256:${"ab".repeat(32)}`;
+export const goodEngine: EngineHealth = { available: true, version: "test", runtimes: ["runc"] };
+
+/** The parts of an agent around a fake API, a fake engine and a clock that stands still. */
+export type TestAgent = AsyncDisposable & {
+  readonly api: FakeApi;
+  readonly clock: TestClock;
+  readonly deps: AgentDeps;
+  /** What the engine answers to a probe; an Error is thrown. */
+  health: EngineHealth | Error;
+  /** Starts containers: replaced where a test wants it to fail or to hang. */
+  start: StartSandbox;
+  /** The n-th container (from 0), as soon as it is started. */
+  readonly sandbox: (n: number) => Promise<FakeSandbox>;
+  readonly specs: SandboxSpec[];
+  /** Starts the whole agent. */
+  readonly run: () => RunningAgent;
+  /** Names of all that is left in the spool folder. */
+  readonly spooled: () => Promise<string[]>;
+};
+
+export type RunningAgent = {
+  readonly stop: () => void;
+  readonly abort: () => void;
+  /** Settles when the agent has ended. */
+  readonly ended: Promise<void>;
+};
+
+export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
+  const api = await startFakeApi();
+  const clock = createTestClock();
+  const changes = createChanges();
+  const log = getLogger(["airlock", "agent"]);
+  const agent = { id: randomUUID(), name: "test", version: "0.0.0", labels: {} };
+  const root = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  const end = new AbortController();
+  const abort = new AbortController();
+  const runs: Promise<void>[] = [];
+  const started: PromiseWithResolvers<FakeSandbox>[] = [];
+  const specs: SandboxSpec[] = [];
+  const nth = (n: number) => (started[n] ??= Promise.withResolvers<FakeSandbox>());
+
+  const client = createClient(api.url, "test-token-0123456789", {
+    retries: 3,
+    minTimeout: 1,
+    maxTimeout: 2,
+  });
+  const engine = createEngineWatch({
+    probe: () =>
+      self.health instanceof Error ? Promise.reject(self.health) : Promise.resolve(self.health),
+    sweep: () => Promise.resolve(),
+    clock,
+    changes,
+    log,
+  });
+  const store = {
+    imageId: () => Promise.resolve(testImage),
+    labelledImageId: () => Promise.resolve(null),
+    pull: () => Promise.resolve(),
+  };
+  const deps: AgentDeps = {
+    agent,
+    client,
+    engine,
+    changes,
+    clock,
+    log,
+    leases: createLeases({ clock, changes }, slots, api.intervals),
+    images: createImages(store, end.signal),
+    pool: createPool((spec, signal) => self.start(spec, signal)),
+    spool: await openSpoolDir(root, agent.id, () => Promise.resolve(false)),
+    chooseRuntime: createRuntimeChoice({ runtime: null, strict: false }, log),
+    judge: judgeSimply,
+    polled: () => {},
+    drainGraceMs: 10_000,
+  };
+  const self: TestAgent = {
+    api,
+    clock,
+    deps,
+    health: goodEngine,
+    start: (spec) => {
+      const sandbox = createFakeSandbox();
+      nth(specs.push(spec) - 1).resolve(sandbox);
+      return Promise.resolve(sandbox);
+    },
+    sandbox: (n) => nth(n).promise,
+    specs,
+    run: () => {
+      const stop = new AbortController();
+      const ended = runAgent(deps, { stop: stop.signal, abort: abort.signal });
+      ended.catch(() => {});
+      runs.push(ended);
+      return { stop: () => stop.abort(), abort: () => abort.abort(), ended };
+    },
+    spooled: () => readdir(root, { recursive: true }),
+    [Symbol.asyncDispose]: async () => {
+      end.abort();
+      abort.abort();
+      await Promise.allSettled(runs);
+      await client.close();
+      await api[Symbol.asyncDispose]();
+      await rm(root, { recursive: true });
+    },
+  };
+  return self;
+}
+
+export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
+  return {
+    lease_id: randomUUID(),
+    execution_id: randomUUID(),
+    attempt: 1,
+    correlation_id: "test",
+    job_type: {
+      name: "default",
+      base_image: "python:3.13-slim",
+      requirements: [],
+      memory_limit: "512m",
+      cpu_limit: 1,
+      timeout: 30,
+      network: "none",
+      preload: [],
+      labels: {},
+      gpus: 0,
+      env: {},
+    },
+    code: "print('hello')",
+    input_json: "{}",
+    requirements: [],
+    timeout_s: 30,
+    startup_timeout_s: 60,
+    caps: { stream_bytes: 1024 ** 2, artifact_bytes: 1024 ** 2 },
+    ...job,
+  };
+}

@@ -1,0 +1,50 @@
+import type { Clock } from "../clock.ts";
+
+/** A clock that stands still until it is told to go on. */
+export type TestClock = Clock & {
+  /** Lets time pass, waking each sleeper when its time comes. */
+  readonly advance: (ms: number) => void;
+  /** Resolves once someone sleeps for exactly `ms`. */
+  readonly sleeping: (ms: number) => Promise<void>;
+};
+
+type Sleeper = { readonly ms: number; readonly dueMs: number; readonly wake: () => void };
+
+export function createTestClock(): TestClock {
+  let nowMs = Date.UTC(2026, 10, 21);
+  const sleepers = new Set<Sleeper>();
+  const watchers = new Set<() => void>();
+
+  function sleep(ms: number, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    if (signal.aborted) reject(signal.reason as Error);
+    const sleeper = { ms, dueMs: nowMs + ms, wake: resolve };
+    sleepers.add(sleeper);
+    const onAbort = (): void => reject(signal.reason as Error);
+    signal.addEventListener("abort", onAbort, { once: true });
+    watchers.forEach((look) => look());
+    return promise.finally(() => {
+      sleepers.delete(sleeper);
+      signal.removeEventListener("abort", onAbort);
+    });
+  }
+
+  function advance(ms: number): void {
+    nowMs += ms;
+    for (const sleeper of sleepers) {
+      if (sleeper.dueMs <= nowMs) sleeper.wake();
+    }
+  }
+
+  async function sleeping(ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const look = (): void => {
+      if ([...sleepers].some((sleeper) => sleeper.ms === ms)) resolve();
+    };
+    watchers.add(look);
+    look();
+    await promise.finally(() => watchers.delete(look));
+  }
+
+  return { nowMs: () => nowMs, sleep, advance, sleeping };
+}
