@@ -138,7 +138,8 @@ async function runJob(
     if (!(error instanceof FrameError)) throw error;
     if (options.signal.aborted) return await recorder.report("cancelled", error.message);
     if (recorder.progress === "sent") {
-      throw new EngineError("other", `the container ended before the code began: ${error.message}`);
+      const message = `the container ended before the code began: ${error.message}`;
+      throw new EngineError("other", message, { cause: error });
     }
     const reason = overdue ? "the supervisor went silent" : error.message;
     return await recorder.report(overdue ? "timeout" : "lost", reason);

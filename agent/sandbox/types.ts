@@ -179,9 +179,13 @@ export class EngineError extends Error {
   readonly code: EngineErrorCode;
   readonly transient: boolean;
 
-  constructor(code: EngineErrorCode, message: string, options: ErrorOptions = {}) {
-    super(message, options);
+  constructor(
+    code: EngineErrorCode,
+    message: string,
+    { cause, transient }: { cause?: unknown; transient?: boolean } = {},
+  ) {
+    super(message, { cause });
     this.code = code;
-    this.transient = code === "unavailable" || code === "other";
+    this.transient = transient ?? (code === "unavailable" || code === "other");
   }
 }

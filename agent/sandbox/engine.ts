@@ -1,0 +1,177 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Duplex } from "node:stream";
+import Docker from "dockerode";
+import type { EngineHealth } from "../../shared/health.ts";
+import { abortable } from "../abortable.ts";
+import { engineError } from "./engine-error.ts";
+import type { ContainerProfile } from "./profile.ts";
+
+export interface ContainerState {
+  readonly isRunning: boolean;
+  readonly exitCode: number;
+  readonly outOfMemory: boolean;
+}
+
+export interface ContainerEntry {
+  readonly id: string;
+  readonly isRunning: boolean;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** A container engine. Every method throws EngineError, or its signal's reason on abort. */
+export interface Engine {
+  /** Whether it answers, its version and its runtimes. */
+  describe(signal: AbortSignal): Promise<EngineHealth>;
+  /** Returns the container's id. */
+  create(profile: ContainerProfile, signal: AbortSignal): Promise<string>;
+  /** The container's stdin, and its stdout and stderr multiplexed; see `engineDemux`. */
+  attach(id: string, signal: AbortSignal): Promise<Duplex>;
+  start(id: string, signal: AbortSignal): Promise<void>;
+  /** Returns when the container is not running any more. */
+  wait(id: string, signal: AbortSignal): Promise<void>;
+  inspect(id: string, signal: AbortSignal): Promise<ContainerState>;
+  /** Kills and removes; a container that is gone already is fine. */
+  remove(id: string, signal: AbortSignal): Promise<void>;
+  /** Containers in any state that carry the label `name=value`. */
+  list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
+  /** The id of an image, null where there is none. */
+  imageId(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The id of an image with the label `name=value`, null where there is none. */
+  labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
+  pull(reference: string, signal: AbortSignal): Promise<void>;
+}
+
+/** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
+export function connectEngine(host: string): Engine {
+  const docker = new Docker(connection(host));
+  // Takes options, which its types do not say.
+  const readInfo = docker.info.bind(docker) as unknown as (options: {
+    abortSignal: AbortSignal;
+  }) => Promise<{ ServerVersion: string; Runtimes?: Record<string, unknown> }>;
+
+  return {
+    describe: (signal) =>
+      call(signal, async (abortSignal) => {
+        const { ServerVersion: version, Runtimes = {} } = await readInfo({ abortSignal });
+        return { available: true, version, runtimes: Object.keys(Runtimes) };
+      }),
+    create: (profile, signal) =>
+      call(signal, async (abortSignal) => {
+        const container = await docker.createContainer({ ...profile, abortSignal });
+        return container.id;
+      }),
+    attach: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        const streams = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
+        const stream = await docker.getContainer(id).attach({ ...streams, abortSignal });
+        return stream as Duplex;
+      }),
+    start: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.getContainer(id).start({ abortSignal });
+      }),
+    wait: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.getContainer(id).wait({ condition: "not-running", abortSignal });
+      }),
+    inspect: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        const { State } = await docker.getContainer(id).inspect({ abortSignal });
+        return {
+          isRunning: State.Running,
+          exitCode: State.ExitCode,
+          outOfMemory: State.OOMKilled,
+        };
+      }),
+    remove: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        const removal = docker.getContainer(id).remove({ force: true, v: true, abortSignal });
+        await removal.catch((error: unknown) => {
+          const { statusCode } = error as { statusCode?: number };
+          if (statusCode !== 404 && statusCode !== 409) throw error;
+        });
+      }),
+    list: (name, value, signal) =>
+      call(signal, async (abortSignal) => {
+        const filters = labelFilter(name, value);
+        const found = await docker.listContainers({ all: true, filters, abortSignal });
+        return found.map(({ Id, State, Labels }) => ({
+          id: Id,
+          isRunning: State === "running",
+          labels: Labels,
+        }));
+      }),
+    imageId: (reference, signal) =>
+      call(signal, async (abortSignal) => {
+        try {
+          return (await abortable(docker.getImage(reference).inspect(), abortSignal)).Id;
+        } catch (error) {
+          if ((error as { statusCode?: number }).statusCode === 404) return null;
+          throw error;
+        }
+      }),
+    labelledImageId: (name, value, signal) =>
+      call(signal, async (abortSignal) => {
+        const [image] = await docker.listImages({
+          filters: labelFilter(name, value),
+          abortSignal,
+        });
+        return image?.Id ?? null;
+      }),
+    pull: (reference, signal) =>
+      call(signal, async (abortSignal) => {
+        const progress = await docker.pull(reference, { abortSignal });
+        await new Promise<void>((resolve, reject) => {
+          docker.modem.followProgress(progress, (error) => (error ? reject(error) : resolve()));
+        });
+      }),
+  };
+}
+
+/**
+ * One request to the engine. It gets a signal of its own: the caller's may be aborted long after
+ * the answer came, and would then tear down an attached stream.
+ */
+async function call<T>(
+  signal: AbortSignal,
+  request: (abortSignal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  signal.throwIfAborted();
+  const own = new AbortController();
+  const abort = (): void => own.abort();
+  signal.addEventListener("abort", abort);
+  try {
+    return await request(own.signal);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw engineError(error);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
+function labelFilter(name: string, value: string): { label: string[] } {
+  return { label: [`${name}=${value}`] };
+}
+
+function connection(host: string): Docker.DockerOptions {
+  if (host.startsWith("unix://")) {
+    // The empty host keeps dockerode from preferring DOCKER_HOST.
+    return { socketPath: host.slice("unix://".length), host: "" };
+  }
+  const { hostname, port } = new URL(host.includes("://") ? host : `tcp://${host}`);
+  const certificates = process.env["DOCKER_CERT_PATH"];
+  if (!process.env["DOCKER_TLS_VERIFY"] || !certificates) {
+    return { protocol: "http", host: hostname, port: port || 2375 };
+  }
+  const read = (name: string): Buffer => readFileSync(join(certificates, name));
+  return {
+    protocol: "https",
+    host: hostname,
+    port: port || 2376,
+    ca: read("ca.pem"),
+    cert: read("cert.pem"),
+    key: read("key.pem"),
+  };
+}

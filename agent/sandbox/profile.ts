@@ -1,0 +1,110 @@
+import type { SandboxSpec } from "./types.ts";
+import { supervisorCommand } from "./supervisor.ts";
+
+export const labels = {
+  agentId: "io.airlock.agent",
+  agentName: "io.airlock.owner",
+  leaseId: "io.airlock.lease",
+} as const;
+
+/** Descriptors that one process may have open. */
+const openFiles = 4096;
+/** Bytes of the code, and of the input data, that a container takes. */
+const sourceBytes = 16 * 1024 * 1024;
+
+/**
+ * Everything the engine is told about a container: the body of its create call.
+ * Source: Docker Engine API 1.41, ContainerCreate.
+ */
+export function containerProfile(spec: SandboxSpec) {
+  const [entrypoint = "", ...command] = supervisorCommand(spec.preload);
+  const isGvisor = spec.runtime?.startsWith("runsc") ?? false;
+  return {
+    Image: spec.image,
+    Entrypoint: [entrypoint],
+    Cmd: command,
+    User: "0:0",
+    WorkingDir: "/",
+    Hostname: "sandbox",
+    Env: environment(spec),
+    Labels: {
+      [labels.agentId]: spec.labels.agentId,
+      [labels.agentName]: spec.labels.agentName,
+      ...(spec.labels.leaseId === null ? {} : { [labels.leaseId]: spec.labels.leaseId }),
+    },
+    Tty: false,
+    OpenStdin: true,
+    StdinOnce: true,
+    // An image's own health check would run beside the code.
+    Healthcheck: { Test: ["NONE"] },
+    // Spares the engine the network sandbox that even the network "none" has.
+    NetworkDisabled: spec.network === "none",
+    HostConfig: {
+      NetworkMode: spec.network,
+      ReadonlyRootfs: true,
+      CapDrop: ["ALL"],
+      CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
+      SecurityOpt: ["no-new-privileges"],
+      IpcMode: "private",
+      Init: false,
+      Memory: spec.memoryBytes,
+      MemorySwap: spec.memoryBytes,
+      NanoCpus: Math.round(spec.cpus * 1e9),
+      // A pids limit makes gVisor panic; it counts processes itself.
+      ...(isGvisor ? {} : { PidsLimit: spec.pids }),
+      Ulimits: [
+        ulimit("nofile", openFiles),
+        ulimit("fsize", spec.memoryBytes),
+        ulimit("core", 0),
+        ...(isGvisor ? [ulimit("nproc", spec.pids)] : []),
+      ],
+      ...temporaryFiles(spec.memoryBytes),
+      LogConfig: { Type: "none", Config: {} },
+      ...(spec.runtime === null ? {} : { Runtime: spec.runtime }),
+      ...(spec.gpus === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
+    },
+  };
+}
+
+export type ContainerProfile = ReturnType<typeof containerProfile>;
+
+/** Numbers of threads that libraries would otherwise take from the host's CPUs. */
+const threadCounts = [
+  "OMP_NUM_THREADS",
+  "OPENBLAS_NUM_THREADS",
+  "MKL_NUM_THREADS",
+  "NUMEXPR_NUM_THREADS",
+  "PYTHON_CPU_COUNT",
+];
+
+function environment({ cpus, env }: SandboxSpec): string[] {
+  const count = String(Math.max(1, Math.ceil(cpus)));
+  const all = { ...Object.fromEntries(threadCounts.map((name) => [name, count])), ...env };
+  return Object.entries(all).map(([name, value]) => `${name}=${value}`);
+}
+
+/**
+ * The folders in memory. Their pages count against the memory limit, so that together they leave
+ * an eighth of it to processes: a full disk is then the code's ENOSPC, not the supervisor's death.
+ */
+function temporaryFiles(memoryBytes: number) {
+  const eighth = Math.floor(memoryBytes / 8);
+  const source = `rw,nosuid,nodev,noexec,mode=755,size=${sourceBytes}`;
+  return {
+    ShmSize: eighth,
+    Tmpfs: {
+      "/code": source,
+      "/input": source,
+      "/output": `rw,nosuid,nodev,exec,mode=700,uid=1000,gid=1000,size=${3 * eighth}`,
+      "/tmp": `rw,nosuid,nodev,exec,mode=1777,size=${3 * eighth}`,
+    },
+  };
+}
+
+function ulimit(name: string, limit: number) {
+  return { Name: name, Soft: limit, Hard: limit };
+}
+
+function gpuRequest(count: number) {
+  return { Driver: "", Count: count, Capabilities: [["gpu"]] };
+}
