@@ -1,14 +1,16 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
-import { requireApiKey } from "./http/auth.ts";
+import { identifyKey, requireApiKey } from "./http/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { onError, onNotFound } from "./http/problem.ts";
+import { rateLimit } from "./http/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/validation.ts";
 import { agentRoutes } from "./routes/agent.ts";
 import { artifactRoutes } from "./routes/artifacts.ts";
 import { deadLetterRoutes } from "./routes/dead-letters.ts";
+import { docsRoutes } from "./routes/docs.ts";
 import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
@@ -25,7 +27,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
 
   registerComponents(app);
   app.route("/agent/v1", agentRoutes(deps));
-  app.use(requireApiKey(deps));
+  app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
   executeRoutes(app, deps);
   deriveRoutes(app, deps);
   deadLetterRoutes(app, deps);
@@ -34,5 +36,6 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   executionRoutes(app, deps);
   healthRoutes(app, deps);
   openApiRoute(app, deps);
+  docsRoutes(app, deps);
   return app;
 }

@@ -2,6 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import type { Config } from "../shared/config.ts";
 import type { ByteRange } from "./domain/byte-range.ts";
+import type { DocsAsset } from "./routes/docs.ts";
 import type { Database } from "./store/database.ts";
 
 /** All that the API takes from outside; built once by the entry file. */
@@ -17,6 +18,7 @@ export interface Deps {
   newId: () => string;
   /** The socket address of the client, which no header can forge. */
   clientAddress: (c: Context) => string;
+  docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
 /** Wake-up hints. The database is the truth: whoever waits asks it again after each wake. */

@@ -13,6 +13,7 @@ export const errorStatus = {
   too_large: 413,
   range_not_satisfiable: 416,
   timeout_too_long: 422,
+  rate_limited: 429,
   internal: 500,
   unavailable: 503,
 } as const satisfies Record<string, ContentfulStatusCode>;
@@ -29,6 +30,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   too_large: "Content Too Large",
   range_not_satisfiable: "Range Not Satisfiable",
   timeout_too_long: "Unprocessable Content",
+  rate_limited: "Too Many Requests",
   internal: "Internal Server Error",
   unavailable: "Service Unavailable",
 };

@@ -1,7 +1,6 @@
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { serve, type HttpBindings, type ServerType } from "@hono/node-server";
-import type { Context } from "hono";
+import { serve, type ServerType } from "@hono/node-server";
 import { v7 } from "uuid";
 import { ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
@@ -9,11 +8,13 @@ import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./domain/exposure.ts";
 import { artifactFolder } from "./platform/artifacts-fs.node.ts";
+import { clientAddress } from "./platform/client-address.node.ts";
 import { readConfig } from "./platform/config-file.node.ts";
+import { docsAsset } from "./platform/docs-assets.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
-import { sweepLeases } from "./poll.ts";
+import { sweep } from "./sweep.ts";
 import { database } from "./store/database.ts";
 
 const sweepEveryMs = 1000;
@@ -22,7 +23,7 @@ const sweepEveryMs = 1000;
 async function main(): Promise<void> {
   const config = readConfig(process.env);
   const warning = checkExposure(config);
-  const log = await startLog(config.log_level);
+  const log = await startLog(config);
   if (warning) log.warn(warning);
 
   const client = await openDatabase(config);
@@ -34,19 +35,19 @@ async function main(): Promise<void> {
     log,
     now: Date.now,
     newId: v7,
-    clientAddress: (c: Context<{ Bindings: HttpBindings }>) =>
-      c.env.incoming.socket.remoteAddress ?? "unknown",
+    clientAddress: clientAddress(config.trusted_proxies),
+    docsAsset,
   };
   const { server, url } = await listen(deps);
-  const sweep = setInterval(() => {
-    sweepLeases(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
+  const sweeping = setInterval(() => {
+    sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
   }, sweepEveryMs);
   log.info("listening on {url}", { url });
   process.send?.({ type: "ready", url });
 
   await stopRequested();
   log.info("stopping");
-  clearInterval(sweep);
+  clearInterval(sweeping);
   await close(server);
   client.close();
 }

@@ -1,5 +1,5 @@
 import { createClient } from "@libsql/client/web";
-import { configure, getLogger, type Logger } from "@logtape/logtape";
+import { configure, getJsonLinesFormatter, getLogger, type Logger } from "@logtape/logtape";
 import type { ExecutionContext } from "hono";
 import { v7 } from "uuid";
 import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
@@ -12,7 +12,10 @@ import { database } from "./store/database.ts";
 /** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
 interface Env extends Record<string, unknown> {
   ARTIFACTS: Bucket;
+  ASSETS: { fetch(url: string): Promise<Response> };
 }
+
+const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
 
 type App = ReturnType<typeof createApp>;
 let app: Promise<App> | undefined;
@@ -39,10 +42,11 @@ async function buildApp(env: Env): Promise<App> {
     db: database(client),
     artifacts: artifactBucket(env.ARTIFACTS),
     notifier: memoryNotifier(),
-    log: await startLog(config.log_level),
+    log: await startLog(config),
     now: Date.now,
     newId: v7,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
+    docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
   });
 }
 
@@ -55,12 +59,13 @@ function textVariables(env: Env): Record<string, string | undefined> {
   );
 }
 
-async function startLog(lowestLevel: Config["log_level"]): Promise<Logger> {
+async function startLog({ log_level, log_format }: Config): Promise<Logger> {
+  const format = log_format === "json" ? jsonLines : formatLogLine;
   await configure({
     reset: true,
-    sinks: { console: (record) => console.log(formatLogLine(record).trimEnd()) },
+    sinks: { console: (record) => console.log(format(record).trimEnd()) },
     loggers: [
-      { category: "airlock", lowestLevel, sinks: ["console"] },
+      { category: "airlock", lowestLevel: log_level, sinks: ["console"] },
       { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["console"] },
     ],
   });

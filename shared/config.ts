@@ -25,6 +25,10 @@ export const Config = z.strictObject({
     .enum(["debug", "info", "warning", "error"])
     .default("info")
     .describe("Lowest level logged."),
+  log_format: z
+    .enum(["text", "json"])
+    .default("text")
+    .describe("Log lines as text, or as one JSON object each."),
 
   production_mode: z.boolean().default(false).describe("Require pre-built images."),
   max_queue_size: z.int().min(1).default(100).describe("Queued executions accepted at once."),
@@ -71,6 +75,27 @@ export const Config = z.strictObject({
     .boolean()
     .default(false)
     .describe("Allow a non-loopback host without keys."),
+  api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
+  api_rate_limit_requests: z
+    .int()
+    .min(1)
+    .default(120)
+    .describe("Requests that a key, or else a client address, has per window."),
+  api_rate_limit_window_seconds: z.int().min(1).default(60).describe("Length of the window."),
+  trusted_proxies: z
+    .array(
+      z.union(
+        [z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()],
+        "must be an IP address or a CIDR block",
+      ),
+    )
+    .default([])
+    .describe("Proxies whose X-Forwarded-For is believed: addresses or CIDR blocks."),
+  dlq_retention_days: z
+    .number()
+    .min(0.001)
+    .default(30)
+    .describe("Days until a dead letter is removed."),
   agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
 
   poll_wait_s: z
@@ -134,11 +159,10 @@ export function loadConfig(
   file: Record<string, unknown>,
   env: Record<string, string | undefined>,
 ): Config {
-  const parsed = Config.safeParse({ ...file, ...fromEnv(env) });
+  const given = { ...file, ...fromEnv(env) };
+  const parsed = Config.safeParse(given);
   if (parsed.success) return parsed.data;
-  throw new ConfigError(
-    parsed.error.issues.map((issue) => describeIssue(issue, file, env)).join("\n"),
-  );
+  throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join("\n"));
 }
 
 const prefix = "AIRLOCK_";
@@ -170,7 +194,9 @@ function fromText(key: string, text: string): unknown {
 
 /** The schema type of a key under its defaults: "string", "array", "number", "boolean", … */
 function kindOf(key: string): string {
-  let schema: z.ZodType = (Config.shape as Record<string, z.ZodType>)[key] ?? z.unknown();
+  let schema: z.ZodType = Object.hasOwn(Config.shape, key)
+    ? Config.shape[key as keyof Config]
+    : z.unknown();
   while (schema instanceof z.ZodDefault || schema instanceof z.ZodOptional) {
     schema = schema.unwrap() as z.ZodType;
   }
@@ -187,19 +213,19 @@ function fromJson(text: string): unknown {
 
 const secretKeys = new Set(["api_keys", "agent_tokens", "agent_token", "database_auth_token"]);
 
-function describeIssue(
-  issue: z.core.$ZodIssue,
-  file: Record<string, unknown>,
-  env: Record<string, string | undefined>,
-): string {
-  const [key = ""] = issue.path.map(String);
+/** Keys and tokens, and whatever of a job type holds its `env`. */
+function isSecret([key = "", , field]: string[]): boolean {
+  return secretKeys.has(key) || (key === "job_types" && (field === undefined || field === "env"));
+}
+
+function describeIssue(issue: z.core.$ZodIssue, given: Record<string, unknown>): string {
+  const path = issue.path.map(String);
   if (issue.code === "unrecognized_keys") {
-    const at = issue.path.length ? ` in ${issue.path.join(".")}` : "";
+    const at = path.length ? ` in ${path.join(".")}` : "";
     return `unknown configuration key${at}: ${issue.keys.join(", ")}; README.md lists the keys`;
   }
-  const value = env[prefix + key.toUpperCase()] ?? valueAt(file, issue.path);
-  const shown = secretKeys.has(key) ? "(secret)" : JSON.stringify(value);
-  return `${issue.path.join(".")} = ${shown}: ${issue.message}`;
+  const shown = isSecret(path) ? "(secret)" : JSON.stringify(valueAt(given, issue.path));
+  return `${path.join(".")} = ${shown}: ${issue.message}`;
 }
 
 function valueAt(value: unknown, path: PropertyKey[]): unknown {

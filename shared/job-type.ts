@@ -13,7 +13,10 @@ const envName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "must be a shell va
 /** Memory as the engine writes it: a number with the unit b, k, m or g; at least 32m. */
 export const MemorySize = z
   .string()
-  .regex(/^[1-9][0-9]*[bkmg]?$/i, 'must be a number with a unit, such as "512m"')
+  .regex(/^[1-9][0-9]*[bkmg]?$/i, {
+    error: 'must be a number with a unit, such as "512m"',
+    abort: true,
+  })
   .refine((text) => parseBytes(text) >= 32 * 1024 * 1024, "must be at least 32m");
 
 /** One `[job_types.<name>]` table of airlock.toml. */

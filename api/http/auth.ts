@@ -4,20 +4,27 @@ import { AppError } from "../errors.ts";
 import { sha256 } from "../hash.ts";
 import type { AppEnv } from "./context.ts";
 
-const docsPaths = new Set(["/docs", "/openapi.json"]);
+const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
+
+/** Notes which of `api_keys` a request carries, by its hash. */
+export function identifyKey({ config }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.api_keys.map(sha256));
+  return async (c, next) => {
+    const key = c.req.header(config.api_auth_header) ?? bearerToken(c);
+    const hash = config.api_auth_enabled && key !== undefined ? await sha256(key) : undefined;
+    if (hash !== undefined && includesHash(await accepted, hash)) c.set("apiKeyHash", hash);
+    await next();
+  };
+}
 
 /** Requires one of `api_keys`, where that is enabled: interface-spec.md "Authentication". */
 export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
-  const accepted = Promise.all(config.api_keys.map(sha256));
   return async (c, next) => {
-    const open = c.req.path === "/health" || (config.api_docs_public && docsPaths.has(c.req.path));
-    if (config.api_auth_enabled && !open) {
-      const key = c.req.header(config.api_auth_header) ?? bearerToken(c);
-      if (key === undefined || !includesHash(await accepted, await sha256(key))) {
-        throw unauthorized(
-          `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
-        );
-      }
+    const open = c.req.path === "/health" || (config.api_docs_public && docsPaths.test(c.req.path));
+    if (config.api_auth_enabled && !open && c.get("apiKeyHash") === undefined) {
+      throw unauthorized(
+        `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
+      );
     }
     await next();
   };

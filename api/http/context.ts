@@ -6,6 +6,8 @@ export interface AppEnv {
     correlationId: string;
     /** The request's own logger, with its correlation id. */
     log: Logger;
+    /** SHA-256 (hex) of the accepted API key, where one was sent. */
+    apiKeyHash: string | undefined;
     /** SHA-256 (hex) of an agent's token; set on `/agent/v1/*` only. */
     agentTokenHash: string;
   };

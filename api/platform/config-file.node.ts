@@ -19,7 +19,14 @@ function readToml(path: string | undefined): Record<string, unknown> {
     return parse(readFileSync(file, "utf8"));
   } catch (error) {
     if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
-    const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
-    throw new ConfigError(`${file}: ${reason}`, { cause: error });
+    throw new ConfigError(
+      error instanceof TomlError ? describeToml(file, error) : `${file}: ${describeError(error)}`,
+    );
   }
+}
+
+/** Without the lines of the file that the parser's message quotes: they may hold keys. */
+function describeToml(file: string, { line, column, message }: TomlError): string {
+  const [reason = ""] = message.replace("Invalid TOML document: ", "").split("\n");
+  return `${file}, line ${line}, column ${column}: ${reason}`;
 }

@@ -1,13 +1,16 @@
-import { configure, getLogger, type Logger } from "@logtape/logtape";
-import { formatLogLine } from "../../shared/log-line.ts";
+import { configure, getJsonLinesFormatter, getLogger, type Logger } from "@logtape/logtape";
 import type { Config } from "../../shared/config.ts";
+import { formatLogLine } from "../../shared/log-line.ts";
 
-/** Log lines on standard error, in the contract's shape. */
-export async function startLog(level: Config["log_level"]): Promise<Logger> {
+const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
+
+/** Log lines on standard error: in the contract's shape, or one JSON object each. */
+export async function startLog({ log_level, log_format }: Config): Promise<Logger> {
+  const format = log_format === "json" ? jsonLines : formatLogLine;
   await configure({
-    sinks: { stderr: (record) => void process.stderr.write(formatLogLine(record)) },
+    sinks: { stderr: (record) => void process.stderr.write(format(record)) },
     loggers: [
-      { category: "airlock", lowestLevel: level, sinks: ["stderr"] },
+      { category: "airlock", lowestLevel: log_level, sinks: ["stderr"] },
       { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["stderr"] },
     ],
   });

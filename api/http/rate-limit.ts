@@ -1,0 +1,27 @@
+import type { MiddlewareHandler } from "hono";
+import { rateLimiter } from "hono-rate-limiter";
+import type { Deps } from "../deps.ts";
+import { AppError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+
+/**
+ * Counts requests per accepted API key, else per client address: `api_rate_limit_*`. The answers
+ * carry `RateLimit-*`, a refusal also `Retry-After`. /health is exempt, and so are agents, whose
+ * routes come before.
+ */
+export function rateLimit({ config, clientAddress }: Deps): MiddlewareHandler<AppEnv> {
+  const { api_rate_limit_requests: limit, api_rate_limit_window_seconds: windowS } = config;
+  return rateLimiter<AppEnv>({
+    limit,
+    windowMs: windowS * 1000,
+    standardHeaders: "draft-6",
+    keyGenerator: (c) => c.get("apiKeyHash") ?? clientAddress(c),
+    skip: (c) => !config.api_rate_limit_enabled || c.req.path === "/health",
+    handler: () => {
+      throw new AppError(
+        "rate_limited",
+        `More than ${limit} requests in ${windowS} s; wait for the seconds that Retry-After says.`,
+      );
+    },
+  });
+}

@@ -1,0 +1,43 @@
+import { BlockList, isIPv6 } from "node:net";
+import type { HttpBindings } from "@hono/node-server";
+import type { Context } from "hono";
+
+/**
+ * The client's address: that of the socket, or, where the socket is one of the `trusted` proxies,
+ * the last address of X-Forwarded-For that is not a trusted proxy itself.
+ */
+export function clientAddress(trusted: string[]): (c: Context) => string {
+  const proxies = blockList(trusted);
+  const isProxy = (address: string) => proxies.check(address, family(address));
+  return (c: Context<{ Bindings: HttpBindings }>) => {
+    const socket = plain(c.env.incoming.socket.remoteAddress ?? "unknown");
+    if (trusted.length === 0 || !isProxy(socket)) return socket;
+    const forwarded = (c.req.header("X-Forwarded-For") ?? "")
+      .split(",")
+      .map((part) => plain(part.trim()));
+    return forwarded.findLast((address) => isAddress(address) && !isProxy(address)) ?? socket;
+  };
+}
+
+function blockList(entries: string[]): BlockList {
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = "", bits] = entry.split("/");
+    if (bits === undefined) list.addAddress(address, family(address));
+    else list.addSubnet(address, Number(bits), family(address));
+  }
+  return list;
+}
+
+function isAddress(text: string): boolean {
+  return isIPv6(text) || /^\d{1,3}(\.\d{1,3}){3}$/.test(text);
+}
+
+/** IPv4 as a dual-stack socket shows it, without its IPv6 prefix. */
+function plain(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, "");
+}
+
+function family(address: string): "ipv4" | "ipv6" {
+  return isIPv6(address) ? "ipv6" : "ipv4";
+}

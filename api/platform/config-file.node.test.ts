@@ -1,0 +1,50 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { ConfigError } from "../../shared/config.ts";
+import { readConfig } from "./config-file.node.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "airlock-config-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+function fileWith(toml: string): string {
+  const path = join(folder, "airlock.toml");
+  writeFileSync(path, toml);
+  return path;
+}
+
+test("the environment wins over the file that AIRLOCK_CONFIG names", () => {
+  const AIRLOCK_CONFIG = fileWith('port = 1\nhost = "127.0.0.2"\n[job_types.ml]\ncpu_limit = 2');
+  const config = readConfig({ AIRLOCK_CONFIG, AIRLOCK_PORT: "2" });
+  expect([config.port, config.host, config.job_types["ml"]?.cpu_limit]).toEqual([
+    2,
+    "127.0.0.2",
+    2,
+  ]);
+});
+
+test("a named file that is missing is an error; without a name there need be none", () => {
+  const AIRLOCK_CONFIG = join(folder, "missing.toml");
+  expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(ConfigError);
+  expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(`${AIRLOCK_CONFIG}: ENOENT`);
+  expect(readConfig({ AIRLOCK_CONFIG: "" }).port).toBe(8080);
+});
+
+test("malformed TOML is told in one line by its place, without the text that stands there", () => {
+  const AIRLOCK_CONFIG = fileWith('port = 1\napi_keys = ["hunter2-hunter2-hunter2"\nhost = 1');
+  const message = refusal({ AIRLOCK_CONFIG });
+  expect(message).toMatch(/airlock\.toml, line \d, column \d+: [a-z ]+/);
+  expect(message.split("\n")).toHaveLength(1);
+  expect(message).not.toContain("hunter2");
+});
+
+function refusal(env: NodeJS.ProcessEnv): string {
+  try {
+    readConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  throw new Error("the configuration was accepted");
+}

@@ -1,0 +1,63 @@
+import type { Hono } from "hono";
+import type { Deps } from "../deps.ts";
+import { notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+
+/** Files of swagger-ui-dist that the page loads. */
+const assetTypes = {
+  "swagger-ui.css": "text/css; charset=utf-8",
+  "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+  "favicon-32x32.png": "image/png",
+} as const;
+export type DocsAsset = keyof typeof assetTypes;
+
+const page = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Airlock API</title>
+<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="api"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+`;
+
+const startScript = `SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#api",
+  deepLinking: true,
+  tryItOutEnabled: true,
+  displayRequestDuration: true,
+  validatorUrl: null,
+});
+`;
+
+const policy =
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'";
+
+/** The interactive description, from assets that the service itself serves. */
+export function docsRoutes(app: Hono<AppEnv>, { docsAsset }: Deps): void {
+  app.get("/docs", (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
+
+  app.get("/docs/start.js", (c) =>
+    c.body(startScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),
+  );
+
+  app.get("/docs/:asset", async (c) => {
+    const name = c.req.param("asset");
+    const body = isDocsAsset(name) ? await docsAsset(name) : undefined;
+    if (!isDocsAsset(name) || !body) throw notFound(`Asset ${name}`);
+    const headers = { "Content-Type": assetTypes[name], "Cache-Control": "public, max-age=86400" };
+    return c.body(body, 200, headers);
+  });
+}
+
+function isDocsAsset(name: string): name is DocsAsset {
+  return Object.hasOwn(assetTypes, name);
+}

@@ -1,0 +1,14 @@
+import type { Deps } from "./deps.ts";
+import { sweepLeases } from "./poll.ts";
+import { forgetAgentsUnseenSince } from "./store/agents.ts";
+import { pruneDeadLetters } from "./store/dead-letters.ts";
+
+const hourMs = 3_600_000;
+
+/** What time alone brings about: leases that run out, dead letters and agents that are forgotten. */
+export async function sweep(deps: Deps): Promise<void> {
+  const { config, db, now } = deps;
+  await sweepLeases(deps);
+  await pruneDeadLetters(db, now() - config.dlq_retention_days * 24 * hourMs);
+  await forgetAgentsUnseenSince(db, now() - hourMs);
+}
