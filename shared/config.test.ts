@@ -1,0 +1,215 @@
+import { describe, expect, test } from "vitest";
+import { Config, ConfigError, loadConfig } from "./config.ts";
+import { JobTypeDefinition } from "./job-type.ts";
+
+interface Example {
+  /** The value in airlock.toml. */
+  file: unknown;
+  /** The text of AIRLOCK_<KEY>, and the value it gives. */
+  env: string;
+  gives: unknown;
+  /** A value that is refused, with what the refusal says is allowed; none where any text will do. */
+  refused?: [value: unknown, allowed: string];
+}
+
+const key = "0123456789abcdef";
+const otherKey = "fedcba9876543210";
+const boolean: Example = {
+  file: false,
+  env: "true",
+  gives: true,
+  refused: ["yes", "expected boolean"],
+};
+const number = (file: number, env: number, value: number, allowed: string): Example => ({
+  file,
+  env: String(env),
+  gives: env,
+  refused: [value, allowed],
+});
+const text = (file: string, env: string, refused?: [unknown, string]): Example => ({
+  file,
+  env,
+  gives: env,
+  ...(refused && { refused }),
+});
+const keys: Example = {
+  file: [key],
+  env: `${key}, ${otherKey}`,
+  gives: [key, otherKey],
+  refused: [["too-short"], "at least 16 characters"],
+};
+
+const examples: Record<keyof Config, Example> = {
+  host: text("127.0.0.2", "::1", ["", ">=1 characters"]),
+  port: number(1, 9090, 65_536, "<=65535"),
+  data_dir: text("a", "/var/lib/airlock", ["", ">=1 characters"]),
+  database_url: text("file:a.db", "libsql://db.example"),
+  database_auth_token: text("a", "b"),
+  log_level: text("error", "debug", ["loud", '"debug"|"info"|"warning"|"error"']),
+  log_format: text("text", "json", ["xml", '"text"|"json"']),
+  production_mode: boolean,
+  max_queue_size: number(5, 7, 0, ">=1"),
+  default_timeout: number(5, 7, 0, ">=1"),
+  max_timeout: number(5, 7, 86_401, "<=86400"),
+  max_stdout_bytes: number(2048, 4096, 1023, ">=1024"),
+  max_artifact_bytes: number(0, 7, -1, ">=0"),
+  max_request_bytes: number(2048, 4096, 1023, ">=1024"),
+  base_image: text("a", "python:3.12", ["", ">=1 characters"]),
+  default_memory_limit: text("64m", "1g", ["1t", 'a number with a unit, such as "512m"']),
+  job_types: {
+    file: { ml: { memory_limit: "1g" } },
+    env: '{"ml":{"memory_limit":"2g"}}',
+    gives: { ml: JobTypeDefinition.parse({ memory_limit: "2g" }) },
+    refused: [{ ml: { memory_limit: "1m" } }, "at least 32m"],
+  },
+  api_auth_enabled: boolean,
+  api_keys: keys,
+  api_auth_header: text("X-Key", "X-Other", ["X Key", "a header name"]),
+  api_docs_public: boolean,
+  allow_unauthenticated_network_access: boolean,
+  api_rate_limit_enabled: boolean,
+  api_rate_limit_requests: number(5, 7, 0, ">=1"),
+  api_rate_limit_window_seconds: number(5, 7, 0, ">=1"),
+  trusted_proxies: {
+    file: ["10.0.0.1"],
+    env: "10.0.0.0/8,fd00::1",
+    gives: ["10.0.0.0/8", "fd00::1"],
+    refused: [["proxy"], "an IP address or a CIDR block"],
+  },
+  dlq_retention_days: number(1, 0.5, 0, ">=0.001"),
+  agent_tokens: { ...keys, env: JSON.stringify([key, otherKey]) },
+  poll_wait_s: number(1, 0.5, 61, "<=60"),
+  lease_ttl_s: number(10, 1.5, 0.5, ">=1"),
+  renew_every_s: number(1, 0.5, 0, ">=0.1"),
+  api_url: text("http://a", "https://airlock.example/x", ["ftp://a", "Invalid URL"]),
+  agent_token: text(key, otherKey, ["too-short", "at least 16 characters"]),
+  agent_name: text("a", "laptop", ["x".repeat(129), "<=128 characters"]),
+  agent_labels: {
+    file: { gpu: "a" },
+    env: '{"zone":"b"}',
+    gives: { zone: "b" },
+    refused: [{ gpu: 1 }, "expected string"],
+  },
+  docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
+  max_workers: number(1, 8, 0, ">=1"),
+  container_runtime: text("runc", "runsc", ["", ">=1 characters"]),
+  security_mode: text("permissive", "strict", ["lax", '"permissive"|"strict"']),
+  drain_grace_s: number(0, 2.5, -1, ">=0"),
+  spool_dir: text("a", "/var/tmp"),
+};
+const cases = Object.entries(examples) as [keyof Config, Example][];
+const envName = (name: string): string => `AIRLOCK_${name.toUpperCase()}`;
+
+test("every key has an example here", () => {
+  expect(Object.keys(examples).sort()).toEqual(Object.keys(Config.shape).sort());
+});
+
+test.each(cases)(
+  "%s is read from the file, and from the environment before it",
+  (name, example) => {
+    const { file, env, gives } = example;
+    expect(loadConfig({ [name]: file }, {})[name]).toEqual(Config.parse({ [name]: file })[name]);
+    expect(loadConfig({ [name]: file }, { [envName(name)]: env })[name]).toEqual(gives);
+  },
+);
+
+test.each(cases)("an empty AIRLOCK_ variable leaves %s to the file", (name, { file }) => {
+  expect(loadConfig({ [name]: file }, { [envName(name)]: "" })).toEqual(
+    loadConfig({ [name]: file }, {}),
+  );
+});
+
+describe("a value that is not allowed", () => {
+  const secrets = new Set<string>(["api_keys", "agent_tokens", "agent_token"]);
+  const refusals = cases.flatMap(([name, { refused }]) =>
+    refused ? [[name, ...refused] as const] : [],
+  );
+
+  test.each(refusals)(
+    "%s is refused by its name, value and what is allowed",
+    (name, value, allowed) => {
+      const message = refusal({ [name]: value }, {});
+      expect(message).toContain(name);
+      expect(message).toContain(allowed);
+      expect(message).toContain(secrets.has(name) ? "(secret)" : JSON.stringify(deepest(value)));
+      expect(message.split("\n")).toHaveLength(1);
+    },
+  );
+
+  test("of the environment is refused in the same words", () => {
+    expect(refusal({}, { AIRLOCK_PORT: "http" })).toBe(
+      'port = "http": Invalid input: expected number, received string',
+    );
+    expect(refusal({ port: 1 }, { AIRLOCK_PORT: "70000" })).toContain("port = 70000: ");
+  });
+
+  test("deep in a job type is shown alone, by its path", () => {
+    const job_types = { ml: { env: { TOKEN: "hunter2" }, memory_limit: "7t" } };
+    for (const [file, env] of [
+      [{ job_types }, {}],
+      [{}, { AIRLOCK_JOB_TYPES: JSON.stringify(job_types) }],
+    ] as const) {
+      expect(refusal(file, env)).toMatch(/^job_types\.ml\.memory_limit = "7t": must be a number/);
+    }
+  });
+
+  test("is one of several: each has its line", () => {
+    expect(refusal({ port: -1, log_level: "loud" }, {}).split("\n")).toHaveLength(2);
+  });
+});
+
+describe("an unknown key is refused", () => {
+  test.each([
+    [{ prot: 1 }, {}, "unknown configuration key: prot"],
+    [{}, { AIRLOCK_API_KEY: "hunter2" }, "unknown configuration key: api_key;"],
+    [{}, { AIRLOCK_CONSTRUCTOR: "x" }, "unknown configuration key: constructor"],
+    [
+      { job_types: { ml: { memory: "1g" } } },
+      {},
+      "unknown configuration key in job_types.ml: memory",
+    ],
+  ])("%j %j", (file, env, message) => {
+    expect(refusal(file, env)).toContain(message);
+  });
+
+  test("but not a variable of another program", () => {
+    expect(loadConfig({}, { AIRLOCKED: "1", PATH: "/bin" })).toEqual(loadConfig({}, {}));
+  });
+});
+
+describe("a secret never shows in a refusal", () => {
+  const secret = "hunter2";
+  test.each<[string, Record<string, unknown>, Record<string, string>]>([
+    ["a short key", { api_keys: [secret] }, {}],
+    ["a key that is no list", { api_keys: { a: secret } }, {}],
+    ["a key from the environment", {}, { AIRLOCK_API_KEYS: secret }],
+    ["an agent's token", { agent_token: secret }, {}],
+    ["accepted tokens", {}, { AIRLOCK_AGENT_TOKENS: `["${secret}"]` }],
+    ["a database token", { database_auth_token: [secret] }, {}],
+    ["a variable of a job type", { job_types: { ml: { env: { "A-B": secret } } } }, {}],
+    ["a variable that is no text", { job_types: { ml: { env: { A: { b: secret } } } } }, {}],
+    ["variables that are no table", { job_types: { ml: { env: secret } } }, {}],
+    ["malformed job types", {}, { AIRLOCK_JOB_TYPES: `{"ml":{"env":{"A":"${secret}"}` }],
+    ["a job type under a bad name", { job_types: { ML: { env: { A: secret } } } }, {}],
+  ])("%s", (_title, file, env) => {
+    const message = refusal(file, env);
+    expect(message).not.toContain(secret);
+    expect(message).toContain("(secret)");
+  });
+});
+
+function refusal(file: Record<string, unknown>, env: Record<string, string>): string {
+  try {
+    loadConfig(file, env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  throw new Error("the configuration was accepted");
+}
+
+/** The value inside of single-entry lists and tables: the one that is wrong. */
+function deepest(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  return deepest(Object.values(value)[0]);
+}
