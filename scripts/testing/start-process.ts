@@ -1,12 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 
 export type StartProcess = {
   pid: number;
   /** All that it has printed so far. */
   output(): string;
-  /** Resolves when the output contains `text`, `times` times; rejects when the process ends first. */
-  printed(text: string, times?: number): Promise<void>;
+  /** Resolves when the output contains `text`; rejects when the process ends first. */
+  printed(text: string): Promise<void>;
   signal(signal: NodeJS.Signals): void;
   /** Resolves with its exit code; null after a signal that it did not handle. */
   exited: Promise<number | null>;
@@ -19,32 +19,34 @@ export function startProcess(cwd: string, env: Record<string, string>): StartPro
     env: { ...process.env, ...env },
   });
   let output = "";
-  child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
-  child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()));
-  const exited = once(child, "close").then(() => child.exitCode);
+  const more = new EventEmitter();
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on("data", (chunk: Buffer) => {
+      output += chunk.toString();
+      more.emit("more");
+    });
+  }
+  const exited = once(child, "close").then(() => {
+    more.emit("more");
+    return child.exitCode;
+  });
+
+  const printed = async (text: string): Promise<void> => {
+    while (!output.includes(text)) {
+      if (!isRunning(child)) throw new Error(`ended without "${text}":\n${output}`);
+      await once(more, "more");
+    }
+  };
+
   return {
     pid: child.pid ?? 0,
     output: () => output,
-    printed: (text, times = 1) => printed(child, () => output, text, times),
+    printed,
     signal: (signal) => child.kill(signal),
     exited,
   };
 }
 
-async function printed(
-  child: ChildProcess,
-  output: () => string,
-  text: string,
-  times: number,
-): Promise<void> {
-  const ended = new AbortController();
-  child.once("close", () => ended.abort());
-  while (output().split(text).length - 1 < times) {
-    if (child.exitCode !== null) throw new Error(`ended without "${text}":\n${output()}`);
-    const { signal } = ended;
-    await Promise.race([
-      once(child.stdout!, "data", { signal }),
-      once(child.stderr!, "data", { signal }),
-    ]).catch(() => {});
-  }
+function isRunning(child: ChildProcess): boolean {
+  return child.exitCode === null && child.signalCode === null;
 }

@@ -15,17 +15,15 @@ const API = `${NOTE}
 import { createServer } from "node:http";
 if (process.env["STUB_API_FAILS"]) process.exit(7);
 const answer = { success: true, stdout: "Python 3\\n", output: { sum: 42 }, error: null };
+process.on("SIGTERM", () => { note("api-stops"); process.exit(0); });
 const server = createServer((_request, response) => response.end(JSON.stringify(answer)));
 server.listen(0, "127.0.0.1", () => {
   note("api-ready");
   process.send?.({ type: "ready", url: "http://127.0.0.1:" + server.address().port });
 });
-process.on("SIGTERM", () => { note("api-stops"); process.exit(0); });
 `;
 
 const AGENT = `${NOTE}
-note("agent-ready");
-process.send?.({ type: "ready" });
 let signals = 0;
 process.on("SIGTERM", () => {
   signals += 1;
@@ -33,6 +31,8 @@ process.on("SIGTERM", () => {
   const waitMs = signals > 1 ? 0 : Number(process.env["STUB_DRAIN_MS"] ?? 100);
   setTimeout(() => { note("agent-stops"); process.exit(0); }, waitMs);
 });
+note("agent-ready");
+process.send?.({ type: "ready" });
 `;
 
 export type StubProject = {
