@@ -40,17 +40,6 @@ export type Transition =
   | { ok: true; change: Partial<LeaseState> }
   | { ok: false; refusal: Refusal };
 
-const lostTwice: ExecutionError = {
-  type: "internal_error",
-  message: `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`,
-  phase: "execution",
-};
-const cancelled: ExecutionError = {
-  type: "cancelled",
-  message: "Cancelled by request.",
-  phase: "startup",
-};
-
 /**
  * What an event does to an execution at a time (epoch ms): the columns that change, or why nothing
  * may. Source: interface-spec.md "States and transitions", design.md "The life of an execution".
@@ -61,7 +50,7 @@ export function transition(state: LeaseState, event: ExecutionEvent, now: number
     case "claim":
       return claim(state, event, now);
     case "cancel":
-      if (state.status === "queued") return end("cancelled", cancelled, null, now);
+      if (state.status === "queued") return end("cancelled", cancelled(state), null, now);
       return change({ cancelRequested: true });
     case "expire":
       return expire(state, now);
@@ -111,7 +100,7 @@ function whileLeased(
 
 /** A transient failure of the engine; only an attempt whose code never ran is tried again. */
 function release(state: LeaseState, event: Release, now: number): Transition {
-  if (state.cancelRequested) return end("cancelled", cancelled, null, now);
+  if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
   if (state.codeStartedAt !== null || state.attempt >= limits.maxAttempts) {
     return end("failed", event.error, null, now);
   }
@@ -121,8 +110,8 @@ function release(state: LeaseState, event: Release, now: number): Transition {
 function expire(state: LeaseState, now: number): Transition {
   if (state.status !== "running") return refuse("not_running");
   if ((state.leaseExpiresAt ?? 0) > now) return refuse("not_due");
-  if (state.cancelRequested) return end("cancelled", cancelled, null, now);
-  if (state.attempt >= limits.maxAttempts) return end("failed", lostTwice, null, now);
+  if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
+  if (state.attempt >= limits.maxAttempts) return end("failed", lostForGood(state), null, now);
   return requeue(now);
 }
 
@@ -136,6 +125,22 @@ function requeue(availableAt: number): Transition {
     startedAt: null,
     availableAt,
   });
+}
+
+function cancelled(state: LeaseState): ExecutionError {
+  return { type: "cancelled", message: "Cancelled by request.", phase: phaseOf(state) };
+}
+
+function lostForGood(state: LeaseState): ExecutionError {
+  return {
+    type: "internal_error",
+    message: `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`,
+    phase: phaseOf(state),
+  };
+}
+
+function phaseOf({ codeStartedAt }: LeaseState): ExecutionError["phase"] {
+  return codeStartedAt === null ? "startup" : "execution";
 }
 
 function end(
