@@ -6,7 +6,6 @@ export interface AgentReport {
   id: string;
   labels: Record<string, string>;
   slots: number;
-  running: number;
   warm: number;
   engine: PoolStats["agents"][number]["engine"];
   breaker: CircuitBreaker;
@@ -53,7 +52,7 @@ const noBreaker: CircuitBreaker = {
 };
 const bestFirst: readonly BreakerState[] = ["closed", "half_open", "open"];
 
-type Queue = { pending: number; running: number };
+type Queue = { pending: number; running: number; runningByAgent: Map<string, number> };
 
 /** The health record: the best that any live agent can offer. */
 export function health(live: AgentReport[], queue: Queue, config: Config, version: string): Health {
@@ -69,7 +68,12 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
     circuit_breaker: breaker,
     version,
     production_mode: config.production_mode,
-    queue_stats: { ...queue, max_workers: totalSlots(live), max_queue_size: config.max_queue_size },
+    queue_stats: {
+      pending: queue.pending,
+      running: queue.running,
+      max_workers: totalSlots(live),
+      max_queue_size: config.max_queue_size,
+    },
   };
 }
 
@@ -79,11 +83,11 @@ export function poolStats(live: AgentReport[], queue: Queue, config: Config): Po
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: live.map(({ id, labels, slots, running, warm, engine, lastSeenAt }) => ({
+    agents: live.map(({ id, labels, slots, warm, engine, lastSeenAt }) => ({
       id,
       labels,
       slots,
-      running,
+      running: queue.runningByAgent.get(id) ?? 0,
       warm,
       engine,
       last_seen: new Date(lastSeenAt).toISOString(),

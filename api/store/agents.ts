@@ -8,7 +8,7 @@ export type AgentRow = typeof agents.$inferSelect;
 /** Writes down what an agent says of itself. */
 export async function recordAgent(
   db: Database,
-  { agent, slots, warm, engine, breaker, leases }: AgentStatus,
+  { agent, slots, warm, engine, breaker }: AgentStatus,
   tokenHash: string,
   now: number,
 ): Promise<void> {
@@ -18,7 +18,6 @@ export async function recordAgent(
     version: agent.version,
     labels: agent.labels,
     slots,
-    running: leases.length,
     warm,
     engine,
     breaker,

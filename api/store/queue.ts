@@ -2,12 +2,26 @@ import { count, eq } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { executions } from "./schema.ts";
 
-/** How many executions wait, and how many are leased. */
-export async function queueStats(db: Database): Promise<{ pending: number; running: number }> {
-  const [pending, running] = await Promise.all(
-    (["queued", "running"] as const).map((status) =>
-      db.orm.select({ n: count() }).from(executions).where(eq(executions.status, status)),
-    ),
-  );
-  return { pending: pending?.[0]?.n ?? 0, running: running?.[0]?.n ?? 0 };
+export interface QueueStats {
+  pending: number;
+  running: number;
+  /** Executions leased to each agent, by its id. */
+  runningByAgent: Map<string, number>;
+}
+
+/** How many executions wait, and how many are leased to whom. */
+export async function queueStats(db: Database): Promise<QueueStats> {
+  const [[pending], leased] = await Promise.all([
+    db.orm.select({ n: count() }).from(executions).where(eq(executions.status, "queued")),
+    db.orm
+      .select({ agentId: executions.agentId, n: count() })
+      .from(executions)
+      .where(eq(executions.status, "running"))
+      .groupBy(executions.agentId),
+  ]);
+  return {
+    pending: pending?.n ?? 0,
+    running: leased.reduce((sum, { n }) => sum + n, 0),
+    runningByAgent: new Map(leased.map(({ agentId, n }) => [agentId ?? "", n])),
+  };
 }

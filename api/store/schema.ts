@@ -177,7 +177,6 @@ export const agents = sqliteTable("agents", {
   version: text("version").notNull(),
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
   slots: integer("slots").notNull(),
-  running: integer("running").notNull(),
   warm: integer("warm").notNull(),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
