@@ -7,10 +7,12 @@ import type { Lease } from "./leases.ts";
 import { type PollDeps, pollForJobs } from "./poll.ts";
 import { renewLeases } from "./renew.ts";
 import { type RunDeps, runLease } from "./run.ts";
+import type { SpoolDir } from "./spool-dir.ts";
 
 export type AgentDeps = RunDeps &
   Omit<PollDeps, "client" | "start" | "refuse"> & {
     readonly client: Client;
+    readonly spool: SpoolDir;
     /** Milliseconds that running jobs get after `stop`. */
     readonly drainGraceMs: number;
   };
@@ -51,7 +53,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     AbortSignal.any([stop, halt]),
   ).catch(fail);
   await drain(deps, halt);
-  if (!halt.aborted) await leave(deps);
+  if (!halt.aborted) await leave(deps, halt);
   end.abort();
   await background;
   broken.signal.throwIfAborted();
@@ -90,10 +92,10 @@ async function refuse(
   await client.release(lease_id, { error }, signal);
 }
 
-async function leave({ client, agent, clock, log }: AgentDeps): Promise<void> {
+async function leave({ client, agent, clock, log }: AgentDeps, halt: AbortSignal): Promise<void> {
   using limit = deadline(clock, LEAVE_TIMEOUT_MS);
   try {
-    await client.leave({ agent_id: agent.id }, limit.signal);
+    await client.leave({ agent_id: agent.id }, AbortSignal.any([limit.signal, halt]));
   } catch (error) {
     log.warn("could not take leave: {reason}", { reason: describeError(error) });
   }

@@ -17,6 +17,7 @@ export type AgentConfig = {
   readonly drainGraceMs: number;
   readonly spoolDir: string | undefined;
   readonly logLevel: Config["log_level"];
+  readonly logFormat: Config["log_format"];
   /** In use until the server has sent its own, in seconds. */
   readonly intervals: {
     readonly poll_wait_s: number;
@@ -32,17 +33,14 @@ export type Policy = {
   readonly strict: boolean;
 };
 
-const configFile = "AIRLOCK_CONFIG";
-
 /**
  * The agent's configuration from `env` and airlock.toml in the working directory, or the file that
  * AIRLOCK_CONFIG names.
  *
  * @throws ConfigError with one line per fault.
  */
-export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
-  const { [configFile]: path, ...keys } = env;
-  const config = loadConfig(readToml(path), keys);
+export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): AgentConfig {
+  const config = loadConfig(readToml(AIRLOCK_CONFIG), env);
   if (config.agent_token === undefined) {
     throw new ConfigError(
       "AIRLOCK_AGENT_TOKEN is not set: give the agent one of the API's agent_tokens",
@@ -59,6 +57,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     drainGraceMs: config.drain_grace_s * 1000,
     spoolDir: config.spool_dir,
     logLevel: config.log_level,
+    logFormat: config.log_format,
     intervals: {
       poll_wait_s: config.poll_wait_s,
       lease_ttl_s: config.lease_ttl_s,
@@ -97,7 +96,7 @@ export function configHelp(): string {
     const name = `AIRLOCK_${key.toUpperCase()}`;
     return `  ${name.padEnd(26)} ${Config.shape[key].description ?? ""}`;
   });
-  return [`  ${configFile.padEnd(26)} Configuration file; default: airlock.toml.`, ...lines].join(
+  return [`  AIRLOCK_CONFIG             Configuration file; default: airlock.toml.`, ...lines].join(
     "\n",
   );
 }
@@ -114,4 +113,5 @@ const agentKeys = [
   "drain_grace_s",
   "spool_dir",
   "log_level",
+  "log_format",
 ] as const satisfies (keyof Config)[];

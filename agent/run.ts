@@ -1,25 +1,22 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../shared/log-line.ts";
-import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
+import type { Acquired } from "./acquire.ts";
 import { ApiError } from "./api-error.ts";
 import type { Client } from "./client.ts";
-import { type Clock, deadline } from "./clock.ts";
-import type { EngineWatch } from "./engine-watch.ts";
 import { JobRefusal } from "./job-refusal.ts";
 import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { resultOfReport } from "./result.ts";
+import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError, type RunReport, type Sandbox, type Verdict } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
-export type RunDeps = AcquireDeps & {
+export type RunDeps = StartUpDeps & {
   readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
-  readonly engine: EngineWatch;
   readonly spool: Pick<SpoolDir, "folder">;
   readonly judge: (report: RunReport) => Verdict;
-  readonly clock: Clock;
   readonly log: Logger;
 };
 
@@ -60,29 +57,6 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
 
 function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
   return !(error instanceof JobRefusal) && !cancel.signal.aborted && !drop.signal.aborted;
-}
-
-/** @throws JobRefusal; EngineError; the reason of an aborted signal. */
-async function startUp(deps: RunDeps, { job, drop, cancel }: Lease): Promise<Acquired> {
-  const { engine, clock } = deps;
-  if (engine.admits(1, 0) === 0) {
-    throw new EngineError("unavailable", "circuit breaker open", { transient: true });
-  }
-  using limit = deadline(clock, job.startup_timeout_s * 1000);
-  const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
-  try {
-    const acquired = await acquireSandbox(deps, job, signal);
-    engine.succeeded();
-    return acquired;
-  } catch (error) {
-    if (limit.signal.aborted) {
-      engine.doubted();
-      const message = `The container did not start within ${job.startup_timeout_s} s.`;
-      throw new JobRefusal("startup_timeout", message, { cause: error });
-    }
-    if (!signal.aborted && error instanceof EngineError && error.transient) engine.failed();
-    throw error;
-  }
 }
 
 /** @throws EngineError where the code never began. */

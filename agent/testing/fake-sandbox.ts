@@ -13,8 +13,8 @@ export type FakeSandbox = Sandbox & {
   readonly closed: Promise<void>;
 };
 
-/** Once told to run, the code has begun; aborting it yields a cancelled report. */
-export function createFakeSandbox(): FakeSandbox {
+/** Once told to run, the code begins, if it does; aborting it yields a cancelled report. */
+export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
   const ended = Promise.withResolvers<RunReport>();
   const closed = Promise.withResolvers<void>();
@@ -28,7 +28,7 @@ export function createFakeSandbox(): FakeSandbox {
     died: new AbortController().signal,
     run: (job, options) => {
       options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
-      options.onStarted?.();
+      if (begins) options.onStarted?.();
       running.resolve({ job, options });
       return ended.promise;
     },

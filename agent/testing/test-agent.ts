@@ -10,8 +10,9 @@ import { createChanges } from "../changes.ts";
 import { createClient } from "../client.ts";
 import { createEngineWatch } from "../engine-watch.ts";
 import { createImages } from "../images.ts";
-import { createLeases } from "../leases.ts";
+import { createLeases, type Lease } from "../leases.ts";
 import { createPool, type StartSandbox } from "../pool.ts";
+import { runLease } from "../run.ts";
 import { createRuntimeChoice } from "../runtime-choice.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import { openSpoolDir } from "../spool-dir.ts";
@@ -34,10 +35,15 @@ export type TestAgent = AsyncDisposable & {
   /** The n-th container (from 0), as soon as it is started. */
   readonly sandbox: (n: number) => Promise<FakeSandbox>;
   readonly specs: SandboxSpec[];
+  /** Takes the engine for well, without asking it. */
+  readonly assumeGoodEngine: () => void;
+  /** Takes the lease of a job and runs it, without the rest of the agent. */
+  readonly begin: (job?: Partial<LeasedJob>) => {
+    readonly lease: Lease;
+    readonly ended: Promise<void>;
+  };
   /** Starts the whole agent. */
   readonly run: () => RunningAgent;
-  /** Names of all that is left in the spool folder. */
-  readonly spooled: () => Promise<string[]>;
 };
 
 export type RunningAgent = {
@@ -107,6 +113,13 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     },
     sandbox: (n) => nth(n).promise,
     specs,
+    assumeGoodEngine: () => {
+      Object.assign(deps, { engine: { ...engine, admits: () => slots, health: () => goodEngine } });
+    },
+    begin: (job) => {
+      const lease = deps.leases.take(testJob(job), clock.nowMs());
+      return { lease, ended: runLease(deps, lease) };
+    },
     run: () => {
       const stop = new AbortController();
       const ended = runAgent(deps, { stop: stop.signal, abort: abort.signal });
@@ -114,11 +127,12 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
       runs.push(ended);
       return { stop: () => stop.abort(), abort: () => abort.abort(), ended };
     },
-    spooled: () => readdir(root, { recursive: true }),
     [Symbol.asyncDispose]: async () => {
       end.abort();
       abort.abort();
       await Promise.allSettled(runs);
+      const left = await readdir(join(root, agent.id));
+      if (left.length > 0) throw new Error(`left in the spool folder: ${left.join()}`);
       await client.close();
       await api[Symbol.asyncDispose]();
       await rm(root, { recursive: true });

@@ -4,8 +4,8 @@ import type { Clock } from "../clock.ts";
 export type TestClock = Clock & {
   /** Lets time pass, waking each sleeper when its time comes. */
   readonly advance: (ms: number) => void;
-  /** Resolves once someone sleeps for exactly `ms`. */
-  readonly sleeping: (ms: number) => Promise<void>;
+  /** Resolves once someone sleeps for a time between the two, with that time. */
+  readonly sleeping: (ms: number, mostMs?: number) => Promise<number>;
 };
 
 type Sleeper = { readonly ms: number; readonly dueMs: number; readonly wake: () => void };
@@ -36,14 +36,15 @@ export function createTestClock(): TestClock {
     }
   }
 
-  async function sleeping(ms: number): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
+  async function sleeping(ms: number, mostMs = ms): Promise<number> {
+    const { promise, resolve } = Promise.withResolvers<number>();
     const look = (): void => {
-      if ([...sleepers].some((sleeper) => sleeper.ms === ms)) resolve();
+      const found = [...sleepers].find((sleeper) => sleeper.ms >= ms && sleeper.ms <= mostMs);
+      if (found) resolve(found.ms);
     };
     watchers.add(look);
     look();
-    await promise.finally(() => watchers.delete(look));
+    return promise.finally(() => watchers.delete(look));
   }
 
   return { nowMs: () => nowMs, sleep, advance, sleeping };

@@ -1,0 +1,142 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { RunningAgent } from "./testing/test-agent.ts";
+import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.ts";
+
+let t: TestAgent;
+let agent: RunningAgent;
+
+beforeEach(async () => {
+  t = await createTestAgent({ slots: 2 });
+  agent = t.run();
+  await t.api.request("/poll", 2);
+});
+afterEach(() => t[Symbol.asyncDispose]());
+
+/** Gives the agent a job and waits until its code runs and the next poll hangs. */
+async function runJob() {
+  const job = testJob();
+  t.api.offer(job);
+  const sandbox = await t.sandbox(0);
+  await sandbox.running;
+  await t.api.request("/poll", 3);
+  return { job, sandbox };
+}
+
+async function renewalDue(): Promise<void> {
+  await t.clock.sleeping(8000);
+  t.clock.advance(8000);
+}
+
+describe("renewals", () => {
+  it("go out on their own timer while a poll hangs", async () => {
+    const { job } = await runJob();
+    await renewalDue();
+    const first = await t.api.request("/renew", 1);
+    expect(first.json).toMatchObject({ agent: t.deps.agent, leases: [job.lease_id], slots: 2 });
+    expect(first.json).not.toHaveProperty("free_slots");
+    await renewalDue();
+    await t.api.request("/renew", 2);
+    expect(t.api.count("/poll")).toBe(3);
+  });
+
+  it("follow the intervals that the API sends", async () => {
+    t.api.intervals = { poll_wait_s: 5, lease_ttl_s: 12, renew_every_s: 2 };
+    await runJob();
+    await renewalDue();
+    await t.clock.sleeping(2000);
+    expect((await t.api.request("/poll", 3)).json).toMatchObject({ wait_s: 5 });
+  });
+
+  it("bring cancellations and losses too", async () => {
+    const { job } = await runJob();
+    t.api.answer("/renew", {
+      status: 200,
+      body: { cancel: [job.lease_id], lost: [], intervals: t.api.intervals },
+    });
+    await renewalDue();
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "cancelled" });
+  });
+
+  it("that fail are repeated sooner", async () => {
+    await runJob();
+    t.api.answer("/renew", { status: 503 }, "cut");
+    await renewalDue();
+    t.clock.advance(await t.clock.sleeping(250, 500));
+    t.clock.advance(await t.clock.sleeping(500, 999));
+    await t.api.request("/renew", 3);
+    expect(await t.clock.sleeping(8000)).toBe(8000);
+  });
+
+  it("that nobody answers end the work before the lease can have ended, and nothing is posted", async () => {
+    const { sandbox } = await runJob();
+    t.api.answer("/renew", "silence");
+    await t.clock.sleeping(27_000);
+    t.clock.advance(26_999);
+    await t.api.request("/renew", 1);
+    expect(t.deps.leases.ids()).toHaveLength(1);
+    t.clock.advance(1);
+    await sandbox.closed;
+    await t.deps.changes.until(() => t.deps.leases.free() === 2);
+    expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
+  });
+
+  it("that are refused end the agent", async () => {
+    const { sandbox } = await runJob();
+    t.api.answer("/renew", { status: 401 });
+    await renewalDue();
+    await expect(agent.ended).rejects.toMatchObject({ kind: "unauthorized" });
+    await sandbox.closed;
+    expect(t.api.count("/result") + t.api.count("/leave")).toBe(0);
+  });
+});
+
+describe("told to stop", () => {
+  it("asks for no more work, renews, lets the job finish, and takes its leave", async () => {
+    const { job, sandbox } = await runJob();
+    const pending = await t.api.request("/poll", 3);
+    agent.stop();
+    await pending.hungUp;
+    await renewalDue();
+    expect((await t.api.request("/renew")).json).toMatchObject({ leases: [job.lease_id] });
+    sandbox.finish();
+    await agent.ended;
+    expect(t.api.received.slice(-2).map(({ path }) => path)).toEqual([
+      `/leases/${job.lease_id}/result`,
+      "/leave",
+    ]);
+    expect(t.api.received.at(-1)?.json).toEqual({ agent_id: t.deps.agent.id });
+    expect(t.api.count("/poll")).toBe(3);
+  });
+
+  it("cancels and reports what outlasts the grace", async () => {
+    await runJob();
+    agent.stop();
+    await t.clock.sleeping(10_000);
+    t.clock.advance(10_000);
+    await agent.ended;
+    expect((await t.api.request("/result")).json).toMatchObject({
+      status: "cancelled",
+      error: { type: "cancelled", message: "The agent was stopped while the code ran." },
+    });
+    expect(t.api.count("/leave")).toBe(1);
+  });
+
+  it("ends though the API does not take its leave", async () => {
+    t.api.answer("/leave", "silence");
+    agent.stop();
+    await t.api.request("/leave");
+    await t.clock.sleeping(3000);
+    t.clock.advance(3000);
+    await expect(agent.ended).resolves.toBeUndefined();
+  });
+
+  it("a second time, removes its containers, posts nothing and ends", async () => {
+    const { sandbox } = await runJob();
+    agent.stop();
+    await t.clock.sleeping(10_000);
+    agent.abort();
+    await sandbox.closed;
+    await agent.ended;
+    expect(t.api.count("/result") + t.api.count("/release") + t.api.count("/leave")).toBe(0);
+  });
+});

@@ -1,0 +1,63 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { hostname, tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { configHelp, readAgentConfig } from "./config.ts";
+
+const AIRLOCK_AGENT_TOKEN = "a-token-of-16-characters";
+let folder: string;
+let AIRLOCK_CONFIG: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  AIRLOCK_CONFIG = join(folder, "airlock.toml");
+  await writeFile(AIRLOCK_CONFIG, "max_workers = 2\ndrain_grace_s = 1.5\n");
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+it("reads the file that AIRLOCK_CONFIG names, the environment over it", () => {
+  const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "7" };
+  expect(readAgentConfig(env)).toMatchObject({
+    token: AIRLOCK_AGENT_TOKEN,
+    name: hostname(),
+    slots: 7,
+    drainGraceMs: 1500,
+    policy: { runtime: null, strict: false },
+  });
+});
+
+it.each([
+  [{}, { runtime: null, strict: false }],
+  [{ AIRLOCK_CONTAINER_RUNTIME: "runsc" }, { runtime: "runsc", strict: false }],
+  [{ AIRLOCK_SECURITY_MODE: "strict" }, { runtime: "runsc", strict: true }],
+])("turns %o into the policy %o", (env, policy) => {
+  expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).policy).toEqual(policy);
+});
+
+it.each([
+  [{}, /^AIRLOCK_AGENT_TOKEN is not set: /],
+  [{ AIRLOCK_AGENT_TOKEN: "short" }, /^agent_token = \(secret\): must be at least 16 characters$/],
+  [{ AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "0" }, /^max_workers = 0: /],
+  [{ AIRLOCK_AGENT_TOKEN, AIRLOCK_NO_SUCH: "1" }, /^unknown configuration key: no_such/],
+  [
+    {
+      AIRLOCK_AGENT_TOKEN,
+      AIRLOCK_SECURITY_MODE: "strict",
+      AIRLOCK_CONTAINER_RUNTIME: "runc",
+    },
+    /^container_runtime = "runc": security_mode strict requires runsc/,
+  ],
+])("refuses %o", (env, message) => {
+  expect(() => readAgentConfig({ AIRLOCK_CONFIG, ...env })).toThrowError(message);
+});
+
+it("refuses a file that is not there or not TOML, by name", async () => {
+  const missing = join(folder, "other.toml");
+  expect(() => readAgentConfig({ AIRLOCK_CONFIG: missing })).toThrowError(`${missing}: ENOENT`);
+  await writeFile(AIRLOCK_CONFIG, "max_workers =");
+  expect(() => readAgentConfig({ AIRLOCK_CONFIG })).toThrowError(`${AIRLOCK_CONFIG}: Invalid TOML`);
+});
+
+it("describes every variable it reads", () => {
+  for (const line of configHelp().split("\n")) expect(line).toMatch(/^ {2}AIRLOCK_\w+ +\w/);
+});

@@ -1,0 +1,136 @@
+import { randomUUID } from "node:crypto";
+import manifest from "../package.json" with { type: "json" };
+import { ConfigError } from "../shared/config.ts";
+import type { AgentIdentity } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
+import { type AgentDeps, type AgentSignals, runAgent } from "./agent.ts";
+import { isAlive, showAlive } from "./alive.ts";
+import { ApiError } from "./api-error.ts";
+import { createChanges } from "./changes.ts";
+import { createClient } from "./client.ts";
+import { systemClock } from "./clock.ts";
+import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
+import { engineHost } from "./engine-host.ts";
+import { createEngineWatch } from "./engine-watch.ts";
+import { createImages } from "./images.ts";
+import { createLeases } from "./leases.ts";
+import { startLog } from "./log.ts";
+import { createPool } from "./pool.ts";
+import { createRuntimeChoice } from "./runtime-choice.ts";
+import { classify } from "./sandbox/classify.ts";
+import { connectEngine } from "./sandbox/engine.ts";
+import { reapContainers } from "./sandbox/reap.ts";
+import { openSandbox } from "./sandbox/sandbox.ts";
+import { defaultSpoolDir, openSpoolDir } from "./spool-dir.ts";
+import { listenForStop } from "./stop-signals.ts";
+
+const help = `Usage: sh scripts/run agent/main.ts
+
+Runs jobs for an Airlock API on this host's container engine until SIGTERM or SIGINT: then running
+jobs may finish within drain_grace_s; a second signal ends it at once.
+
+Read from the environment, or as keys in lower case without AIRLOCK_ from airlock.toml:
+${configHelp()}
+
+Exit codes: 0 stopped, 1 wrong configuration, 2 token refused, 130 stopped by a second signal.
+`;
+
+const exitCodes = { stopped: 0, config: 1, unauthorized: 2, aborted: 130 } as const;
+
+async function main(): Promise<number> {
+  if (process.argv.includes("--help")) {
+    process.stdout.write(help);
+    return exitCodes.stopped;
+  }
+  const signals = listenForStop(process, systemClock);
+  const config = readAgentConfig(process.env);
+  const agent = {
+    id: randomUUID(),
+    name: config.name,
+    version: manifest.version,
+    labels: config.labels,
+  };
+  using _life = await showAlive(agent.id);
+  await serve(config, agent, signals);
+  return signals.abort.aborted ? exitCodes.aborted : exitCodes.stopped;
+}
+
+async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSignals) {
+  const deps = await createDeps(config, agent, signals.abort);
+  try {
+    await runAgent(deps, signals);
+  } finally {
+    await deps.client.close();
+    await deps.spool.remove();
+  }
+}
+
+async function createDeps(
+  config: AgentConfig,
+  agent: AgentIdentity,
+  end: AbortSignal,
+): Promise<AgentDeps> {
+  const log = await startLog(config);
+  const clock = systemClock;
+  const changes = createChanges();
+  const host = engineHost(config.dockerHost, process.env);
+  const engine = connectEngine(host);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive };
+  const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
+  const watch = createEngineWatch({
+    probe: async (signal) => {
+      await spool.check();
+      return engine.describe(signal);
+    },
+    sweep: async (signal) => {
+      const removed = await reapContainers(engine, owner, signal);
+      if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
+    },
+    clock,
+    changes,
+    log,
+  });
+  const ready = Promise.withResolvers<void>();
+  void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
+  log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
+    ...agent,
+    api: config.apiUrl,
+    host,
+    slots: config.slots,
+  });
+  return {
+    agent,
+    client: createClient(config.apiUrl, config.token),
+    engine: watch,
+    changes,
+    clock,
+    log,
+    leases: createLeases({ clock, changes }, config.slots, config.intervals),
+    images: createImages(engine, end),
+    pool: createPool((spec, signal) => openSandbox(engine, spec, signal)),
+    spool,
+    chooseRuntime: createRuntimeChoice(config.policy, log),
+    judge: classify,
+    polled: ready.resolve,
+    drainGraceMs: config.drainGraceMs,
+  };
+}
+
+/** One line for what the operator can mend, and its exit code. */
+function explain(error: unknown): { readonly text: string; readonly exitCode: number } {
+  if (error instanceof ConfigError) return { text: error.message, exitCode: exitCodes.config };
+  if (error instanceof ApiError) {
+    const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens`;
+    return { text, exitCode: exitCodes.unauthorized };
+  }
+  return { text: describeError(error), exitCode: 1 };
+}
+
+main().then(
+  (exitCode) => process.exit(exitCode),
+  (error: unknown) => {
+    const { text, exitCode } = explain(error);
+    process.stderr.write(`airlock agent: ${text}\n`);
+    process.exit(exitCode);
+  },
+);
