@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Link } from "../session.ts";
 import { supervisorCommand } from "../supervisor.ts";
@@ -11,9 +12,24 @@ export function inNamespace(python: Python, command: readonly string[]): string[
   return ["sh", namespace, python.folder, ...command];
 }
 
+export interface HostLink extends Link {
+  /** Resolves when the supervisor and all its processes have ended. */
+  readonly ended: Promise<unknown>;
+}
+
+export interface HostOptions {
+  readonly preload?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
 /** A supervisor that runs without an engine. Needs root. */
-export function startOnHost(python: Python, preload: readonly string[] = []): Link {
-  const [file = "", ...args] = inNamespace(python, supervisorCommand(preload));
+export function startOnHost(
+  python: Python,
+  { preload = [], env = {} }: HostOptions = {},
+): HostLink {
+  const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
+  const command = ["env", ...assignments, ...supervisorCommand(preload)];
+  const [file = "", ...args] = inNamespace(python, command);
   const child = spawn(file, args, { stdio: "pipe" });
   let stderr = "";
   child.stderr.on("data", (bytes: Buffer) => (stderr = (stderr + bytes.toString()).slice(-4096)));
@@ -21,6 +37,7 @@ export function startOnHost(python: Python, preload: readonly string[] = []): Li
   return {
     input: child.stdin,
     output: child.stdout,
+    ended: once(child, "exit"),
     diagnostics: () => stderr,
     destroy() {
       child.stdin.destroy();

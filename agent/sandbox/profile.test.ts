@@ -1,0 +1,124 @@
+import { describe, expect, test } from "vitest";
+import { containerProfile } from "./profile.ts";
+import { specWith } from "./testing/report.ts";
+
+const MiB = 1024 * 1024;
+
+describe("every container", () => {
+  const profile = containerProfile(specWith());
+
+  test("runs the supervisor as root, whatever the image would run", () => {
+    expect(profile).toMatchObject({
+      Entrypoint: ["python3"],
+      Cmd: ["-I", "-S", "-u", "-c", expect.any(String), expect.any(String)],
+      User: "0:0",
+      Healthcheck: { Test: ["NONE"] },
+      HostConfig: { Init: false },
+    });
+  });
+
+  test("has no rights beyond becoming another user and signalling one", () => {
+    expect(profile.HostConfig).toMatchObject({
+      CapDrop: ["ALL"],
+      CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
+      SecurityOpt: ["no-new-privileges"],
+      ReadonlyRootfs: true,
+      IpcMode: "private",
+    });
+  });
+
+  test("sees nothing of the host", () => {
+    expect(profile.HostConfig).not.toHaveProperty("Binds");
+    expect(profile.HostConfig).not.toHaveProperty("Mounts");
+    expect(profile.HostConfig).not.toHaveProperty("Devices");
+    expect(profile.HostConfig).not.toHaveProperty("Privileged");
+    expect(profile.Hostname).toBe("sandbox");
+  });
+
+  test("is attached to alone, and logs nothing on the host", () => {
+    expect(profile).toMatchObject({
+      Tty: false,
+      OpenStdin: true,
+      StdinOnce: true,
+      HostConfig: { LogConfig: { Type: "none" } },
+    });
+  });
+
+  test("is labelled, so that it can be reaped", () => {
+    expect(profile.Labels).toEqual({
+      "io.airlock.agent": "agent-1",
+      "io.airlock.owner": "tests",
+    });
+  });
+});
+
+test("a container that is made for a lease says so", () => {
+  const labels = { agentId: "a", agentName: "n", leaseId: "lease-1" };
+  expect(containerProfile(specWith({ labels })).Labels["io.airlock.lease"]).toBe("lease-1");
+});
+
+test("without a network the engine is spared its set-up", () => {
+  expect(containerProfile(specWith({ network: "none" }))).toMatchObject({
+    NetworkDisabled: true,
+    HostConfig: { NetworkMode: "none" },
+  });
+  expect(containerProfile(specWith({ network: "bridge" }))).toMatchObject({
+    NetworkDisabled: false,
+    HostConfig: { NetworkMode: "bridge" },
+  });
+});
+
+test("memory includes swap, and what lies in memory leaves room for processes", () => {
+  const { HostConfig } = containerProfile(specWith({ memoryBytes: 512 * MiB }));
+  expect(HostConfig).toMatchObject({ Memory: 512 * MiB, MemorySwap: 512 * MiB });
+  const sizes = ["/output", "/tmp"].map((folder) =>
+    Number(/size=([0-9]+)/.exec(HostConfig.Tmpfs[folder as "/tmp"])?.[1]),
+  );
+  const total = sizes.reduce((sum, size) => sum + size, HostConfig.ShmSize);
+  expect(total).toBeLessThanOrEqual((512 * MiB * 7) / 8);
+});
+
+test("the folders in memory take neither set-uid files nor devices, those to read no programs", () => {
+  const { Tmpfs } = containerProfile(specWith()).HostConfig;
+  for (const options of Object.values(Tmpfs)) expect(options).toMatch(/nosuid,nodev/);
+  expect(Tmpfs["/code"]).toContain("noexec");
+  expect(Tmpfs["/input"]).toContain("noexec");
+});
+
+test("CPUs in fractions; libraries start a thread for each", () => {
+  const profile = containerProfile(specWith({ cpus: 1.5 }));
+  expect(profile.HostConfig.NanoCpus).toBe(1_500_000_000);
+  expect(profile.Env).toContain("OMP_NUM_THREADS=2");
+  expect(profile.Env).toContain("PYTHON_CPU_COUNT=2");
+});
+
+test("the job type's environment wins", () => {
+  const env = { OMP_NUM_THREADS: "7", MODE: "a=b" };
+  const profile = containerProfile(specWith({ env }));
+  expect(profile.Env).toContain("OMP_NUM_THREADS=7");
+  expect(profile.Env).toContain("MODE=a=b");
+  expect(profile.Env).not.toContain("OMP_NUM_THREADS=1");
+});
+
+test("processes are limited by the cgroup, under gVisor by an rlimit", () => {
+  const limit = { Name: "nproc", Soft: 64, Hard: 64 };
+  const runc = containerProfile(specWith({ pids: 64 })).HostConfig;
+  expect(runc).toMatchObject({ PidsLimit: 64 });
+  expect(runc.Ulimits).not.toContainEqual(limit);
+  const gvisor = containerProfile(specWith({ pids: 64, runtime: "runsc" })).HostConfig;
+  expect(gvisor).not.toHaveProperty("PidsLimit");
+  expect(gvisor.Ulimits).toContainEqual(limit);
+  expect(gvisor).toMatchObject({ Runtime: "runsc" });
+});
+
+test("GPUs only where they are asked for", () => {
+  expect(containerProfile(specWith()).HostConfig).not.toHaveProperty("DeviceRequests");
+  expect(containerProfile(specWith({ gpus: 2 })).HostConfig).toMatchObject({
+    DeviceRequests: [{ Count: 2, Capabilities: [["gpu"]] }],
+  });
+});
+
+test("modules to preload are arguments of the supervisor", () => {
+  const { Cmd } = containerProfile(specWith({ preload: ["numpy", "a.b"] }));
+  expect(Cmd.slice(-2)).toEqual(["numpy", "a.b"]);
+});

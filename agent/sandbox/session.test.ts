@@ -1,0 +1,311 @@
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { afterAll, expect, test } from "vitest";
+import { encodeFrame, frameDecoder } from "./frames.ts";
+import { type Link, openSession, type Patience } from "./session.ts";
+import type { RunOptions, RunReport, SandboxJob } from "./types.ts";
+
+const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-session-"));
+afterAll(() => rmSync(spoolRoot, { recursive: true }));
+
+const json = (type: string, value: unknown): Buffer =>
+  encodeFrame(type, Buffer.from(JSON.stringify(value)));
+const ready = json("R", { python_version: "3.13.5", preload_errors: {} });
+const started = encodeFrame("S");
+const summary = json("Z", { result_problem: null, skipped: [] });
+const exitedWell = {
+  ending: "exited",
+  exit_status: 0,
+  exit_signal: null,
+  out_of_memory: false,
+  exception: null,
+  wall_ms: 1.5,
+  cpu_ms: 1,
+  max_rss_bytes: 1000,
+  truncated: [false, false],
+};
+const exit = json("X", exitedWell);
+const fileHead = (name: string, size: number, result = false): Buffer =>
+  json("A", { name, size, result });
+const data = (text: string): Buffer => encodeFrame("D", Buffer.from(text));
+
+/** A supervisor that says what it is told to say. */
+function fakeSupervisor() {
+  const input = new PassThrough();
+  const output = new PassThrough();
+  const heard: string[] = [];
+  const decode = frameDecoder();
+  input.on("data", (chunk: Buffer) => heard.push(...decode(chunk).map(({ type }) => type)));
+  const link: Link = {
+    input,
+    output,
+    diagnostics: () => "Traceback: its own",
+    destroy: () => output.destroy(),
+  };
+  return { link, heard, output, say: (...frames: Buffer[]) => output.write(Buffer.concat(frames)) };
+}
+
+const job: SandboxJob = {
+  code: "print(1)",
+  inputJson: "{}",
+  timeoutMs: 60_000,
+  caps: { streamBytes: 1000, artifactBytes: 1000 },
+};
+const never = new AbortController().signal;
+
+function optionsWith(changes: Partial<RunOptions> = {}): RunOptions {
+  return { signal: never, spoolDir: mkdtempSync(join(spoolRoot, "run-")), ...changes };
+}
+
+/** Runs a job against a supervisor that says `frames` and then ends. */
+async function runAgainst(...frames: Buffer[]): Promise<RunReport> {
+  const { link, output, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never);
+  say(...frames);
+  output.end();
+  return session.run(job, optionsWith());
+}
+
+test("the job is sent, and everything that comes back is in the report", async () => {
+  const { link, heard, say } = fakeSupervisor();
+  say(json("R", { python_version: "3.13.5", preload_errors: { numpy: "ImportError: x" } }));
+  const session = await openSession(link, never);
+  expect(session.pythonVersion).toBe("3.13.5");
+  expect(session.preloadErrors).toEqual({ numpy: "ImportError: x" });
+
+  const seen: string[] = [];
+  say(started, encodeFrame("O", Buffer.from("out")), encodeFrame("E", Buffer.from("err")), exit);
+  say(fileHead("result.json", 7, true), data('{"a"'), data(":1}"));
+  say(fileHead("empty", 0), fileHead("sub/x", 5), data("hello"), summary);
+  const report = await session.run(
+    job,
+    optionsWith({
+      onStarted: () => seen.push("started"),
+      onOutput: (stream, bytes) => seen.push(`${stream} ${Buffer.from(bytes).toString()}`),
+    }),
+  );
+
+  expect(heard).toEqual(["J", "C", "I", "G"]);
+  expect(seen).toEqual(["started", "stdout out", "stderr err"]);
+  expect(report).toMatchObject({
+    ending: "exited",
+    started: true,
+    exitStatus: 0,
+    stdout: Buffer.from("out"),
+    result: { kind: "object", text: '{"a":1}' },
+    usage: { cpuTimeMs: 1, maxRssBytes: 1000, wallTimeMs: 1.5 },
+    lostReason: null,
+  });
+  const { artifacts } = report;
+  expect(artifacts.map(({ name, sizeBytes }) => [name, sizeBytes])).toEqual([
+    ["empty", 0],
+    ["sub/x", 5],
+  ]);
+  expect(artifacts.map(({ path }) => readFileSync(path, "utf8"))).toEqual(["", "hello"]);
+  expect(artifacts[1]?.sha256).toBe(
+    "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+  );
+});
+
+test("a result.json that is none is kept as an artifact", async () => {
+  const report = await runAgainst(
+    started,
+    exit,
+    fileHead("result.json", 3, true),
+    data("[1]"),
+    summary,
+  );
+  expect(report.result).toMatchObject({ kind: "invalid" });
+  expect(report.artifacts).toMatchObject([{ name: "result.json", sizeBytes: 3 }]);
+});
+
+test("a result.json that could not be sent has its reason", async () => {
+  const told = json("Z", { result_problem: "not_a_regular_file", skipped: [] });
+  const { result } = await runAgainst(started, exit, told);
+  expect(result).toEqual({ kind: "invalid", problem: "it is not a regular file" });
+});
+
+test("an interpreter that cannot start is told with its own words", async () => {
+  const { link, say } = fakeSupervisor();
+  say(json("F", { message: "the interpreter ended", output: "no module named encodings" }));
+  await expect(openSession(link, never)).rejects.toMatchObject({
+    name: "EngineError",
+    code: "command_not_found",
+    transient: false,
+    message: "the interpreter ended: no module named encodings",
+  });
+});
+
+test("a supervisor that ends before it is ready is told with its own words", async () => {
+  const { link, output } = fakeSupervisor();
+  output.end();
+  await expect(openSession(link, never)).rejects.toMatchObject({
+    name: "EngineError",
+    transient: true,
+    message: expect.stringContaining("Traceback: its own") as string,
+  });
+});
+
+test("the wait for a supervisor can be given up", async () => {
+  const { link } = fakeSupervisor();
+  const giveUp = new AbortController();
+  const opening = openSession(link, giveUp.signal);
+  giveUp.abort(new Error("no time"));
+  await expect(opening).rejects.toThrow("no time");
+});
+
+test("a waiting supervisor that ends is noticed", async () => {
+  const { link, output, say } = fakeSupervisor();
+  say(ready);
+  const { died } = await openSession(link, never);
+  expect(died.aborted).toBe(false);
+  output.end();
+  await once(died, "abort");
+  expect(died.reason).toMatchObject({ message: expect.stringContaining("ended") as string });
+});
+
+test("a container that ends before its code began is an error, so that the job can be retried", async () => {
+  await expect(runAgainst()).rejects.toMatchObject({ name: "EngineError", transient: true });
+});
+
+const out = encodeFrame("O", Buffer.from("partial"));
+
+test.each([
+  ["in the middle of the code", [started, out]],
+  ["in the middle of a frame", [started, out, exit.subarray(0, 20)]],
+])("a stream that ends %s leaves what was known", async (_where, frames) => {
+  expect(await runAgainst(...frames)).toMatchObject({
+    ending: "lost",
+    started: true,
+    exitStatus: null,
+    stdout: Buffer.from("partial"),
+    lostReason: expect.stringContaining("Traceback: its own") as string,
+    usage: null,
+  });
+});
+
+test("a stream that ends in the middle of a file keeps the files before it", async () => {
+  const report = await runAgainst(
+    started,
+    exit,
+    fileHead("a", 1),
+    data("x"),
+    fileHead("b", 5),
+    data("hel"),
+  );
+  expect(report).toMatchObject({ ending: "exited", exitStatus: 0, artifacts: [{ name: "a" }] });
+  expect(report.lostReason).not.toBeNull();
+});
+
+test.each([
+  ["output before the start", [out]],
+  ["a second start", [started, started]],
+  ["a frame of no known type", [started, encodeFrame("?")]],
+  ["an exit that is not JSON", [started, encodeFrame("X", Buffer.from("{"))]],
+  ["an exit of another shape", [started, json("X", { ...exitedWell, ending: "succeeded" })]],
+  ["output after the exit", [started, exit, out]],
+  ["more output than the cap", [started, encodeFrame("O", Buffer.alloc(5000))]],
+  ["a file before the exit", [started, fileHead("x", 1)]],
+  ["data without a file", [started, exit, data("x")]],
+  ["more data than announced", [started, exit, fileHead("x", 1), data("xy")]],
+  ["a file inside another", [started, exit, fileHead("x", 1), fileHead("y", 1)]],
+  ["the end inside a file", [started, exit, fileHead("x", 1), summary]],
+  ["more bytes than the cap", [started, exit, fileHead("x", 1001)]],
+  ["a result over its cap", [started, exit, fileHead("result.json", 11_000_000, true)]],
+  ["a name that leaves the folder", [started, exit, fileHead("../x", 1)]],
+  ["a name that breaks headers", [started, exit, fileHead("a\r\nb", 1)]],
+])("a supervisor that lies is not believed: %s", async (_what, frames) => {
+  const outcome = await runAgainst(...frames).catch((error: unknown) => error);
+  const isRefused =
+    outcome instanceof Error ||
+    ((outcome as RunReport).lostReason !== null && (outcome as RunReport).artifacts.length === 0);
+  expect(isRefused).toBe(true);
+});
+
+test("more files than the cap are refused", async () => {
+  const files = Array.from({ length: 1100 }, (_, i) => fileHead(`f${i}`, 0));
+  const report = await runAgainst(started, exit, ...files, summary);
+  expect(report.lostReason).not.toBeNull();
+  expect(report.artifacts.length).toBeLessThanOrEqual(1001);
+});
+
+const impatient: Patience = { overtimeMs: 0, silenceMs: 20 };
+
+test("a supervisor that does not end the code in time is given up: the code timed out", async () => {
+  const { link, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never, impatient);
+  say(started, out);
+  const report = await session.run({ ...job, timeoutMs: 20 }, optionsWith());
+  expect(report).toMatchObject({ ending: "timeout", stdout: Buffer.from("partial"), usage: null });
+});
+
+test("a supervisor that stalls in the middle of /output is given up", async () => {
+  const { link, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never, impatient);
+  say(started, exit, fileHead("x", 5), data("hel"));
+  const report = await session.run(job, optionsWith());
+  expect(report).toMatchObject({ ending: "exited", exitStatus: 0, artifacts: [] });
+  expect(report.lostReason).not.toBeNull();
+});
+
+test("an abort asks the supervisor to cancel, and its report counts", async () => {
+  const { link, heard, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never);
+  const cancel = new AbortController();
+  say(started);
+  const running = session.run(
+    job,
+    optionsWith({ signal: cancel.signal, onStarted: () => cancel.abort() }),
+  );
+  link.input.on("data", () => {
+    if (!heard.includes("K")) return;
+    say(json("X", { ...exitedWell, ending: "cancelled", exit_status: null, exit_signal: 15 }));
+    say(summary);
+  });
+  expect(await running).toMatchObject({ ending: "cancelled", exitSignal: "SIGTERM" });
+});
+
+test("a supervisor that ignores the cancel is given up", async () => {
+  const { link, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never, impatient);
+  const cancel = new AbortController();
+  say(started, out);
+  const onOutput = (): void => cancel.abort();
+  const report = await session.run(job, optionsWith({ signal: cancel.signal, onOutput }));
+  expect(report).toMatchObject({ ending: "cancelled", stdout: Buffer.from("partial") });
+});
+
+test("a job that is cancelled already is never sent", async () => {
+  const { link, heard, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never);
+  const report = await session.run(job, optionsWith({ signal: AbortSignal.abort() }));
+  expect(report).toMatchObject({ ending: "cancelled", started: false });
+  expect(heard).toEqual([]);
+});
+
+test("an agent without room for artifacts fails rather than lose them", async () => {
+  const { link, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never);
+  say(started, exit, fileHead("x", 1), data("y"), summary);
+  const spoolDir = join(spoolRoot, "does-not-exist");
+  await expect(session.run(job, optionsWith({ spoolDir }))).rejects.toThrow("ENOENT");
+});
+
+test("code and input of any size arrive in pieces", async () => {
+  const { link, heard, say } = fakeSupervisor();
+  say(ready);
+  const session = await openSession(link, never);
+  say(started, exit, summary);
+  await session.run({ ...job, code: "#".repeat(200_000), inputJson: "" }, optionsWith());
+  expect(heard).toEqual(["J", "C", "C", "C", "C", "G"]);
+});

@@ -1,0 +1,40 @@
+import type { RunReport, SandboxSpec } from "../types.ts";
+
+/** The report of code that ended well without a trace, changed where a test wants it. */
+export function reportWith(changes: Partial<RunReport>): RunReport {
+  return {
+    ending: "exited",
+    started: true,
+    exitStatus: 0,
+    exitSignal: null,
+    exception: null,
+    outOfMemory: false,
+    lostReason: null,
+    stdout: new Uint8Array(),
+    stderr: new Uint8Array(),
+    stdoutTruncated: false,
+    stderrTruncated: false,
+    result: { kind: "absent" },
+    artifacts: [],
+    skipped: [],
+    executionMs: 12,
+    usage: { cpuTimeMs: 10, maxRssBytes: 10_000_000, wallTimeMs: 12 },
+    ...changes,
+  };
+}
+
+export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
+  return {
+    image: "python:3.13-slim",
+    labels: { agentId: "agent-1", agentName: "tests", leaseId: null },
+    memoryBytes: 256 * 1024 * 1024,
+    cpus: 1,
+    pids: 128,
+    network: "none",
+    runtime: null,
+    env: {},
+    preload: [],
+    gpus: 0,
+    ...changes,
+  };
+}
