@@ -8,12 +8,13 @@ import { readConfig } from "./config.ts";
 import { OperatorError, runMain } from "./operator-error.ts";
 import { toolEnv } from "./run-tool.ts";
 import { say } from "./say.ts";
+import { ensureChromium } from "./setup/chromium.ts";
 import { setUp } from "./setup/set-up.ts";
 import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 
-Sets up what the tests need (container engine, base image), runs format, lint and type checks,
+Sets up what the tests need (container engine, base image, browser), runs format, lint and type checks,
 then all tests.
 `;
 
@@ -24,6 +25,7 @@ await runMain(async () => {
     return;
   }
   const { dockerHost, image } = await setUp(readConfig(process.env));
+  await ensureChromium();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const checked = noCheck || (await runChecks());
   const passed = await runTests(dockerHost, rest);
