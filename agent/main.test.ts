@@ -1,46 +1,34 @@
-import { type ChildProcess, fork } from "node:child_process";
-import { once } from "node:events";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type AgentProcess, startAgent } from "./testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
 
 let api: FakeApi;
 let folder: string;
-const agents: ChildProcess[] = [];
+const agents: AgentProcess[] = [];
 
 beforeEach(async () => {
   api = await startFakeApi();
   folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
 });
 afterEach(async () => {
-  for (const agent of agents.splice(0)) agent.kill("SIGKILL");
+  for (const agent of agents.splice(0)) agent.process.kill("SIGKILL");
   await api[Symbol.asyncDispose]();
   await rm(folder, { recursive: true });
 });
 
-/** Starts the agent's entry point against the fake API, without an engine. */
-function start(env: Record<string, string> = {}) {
-  const agent = fork(join(import.meta.dirname, "main.ts"), [], {
-    execArgv: ["--import", "tsx"],
-    stdio: ["ignore", "ignore", "pipe", "ipc"],
-    env: {
-      PATH: process.env["PATH"],
-      AIRLOCK_API_URL: api.url,
-      AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters",
-      AIRLOCK_DOCKER_HOST: `unix://${join(folder, "no-engine.sock")}`,
-      AIRLOCK_SPOOL_DIR: join(folder, "spool"),
-      ...env,
-    },
+/** Starts the agent against the fake API, without an engine. */
+function start(env: Record<string, string> = {}): AgentProcess {
+  const agent = startAgent({
+    AIRLOCK_API_URL: api.url,
+    AIRLOCK_DOCKER_HOST: `unix://${join(folder, "no-engine.sock")}`,
+    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    ...env,
   });
   agents.push(agent);
-  const stderr = text(agent.stderr!);
-  const exit = once(agent, "exit").then(([code]) => code as number | null);
-  const ready = once(agent, "message").then(([message]) => message as unknown);
-  ready.catch(() => {});
-  return { agent, stderr, exit, ready };
+  return agent;
 }
 
 describe("a fault of the configuration", () => {
@@ -67,11 +55,11 @@ it("ends with code 2 and the reason where its token is refused", async () => {
 
 describe("without an engine", () => {
   it("says so, takes no work, and stops cleanly on SIGTERM", async () => {
-    const { agent, exit, stderr, ready } = start();
+    const { process, exit, stderr, ready } = start();
     const engine = { available: false, version: null, runtimes: [] };
     expect(await ready).toEqual({ type: "ready", engine });
     expect((await api.request("/poll", 2)).json).toMatchObject({ free_slots: 0, engine });
-    agent.kill("SIGTERM");
+    process.kill("SIGTERM");
     expect(await exit).toBe(0);
     expect(await stderr).toMatch(/ERROR airlock\.agent .*ENOENT/);
     expect(api.received.at(-1)?.path).toBe("/leave");
@@ -79,19 +67,19 @@ describe("without an engine", () => {
   });
 
   it("stops when its parent is gone", async () => {
-    const { agent, exit, ready } = start();
+    const { process, exit, ready } = start();
     await ready;
-    agent.disconnect();
+    process.disconnect();
     expect(await exit).toBe(0);
   });
 
   it("ends at once on a second signal", async () => {
     api.answer("/leave", "silence");
-    const { agent, exit, ready } = start();
+    const { process, exit, ready } = start();
     await ready;
-    agent.kill("SIGTERM");
+    process.kill("SIGTERM");
     await api.request("/leave");
-    agent.kill("SIGINT");
+    process.kill("SIGINT");
     expect(await exit).toBe(130);
   });
 });

@@ -1,0 +1,31 @@
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+
+/** The agent's entry point in a process of its own. */
+export type AgentProcess = {
+  readonly process: ChildProcess;
+  /** The first message to its parent. */
+  readonly ready: Promise<unknown>;
+  /** Its exit code; null for a signal. */
+  readonly exit: Promise<number | null>;
+  /** All of its standard error, once it has ended. */
+  readonly stderr: Promise<string>;
+};
+
+export function startAgent(env: Record<string, string | undefined>): AgentProcess {
+  const agent = fork(join(import.meta.dirname, "../main.ts"), [], {
+    execArgv: ["--import", "tsx"],
+    stdio: ["ignore", "ignore", "pipe", "ipc"],
+    env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
+  });
+  const ready = once(agent, "message").then(([message]) => message as unknown);
+  ready.catch(() => {});
+  return {
+    process: agent,
+    ready,
+    exit: once(agent, "exit").then(([code]) => code as number | null),
+    stderr: text(agent.stderr!),
+  };
+}
