@@ -68,14 +68,23 @@ test("without a network the engine is spared its set-up", () => {
   });
 });
 
-test("memory includes swap, and what lies in memory leaves room for processes", () => {
+test("memory includes swap", () => {
   const { HostConfig } = containerProfile(specWith({ memoryBytes: 512 * MiB }));
   expect(HostConfig).toMatchObject({ Memory: 512 * MiB, MemorySwap: 512 * MiB });
-  const sizes = ["/output", "/tmp"].map((folder) =>
-    Number(/size=([0-9]+)/.exec(HostConfig.Tmpfs[folder as "/tmp"])?.[1]),
+});
+
+test.each([
+  [32, 8],
+  [64, 36],
+  [512, 448],
+  [8192, 7168],
+])("of %i MiB at most %i go to files in memory", (memory, files) => {
+  const { ShmSize, Tmpfs } = containerProfile(specWith({ memoryBytes: memory * MiB })).HostConfig;
+  const sizes = [Tmpfs["/output"], Tmpfs["/tmp"]].map((options) =>
+    Number(/size=([0-9]+)$/.exec(options)?.[1]),
   );
-  const total = sizes.reduce((sum, size) => sum + size, HostConfig.ShmSize);
-  expect(total).toBeLessThanOrEqual((512 * MiB * 7) / 8);
+  const total = sizes.reduce((sum, size) => sum + size, ShmSize);
+  expect(total / MiB).toBeCloseTo(files, 3);
 });
 
 test("the folders in memory take neither set-uid files nor devices, those to read no programs", () => {

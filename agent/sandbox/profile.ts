@@ -11,6 +11,8 @@ export const labels = {
 const openFiles = 4096;
 /** Bytes of the code, and of the input data, that a container takes. */
 const sourceBytes = 16 * 1024 * 1024;
+/** Bytes that the supervisor and a small program need. */
+const processBytes = 28 * 1024 * 1024;
 
 /**
  * Everything the engine is told about a container: the body of its create call.
@@ -85,18 +87,19 @@ function environment({ cpus, env }: SandboxSpec): string[] {
 
 /**
  * The folders in memory. Their pages count against the memory limit, so that together they leave
- * an eighth of it to processes: a full disk is then the code's ENOSPC, not the supervisor's death.
+ * enough of it to processes: a full disk is then the code's ENOSPC, and no process's death.
  */
 function temporaryFiles(memoryBytes: number) {
-  const eighth = Math.floor(memoryBytes / 8);
+  const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
+  const seventh = Math.floor((memoryBytes - forProcesses) / 7);
   const source = `rw,nosuid,nodev,noexec,mode=755,size=${sourceBytes}`;
   return {
-    ShmSize: eighth,
+    ShmSize: seventh,
     Tmpfs: {
       "/code": source,
       "/input": source,
-      "/output": `rw,nosuid,nodev,exec,mode=700,uid=1000,gid=1000,size=${3 * eighth}`,
-      "/tmp": `rw,nosuid,nodev,exec,mode=1777,size=${3 * eighth}`,
+      "/output": `rw,nosuid,nodev,exec,mode=700,uid=1000,gid=1000,size=${3 * seventh}`,
+      "/tmp": `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`,
     },
   };
 }

@@ -100,8 +100,11 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   };
 }
 
+/** Of the names of one number the first is the usual one: SIGABRT before SIGIOT. */
 const signalNames = new Map<number, string>(
-  Object.entries(constants.signals).map(([name, number]) => [number, name]),
+  Object.entries(constants.signals)
+    .toReversed()
+    .map(([name, number]) => [number, name]),
 );
 
 function signalName(number: number): string {

@@ -1,0 +1,70 @@
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { classify } from "../classify.ts";
+import type { Engine } from "../engine.ts";
+import { labels } from "../profile.ts";
+import { openSandbox } from "../sandbox.ts";
+import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
+import { specWith } from "./report.ts";
+
+export interface Settings {
+  readonly spec?: Partial<SandboxSpec>;
+  readonly job?: Partial<SandboxJob>;
+  readonly options?: Partial<RunOptions>;
+}
+
+export interface Run {
+  readonly report: RunReport;
+  readonly verdict: Verdict;
+  /** Status, error type and exit code, such as "failed value_error 1". */
+  readonly end: string;
+  readonly out: string;
+  readonly err: string;
+  readonly files: Readonly<Record<string, string>>;
+  /** Containers of the run that the engine still knows after it. */
+  readonly left: number;
+}
+
+/** Runs code in a container of its own from beginning to end. */
+export async function runCode(
+  { engine, image }: { engine: Engine; image: string },
+  code: string,
+  settings: Settings = {},
+): Promise<Run> {
+  const agentId = randomUUID();
+  const owner = { agentId, agentName: "sandbox-tests", leaseId: null };
+  const runtime = process.env["AIRLOCK_TEST_RUNTIME"] ?? null;
+  const spec = specWith({ image, labels: owner, runtime, ...settings.spec });
+  const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
+  const sandbox = await openSandbox(engine, spec, AbortSignal.timeout(60_000));
+  try {
+    const report = await sandbox.run(
+      {
+        code,
+        inputJson: "{}",
+        timeoutMs: 20_000,
+        caps: { streamBytes: 1_000_000, artifactBytes: 50_000_000 },
+        ...settings.job,
+      },
+      { signal: new AbortController().signal, spoolDir, ...settings.options },
+    );
+    const files = report.artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]);
+    await sandbox.close();
+    const left = await engine.list(labels.agentId, agentId, AbortSignal.timeout(10_000));
+    const verdict = classify(report);
+    return {
+      report,
+      verdict,
+      end: `${verdict.status} ${verdict.error?.type ?? "-"} ${verdict.exitCode}`,
+      out: Buffer.from(report.stdout).toString("utf8"),
+      err: Buffer.from(report.stderr).toString("utf8"),
+      files: Object.fromEntries(files) as Record<string, string>,
+      left: left.length,
+    };
+  } finally {
+    await sandbox.close();
+    rmSync(spoolDir, { recursive: true });
+  }
+}
