@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFailed, test } from "vitest";
 import { connect } from "./setup/connect.ts";
 import { ensureEngine } from "./setup/ensure-engine.ts";
 import { readProcess } from "./setup/processes.ts";
@@ -27,6 +27,7 @@ afterEach(async () => {
 async function start(): Promise<{ airlock: StartProcess; url: string }> {
   const airlock = startProcess(process.cwd(), { AIRLOCK_PORT: "0", AIRLOCK_DATA_DIR: dataDir });
   running = airlock;
+  onTestFailed(() => void process.stderr.write(airlock.output()));
   await airlock.printed("ready in");
   const url = / at (http:[^,]+),/.exec(airlock.output())?.[1] ?? "";
   return { airlock, url };
@@ -82,6 +83,7 @@ test("after kill -9 in a job it starts again, keeps its records and removes what
     timeout: 900,
   });
   await untilStatus(`${before.url}/jobs/${cut}`, "running");
+  while ((await containers()).length === 0) await sleep(20);
   const children = childrenOf(before.airlock.pid);
   for (const pid of [before.airlock.pid, ...children]) process.kill(pid, "SIGKILL");
   await before.airlock.exited;
