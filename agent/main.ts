@@ -75,7 +75,8 @@ async function createDeps(
   const changes = createChanges();
   const host = engineHost(config.dockerHost, process.env);
   const engine = connectEngine(host);
-  const owner = { agentName: agent.name, agentId: agent.id, isAlive };
+  const leases = createLeases({ clock, changes }, config.slots, config.intervals);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld: leases.has };
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const watch = createEngineWatch({
     probe: async (signal) => {
@@ -105,7 +106,7 @@ async function createDeps(
     changes,
     clock,
     log,
-    leases: createLeases({ clock, changes }, config.slots, config.intervals),
+    leases,
     images: createImages(engine, end),
     pool: createPool((spec, signal) => openSandbox(engine, spec, signal)),
     spool,

@@ -1,11 +1,13 @@
-import type { Engine } from "./engine.ts";
+import type { ContainerEntry, Engine } from "./engine.ts";
 import { labels } from "./profile.ts";
 
 /** Whose containers to reap: those of agents with this name that do not live any more. */
 export interface Owner {
   readonly agentName: string;
-  /** The agent that reaps; of its own containers only those that have ended go. */
+  /** The agent that reaps. */
   readonly agentId: string;
+  /** Whether the reaping agent holds the lease: its container stays, even before its start. */
+  readonly isHeld: (leaseId: string) => boolean;
   readonly isAlive: (agentId: string) => Promise<boolean>;
 }
 
@@ -21,12 +23,17 @@ export async function reapContainers(
 ): Promise<number> {
   const containers = await engine.list(labels.agentName, owner.agentName, signal);
   let removed = 0;
-  for (const { id, isRunning, labels: its } of containers) {
-    const agentId = its[labels.agentId] ?? "";
-    const isLeft = agentId === owner.agentId ? !isRunning : !(await owner.isAlive(agentId));
-    if (!isLeft) continue;
-    await engine.remove(id, signal);
+  for (const container of containers) {
+    if (await isInUse(container, owner)) continue;
+    await engine.remove(container.id, signal);
     removed += 1;
   }
   return removed;
+}
+
+async function isInUse({ labels: its, isRunning }: ContainerEntry, owner: Owner): Promise<boolean> {
+  const agentId = its[labels.agentId] ?? "";
+  const leaseId = its[labels.leaseId];
+  if (agentId !== owner.agentId) return owner.isAlive(agentId);
+  return leaseId === undefined ? isRunning : owner.isHeld(leaseId);
 }
