@@ -114,11 +114,13 @@ it("asks at once, not at its next turn, whether an engine that failed a job is t
   expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
 });
 
-it("sweeps at the start and after each doubt, never for nothing", async () => {
+it("sweeps at the start, after each doubt, and once a minute", async () => {
   run();
   await probes(3);
   expect(sweeps).toBe(1);
   engine.doubted();
   await probes(2);
   expect(sweeps).toBe(2);
+  await probes(12);
+  expect(sweeps).toBe(3);
 });

@@ -41,6 +41,8 @@ export type EngineWatchDeps = {
 
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
+/** A removal that failed unnoticed is made up for within this time. */
+const SWEEP_EVERY_MS = 60_000;
 
 export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   const { clock, changes, log } = deps;
@@ -50,6 +52,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   /** Whether the engine stopped answering; only then do its answers prove that it is well again. */
   let wasSilent = false;
   let isUnswept = true;
+  let sweptMs = clock.nowMs();
   let nap = new AbortController();
 
   function dispatch(event: BreakerEvent): void {
@@ -87,7 +90,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
 
   function miss(error: unknown): void {
     if (health.available || !wasSilent) {
-      log.error("engine does not answer: {reason}", { reason: describeError(error) });
+      log.error("no jobs can run: {reason}", { reason: describeError(error) });
     }
     health = { ...health, available: false };
     wasSilent = true;
@@ -99,6 +102,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   async function sweep(end: AbortSignal): Promise<void> {
     try {
       isUnswept = false;
+      sweptMs = clock.nowMs();
       await deps.sweep(end);
     } catch (error) {
       isUnswept = true;
@@ -113,7 +117,8 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
       nap = new AbortController();
       await ask(end);
       asked.resolve();
-      if (isUnswept && health.available) await sweep(end);
+      const isDue = isUnswept || clock.nowMs() - sweptMs >= SWEEP_EVERY_MS;
+      if (isDue && health.available) await sweep(end);
       const napMs = Math.min(PROBE_EVERY_MS, recoversInMs(breaker, clock.nowMs()));
       await clock.sleep(napMs, AbortSignal.any([end, nap.signal])).catch(() => {});
     }
