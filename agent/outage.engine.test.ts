@@ -1,0 +1,62 @@
+import { randomUUID } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { engineHost } from "./engine-host.ts";
+import { connectEngine } from "./sandbox/engine.ts";
+import { labels } from "./sandbox/profile.ts";
+import { type AgentProcess, startAgent } from "./testing/agent-process.ts";
+import { type EngineProxy, startEngineProxy } from "./testing/engine-proxy.ts";
+import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
+import { testJob } from "./testing/test-agent.ts";
+
+const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
+const engine = connectEngine(host);
+const name = `test-${randomUUID()}`;
+const containers = () => engine.list(labels.agentName, name, AbortSignal.timeout(10_000));
+
+let api: FakeApi;
+let folder: string;
+let proxy: EngineProxy;
+let agent: AgentProcess;
+
+beforeEach(async () => {
+  api = await startFakeApi();
+  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  proxy = await startEngineProxy(host, join(folder, "engine.sock"));
+  agent = startAgent({
+    AIRLOCK_API_URL: api.url,
+    AIRLOCK_AGENT_NAME: name,
+    AIRLOCK_DOCKER_HOST: proxy.host,
+    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+  });
+  await agent.ready;
+});
+afterEach(async () => {
+  agent.process.kill("SIGKILL");
+  await agent.exit;
+  await proxy[Symbol.asyncDispose]();
+  await api[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+it("an engine that goes away ends the run, stops leasing, and is used and cleaned again", async () => {
+  api.offer(testJob({ code: "import time\nprint('on', flush=True)\ntime.sleep(600)" }));
+  await api.request("/logs");
+  const polls = api.count("/poll");
+  await proxy.cut();
+  expect((await api.request("/result")).json).toMatchObject({
+    status: "failed",
+    error: { type: "internal_error", phase: "execution" },
+    stdout_base64: btoa("on\n"),
+  });
+  const down = await api.request("/poll", polls + 1);
+  expect(down.json).toMatchObject({ free_slots: 0, engine: { available: false } });
+
+  await proxy.restore();
+  await down.hungUp;
+  api.offer(testJob());
+  expect((await api.request("/result", 2)).json).toMatchObject({ status: "succeeded" });
+  await expect.poll(containers, { timeout: 10_000 }).toEqual([]);
+});
