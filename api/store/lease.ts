@@ -1,7 +1,7 @@
 import { and, eq, gt, inArray, isNull, lte, notInArray, sql } from "drizzle-orm";
 import { advance, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
-import { executions, payloads } from "./schema.ts";
+import { executions, isQueued, isRunning, payloads } from "./schema.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
@@ -21,7 +21,7 @@ export async function claimNext(
   const next = db.orm
     .select({ seq: executions.seq })
     .from(executions)
-    .where(and(eq(executions.status, "queued"), lte(executions.availableAt, now)))
+    .where(and(isQueued, lte(executions.availableAt, now)))
     .orderBy(executions.seq)
     .limit(count);
   const claimed = await db.orm
@@ -34,7 +34,7 @@ export async function claimNext(
       leaseExpiresAt: expiresAt,
       startedAt: now,
     })
-    .where(and(eq(executions.status, "queued"), inArray(executions.seq, next)))
+    .where(and(isQueued, inArray(executions.seq, next)))
     .returning();
   return claimed.sort((a, b) => a.seq - b.seq);
 }
@@ -53,7 +53,7 @@ export async function undeliveredLeases(
     .set({ leaseExpiresAt: expiresAt })
     .where(
       and(
-        eq(executions.status, "running"),
+        isRunning,
         eq(executions.agentId, agentId),
         gt(executions.leaseExpiresAt, now),
         isNull(executions.codeStartedAt),
@@ -75,7 +75,7 @@ export async function renewLeases(
     .set({ leaseExpiresAt: expiresAt })
     .where(
       and(
-        eq(executions.status, "running"),
+        isRunning,
         eq(executions.agentId, agentId),
         gt(executions.leaseExpiresAt, now),
         inArray(executions.leaseId, leaseIds),
@@ -92,7 +92,7 @@ export async function expireLeases(db: Database, now: number): Promise<Execution
   const due = await db.orm
     .select({ id: executions.id })
     .from(executions)
-    .where(and(eq(executions.status, "running"), lte(executions.leaseExpiresAt, now)));
+    .where(and(isRunning, lte(executions.leaseExpiresAt, now)));
   const expired: ExecutionRow[] = [];
   for (const { id } of due) {
     const result = await advance(db, { id }, { kind: "expire" }, now);

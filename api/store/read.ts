@@ -3,7 +3,15 @@ import { concatBytes } from "../../shared/bytes.ts";
 import type { ExecutionStatus } from "../../shared/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
-import { artifacts, executions, logChunks, payloads } from "./schema.ts";
+import {
+  artifacts,
+  executions,
+  isEnded,
+  isQueued,
+  isRunning,
+  logChunks,
+  payloads,
+} from "./schema.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 export type ArtifactRow = typeof artifacts.$inferSelect;
@@ -34,7 +42,7 @@ export async function queuePosition(db: Database, { seq, status }: ExecutionRow)
   const [row] = await db.orm
     .select({ n: count() })
     .from(executions)
-    .where(and(eq(executions.status, "queued"), lte(executions.seq, seq)));
+    .where(and(isQueued, lte(executions.seq, seq)));
   return row?.n ?? 0;
 }
 
@@ -55,13 +63,19 @@ export async function listExecutions(
     .from(executions)
     .where(
       and(
-        filter.status && eq(executions.status, filter.status),
+        filter.status && hasStatus(filter.status),
         filter.jobType === undefined ? undefined : eq(executions.jobType, filter.jobType),
       ),
     )
     .orderBy(desc(executions.seq))
     .limit(limit)
     .offset(offset);
+}
+
+function hasStatus(status: ExecutionStatus): SQL | undefined {
+  if (status === "queued") return isQueued;
+  if (status === "running") return isRunning;
+  return and(isEnded, eq(executions.status, status));
 }
 
 /** Adds streams, output and artifacts to rows, in their order. */

@@ -89,7 +89,9 @@ export const executions = sqliteTable(
     index("executions_holder")
       .on(t.agentId)
       .where(sql`${t.status} = 'running'`),
-    index("executions_status").on(t.status, t.seq),
+    index("executions_status")
+      .on(t.status, t.seq)
+      .where(sql`${t.status} NOT IN ('queued', 'running')`),
     index("executions_job_type").on(t.jobType, t.seq),
     check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
     check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
@@ -114,6 +116,14 @@ export const executions = sqliteTable(
     check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
   ],
 );
+
+/**
+ * Conditions of the partial indexes. They are written out, not bound to a parameter: SQLite uses
+ * such an index only where it sees its condition in the query.
+ */
+export const isQueued = sql`${executions.status} = 'queued'`;
+export const isRunning = sql`${executions.status} = 'running'`;
+export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
 /** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
 export const payloads = sqliteTable("payloads", {

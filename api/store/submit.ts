@@ -1,6 +1,6 @@
 import { and, count, eq, exists, lt, lte, notExists, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
-import { executions, payloads } from "./schema.ts";
+import { executions, isQueued, payloads } from "./schema.ts";
 
 export type NewExecution = typeof executions.$inferInsert & { code: Uint8Array; input: Uint8Array };
 
@@ -19,10 +19,7 @@ export async function submitExecution(
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
-  const queued = db.orm
-    .select({ n: count() })
-    .from(executions)
-    .where(eq(executions.status, "queued"));
+  const queued = db.orm.select({ n: count() }).from(executions).where(isQueued);
   const holderOfKey = db.orm
     .select({ id: executions.id, hash: executions.submissionHash })
     .from(executions)
@@ -46,7 +43,7 @@ export async function submitExecution(
       .from(executions)
       .where(
         and(
-          eq(executions.status, "queued"),
+          isQueued,
           lte(executions.seq, sql`(select seq from executions where id = ${execution.id})`),
         ),
       ),

@@ -1,7 +1,7 @@
 import { and, eq, exists, gt, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
 import type { ArtifactRow } from "./read.ts";
-import { artifacts, executions, logChunks } from "./schema.ts";
+import { artifacts, executions, isRunning, logChunks } from "./schema.ts";
 
 export type Recorded = "recorded" | "lease_lost";
 
@@ -68,12 +68,6 @@ function leaseHolds(db: Database, leaseId: string, now: number) {
     db.orm
       .select({ id: executions.id })
       .from(executions)
-      .where(
-        and(
-          eq(executions.leaseId, leaseId),
-          eq(executions.status, "running"),
-          gt(executions.leaseExpiresAt, now),
-        ),
-      ),
+      .where(and(eq(executions.leaseId, leaseId), isRunning, gt(executions.leaseExpiresAt, now))),
   );
 }

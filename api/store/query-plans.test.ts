@@ -1,0 +1,107 @@
+import { createClient, type Client, type InStatement } from "@libsql/client";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { advance } from "./advance.ts";
+import { database, type Database } from "./database.ts";
+import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
+import { queueStats } from "./queue.ts";
+import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
+import { submitExecution } from "./submit.ts";
+import { recordArtifact } from "./uploads.ts";
+
+const now = 100;
+const terms = { agentId: "agent", expiresAt: 200, now };
+const id = newExecution().id;
+const lease = "00000000-0000-4000-8000-000000000000";
+const artifact = {
+  executionId: id,
+  leaseId: lease,
+  name: "a",
+  sizeBytes: 1,
+  sha256: "",
+  contentType: "",
+};
+
+let store: TempStore;
+/** EXPLAIN leaves its connection in a statement, so it has one of its own. */
+let explainer: Client;
+let db: Database;
+const sent: InStatement[] = [];
+
+beforeAll(async () => {
+  store = await openTempStore();
+  explainer = createClient({ url: `file:${store.folder}/airlock.db` });
+  db = database(recording(store.db.client));
+  await submitExecution(db, newExecution({ id, idempotencyKey: "key" }), 10);
+});
+afterAll(() => {
+  explainer.close();
+  store.close();
+});
+
+/** A client that notes every statement that it is given. */
+function recording(client: Client): Client {
+  return Object.assign(Object.create(client) as Client, {
+    execute: async (statement: InStatement) => {
+      sent.push(statement);
+      return client.execute(statement);
+    },
+    batch: async (statements: InStatement[], mode: "write") => {
+      sent.push(...statements);
+      return client.batch(statements, mode);
+    },
+  });
+}
+
+/** How SQLite finds the executions that the statements of `run` touch. */
+async function searches(run: () => Promise<unknown>): Promise<string[]> {
+  sent.length = 0;
+  await run();
+  const plans = [];
+  for (const statement of sent) {
+    const { sql, args } = typeof statement === "string" ? { sql: statement, args: [] } : statement;
+    const plan = await explainer.execute({ sql: `EXPLAIN QUERY PLAN ${sql}`, args: args ?? [] });
+    plans.push(...plan.rows.map((row) => row["detail"] as string));
+  }
+  return plans
+    .filter((step) => / executions\b/.test(step))
+    .map((step) => step.replace(/ executions USING (COVERING )?(INDEX )?/, " "));
+}
+
+const queue = "SCAN executions_queue";
+const byKey = "SEARCH executions_idempotency_key (idempotency_key=?)";
+const byId = "SEARCH executions_id_unique (id=?)";
+const byPlace = "SEARCH executions_queue (seq<?)";
+const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
+const byLease = "SEARCH executions_lease (lease_id=?)";
+const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
+const byHolder = "SEARCH executions_holder (agent_id=?)";
+const byStatus = "SEARCH executions_status (status=?)";
+const byJobType = "SEARCH executions_job_type (job_type=?)";
+
+test.each<[string, string[], () => Promise<unknown>]>([
+  [
+    "a submission",
+    [queue, byKey, byId, byPlace, byId, byKey],
+    () => submitExecution(db, newExecution({ idempotencyKey: "other" }), 10),
+  ],
+  [
+    "a queue position",
+    [byId, byPlace],
+    async () => queuePosition(db, (await findExecution(db, id))!),
+  ],
+  ["a claim", [bySeq, queue], () => claimNext(db, terms, 1)],
+  ["leases never delivered", [byHolder], () => undeliveredLeases(db, terms, [lease])],
+  ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
+  ["a lookup by lease", [byLease], () => findByLease(db, lease)],
+  ["the end of leases", [byExpiry], () => expireLeases(db, now)],
+  ["a cancel", [byId, byId], () => advance(db, { id }, { kind: "cancel" }, now)],
+  ["an upload", [byLease], () => recordArtifact(db, artifact, now)],
+  ["a download", [byId], () => findArtifact(db, id, "a")],
+  ["the queue's numbers", [queue, "SCAN executions_holder"], () => queueStats(db)],
+  ["a list by job type", [byJobType], () => listExecutions(db, { jobType: "default" }, 10, 0)],
+  ["a list of what waits", [queue], () => listExecutions(db, { status: "queued" }, 10, 0)],
+  ["a list of what ended", [byStatus], () => listExecutions(db, { status: "failed" }, 10, 0)],
+])("%s goes by its index", async (_what, expected, run) => {
+  expect(await searches(run)).toEqual(expected);
+});

@@ -1,0 +1,60 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Client } from "@libsql/client";
+import { Config } from "../../shared/config.ts";
+import { openDatabase } from "../platform/libsql.node.ts";
+import { database, type Database } from "../store/database.ts";
+import type { NewExecution } from "../store/submit.ts";
+
+export interface TempStore {
+  folder: string;
+  db: Database;
+  close(): void;
+}
+
+/** A migrated database in a folder of its own, opened as the service opens it. */
+export async function openTempStore(): Promise<TempStore> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-store-"));
+  const client = await openIn(folder);
+  return {
+    folder,
+    db: database(client),
+    close() {
+      client.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** Opens the database of a data folder, as the service does at its start. */
+export function openIn(folder: string): Promise<Client> {
+  return openDatabase(Config.parse({ data_dir: folder }));
+}
+
+let made = 0;
+
+/** A submission that the store accepts, with these columns. */
+export function newExecution(columns: Partial<NewExecution> = {}): NewExecution {
+  const id = `00000000-0000-7000-8000-${String(++made).padStart(12, "0")}`;
+  return {
+    id,
+    mode: "async",
+    jobType: "default",
+    timeoutS: 30,
+    startupTimeoutS: 60,
+    requirements: [],
+    availableAt: 0,
+    createdAt: 0,
+    code: new Uint8Array([0x31]),
+    input: new Uint8Array([0x7b, 0x7d]),
+    codeBytes: 1,
+    inputBytes: 2,
+    codeHash: "code",
+    inputHash: "input",
+    submissionHash: "submission",
+    correlationId: "correlation",
+    clientIp: "127.0.0.1",
+    ...columns,
+  };
+}
