@@ -1,0 +1,95 @@
+import { readdirSync } from "node:fs";
+import { createClient } from "@libsql/client";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { newExecution, openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { findExecution } from "./read.ts";
+import { submitExecution } from "./submit.ts";
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+async function rows(sql: string): Promise<unknown[][]> {
+  const result = await store.db.client.execute(sql);
+  return result.rows.map((row) => Array.from(row));
+}
+
+describe("migrations", () => {
+  const files = readdirSync(new URL("migrations", import.meta.url)).filter((name) =>
+    name.endsWith(".sql"),
+  );
+
+  test("make every table, index and trigger from an empty file", async () => {
+    expect(await rows("SELECT count(*) FROM __drizzle_migrations")).toEqual([[files.length]]);
+    const objects = await rows(
+      "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE '\\_\\_%' ESCAPE '\\' ORDER BY name",
+    );
+    expect(objects.flat()).toEqual([
+      "agents",
+      "artifacts",
+      "dead_letters",
+      "dead_letters_execution_id_unique",
+      "executions",
+      "executions_dead_letter",
+      "executions_expiry",
+      "executions_final",
+      "executions_holder",
+      "executions_id_unique",
+      "executions_idempotency_key",
+      "executions_job_type",
+      "executions_lease",
+      "executions_queue",
+      "executions_status",
+      "log_chunks",
+      "payloads",
+    ]);
+  });
+
+  test("run once: opening the file again changes nothing and keeps what it holds", async () => {
+    const execution = newExecution();
+    await submitExecution(store.db, execution, 10);
+    const before = await rows("SELECT * FROM __drizzle_migrations");
+    (await openIn(store.folder)).close();
+    expect(await rows("SELECT * FROM __drizzle_migrations")).toEqual(before);
+    expect(await findExecution(store.db, execution.id)).toMatchObject({ status: "queued" });
+  });
+});
+
+describe("the connection that the store uses", () => {
+  test.each([
+    ["journal_mode", "wal"],
+    ["synchronous", 2],
+    ["foreign_keys", 1],
+    ["busy_timeout", 5000],
+  ])(
+    "has %s = %s, also after a batch, a refused statement and many at once",
+    async (name, value) => {
+      const { client } = store.db;
+      await client.batch(["SELECT 1", "SELECT 2"], "write");
+      await expect(client.execute("INSERT INTO payloads DEFAULT VALUES")).rejects.toThrow(
+        "NOT NULL",
+      );
+      const answers = await Promise.all(
+        Array.from({ length: 30 }, () => client.execute(`PRAGMA ${name}`)),
+      );
+      expect(new Set(answers.map(({ rows: [row] }) => row?.[0]))).toEqual(new Set([value]));
+    },
+  );
+
+  test("refuses a row that refers to nothing", async () => {
+    await expect(
+      store.db.client.execute(
+        "INSERT INTO dead_letters (execution_id, created_at) VALUES ('x', 1)",
+      ),
+    ).rejects.toThrow("FOREIGN KEY");
+  });
+
+  test("leaves the file to other readers while it is open", async () => {
+    const reader = createClient({ url: `file:${store.folder}/airlock.db` });
+    const { rows: found } = await reader.execute("SELECT count(*) FROM executions");
+    reader.close();
+    expect(found).toHaveLength(1);
+  });
+});
