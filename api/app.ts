@@ -16,7 +16,7 @@ import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { jobRoutes } from "./routes/jobs.ts";
-import { openApiRoute, registerComponents } from "./routes/openapi.ts";
+import { openApiRoute } from "./routes/openapi.ts";
 
 /** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
@@ -25,15 +25,15 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.onError(onError);
   app.notFound(onNotFound);
 
-  registerComponents(app);
   app.route("/agent/v1", agentRoutes(deps));
   app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
+  // In the order in which /docs shows them.
   executeRoutes(app, deps);
-  deriveRoutes(app, deps);
-  deadLetterRoutes(app, deps);
   jobRoutes(app, deps);
+  deriveRoutes(app, deps);
   artifactRoutes(app, deps);
   executionRoutes(app, deps);
+  deadLetterRoutes(app, deps);
   healthRoutes(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);

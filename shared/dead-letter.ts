@@ -2,12 +2,16 @@ import { z } from "zod";
 import { ExecutionErrorType } from "./errors.ts";
 import { JsonObjectSchema, Timestamp } from "./execution.ts";
 
+const DeadLetterJob = z
+  .object({ code: z.string(), input_data: JsonObjectSchema, job_type: z.string() })
+  .meta({ id: "DeadLetterJob", description: "What was submitted." });
+
 /** An asynchronous execution that ended failed, timeout or oom. */
 export const DeadLetter = z
   .object({
     id: z.int(),
     job_id: z.string(),
-    job_data: z.object({ code: z.string(), input_data: JsonObjectSchema, job_type: z.string() }),
+    job_data: DeadLetterJob,
     error_type: ExecutionErrorType,
     error_message: z.string(),
     retry_count: z.int().meta({ description: "Attempts after the first." }),

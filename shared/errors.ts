@@ -43,16 +43,23 @@ export const executionErrorTypes = [
 ] as const;
 
 export const ExecutionErrorType = z.enum(executionErrorTypes).meta({
+  id: "ExecutionErrorType",
   description: "What ended the execution.",
   example: "value_error",
 });
 export type ExecutionErrorType = z.infer<typeof ExecutionErrorType>;
 
+export const ExecutionPhase = z.enum(["startup", "execution"]).meta({
+  id: "ExecutionPhase",
+  description: "startup: container and dependencies; execution: the submitted code.",
+});
+export type ExecutionPhase = z.infer<typeof ExecutionPhase>;
+
 export const ExecutionError = z
   .object({
     type: ExecutionErrorType,
     message: z.string().meta({ example: "ValueError: bad input" }),
-    phase: z.enum(["startup", "execution"]),
+    phase: ExecutionPhase,
   })
   .meta({ id: "ExecutionError", description: "Why an execution did not succeed." });
 export type ExecutionError = z.infer<typeof ExecutionError>;
@@ -63,7 +70,7 @@ export const FieldError = z
     path: z.string().meta({ description: "Dotted path of the field.", example: "timeout" }),
     message: z.string().meta({ example: "must be at most 86400" }),
   })
-  .meta({ id: "FieldError" });
+  .meta({ id: "FieldError", description: "One fault of a request." });
 export type FieldError = z.infer<typeof FieldError>;
 
 /** RFC 9457 problem details, the body of every error answer. */
@@ -72,8 +79,12 @@ export const Problem = z
     title: z.string().meta({ example: "Not Found" }),
     status: z.number().int().meta({ example: 404 }),
     detail: z.string().meta({ description: "What is wrong and what to do about it." }),
-    correlation_id: z.string(),
-    errors: z.array(FieldError).optional(),
+    correlation_id: z.string().meta({ description: "Names this request in the service's log." }),
+    errors: z
+      .array(FieldError)
+      .optional()
+      .meta({ description: "On 400 and 422: every fault at once." }),
+    /** On 503: as an execution would have told it. */
     error: ExecutionError.optional(),
     existing_job_id: z
       .string()

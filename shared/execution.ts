@@ -2,6 +2,7 @@ import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "./json.ts";
 import { limits } from "./limits.ts";
+import { orNull } from "./or-null.ts";
 
 /** States of an execution record: interface-spec.md "States and transitions". */
 export const executionStatuses = [
@@ -13,7 +14,10 @@ export const executionStatuses = [
   "oom",
   "cancelled",
 ] as const;
-export const ExecutionStatus = z.enum(executionStatuses).meta({ id: "ExecutionStatus" });
+export const ExecutionStatus = z.enum(executionStatuses).meta({
+  id: "ExecutionStatus",
+  description: "queued and running are on their way; the others are final.",
+});
 export type ExecutionStatus = z.infer<typeof ExecutionStatus>;
 
 export const terminalStatuses = ["succeeded", "failed", "timeout", "oom", "cancelled"] as const;
@@ -89,12 +93,12 @@ export type AsyncSubmitRequest = z.infer<typeof AsyncSubmitRequest>;
 export const SyncResult = z
   .object({
     success: z.boolean().meta({ description: "The run finished without error." }),
-    output: JsonObjectSchema.nullable().meta({ description: "Parsed /output/result.json." }),
+    output: orNull(JsonObjectSchema).meta({ description: "Parsed /output/result.json." }),
     stdout: z.string(),
     stderr: z.string(),
     exit_code: z.int().nullable(),
     execution_time: z.number().meta({ description: "Wall clock seconds." }),
-    error: ExecutionError.nullable(),
+    error: orNull(ExecutionError),
     job_type: z.string(),
     job_id: JobId.meta({ description: "The execution's record and artifacts live under this id." }),
   })
@@ -137,12 +141,20 @@ export const ForkRequest = z
 export type ForkRequest = z.infer<typeof ForkRequest>;
 
 export const relationships = ["rerun", "fork"] as const;
+const Relationship = z.enum(relationships).meta({
+  id: "Relationship",
+  description: "rerun: the parent's code again; fork: new code on the parent's input.",
+});
 
 export const DerivedJob = SubmittedJob.extend({
   parent_execution_id: JobId,
-  relationship: z.enum(relationships),
+  relationship: Relationship,
 }).meta({ id: "DerivedJob" });
 export type DerivedJob = z.infer<typeof DerivedJob>;
+
+const PhaseAtExit = z
+  .enum(["startup", "execution", "completed", "failed"])
+  .meta({ id: "PhaseAtExit", description: "How far the container got." });
 
 export const Timing = z
   .object({
@@ -150,7 +162,7 @@ export const Timing = z
     dep_install_ms: z.int().meta({ description: "The part of start-up spent installing." }),
     execution_ms: z.int().meta({ description: "Time of the submitted code." }),
     total_ms: z.int().meta({ description: "Container time in all." }),
-    phase_at_exit: z.enum(["startup", "execution", "completed", "failed"]),
+    phase_at_exit: PhaseAtExit,
   })
   .meta({ id: "Timing" });
 export type Timing = z.infer<typeof Timing>;
@@ -175,11 +187,11 @@ const FullView = z.object({
   job_ref: z.string().nullable(),
   artifacts: z.array(Artifact),
   input_artifacts: z.array(Artifact),
-  resource_usage: ResourceUsage.nullable(),
+  resource_usage: orNull(ResourceUsage),
   code_hash: z.string().meta({ description: "SHA-256 of the code." }),
   input_hash: z.string().meta({ description: "SHA-256 of the input data." }),
   parent_execution_id: z.string().nullable(),
-  relationship: z.enum(relationships).nullable(),
+  relationship: orNull(Relationship),
   stdout_truncated: z.boolean(),
   stderr_truncated: z.boolean(),
   idempotency_key: z.string().nullable(),
@@ -198,16 +210,19 @@ export const ExecutionRecord = z
     exit_code: z.int().nullable(),
     stdout: z.string(),
     stderr: z.string(),
-    output: JsonObjectSchema.nullable(),
-    error: ExecutionError.nullable(),
-    timing: Timing.nullable(),
+    output: orNull(JsonObjectSchema),
+    error: orNull(ExecutionError),
+    timing: orNull(Timing),
     ...FullView.partial().shape,
   })
   .meta({ id: "ExecutionRecord" });
 export type ExecutionRecord = z.infer<typeof ExecutionRecord>;
 
 /** States of the queue, as health and the in-progress result use them. */
-export const QueueStatus = z.enum(["pending", "running", "completed"]).meta({ id: "QueueStatus" });
+export const QueueStatus = z.enum(["pending", "running", "completed"]).meta({
+  id: "QueueStatus",
+  description: "completed stands for every final status.",
+});
 export type QueueStatus = z.infer<typeof QueueStatus>;
 
 export const InProgressResult = z

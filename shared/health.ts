@@ -1,7 +1,10 @@
 import { z } from "zod";
 import { Timestamp } from "./execution.ts";
 
-export const BreakerState = z.enum(["closed", "open", "half_open"]);
+export const BreakerState = z.enum(["closed", "open", "half_open"]).meta({
+  id: "BreakerState",
+  description: "open: the container engine keeps failing, so submissions are refused.",
+});
 export type BreakerState = z.infer<typeof BreakerState>;
 
 export const CircuitBreaker = z
@@ -14,6 +17,16 @@ export const CircuitBreaker = z
   .meta({ id: "CircuitBreaker" });
 export type CircuitBreaker = z.infer<typeof CircuitBreaker>;
 
+export const QueueStats = z
+  .object({
+    pending: z.int(),
+    running: z.int(),
+    max_workers: z.int(),
+    max_queue_size: z.int(),
+  })
+  .meta({ id: "QueueStats", description: "max_workers is the sum over the connected agents." });
+export type QueueStats = z.infer<typeof QueueStats>;
+
 export const Health = z
   .object({
     status: z
@@ -24,39 +37,44 @@ export const Health = z
     circuit_breaker: CircuitBreaker,
     version: z.string().meta({ example: "0.1.0" }),
     production_mode: z.boolean(),
-    queue_stats: z.object({
-      pending: z.int(),
-      running: z.int(),
-      max_workers: z.int(),
-      max_queue_size: z.int(),
-    }),
+    queue_stats: QueueStats,
   })
   .meta({ id: "Health" });
 export type Health = z.infer<typeof Health>;
 
 /** What an agent knows of its engine. */
-export const EngineHealth = z.object({
-  available: z.boolean(),
-  version: z.string().nullable(),
-  runtimes: z.array(z.string()),
-});
+export const EngineHealth = z
+  .object({
+    available: z.boolean(),
+    version: z.string().nullable(),
+    runtimes: z.array(z.string()),
+  })
+  .meta({ id: "EngineHealth", description: "An agent's container engine." });
 export type EngineHealth = z.infer<typeof EngineHealth>;
+
+const WorkerStats = z
+  .object({ max: z.int(), running: z.int(), idle: z.int() })
+  .meta({ id: "WorkerStats" });
+const QueueUse = z.object({ pending: z.int(), max: z.int() }).meta({ id: "QueueUse" });
+
+export const PoolAgent = z
+  .object({
+    id: z.string(),
+    labels: z.record(z.string(), z.string()),
+    slots: z.int().meta({ description: "Executions it runs at once." }),
+    running: z.int(),
+    warm: z.int().meta({ description: "Containers that wait for a job." }),
+    engine: EngineHealth,
+    last_seen: Timestamp,
+  })
+  .meta({ id: "PoolAgent", description: "A connected executor agent." });
+export type PoolAgent = z.infer<typeof PoolAgent>;
 
 export const PoolStats = z
   .object({
-    workers: z.object({ max: z.int(), running: z.int(), idle: z.int() }),
-    queue: z.object({ pending: z.int(), max: z.int() }),
-    agents: z.array(
-      z.object({
-        id: z.string(),
-        labels: z.record(z.string(), z.string()),
-        slots: z.int(),
-        running: z.int(),
-        warm: z.int(),
-        engine: EngineHealth,
-        last_seen: Timestamp,
-      }),
-    ),
+    workers: WorkerStats,
+    queue: QueueUse,
+    agents: z.array(PoolAgent),
     utilization: z.number().meta({ description: "running / max, 0 without agents." }),
   })
   .meta({ id: "PoolStats" });

@@ -1,4 +1,5 @@
 import type { Context, MiddlewareHandler } from "hono";
+import type { Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { sha256 } from "../hash.ts";
@@ -17,11 +18,16 @@ export function identifyKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   };
 }
 
+/** Whether a path needs a key: all but /health, and the description where it is public. */
+export function needsKey(path: string, config: Config): boolean {
+  const open = path === "/health" || (config.api_docs_public && docsPaths.test(path));
+  return config.api_auth_enabled && !open;
+}
+
 /** Requires one of `api_keys`, where that is enabled: interface-spec.md "Authentication". */
 export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
-    const open = c.req.path === "/health" || (config.api_docs_public && docsPaths.test(c.req.path));
-    if (config.api_auth_enabled && !open && c.get("apiKeyHash") === undefined) {
+    if (needsKey(c.req.path, config) && c.get("apiKeyHash") === undefined) {
       throw unauthorized(
         `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
       );

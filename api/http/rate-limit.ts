@@ -1,8 +1,14 @@
 import type { MiddlewareHandler } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
+import type { Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
+
+/** Whether requests of a path are counted: of all but /health. */
+export function isRateLimited(path: string, config: Config): boolean {
+  return config.api_rate_limit_enabled && path !== "/health";
+}
 
 /**
  * Counts requests per accepted API key, else per client address: `api_rate_limit_*`. The answers
@@ -16,7 +22,7 @@ export function rateLimit({ config, clientAddress }: Deps): MiddlewareHandler<Ap
     windowMs: windowS * 1000,
     standardHeaders: "draft-6",
     keyGenerator: (c) => c.get("apiKeyHash") ?? clientAddress(c),
-    skip: (c) => !config.api_rate_limit_enabled || c.req.path === "/health",
+    skip: (c) => !isRateLimited(c.req.path, config),
     handler: () => {
       throw new AppError(
         "rate_limited",

@@ -1,5 +1,4 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import { z } from "@hono/zod-openapi";
 import type { Artifact } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
 import { byteRange, type ByteRange } from "../domain/byte-range.ts";
@@ -9,7 +8,7 @@ import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { artifactKey } from "../lease-posts.ts";
 import { findArtifact, findExecution, findSubmitted } from "../store/read.ts";
-import { problems } from "./responses.ts";
+import { describeArtifacts, nameRule } from "./artifacts-openapi.ts";
 
 interface Found {
   artifact: Artifact;
@@ -18,41 +17,12 @@ interface Found {
 
 /** Downloads, and HEAD for the headers alone: interface-spec.md rules 4 to 6. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
-  // A name may hold slashes, which OpenAPI paths cannot say: described here, routed below.
-  for (const method of ["get", "head"] as const) {
-    app.openAPIRegistry.registerPath({
-      method,
-      path: "/jobs/{job_id}/artifacts/{artifact_name}",
-      summary: method === "get" ? "Download an artifact" : "Headers of an artifact",
-      request: {
-        params: z.object({ job_id: z.string(), artifact_name: z.string() }),
-        headers: z.object({
-          "If-None-Match": z.string().optional(),
-          Range: z.string().optional().openapi({ example: "bytes=0-1023" }),
-          "If-Range": z.string().optional(),
-        }),
-      },
-      responses: {
-        200: {
-          description: "The file's bytes; its SHA-256 is the ETag.",
-          content: {
-            "application/octet-stream": { schema: z.string().openapi({ format: "binary" }) },
-          },
-        },
-        206: { description: "The part of the file that `Range` asked for." },
-        304: { description: "If-None-Match carries the current ETag." },
-        ...problems("invalid_request", "not_found", "range_not_satisfiable"),
-      },
-    });
-  }
+  describeArtifacts(app);
 
   app.get("/jobs/:job_id/artifacts/:artifact_name{.+}", async (c) => {
     const { job_id, artifact_name } = c.req.param();
     if (!isArtifactName(artifact_name)) {
-      throw new AppError(
-        "invalid_request",
-        "The artifact name must be a relative path without '..'.",
-      );
+      throw new AppError("invalid_request", nameRule);
     }
     const found = await find(deps, job_id, artifact_name);
     if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);

@@ -22,6 +22,8 @@ import {
   type DeadLetterRow,
 } from "../store/dead-letters.ts";
 import type { Database } from "../store/database.ts";
+import { deadLetterPage, deadLetterStats as statsExample } from "./examples.ts";
+import { problem } from "./problem-responses.ts";
 import { json, pageQuery, problems } from "./responses.ts";
 
 /** The dead letter queue: asynchronous jobs that failed for good. */
@@ -29,9 +31,14 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const list = createRoute({
     method: "get",
     path: "/dlq",
+    operationId: "listDeadLetters",
+    tags: ["Dead letters"],
     summary: "Failed jobs, newest first",
     request: { query: z.object({ error_type: ExecutionErrorType.optional(), ...pageQuery }) },
-    responses: { 200: json(DeadLetterPage, "A page of entries."), ...problems("invalid_request") },
+    responses: {
+      200: json(DeadLetterPage, "A page of entries.", { example: deadLetterPage }),
+      ...problems("invalid_request"),
+    },
   });
   app.openapi(list, async (c) => {
     const { error_type, limit, offset } = c.req.valid("query");
@@ -44,8 +51,10 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const stats = createRoute({
     method: "get",
     path: "/dlq/stats",
+    operationId: "getDeadLetterStats",
+    tags: ["Dead letters"],
     summary: "How many jobs failed, and of what",
-    responses: { 200: json(DeadLetterStats, "Counts of the entries."), ...problems() },
+    responses: { 200: json(DeadLetterStats, "Counts of the entries.", { example: statsExample }) },
   });
   app.openapi(stats, async (c) => {
     const types = await deadLetterStats(db);
@@ -64,10 +73,17 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const remove = createRoute({
     method: "delete",
     path: "/dlq/{id}",
+    operationId: "deleteDeadLetter",
+    tags: ["Dead letters"],
     summary: "Remove an entry",
     description: "The execution record stays.",
-    request: { params: z.object({ id: z.string().openapi({ type: "integer" }) }) },
-    responses: { 200: json(DeadLetterDeleted, "Removed."), ...problems("not_found") },
+    request: {
+      params: z.object({ id: z.string().openapi({ type: "integer", minimum: 1, example: 1 }) }),
+    },
+    responses: {
+      200: json(DeadLetterDeleted, "Removed.", { example: { id: 1, deleted: true } }),
+      404: problem("not_found", { detail: "DLQ entry 1 does not exist." }),
+    },
   });
   app.openapi(remove, async (c) => {
     const { id: text } = c.req.valid("param");

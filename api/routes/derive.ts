@@ -4,26 +4,30 @@ import type { Deps } from "../deps.ts";
 import { derive } from "../derive.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../http/json-body.ts";
+import { derivedJob, forkExample, rerunExamples } from "./examples.ts";
 import { body, jobIdParam, json, originOf, problems } from "./responses.ts";
+
+const responses = (relationship: DerivedJob["relationship"]) => ({
+  202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
+  ...problems("invalid_request", "not_found", "too_large", "timeout_too_long", "unavailable"),
+});
 
 /** Rerun and fork: new jobs from earlier ones. */
 export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { max_request_bytes } = deps.config;
-  const responses = {
-    202: json(DerivedJob, "Queued."),
-    ...problems("invalid_request", "not_found", "too_large", "timeout_too_long", "unavailable"),
-  };
-
   const rerun = createRoute({
     method: "post",
     path: "/jobs/{id}/rerun",
+    operationId: "rerunJob",
+    tags: ["Jobs"],
     summary: "Run a job again: same code, same input",
+    description: "A new job, whose record names this one as its parent. The body is optional.",
     middleware: optionalJsonBody(max_request_bytes),
     request: {
       params: jobIdParam,
-      body: { content: { "application/json": { schema: RerunRequest } } },
+      ...body(RerunRequest, { examples: rerunExamples }, false),
     },
-    responses,
+    responses: responses("rerun"),
   });
   app.openapi(rerun, async (c) => {
     const job = await derive(deps, c.req.valid("param").id, c.req.valid("json"), originOf(deps, c));
@@ -33,10 +37,13 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const fork = createRoute({
     method: "post",
     path: "/jobs/{id}/fork",
+    operationId: "forkJob",
+    tags: ["Jobs"],
     summary: "Run new code on a job's input",
+    description: "A new job, whose record names this one as its parent.",
     middleware: jsonBody(max_request_bytes),
-    request: { params: jobIdParam, ...body(ForkRequest) },
-    responses,
+    request: { params: jobIdParam, ...body(ForkRequest, { example: forkExample }) },
+    responses: responses("fork"),
   });
   app.openapi(fork, async (c) => {
     const job = await derive(deps, c.req.valid("param").id, c.req.valid("json"), originOf(deps, c));

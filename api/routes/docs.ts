@@ -1,4 +1,4 @@
-import type { Hono } from "hono";
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -41,9 +41,23 @@ const startScript = `SwaggerUIBundle({
 const policy =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'";
 
+const getDocs = createRoute({
+  method: "get",
+  path: "/docs",
+  operationId: "getDocs",
+  tags: ["Description"],
+  summary: "This page",
+  responses: {
+    200: {
+      description: "The interactive description.",
+      content: { "text/html": { schema: z.string() } },
+    },
+  },
+});
+
 /** The interactive description, from assets that the service itself serves. */
-export function docsRoutes(app: Hono<AppEnv>, { docsAsset }: Deps): void {
-  app.get("/docs", (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
+export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void {
+  app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 
   app.get("/docs/start.js", (c) =>
     c.body(startScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),

@@ -12,6 +12,14 @@ import { jsonBody } from "../http/json-body.ts";
 import { withPayload } from "../store/read.ts";
 import { submit } from "../submit.ts";
 import { waitForSync } from "../wait.ts";
+import {
+  executeAsyncExamples,
+  executeExamples,
+  jobId,
+  submittedJob,
+  syncResult,
+} from "./examples.ts";
+import { problem } from "./problem-responses.ts";
 import { body, json, originOf, problems } from "./responses.ts";
 
 const submitProblems = problems("invalid_request", "too_large", "timeout_too_long", "unavailable");
@@ -22,11 +30,17 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const execute = createRoute({
     method: "post",
     path: "/execute",
+    operationId: "execute",
+    tags: ["Execute"],
     summary: "Run code and wait for its result",
-    description: "Answers when the run has ended. Hanging up cancels the run.",
+    description:
+      "Answers when the run has ended: 200 also for code that failed, with `success: false` and the `error`. Hanging up cancels the run.",
     middleware,
-    request: body(ExecuteRequest),
-    responses: { 200: json(SyncResult, "The run has ended."), ...submitProblems },
+    request: body(ExecuteRequest, { examples: executeExamples }),
+    responses: {
+      200: json(SyncResult, "The run has ended.", { example: syncResult }),
+      ...submitProblems,
+    },
   });
   app.openapi(execute, async (c) => {
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
@@ -38,13 +52,25 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const executeAsync = createRoute({
     method: "post",
     path: "/execute/async",
+    operationId: "executeAsync",
+    tags: ["Execute"],
     summary: "Queue code and get a job id at once",
+    description:
+      "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` the request can safely be sent again.",
     middleware,
-    request: body(AsyncSubmitRequest),
+    request: body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
     responses: {
-      202: json(SubmittedJob, "Queued, or the job that already holds the idempotency key."),
+      202: json(
+        SubmittedJob,
+        "Queued, or the job that already holds the idempotency key.",
+        { example: submittedJob },
+        "Location",
+      ),
       ...submitProblems,
-      ...problems("conflict"),
+      409: problem("conflict", {
+        detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
+        existing_job_id: jobId,
+      }),
     },
   });
   app.openapi(executeAsync, async (c) => {

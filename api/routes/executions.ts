@@ -6,6 +6,8 @@ import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";
 import { findExecution, listExecutions, withPayload, withPayloads } from "../store/read.ts";
+import { executionPage, jobId, recordExamples } from "./examples.ts";
+import { problem } from "./problem-responses.ts";
 import { jobIdParam, json, pageQuery, problems, viewQuery } from "./responses.ts";
 
 const listQuery = z.object({
@@ -19,9 +21,14 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const list = createRoute({
     method: "get",
     path: "/executions",
+    operationId: "listExecutions",
+    tags: ["Executions"],
     summary: "Executions, newest first",
     request: { query: listQuery },
-    responses: { 200: json(ExecutionPage, "A page of records."), ...problems("invalid_request") },
+    responses: {
+      200: json(ExecutionPage, "A page of records.", { example: executionPage }),
+      ...problems("invalid_request"),
+    },
   });
   app.openapi(list, async (c) => {
     const { status, job_type, limit, offset, view } = c.req.valid("query");
@@ -36,11 +43,14 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const single = createRoute({
     method: "get",
     path: "/executions/{id}",
+    operationId: "getExecution",
+    tags: ["Executions"],
     summary: "One execution record, finished or not",
     request: { params: jobIdParam, query: z.object({ view: viewQuery }) },
     responses: {
-      200: json(ExecutionRecord, "The record as it is now."),
-      ...problems("invalid_request", "not_found"),
+      200: json(ExecutionRecord, "The record as it is now.", { examples: recordExamples }),
+      ...problems("invalid_request"),
+      404: problem("not_found", { detail: `Execution ${jobId} does not exist.` }),
     },
   });
   app.openapi(single, async (c) => {

@@ -6,7 +6,8 @@ import type { AppEnv } from "../http/context.ts";
 import { agentsSeenSince } from "../store/agents.ts";
 import { queueStats } from "../store/queue.ts";
 import { version } from "../version.ts";
-import { json, problems } from "./responses.ts";
+import { health as healthExample, poolStats as poolExample } from "./examples.ts";
+import { json } from "./responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>
@@ -15,10 +16,12 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
   const getHealth = createRoute({
     method: "get",
     path: "/health",
+    operationId: "getHealth",
+    tags: ["Health"],
     summary: "Health of the service",
     description: "Needs no key and is not rate limited.",
     security: [],
-    responses: { 200: json(Health, "Healthy or degraded."), ...problems() },
+    responses: { 200: json(Health, "Healthy or degraded.", { example: healthExample }) },
   });
   app.openapi(getHealth, async (c) => {
     const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);
@@ -28,8 +31,10 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
   const getPoolStats = createRoute({
     method: "get",
     path: "/pool/stats",
+    operationId: "getPoolStats",
+    tags: ["Health"],
     summary: "Workers, queue and agents",
-    responses: { 200: json(PoolStats, "The pool as it is now."), ...problems() },
+    responses: { 200: json(PoolStats, "The pool as it is now.", { example: poolExample }) },
   });
   app.openapi(getPoolStats, async (c) => {
     const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);

@@ -12,6 +12,8 @@ import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { findExecution, queuePosition, withPayload } from "../store/read.ts";
 import { cancel, waitForEnd } from "../wait.ts";
+import { inProgress, jobStatus, recordExamples } from "./examples.ts";
+import { problem } from "./problem-responses.ts";
 import { jobIdParam, json, problems, viewQuery } from "./responses.ts";
 
 const resultQuery = z.object({
@@ -33,9 +35,14 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const status = createRoute({
     method: "get",
     path: "/jobs/{id}",
+    operationId: "getJob",
+    tags: ["Jobs"],
     summary: "Status of a job",
     request: { params: jobIdParam },
-    responses: { 200: json(JobStatus, "The job as it is now."), ...problems("not_found") },
+    responses: {
+      200: json(JobStatus, "The job as it is now.", { example: jobStatus }),
+      ...problems("not_found"),
+    },
   });
   app.openapi(status, async (c) => {
     const { id } = c.req.valid("param");
@@ -47,11 +54,17 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const result = createRoute({
     method: "get",
     path: "/jobs/{id}/result",
+    operationId: "getJobResult",
+    tags: ["Jobs"],
     summary: "Result of a job",
+    description:
+      "The record of a job that has ended. For one that has not: at once its place in the queue (202), or, with `wait=true`, the record as soon as it ends, and 408 when `timeout` seconds pass first.",
     request: { params: jobIdParam, query: resultQuery },
     responses: {
-      200: json(ExecutionRecord, "The job has ended."),
-      202: json(InProgressResult, "The job has not ended, and `wait` was false."),
+      200: json(ExecutionRecord, "The job has ended.", { examples: recordExamples }),
+      202: json(InProgressResult, "The job has not ended, and `wait` was false.", {
+        example: inProgress,
+      }),
       ...problems("invalid_request", "not_found", "wait_timeout"),
     },
   });
@@ -83,13 +96,24 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const cancelJob = createRoute({
     method: "post",
     path: "/jobs/{id}/cancel",
+    operationId: "cancelJob",
+    tags: ["Jobs"],
     summary: "Cancel a job",
     description:
       "A queued job is cancelled at once; a running one is asked to end, and keeps its partial output.",
     request: { params: jobIdParam },
     responses: {
-      200: json(JobStatus, "The job after the call."),
-      ...problems("not_found", "conflict"),
+      200: json(JobStatus, "The job after the call.", {
+        examples: {
+          queued: {
+            summary: "It was queued",
+            value: { ...jobStatus, status: "cancelled", started_at: null },
+          },
+          running: { summary: "It was running", value: { ...jobStatus, cancel_requested: true } },
+        },
+      }),
+      ...problems("not_found"),
+      409: problem("conflict"),
     },
   });
   app.openapi(cancelJob, async (c) => {

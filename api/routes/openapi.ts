@@ -1,37 +1,77 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionError } from "../../shared/errors.ts";
-import { ResourceUsage, Timing } from "../../shared/execution.ts";
+import { createRoute, z } from "@hono/zod-openapi";
+import type { Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
+import { type ErrorCode, errorStatus } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";
+import { correlationId } from "./examples.ts";
+import { describeEverywhere } from "./openapi-everywhere.ts";
+import { introduction, tags } from "./openapi-text.ts";
+import { registerProblems } from "./problem-responses.ts";
+import { registerHeaders } from "./response-headers.ts";
 
-/**
- * Components that others refer to as "this or null". The generator writes a component as it first
- * meets it, so these are named before any route is.
- */
-export function registerComponents(app: OpenAPIHono<AppEnv>): void {
-  for (const [name, schema] of Object.entries({ ExecutionError, Timing, ResourceUsage })) {
-    app.openAPIRegistry.register(name, schema);
-  }
+const getOpenApi = createRoute({
+  method: "get",
+  path: "/openapi.json",
+  operationId: "getOpenApi",
+  tags: ["Description"],
+  summary: "This description, as OpenAPI 3.1",
+  responses: {
+    200: {
+      description: "An OpenAPI 3.1 document, from which clients can be generated.",
+      content: { "application/json": { schema: z.looseObject({ openapi: z.string() }) } },
+    },
+  },
+});
+
+/** The machine-readable description of every endpoint for clients. */
+export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+  registerHeaders(app);
+  registerProblems(app, refusalsOf(config));
+  app.openAPIRegistry.registerComponent("parameters", "X-Correlation-ID", {
+    name: "X-Correlation-ID",
+    in: "header",
+    description: "Ties the log lines of a request together; a new one where there is none.",
+    schema: { type: "string", pattern: "^[A-Za-z0-9._:/+=@-]{1,128}$" },
+    example: correlationId,
+  });
+  if (config.api_auth_enabled) registerKeys(app, config);
+
+  let text: string | undefined;
+  app.openapi(getOpenApi, (c) => {
+    text ??= JSON.stringify(describeEverywhere(generate(app, config), config));
+    return c.body(text, 200, { "Content-Type": "application/json" }) as never;
+  });
 }
 
-export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+/** Every refusal that a client may meet: agents have two of their own. */
+function refusalsOf(config: Config): ErrorCode[] {
+  const absent: ErrorCode[] = ["forbidden", "lease_lost", "conflict"];
+  if (!config.api_auth_enabled) absent.push("unauthorized");
+  if (!config.api_rate_limit_enabled) absent.push("rate_limited");
+  return (Object.keys(errorStatus) as ErrorCode[]).filter((code) => !absent.includes(code));
+}
+
+function registerKeys(app: OpenAPIHono<AppEnv>, { api_auth_header }: Config): void {
   app.openAPIRegistry.registerComponent("securitySchemes", "ApiKey", {
     type: "apiKey",
     in: "header",
-    name: config.api_auth_header,
+    name: api_auth_header,
+    description: "One of the configured `api_keys`.",
   });
   app.openAPIRegistry.registerComponent("securitySchemes", "Bearer", {
     type: "http",
     scheme: "bearer",
+    description: "The same key as `Authorization: Bearer`.",
   });
-  app.doc31("/openapi.json", {
+}
+
+function generate(app: OpenAPIHono<AppEnv>, { api_auth_enabled }: Config) {
+  return app.getOpenAPI31Document({
     openapi: "3.1.0",
-    info: {
-      title: "Airlock",
-      version,
-      description: "Runs untrusted Python in single-use containers.",
-    },
-    security: config.api_auth_enabled ? [{ ApiKey: [] }, { Bearer: [] }] : [],
+    info: { title: "Airlock", version, description: introduction, license: { name: "MIT" } },
+    tags,
+    security: api_auth_enabled ? [{ ApiKey: [] }, { Bearer: [] }] : [],
   });
 }

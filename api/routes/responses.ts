@@ -1,37 +1,57 @@
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
-import { Problem } from "../../shared/errors.ts";
 import { limits } from "../../shared/limits.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "../http/context.ts";
-import { errorStatus, errorTitles, type ErrorCode } from "../errors.ts";
+import { errorStatus, type ErrorCode } from "../errors.ts";
+import { jobId } from "./examples.ts";
+import { problemRef } from "./problem-responses.ts";
+import { headers, type ResponseHeader } from "./response-headers.ts";
+
+/** One example of a body, or several by name. */
+export interface Shown<T> {
+  example?: T;
+  examples?: Record<string, { summary: string; value: T }>;
+}
 
 /** The OpenAPI description of a JSON answer. */
-export function json<T extends z.ZodType>(schema: T, description: string) {
-  return { description, content: { "application/json": { schema } } } as const;
+export function json<T extends z.ZodType>(
+  schema: T,
+  description: string,
+  shown: Shown<z.output<T>> = {},
+  ...headerNames: ResponseHeader[]
+) {
+  return {
+    description,
+    headers: headers(...headerNames),
+    content: { "application/json": { schema, ...shown } },
+  } as const;
 }
 
-/** A required JSON request body. */
-export function body<T extends z.ZodType>(schema: T) {
-  return { body: { required: true, content: { "application/json": { schema } } } } as const;
+/** The OpenAPI description of a JSON request body. */
+export function body<T extends z.ZodType>(
+  schema: T,
+  shown: Shown<z.input<T>> = {},
+  required = true,
+) {
+  return { body: { required, content: { "application/json": { schema, ...shown } } } } as const;
 }
 
-/** The OpenAPI descriptions of the refusals that an endpoint may answer with. */
-export function problems(...codes: ErrorCode[]) {
-  const always: ErrorCode[] = ["unauthorized", "internal"];
-  return Object.fromEntries(
-    [...codes, ...always].map((code) => [
-      errorStatus[code],
-      {
-        description: errorTitles[code],
-        content: { "application/problem+json": { schema: Problem } },
-      },
-    ]),
-  );
+/**
+ * The OpenAPI descriptions of the refusals that an endpoint may answer with, besides those that any
+ * may (`describeEverywhere`).
+ */
+export function problems(...codes: ErrorCode[]): Record<number, { $ref: string }> {
+  return Object.fromEntries(codes.map((code) => [errorStatus[code], problemRef(code)]));
 }
 
 export const jobIdParam = z.object({
-  id: z.string().openapi({ param: { name: "id", in: "path" }, format: "uuid" }),
+  id: z.string().openapi({
+    param: { name: "id", in: "path" },
+    format: "uuid",
+    description: "The `job_id` that submitting gave.",
+    example: jobId,
+  }),
 });
 
 export const pageQuery = {

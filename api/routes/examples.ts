@@ -1,0 +1,237 @@
+import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/dead-letter.ts";
+import type {
+  AsyncSubmitRequest,
+  DerivedJob,
+  ExecutionPage,
+  ExecutionRecord,
+  ForkRequest,
+  InProgressResult,
+  JobStatus,
+  RerunRequest,
+  SubmittedJob,
+  SyncResult,
+} from "../../shared/execution.ts";
+import type { Health, PoolStats } from "../../shared/health.ts";
+
+/** Requests and answers that the OpenAPI document shows; all tell of the same few jobs. */
+
+export const jobId = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+const childId = "019aa5f3-1b70-7e44-9c02-6a8d2f4e7b31";
+export const correlationId = "019aa5f0-6c1d-7f0a-b1c2-3d4e5f607182";
+const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
+const codeHash = "9f2feb0f1ef425b292f2f94bc8482494df430413cf0aa2e5d8a3a3d2ffa0ed63";
+const inputHash = "3f1d6b4e0cf0a2a8f0a6b8f6f6a0d1f5b2c0a9f7e4d3c2b1a0f9e8d7c6b5a493";
+const plotHash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+
+type Given<T> = Pick<T, keyof T & "code"> & Partial<T>;
+type Examples<T> = Record<string, { summary: string; value: T }>;
+
+const summing = `import json
+
+with open("/input/data.json") as file:
+    numbers = json.load(file)["numbers"]
+
+print("adding", len(numbers), "numbers")
+
+with open("/output/result.json", "w") as file:
+    json.dump({"sum": sum(numbers)}, file)
+`;
+const input = { numbers: [1, 2, 39] };
+
+export const executeExamples: Examples<Given<AsyncSubmitRequest>> = {
+  hello: { summary: "Print", value: { code: 'print("Hello from inside the container")\n' } },
+  sum: {
+    summary: "Input and output",
+    value: { code: summing, input_data: input, timeout: 10 },
+  },
+  artifact: {
+    summary: "Write a file to download",
+    value: {
+      code: 'with open("/output/table.csv", "w") as file:\n    file.write("a,b\\n1,2\\n")\n',
+    },
+  },
+  failure: { summary: "An exception", value: { code: 'raise ValueError("bad input")\n' } },
+};
+
+export const executeAsyncExamples: typeof executeExamples = {
+  sum: {
+    summary: "Input and output",
+    value: { code: summing, input_data: input, timeout: 10 },
+  },
+  idempotent: {
+    summary: "Safe to send twice",
+    value: { code: summing, input_data: input, idempotency_key: "order-4711" },
+  },
+};
+
+export const rerunExamples: Examples<RerunRequest> = {
+  same: { summary: "As it was", value: {} },
+  longer: { summary: "With more time", value: { timeout: 120 } },
+};
+
+export const forkExample: Given<ForkRequest> = {
+  code: 'import json\n\nprint(max(json.load(open("/input/data.json"))["numbers"]))\n',
+};
+
+export const syncResult: SyncResult = {
+  success: true,
+  output: { sum: 42 },
+  stdout: "adding 3 numbers\n",
+  stderr: "",
+  exit_code: 0,
+  execution_time: 0.021,
+  error: null,
+  job_type: "default",
+  job_id: jobId,
+};
+
+export const submittedJob: SubmittedJob = {
+  job_id: jobId,
+  status: "queued",
+  created_at: at("00.000"),
+  queue_position: 1,
+  correlation_id: correlationId,
+};
+
+export const derivedJob: DerivedJob = {
+  ...submittedJob,
+  job_id: childId,
+  created_at: at("30.000"),
+  parent_execution_id: jobId,
+  relationship: "rerun",
+};
+
+export const jobStatus: JobStatus = {
+  job_id: jobId,
+  status: "running",
+  created_at: at("00.000"),
+  started_at: at("00.012"),
+};
+
+export const inProgress: InProgressResult = {
+  job_id: jobId,
+  status: "pending",
+  message: "Waiting for a worker, at position 1.",
+  queue_position: 1,
+};
+
+export const record: ExecutionRecord = {
+  execution_id: jobId,
+  status: "succeeded",
+  job_type: "default",
+  job_version: "latest",
+  created_at: at("00.000"),
+  started_at: at("00.012"),
+  ended_at: at("00.140"),
+  duration_ms: 128,
+  exit_code: 0,
+  stdout: "adding 3 numbers\n",
+  stderr: "",
+  output: { sum: 42 },
+  error: null,
+  timing: {
+    startup_ms: 96,
+    dep_install_ms: 0,
+    execution_ms: 21,
+    total_ms: 121,
+    phase_at_exit: "completed",
+  },
+};
+
+export const fullRecord: ExecutionRecord = {
+  ...record,
+  job_ref: `default@sha256:${plotHash}`,
+  artifacts: [
+    { name: "plot.png", size_bytes: 20_481, sha256: plotHash, content_type: "image/png" },
+  ],
+  input_artifacts: [
+    {
+      name: "_code.py",
+      size_bytes: 214,
+      sha256: codeHash,
+      content_type: "text/x-python; charset=utf-8",
+    },
+    { name: "_input.json", size_bytes: 20, sha256: inputHash, content_type: "application/json" },
+  ],
+  resource_usage: { max_rss_mb: 11.4, cpu_time_ms: 19, wall_time_ms: 21 },
+  code_hash: codeHash,
+  input_hash: inputHash,
+  parent_execution_id: null,
+  relationship: null,
+  stdout_truncated: false,
+  stderr_truncated: false,
+  idempotency_key: "order-4711",
+};
+
+export const failedRecord: ExecutionRecord = {
+  ...record,
+  status: "failed",
+  exit_code: 1,
+  stdout: "",
+  stderr:
+    'Traceback (most recent call last):\n  File "/code/main.py", line 1, in <module>\n    raise ValueError("bad input")\nValueError: bad input\n',
+  output: null,
+  error: { type: "value_error", message: "ValueError: bad input", phase: "execution" },
+  timing: {
+    startup_ms: 96,
+    dep_install_ms: 0,
+    execution_ms: 18,
+    total_ms: 118,
+    phase_at_exit: "failed",
+  },
+};
+
+export const recordExamples: Examples<ExecutionRecord> = {
+  succeeded: { summary: "Succeeded", value: record },
+  failed: { summary: "Failed", value: failedRecord },
+  full: { summary: "With view=full", value: fullRecord },
+};
+
+const page = { limit: 100, offset: 0, has_more: false, count: 1 };
+export const executionPage: ExecutionPage = { items: [record], ...page };
+
+const deadLetter: DeadLetter = {
+  id: 1,
+  job_id: jobId,
+  job_data: { code: 'raise ValueError("bad input")\n', input_data: {}, job_type: "default" },
+  error_type: "value_error",
+  error_message: "ValueError: bad input",
+  retry_count: 0,
+  created_at: at("00.140"),
+  client_ip: "127.0.0.1",
+  correlation_id: correlationId,
+};
+export const deadLetterPage: DeadLetterPage = { items: [deadLetter], ...page };
+
+export const deadLetterStats: DeadLetterStats = {
+  total: 3,
+  by_error_type: { value_error: 2, oom: 1 },
+  oldest_created_at: at("00.140"),
+};
+
+export const health: Health = {
+  status: "healthy",
+  docker_available: true,
+  gvisor_available: false,
+  circuit_breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
+  version: "0.1.0",
+  production_mode: false,
+  queue_stats: { pending: 0, running: 1, max_workers: 4, max_queue_size: 100 },
+};
+
+export const poolStats: PoolStats = {
+  workers: { max: 4, running: 1, idle: 3 },
+  queue: { pending: 0, max: 100 },
+  agents: [
+    {
+      id: "019aa5ef-0d3c-7b51-a6f0-91c2d3e4f506",
+      labels: { zone: "office" },
+      slots: 4,
+      running: 1,
+      warm: 3,
+      engine: { available: true, version: "20.10.24", runtimes: ["runc", "runsc"] },
+      last_seen: at("29.500"),
+    },
+  ],
+  utilization: 0.25,
+};

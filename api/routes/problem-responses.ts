@@ -1,0 +1,82 @@
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import { Problem } from "../../shared/errors.ts";
+import { type ErrorCode, type ErrorExtras, errorStatus, errorTitles } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { correlationId, jobId } from "./examples.ts";
+import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
+
+const noAgent = "No agent is connected. Start one (npm run agent), or submit to /execute/async.";
+
+/** What a refusal says, by its code. */
+const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
+  invalid_request: {
+    detail: "The request is not valid: code: is required",
+    errors: [{ path: "code", message: "is required" }],
+  },
+  unauthorized: {
+    detail:
+      "Send one of the configured API keys in the header X-API-Key, or as Authorization: Bearer.",
+  },
+  forbidden: { detail: "The lease belongs to another agent." },
+  not_found: { detail: `Job ${jobId} does not exist.` },
+  wait_timeout: { detail: `Job ${jobId} did not end within 30 s; ask again.` },
+  conflict: { detail: `Job ${jobId} has already finished: succeeded.` },
+  lease_lost: { detail: "The lease no longer holds; drop the work." },
+  too_large: { detail: "The body is larger than 10485760 bytes (max_request_bytes)." },
+  range_not_satisfiable: { detail: "The artifact has 20481 bytes." },
+  timeout_too_long: {
+    detail: "timeout: 7200 s is above the configured max_timeout of 3600 s.",
+    errors: [{ path: "timeout", message: "must be at most 3600" }],
+  },
+  rate_limited: {
+    detail: "More than 120 requests in 60 s; wait for the seconds that Retry-After says.",
+  },
+  internal: {
+    detail: "Something went wrong; the service's log has more under the correlation id.",
+  },
+  unavailable: {
+    detail: noAgent,
+    error: { type: "service_unavailable", message: noAgent, phase: "startup" },
+  },
+};
+
+const headersOf: Partial<Record<ErrorCode, ResponseHeader[]>> = {
+  unauthorized: ["WWW-Authenticate"],
+  rate_limited: ["Retry-After"],
+  unavailable: ["Retry-After"],
+  range_not_satisfiable: ["Content-Range"],
+};
+
+/** The OpenAPI description of a refusal, with the words of an endpoint where it has its own. */
+export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras = {}) {
+  const example: Problem = {
+    title: errorTitles[code],
+    status: errorStatus[code],
+    correlation_id: correlationId,
+    ...said[code],
+    ...own,
+  };
+  return {
+    description: errorTitles[code],
+    headers: headers(...everywhere, ...(headersOf[code] ?? [])),
+    content: {
+      "application/problem+json": { schema: { $ref: "#/components/schemas/Problem" }, example },
+    },
+  };
+}
+
+/** A refusal in the words that all endpoints share. */
+export function problemRef(code: ErrorCode): { $ref: string } {
+  return { $ref: `#/components/responses/${nameOf(code)}` };
+}
+
+export function registerProblems(app: OpenAPIHono<AppEnv>, codes: ErrorCode[]): void {
+  app.openAPIRegistry.register("Problem", Problem);
+  for (const code of codes) {
+    app.openAPIRegistry.registerComponent("responses", nameOf(code), problem(code));
+  }
+}
+
+function nameOf(code: ErrorCode): string {
+  return errorTitles[code].replaceAll(" ", "");
+}
