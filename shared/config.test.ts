@@ -56,6 +56,8 @@ const examples: Record<keyof Config, Example> = {
   max_request_bytes: number(2048, 4096, 1023, ">=1024"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
   default_memory_limit: text("64m", "1g", ["1t", 'a number with a unit, such as "512m"']),
+  image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),
+  build_timeout: number(5, 7, 0, ">=1"),
   job_types: {
     file: { ml: { memory_limit: "1g" } },
     env: '{"ml":{"memory_limit":"2g"}}',
@@ -94,6 +96,9 @@ const examples: Record<keyof Config, Example> = {
   max_workers: number(1, 8, 0, ">=1"),
   container_runtime: text("runc", "runsc", ["", ">=1 characters"]),
   security_mode: text("permissive", "strict", ["lax", '"permissive"|"strict"']),
+  pip_index_url: text("http://a", "https://me:secret@pypi.example/simple", ["a", "Invalid URL"]),
+  pip_find_links: text("a", "/srv/wheels", ["", ">=1 characters"]),
+  pip_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),
   drain_grace_s: number(0, 2.5, -1, ">=0"),
   spool_dir: text("a", "/var/tmp"),
 };
@@ -120,7 +125,7 @@ test.each(cases)("an empty AIRLOCK_ variable leaves %s to the file", (name, { fi
 });
 
 describe("a value that is not allowed", () => {
-  const secrets = new Set<string>(["api_keys", "agent_tokens", "agent_token"]);
+  const secrets = new Set<string>(["api_keys", "agent_tokens", "agent_token", "pip_index_url"]);
   const refusals = cases.flatMap(([name, { refused }]) =>
     refused ? [[name, ...refused] as const] : [],
   );

@@ -58,6 +58,16 @@ export const Config = z.strictObject({
   default_memory_limit: MemorySize.default("512m").describe(
     "Memory of the built-in default job type.",
   ),
+  image_prefix: z
+    .string()
+    .max(128)
+    .regex(
+      /^[a-z0-9]+(?:[._:/-][a-z0-9]+)*$/,
+      'must begin an image\'s name, such as "airlock" or "registry.example/team"',
+    )
+    .default("airlock")
+    .describe("Built images are named <prefix>-<job type>."),
+  build_timeout: z.int().min(1).default(1800).describe("Seconds that a build may take."),
   job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
 
   api_auth_enabled: z.boolean().default(false).describe("Require an API key."),
@@ -132,6 +142,22 @@ export const Config = z.strictObject({
     .enum(["permissive", "strict"])
     .default("permissive")
     .describe("strict: fail jobs rather than fall back from runsc."),
+  pip_index_url: z
+    .url({ protocol: /^https?$/ })
+    .optional()
+    .describe("Agent: package index that builds install from; default: PyPI."),
+  pip_find_links: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      "Agent: folder of wheels that builds install from; without pip_index_url no index is asked.",
+    ),
+  pip_ca_file: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Agent: certificates (PEM) that the package index is trusted by."),
   drain_grace_s: z
     .number()
     .min(0)
@@ -211,7 +237,13 @@ function fromJson(text: string): unknown {
   }
 }
 
-const secretKeys = new Set(["api_keys", "agent_tokens", "agent_token", "database_auth_token"]);
+const secretKeys = new Set([
+  "api_keys",
+  "agent_tokens",
+  "agent_token",
+  "database_auth_token",
+  "pip_index_url",
+]);
 
 /** Keys and tokens, and whatever of a job type holds its `env`. */
 function isSecret([key = "", , field]: string[]): boolean {

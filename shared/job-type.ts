@@ -1,9 +1,14 @@
 import { z } from "zod";
 import { parseBytes } from "./bytes.ts";
 
+/** Also the end of an image's name, whose grammar it follows. */
 export const JobTypeName = z
   .string()
-  .regex(/^[a-z0-9][a-z0-9._-]{0,62}$/, "must be lower-case letters, digits, '.', '_' or '-'");
+  .max(63)
+  .regex(
+    /^[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*$/,
+    "must be lower-case letters and digits, with '.', '_' or '-' between them",
+  );
 
 export const NetworkMode = z.enum(["none", "bridge"]);
 export type NetworkMode = z.infer<typeof NetworkMode>;
@@ -45,3 +50,26 @@ export const JobType = JobTypeDefinition.extend({
   timeout: z.int(),
 });
 export type JobType = z.infer<typeof JobType>;
+
+/** A job type as the interface shows it. */
+export const JobTypeView = z
+  .object({
+    name: z.string().meta({ example: "science" }),
+    requirements: z.array(z.string()).meta({
+      description: "Packages that a build installs into the image.",
+      example: ["numpy==2.3.4"],
+    }),
+    python_version: z.string().meta({
+      description: "Of the built image; before a build, of the image it starts from.",
+      example: "3.13",
+    }),
+    memory_limit: z.string().meta({ example: "512m" }),
+    cpu_limit: z.number().meta({ description: "CPUs.", example: 1 }),
+    timeout: z.int().meta({ description: "Seconds; default timeout of its jobs.", example: 30 }),
+    image_exists: z.boolean().meta({
+      description:
+        "A connected agent has the image that jobs of this type run on: the built one, or the base image where there is nothing to install.",
+    }),
+  })
+  .meta({ id: "JobType", description: "A named environment for jobs." });
+export type JobTypeView = z.infer<typeof JobTypeView>;

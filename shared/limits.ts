@@ -15,6 +15,8 @@ export const limits = {
   jsonDepthMax: 512,
   /** Bytes of `/output/result.json`. */
   resultJsonMaxBytes: 10 * 1024 * 1024,
+  /** Bytes of a build's log. */
+  buildLogMaxBytes: 1024 * 1024,
   /** Files kept from one `/output`. */
   artifactCountMax: 1000,
   /** Bytes of one artifact's name, UTF-8. */
