@@ -1,11 +1,13 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import type { Duplex } from "node:stream";
 import Docker from "dockerode";
 import type { EngineHealth } from "../../shared/health.ts";
 import { abortable } from "../abortable.ts";
 import { engineError } from "./engine-error.ts";
 import type { ContainerProfile } from "./profile.ts";
+import { EngineError } from "./types.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -58,8 +60,9 @@ export function connectEngine(host: string): Engine {
       }),
     create: (profile, signal) =>
       call(signal, async (abortSignal) => {
-        const container = await docker.createContainer({ ...profile, abortSignal });
-        return container.id;
+        // Apart, as dockerode would else repeat the whole profile in the address.
+        const request = { _query: {}, _body: profile, abortSignal };
+        return (await docker.createContainer(request)).id;
       }),
     attach: (id, signal) =>
       call(signal, async (abortSignal) => {
@@ -122,9 +125,10 @@ export function connectEngine(host: string): Engine {
     pull: (reference, signal) =>
       call(signal, async (abortSignal) => {
         const progress = await docker.pull(reference, { abortSignal });
-        await new Promise<void>((resolve, reject) => {
-          docker.modem.followProgress(progress, (error) => (error ? reject(error) : resolve()));
-        });
+        for await (const line of createInterface({ input: progress })) {
+          const { error } = JSON.parse(line) as { error?: string };
+          if (error !== undefined) throw new EngineError("image_not_found", error);
+        }
       }),
   };
 }

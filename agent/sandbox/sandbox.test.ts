@@ -133,7 +133,7 @@ ${allocate}`;
 });
 
 describe("an end from outside", () => {
-  const code = `open("a", "w").write("kept"); print("partial")\nwhile True: pass`;
+  const code = `import os\nopen("a", "w").write("kept"); os.write(1, b"partial\\n")\nwhile True: pass`;
 
   test("timeout", async () => {
     const { end, out, files, report } = await run(code, { job: { timeoutMs: 500 } });

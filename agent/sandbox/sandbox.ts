@@ -1,11 +1,11 @@
 import type { Duplex } from "node:stream";
-import type { Engine } from "./engine.ts";
+import type { ContainerState, Engine } from "./engine.ts";
 import { engineDemux } from "./frames.ts";
 import { containerProfile } from "./profile.ts";
 import { type Link, openSession } from "./session.ts";
-import type { RunReport, Sandbox, SandboxSpec } from "./types.ts";
+import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./types.ts";
 
-/** Milliseconds for a call to the engine that nobody else bounds. */
+/** Milliseconds for a call to the engine that its caller cannot give up. */
 const callMs = 30_000;
 /** Milliseconds in which a dead container's end shows at the engine. */
 const autopsyMs = 5000;
@@ -23,16 +23,17 @@ export async function openSandbox(
   signal.throwIfAborted();
   const beganAtMs = performance.now();
   // Not for the caller's signal to abort: the engine would go on to make a container nobody knows.
-  const containerId = await engine.create(containerProfile(spec), AbortSignal.timeout(callMs));
-  let removal: Promise<void> | undefined;
-  const remove = (): Promise<void> =>
-    (removal ??= engine.remove(containerId, AbortSignal.timeout(callMs)));
+  const profile = containerProfile(spec);
+  const containerId = await bounded((limit) => engine.create(profile, limit));
+  const remove = (): Promise<void> => bounded((limit) => engine.remove(containerId, limit));
 
   try {
     const stream = await engine.attach(containerId, signal);
     const link = linkOf(stream);
     await engine.start(containerId, signal);
-    const session = await openSession(link, signal);
+    const session = await openSession(link, signal).catch(async (error: unknown) => {
+      throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
+    });
     return {
       containerId,
       pythonVersion: session.pythonVersion,
@@ -41,7 +42,7 @@ export async function openSandbox(
       died: session.died,
       async run(job, options) {
         const report = await session.run(job, options);
-        return report.ending === "lost" ? autopsy(engine, containerId, report) : report;
+        return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
       },
       async close() {
         link.destroy();
@@ -52,6 +53,18 @@ export async function openSandbox(
     // The first failure is the one to tell; what cannot be removed now is left to the reaper.
     await remove().catch(() => {});
     throw error;
+  }
+}
+
+/** A call that only the engine itself may delay. */
+async function bounded<T>(request: (limit: AbortSignal) => Promise<T>): Promise<T> {
+  const limit = AbortSignal.timeout(callMs);
+  try {
+    return await request(limit);
+  } catch (cause) {
+    if (!limit.aborted) throw cause;
+    const message = `the engine did not answer within ${callMs / 1000} s`;
+    throw new EngineError("unavailable", message, { cause });
   }
 }
 
@@ -78,14 +91,29 @@ function linkOf(stream: Duplex): Link {
 }
 
 /** Adds to a lost run what the engine knows of its container's end. */
-async function autopsy(engine: Engine, id: string, report: RunReport): Promise<RunReport> {
+async function autopsied(engine: Engine, id: string, report: RunReport): Promise<RunReport> {
+  const found = await autopsy(engine, id);
+  if (found === null) return report;
+  const lostReason = `${report.lostReason} (the container's exit code is ${found.exitCode})`;
+  return { ...report, outOfMemory: found.outOfMemory, lostReason };
+}
+
+/** Adds to a failed start what the engine knows of its container's end. */
+async function explained(engine: Engine, id: string, error: EngineError): Promise<EngineError> {
+  const found = await autopsy(engine, id);
+  if (found === null) return error;
+  const memory = found.outOfMemory ? ", out of memory" : "";
+  const message = `${error.message} (the container's exit code is ${found.exitCode}${memory})`;
+  return new EngineError(error.code, message, { cause: error, transient: error.transient });
+}
+
+/** How the engine saw a container end; null where it does not say. */
+async function autopsy(engine: Engine, id: string): Promise<ContainerState | null> {
   const signal = AbortSignal.timeout(autopsyMs);
   try {
     await engine.wait(id, signal);
-    const { exitCode, outOfMemory } = await engine.inspect(id, signal);
-    const lostReason = `${report.lostReason ?? ""} (the container's exit code is ${exitCode})`;
-    return { ...report, outOfMemory, lostReason };
+    return await engine.inspect(id, signal);
   } catch {
-    return report;
+    return null;
   }
 }

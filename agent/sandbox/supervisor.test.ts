@@ -88,7 +88,7 @@ time.sleep(60)`,
   test("a cancel ends it and keeps what there is", async () => {
     const cancel = new AbortController();
     const report = await run(
-      `import time\nopen("a.txt", "w").write("kept")\nprint("here", flush=True)\ntime.sleep(60)`,
+      `import os, time\nopen("a.txt", "w").write("kept")\nos.write(1, b"here\\n")\ntime.sleep(60)`,
       { options: { signal: cancel.signal, onOutput: () => cancel.abort() } },
     );
     expect(report).toMatchObject({ ending: "cancelled", out: "here\n" });

@@ -13,11 +13,13 @@ _MAX_REPORT = 4000
 
 
 class Job:
-    """Forked at once, before anything of the job is known; `ready` once it waits at the gate."""
+    """Forked at once, before anything of the job is known.
+
+    `state` is "starting", then "ready" once it waits at the gate, or "failed".
+    """
 
     def __init__(self, gate_source, preload):
-        self.ready = None
-        self.exception = None
+        self.state = "starting"
         go, self._go = os.pipe()
         self.tell, tell = os.pipe()
         out, err = os.pipe(), os.pipe()
@@ -42,14 +44,16 @@ class Job:
             os.close(fd)
 
     def hear(self):
-        """Reads what the gate says once the interpreter waits there."""
+        """Reads what the gate says once the interpreter waits there, or finds that it has ended."""
         words = os.read(self.tell, 4096).decode("utf-8", "replace").split("\0")
+        self.state = "failed"
         if len(words) < 2:
-            raise RuntimeError("the interpreter ended before it was ready")
+            return
         self.start_cpu_ns = int(words[0])
-        self.ready = {"preload_errors": dict(zip(words[1:-1:2], words[2:-1:2]))}
+        self.preload_errors = dict(zip(words[1:-1:2], words[2:-1:2]))
         os.unlink(_GATE)
         os.rmdir(GATE_DIR)
+        self.state = "ready"
 
     def go(self):
         os.write(self._go, b"g")

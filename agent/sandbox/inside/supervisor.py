@@ -50,17 +50,22 @@ class Supervisor:
         self.collect()
 
     def get_ready(self):
-        try:
-            while not self.job.ready:
-                self.turn()
-        except RuntimeError as error:
-            self.kill_all()
-            early = b"".join(stream.early for stream in self.job.streams)
-            self.outbox.put_json(b"F", {"message": str(error), "output": early.decode("utf-8", "replace")})
-            self.flush()
-            raise SystemExit(1)
+        while self.job.state == "starting":
+            self.turn()
+        if self.job.state == "failed":
+            self.fail("the interpreter ended before it was ready")
         version = "%d.%d.%d" % sys.version_info[:3]
-        self.outbox.put_json(b"R", {"python_version": version, **self.job.ready})
+        ready = {"python_version": version, "preload_errors": self.job.preload_errors}
+        self.outbox.put_json(b"R", ready)
+
+    def fail(self, message):
+        self.kill_all()
+        for stream in self.job.streams:
+            stream.drain(self.outbox)
+        output = b"".join(stream.early for stream in self.job.streams)
+        self.outbox.put_json(b"F", {"message": message, "output": output.decode("utf-8", "replace")})
+        self.flush()
+        raise SystemExit(1)
 
     def watch(self, deadline):
         """Waits for the job's end, or brings it about."""
@@ -136,7 +141,7 @@ class Supervisor:
         """Waits for something to happen, at most until a monotonic time, and deals with it."""
         timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
         handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
-        if not self.job.ready:
+        if self.job.state == "starting":
             handlers[self.job.tell] = self.job.hear
         if not self.outbox.full:
             for stream in self.job.streams:

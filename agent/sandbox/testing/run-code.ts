@@ -35,8 +35,7 @@ export async function runCode(
 ): Promise<Run> {
   const agentId = randomUUID();
   const owner = { agentId, agentName: "sandbox-tests", leaseId: null };
-  const runtime = process.env["AIRLOCK_TEST_RUNTIME"] ?? null;
-  const spec = specWith({ image, labels: owner, runtime, ...settings.spec });
+  const spec = specWith({ image, labels: owner, ...settings.spec });
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
   const sandbox = await openSandbox(engine, spec, AbortSignal.timeout(60_000));
   try {

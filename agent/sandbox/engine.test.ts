@@ -1,0 +1,139 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { once } from "node:events";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { connectEngine, type Engine } from "./engine.ts";
+import { containerProfile } from "./profile.ts";
+import { specWith } from "./testing/report.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "airlock-engine-"));
+const ends: (() => void)[] = [];
+afterAll(() => {
+  for (const end of ends) end();
+  rmSync(folder, { recursive: true });
+});
+
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** An engine that answers every request in one way. */
+async function fakeEngine(answer: Answer): Promise<Engine> {
+  const path = join(folder, `${ends.length}.sock`);
+  const server = createServer(answer).listen(path);
+  ends.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await once(server, "listening");
+  return connectEngine(`unix://${path}`);
+}
+
+const failing = (status: number, message: string): Answer => {
+  return (request, response) => {
+    request.resume().on("end", () => {
+      response.writeHead(status, { "content-type": "application/json" });
+      response.end(JSON.stringify({ message }));
+    });
+  };
+};
+
+const never = new AbortController().signal;
+const profile = containerProfile(specWith());
+
+test.each([
+  [404, "No such image: python:3.13-slim", "image_not_found", false],
+  [404, "No such container: abc", "other", false],
+  [409, "You cannot remove a running container", "conflict", false],
+  [400, "invalid runtime name: nope", "other", false],
+  [
+    400,
+    'OCI runtime create failed: exec: "python3": executable file not found in $PATH: unknown',
+    "command_not_found",
+    false,
+  ],
+  [500, "exec: python3: no such file or directory", "command_not_found", true],
+  [500, "server misbehaving", "other", true],
+])("status %i, %s: %s", async (status, message, code, transient) => {
+  const engine = await fakeEngine(failing(status, message));
+  await expect(engine.create(profile, never)).rejects.toMatchObject({
+    name: "EngineError",
+    code,
+    transient,
+    message: expect.stringContaining(message) as string,
+  });
+});
+
+test("an engine that is not there is unavailable", async () => {
+  const engine = connectEngine(`unix://${folder}/absent.sock`);
+  await expect(engine.describe(never)).rejects.toMatchObject({
+    name: "EngineError",
+    code: "unavailable",
+    transient: true,
+  });
+});
+
+test("an engine that hangs up is unavailable", async () => {
+  const engine = await fakeEngine((request) => request.socket.destroy());
+  await expect(engine.start("abc", never)).rejects.toMatchObject({ code: "unavailable" });
+});
+
+const calls: Record<string, (engine: Engine, signal: AbortSignal) => Promise<unknown>> = {
+  describe: (engine, signal) => engine.describe(signal),
+  create: (engine, signal) => engine.create(profile, signal),
+  attach: (engine, signal) => engine.attach("abc", signal),
+  start: (engine, signal) => engine.start("abc", signal),
+  wait: (engine, signal) => engine.wait("abc", signal),
+  inspect: (engine, signal) => engine.inspect("abc", signal),
+  remove: (engine, signal) => engine.remove("abc", signal),
+  list: (engine, signal) => engine.list("a", "b", signal),
+  imageId: (engine, signal) => engine.imageId("x", signal),
+  labelledImageId: (engine, signal) => engine.labelledImageId("a", "b", signal),
+  pull: (engine, signal) => engine.pull("x:y", signal),
+};
+
+test.each(Object.entries(calls))(
+  "%s can be given up while the engine says nothing",
+  async (_name, call) => {
+    const asked = Promise.withResolvers<void>();
+    const engine = await fakeEngine((request) => request.resume().on("end", asked.resolve));
+    const giveUp = new AbortController();
+    const calling = call(engine, giveUp.signal);
+    await Promise.race([asked.promise, calling]);
+    giveUp.abort(new Error("no time"));
+    await expect(calling).rejects.toThrow("no time");
+  },
+);
+
+test("the profile travels in the body alone", async () => {
+  const addresses: (string | undefined)[] = [];
+  const engine = await fakeEngine((request, response) => {
+    addresses.push(request.url);
+    request.resume().on("end", () => response.writeHead(201).end(JSON.stringify({ Id: "abc" })));
+  });
+  expect(await engine.create(profile, never)).toBe("abc");
+  expect(addresses).toEqual(["/containers/create?"]);
+});
+
+test("a container that is gone already needs no removal", async () => {
+  const engine = await fakeEngine(failing(404, "No such container: abc"));
+  await expect(engine.remove("abc", never)).resolves.toBeUndefined();
+});
+
+test("an image that is not there has no id", async () => {
+  const engine = await fakeEngine(failing(404, "No such image: x"));
+  expect(await engine.imageId("x", never)).toBeNull();
+});
+
+test("a pull that fails half way is an error", async () => {
+  const engine = await fakeEngine((request, response) => {
+    request.resume();
+    response.write(`${JSON.stringify({ status: "Pulling" })}\r\n`);
+    response.end(`${JSON.stringify({ error: "manifest unknown" })}\r\n`);
+  });
+  await expect(engine.pull("x:y", never)).rejects.toMatchObject({
+    name: "EngineError",
+    code: "image_not_found",
+    message: "manifest unknown",
+  });
+});

@@ -1,0 +1,24 @@
+/** Runs code that never ends in a container, says so, and waits to be killed. Argument: an agent id. */
+import { tmpdir } from "node:os";
+import { openSandbox } from "../sandbox.ts";
+import { testEngine } from "./engine.ts";
+import { specWith } from "./report.ts";
+
+const [, , agentId = ""] = process.argv;
+const { engine, image } = await testEngine();
+const labels = { agentId, agentName: "doomed", leaseId: null };
+const never = new AbortController().signal;
+const sandbox = await openSandbox(engine, specWith({ image, labels }), never);
+await sandbox.run(
+  {
+    code: "import time; time.sleep(600)",
+    inputJson: "{}",
+    timeoutMs: 600_000,
+    caps: { streamBytes: 1000, artifactBytes: 0 },
+  },
+  {
+    signal: never,
+    spoolDir: tmpdir(),
+    onStarted: () => process.stdout.write(sandbox.containerId),
+  },
+);
