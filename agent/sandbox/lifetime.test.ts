@@ -144,9 +144,9 @@ test("a container that is killed while the code runs leaves what was known", asy
 });
 
 /** Starts an agent, waits until its code runs, and kills it. */
-async function killAnAgent(doomedId: string): Promise<string> {
+async function killAnAgent(doomedId: string, doomedName: string): Promise<string> {
   const file = fileURLToPath(new URL("testing/doomed-agent.ts", import.meta.url));
-  const agent = spawn(process.execPath, ["--import", "tsx", file, doomedId], {
+  const agent = spawn(process.execPath, ["--import", "tsx", file, doomedId, doomedName], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [containerId] = (await once(agent.stdout, "data")) as [Buffer];
@@ -155,7 +155,7 @@ async function killAnAgent(doomedId: string): Promise<string> {
 }
 
 test("a container whose agent is killed ends by itself", async () => {
-  const containerId = await killAnAgent(randomUUID());
+  const containerId = await killAnAgent(randomUUID(), agentName);
   await engine.wait(containerId, soon());
   expect(await engine.inspect(containerId, soon())).toMatchObject({ isRunning: false });
   await engine.remove(containerId, soon());
@@ -173,7 +173,8 @@ function reap(name: string, liveId: string): Promise<number> {
 
 test("the reaper removes what dead agents left, and nothing else", async () => {
   const [deadId, liveId] = [randomUUID(), randomUUID()];
-  const doomed = await killAnAgent(deadId);
+  const otherName = `${agentName}-other`;
+  const doomed = await killAnAgent(deadId, otherName);
   const sandboxes = await Promise.all([agentId, liveId, deadId].map(openFor));
   const [own, live] = sandboxes;
   try {
@@ -182,7 +183,7 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
     expect(await containersOf(liveId)).toEqual([live!.containerId]);
     expect(await containersOf(agentId)).toEqual([own!.containerId]);
 
-    await reap("doomed", liveId);
+    await reap(otherName, liveId);
     expect(await containersOf(deadId)).toEqual([]);
     expect(await run(own!, "")).toMatchObject({ ending: "exited" });
   } finally {

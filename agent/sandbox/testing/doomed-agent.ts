@@ -1,12 +1,12 @@
-/** Runs code that never ends in a container, says so, and waits to be killed. Argument: an agent id. */
+/** Runs code that never ends in a container, says so, and waits to be killed. Arguments: its id and name. */
 import { tmpdir } from "node:os";
 import { openSandbox } from "../sandbox.ts";
 import { testEngine } from "./engine.ts";
 import { specWith } from "./report.ts";
 
-const [, , agentId = ""] = process.argv;
+const [, , agentId = "", agentName = ""] = process.argv;
 const { engine, image } = await testEngine();
-const labels = { agentId, agentName: "doomed", leaseId: null };
+const labels = { agentId, agentName, leaseId: null };
 const never = new AbortController().signal;
 const sandbox = await openSandbox(engine, specWith({ image, labels }), never);
 await sandbox.run(
