@@ -2,6 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { everywhere } from "./response-headers.ts";
 
 /** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {
@@ -19,6 +20,7 @@ const page = `<!doctype html>
 <title>Airlock API</title>
 <link rel="icon" type="image/png" href="docs/favicon-32x32.png">
 <link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="stylesheet" href="docs/page.css">
 </head>
 <body>
 <div id="api"></div>
@@ -28,18 +30,24 @@ const page = `<!doctype html>
 </html>
 `;
 
-const startScript = `SwaggerUIBundle({
+const pageScript = `SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#api",
   deepLinking: true,
   tryItOutEnabled: true,
   displayRequestDuration: true,
+  defaultModelsExpandDepth: 0,
   validatorUrl: null,
 });
 `;
 
+/** The headers that every answer carries stand in the introduction, and not at each answer again. */
+const pageStyle = `.headers tr.header:nth-child(-n + ${everywhere.length}),
+.headers-wrapper:not(:has(tr.header:nth-child(${everywhere.length + 1}))) { display: none; }
+`;
+
 const policy =
-  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'";
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const getDocs = createRoute({
   method: "get",
@@ -60,7 +68,10 @@ export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void 
   app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 
   app.get("/docs/start.js", (c) =>
-    c.body(startScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),
+    c.body(pageScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),
+  );
+  app.get("/docs/page.css", (c) =>
+    c.body(pageStyle, 200, { "Content-Type": "text/css; charset=utf-8" }),
   );
 
   app.get("/docs/:asset", async (c) => {

@@ -26,5 +26,6 @@ The code finds its \`input_data\` in \`/input/data.json\`. What it prints comes 
 
 - Code that fails is no HTTP error: the answer is 200, and \`error\` says what went wrong.
 - A refused request answers with problem details (RFC 9457); its \`detail\` says what to do.
-- Every answer has an \`X-Correlation-ID\`, which finds the request in the service's log.
+- Every answer carries \`X-Correlation-ID\`, which finds the request in the service's log;
+  \`RateLimit-*\`, how many requests are left; \`X-Content-Type-Options\` and \`X-Frame-Options\`.
 `;
