@@ -12,7 +12,7 @@ import { advance, type ExecutionRow } from "./store/advance.ts";
 import { findAgent } from "./store/agents.ts";
 import { finishExecution } from "./store/finish.ts";
 import { findByLease } from "./store/read.ts";
-import { findUpload, recordArtifact, recordLogChunk } from "./store/uploads.ts";
+import { findUpload, recordArtifact, recordLogChunk, type Recorded } from "./store/uploads.ts";
 
 /**
  * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
@@ -34,13 +34,20 @@ export async function leasedExecution(
   return execution;
 }
 
-export async function started(deps: Deps, leaseId: string, report: StartedReport): Promise<void> {
-  const { db, now } = deps;
+export async function started(
+  { db, now }: Deps,
+  { leaseId, codeStartedAt, jobRef }: ExecutionRow,
+  report: StartedReport,
+): Promise<void> {
+  const lease = leaseId ?? "";
+  if (codeStartedAt !== null) {
+    if (jobRef === report.job_ref) return;
+    throw new AppError("conflict", `Lease ${lease} was reported as started on another image.`);
+  }
+  const event = { kind: "start", leaseId: lease } as const;
   const columns = { jobRef: report.job_ref };
-  const result = await advance(db, { leaseId }, { kind: "start", leaseId }, now(), { columns });
-  if (result.kind === "not_found") throw leaseLost(leaseId);
-  const repeated = result.kind === "refused" && result.execution.codeStartedAt !== null;
-  if (result.kind === "refused" && !repeated) throw leaseLost(leaseId);
+  const result = await advance(db, { leaseId: lease }, event, now(), { columns });
+  if (result.kind !== "changed") throw leaseLost(lease);
 }
 
 export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChunk): Promise<void> {
@@ -56,7 +63,7 @@ export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChun
     },
     deps.now(),
   );
-  if (recorded === "lease_lost") throw leaseLost(leaseId);
+  refuseUnless(recorded, leaseId, `at ${chunk.offset} of ${chunk.stream}`);
 }
 
 export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
@@ -109,10 +116,10 @@ export async function uploaded(
   announced: Announced,
 ): Promise<void> {
   const leaseId = execution.leaseId ?? "";
-  if (!isArtifactName(name) || name.length > limits.artifactNameMaxBytes) {
+  if (!isArtifactName(name) || utf8Length(name) > limits.artifactNameMaxBytes) {
     throw new AppError(
       "invalid_request",
-      "The artifact name must be a relative path without '..'.",
+      `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes.`,
     );
   }
   if (announced.sizeBytes > config.max_artifact_bytes) {
@@ -121,7 +128,6 @@ export async function uploaded(
       `Larger than max_artifact_bytes (${config.max_artifact_bytes}).`,
     );
   }
-  if (execution.status !== "running") throw leaseLost(leaseId);
   const row = {
     executionId: execution.id,
     leaseId,
@@ -133,15 +139,16 @@ export async function uploaded(
   if (earlier) {
     await body.cancel();
     if (earlier.sha256 === announced.sha256) return;
-    throw new AppError("conflict", `Another file was uploaded as ${name} before.`);
+    return refuseUnless("conflict", leaseId, name);
   }
+  if (execution.status !== "running") throw leaseLost(leaseId);
   try {
     await artifacts.put(artifactKey(row), body, announced);
   } catch (error) {
     if (!(error instanceof UploadMismatch)) throw error;
     throw new AppError("invalid_request", error.message);
   }
-  if ((await recordArtifact(db, row, now())) === "lease_lost") throw leaseLost(leaseId);
+  refuseUnless(await recordArtifact(db, row, now()), leaseId, name);
 }
 
 /** Where the bytes of an artifact live; made of ids and a hash, never of a name. */
@@ -149,8 +156,20 @@ export function artifactKey(row: { executionId: string; leaseId: string; sha256:
   return `${row.executionId}/${row.leaseId}/${row.sha256}`;
 }
 
+/** @throws AppError 409 unless what was posted is recorded. */
+function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
+  if (recorded === "lease_lost") throw leaseLost(leaseId);
+  if (recorded === "conflict") {
+    throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
+  }
+}
+
 function leaseLost(leaseId: string): AppError {
   return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
+}
+
+function utf8Length(text: string): number {
+  return new TextEncoder().encode(text).length;
 }
 
 function fromBase64(text: string): Uint8Array {

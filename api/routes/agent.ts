@@ -46,9 +46,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.post("/leases/:lease_id/started", async (c) => {
     const report = await parseBody(c, StartedReport, smallBytes);
-    const { lease_id } = c.req.param();
-    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
-    await started(deps, lease_id, report);
+    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    await started(deps, execution, report);
     return c.json({});
   });
 

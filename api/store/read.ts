@@ -141,12 +141,12 @@ export async function findSubmitted(
   return row;
 }
 
-/** Only what the lease that ended an execution brought is ever shown. */
+/** Only what came with an accepted result is ever shown: its lease was not fenced off. */
 function visible(match: SQL | undefined): SQL | undefined {
   return and(
     match,
     sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
-      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.endedAt} is not null)`,
+      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.resultHash} is not null)`,
   );
 }
 

@@ -153,7 +153,7 @@ export const logChunks = sqliteTable(
   (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.stream, t.offset] })],
 );
 
-/** An uploaded file; visible once the lease that brought it has ended its execution. */
+/** An uploaded file; visible once the result of the lease that brought it is accepted. */
 export const artifacts = sqliteTable(
   "artifacts",
   {

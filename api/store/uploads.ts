@@ -1,9 +1,11 @@
-import { and, eq, exists, gt, sql } from "drizzle-orm";
+import type { ResultSet } from "@libsql/client/web";
+import { and, eq, exists, gt, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
 import type { ArtifactRow } from "./read.ts";
 import { artifacts, executions, isRunning, logChunks } from "./schema.ts";
 
-export type Recorded = "recorded" | "lease_lost";
+/** A repeat of what was recorded is recorded; another content in its place is a conflict. */
+export type Recorded = "recorded" | "conflict" | "lease_lost";
 
 /** Records an uploaded file, if its lease still holds at this instant. */
 export async function recordArtifact(
@@ -11,34 +13,36 @@ export async function recordArtifact(
   artifact: ArtifactRow,
   now: number,
 ): Promise<Recorded> {
-  const [inserted] = await batch(db, [
-    insertWhere(artifacts, artifact, leaseHolds(db, artifact.leaseId, now)),
+  const [, present] = await batch(db, [
+    insertWhere(artifacts, artifact, leaseHolds(db, artifact.leaseId, now)).append(onRepeat),
+    db.orm
+      .select({ isSame: eq(artifacts.sha256, artifact.sha256) })
+      .from(artifacts)
+      .where(uploadOf(artifact)),
   ]);
-  return inserted?.rowsAffected === 1 ? "recorded" : "lease_lost";
+  return recorded(present);
 }
 
-export async function findUpload(
-  db: Database,
-  { executionId, leaseId, name }: Pick<ArtifactRow, "executionId" | "leaseId" | "name">,
-): Promise<ArtifactRow | undefined> {
-  const [row] = await db.orm
-    .select()
-    .from(artifacts)
-    .where(
-      and(
-        eq(artifacts.executionId, executionId),
-        eq(artifacts.leaseId, leaseId),
-        eq(artifacts.name, name),
-      ),
-    );
+type Upload = Pick<ArtifactRow, "executionId" | "leaseId" | "name">;
+
+export async function findUpload(db: Database, upload: Upload): Promise<ArtifactRow | undefined> {
+  const [row] = await db.orm.select().from(artifacts).where(uploadOf(upload));
   return row;
+}
+
+function uploadOf({ executionId, leaseId, name }: Upload): SQL | undefined {
+  return and(
+    eq(artifacts.executionId, executionId),
+    eq(artifacts.leaseId, leaseId),
+    eq(artifacts.name, name),
+  );
 }
 
 const onRepeat = sql` on conflict do nothing`;
 
 type LogChunkRow = typeof logChunks.$inferInsert;
 
-/** Keeps a piece of a running execution's output, if its lease still holds; a repeat is ignored. */
+/** Keeps a piece of a running execution's output, if its lease still holds. */
 export async function recordLogChunk(
   db: Database,
   chunk: LogChunkRow,
@@ -46,7 +50,7 @@ export async function recordLogChunk(
 ): Promise<Recorded> {
   const holds = leaseHolds(db, chunk.leaseId, now);
   const known = db.orm
-    .select({ offset: logChunks.offset })
+    .select({ isSame: eq(logChunks.data, chunk.data) })
     .from(logChunks)
     .where(
       and(
@@ -60,7 +64,13 @@ export async function recordLogChunk(
     insertWhere(logChunks, chunk, holds).append(onRepeat),
     known,
   ]);
-  return present?.rows.length ? "recorded" : "lease_lost";
+  return recorded(present);
+}
+
+function recorded(present: ResultSet | undefined): Recorded {
+  const row = present?.rows[0];
+  if (!row) return "lease_lost";
+  return row[0] === 1 ? "recorded" : "conflict";
 }
 
 function leaseHolds(db: Database, leaseId: string, now: number) {
