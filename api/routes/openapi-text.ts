@@ -7,10 +7,6 @@ export const tags = [
   },
   { name: "Artifacts", description: "Files that the code wrote to /output." },
   { name: "Executions", description: "The record of everything that ran." },
-  {
-    name: "Job types",
-    description: "Named environments: image, packages and limits, set by whoever runs the service.",
-  },
   { name: "Dead letters", description: "Asynchronous jobs that failed for good." },
   { name: "Health", description: "How the service and its agents are." },
   { name: "Description", description: "This page and what it is made of." },

@@ -1,0 +1,236 @@
+import { Validator } from "@seriousme/openapi-schema-validator";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Config } from "../../shared/config.ts";
+import { createApp } from "../app.ts";
+import { openApiCheck } from "../testing/openapi-check.ts";
+import {
+  endpointsOf,
+  examplesOf,
+  type OpenApiDocument,
+  type OpenApiMedia,
+  type OpenApiResponse,
+  resolve,
+} from "../testing/openapi-document.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+const key = "0123456789abcdef";
+
+async function documentWith(config: Partial<Config>): Promise<OpenApiDocument> {
+  const app = createApp(testDeps(store.db, store.folder, Date.now, config));
+  const response = await app.request("/openapi.json", { headers: { "X-API-Key": key } });
+  expect(response.status).toBe(200);
+  return (await response.json()) as OpenApiDocument;
+}
+
+const open = () => documentWith({});
+const locked = () => documentWith({ api_auth_enabled: true, api_keys: [key] });
+
+test.each([
+  ["open", open],
+  ["with keys", locked],
+])("the document of a service %s is valid OpenAPI 3.1", async (_title, read) => {
+  const validator = new Validator();
+  const { valid, errors } = await validator.validate({ ...(await read()) });
+  expect(errors).toBeUndefined();
+  expect(valid).toBe(true);
+  expect(validator.version).toBe("3.1");
+});
+
+test("every operation has a name of its own, a group, a summary, and what it answers", async () => {
+  const document = await open();
+  const endpoints = endpointsOf(document);
+  const names = endpoints.map(({ operation }) => operation.operationId);
+  expect(new Set(names).size).toBe(endpoints.length);
+  for (const { operation } of endpoints) {
+    expect(operation.operationId).toMatch(/^[a-z][A-Za-z]+$/);
+    expect(document.tags.map(({ name }) => name)).toContain(operation.tags[0]);
+    expect(operation.summary).toMatch(/^[A-Z].+[^.]$/);
+    expect(Object.keys(operation.responses)).toContain("500");
+  }
+});
+
+test("groups stand in a newcomer's order, and none is empty", async () => {
+  const document = await open();
+  const used = endpointsOf(document).map(({ operation }) => operation.tags[0]);
+  expect(document.tags.map(({ name }) => name)).toEqual([...new Set(used)]);
+});
+
+test("every schema is a component, and every component is used", async () => {
+  const document = await locked();
+  const inline = bodies(document).filter(
+    ({ media: { schema } }) => !("$ref" in schema) && schema["type"] !== "string",
+  );
+  expect(inline.map(({ at }) => at)).toEqual(["getOpenApi 200"]);
+
+  const text = JSON.stringify(document);
+  for (const [kind, components] of Object.entries(document.components)) {
+    if (kind === "securitySchemes") continue;
+    for (const [name, component] of Object.entries(components)) {
+      expect(text, `${kind}/${name} is used`).toContain(`"#/components/${kind}/${name}"`);
+      if (kind === "schemas") {
+        expect(nestedShapes(component), `${name} has named parts only`).toEqual([]);
+      }
+    }
+  }
+});
+
+test("every JSON body has examples, and every example is valid", async () => {
+  const document = await locked();
+  const check = openApiCheck(document);
+  for (const { at, media } of bodies(document)) {
+    if (at === "getOpenApi 200" || media.schema["type"] === "string") continue;
+    const examples = examplesOf(media);
+    expect(examples.length, `examples of ${at}`).toBeGreaterThan(0);
+    for (const [name, value] of examples) {
+      expect(check.faultsOfValue(media.schema, value), `${at}, ${name}`).toEqual([]);
+    }
+  }
+});
+
+test("every parameter's example is valid", async () => {
+  const document = await open();
+  const check = openApiCheck(document);
+  for (const { operation } of endpointsOf(document)) {
+    for (const told of operation.parameters) {
+      const { name, schema, example } = resolve(document, told);
+      if (example === undefined) continue;
+      expect(check.faultsOfValue(schema, example), `${operation.operationId} ${name}`).toEqual([]);
+    }
+  }
+});
+
+test("every refusal is a problem of its own status", async () => {
+  const document = await locked();
+  for (const { method, operation } of endpointsOf(document)) {
+    for (const [status, told] of Object.entries(operation.responses)) {
+      if (Number(status) < 400 || method === "HEAD") continue;
+      const { content } = resolve<OpenApiResponse>(document, told);
+      expect(content?.["application/problem+json"]).toMatchObject({
+        schema: { $ref: "#/components/schemas/Problem" },
+        example: { status: Number(status), title: expect.any(String) as string },
+      });
+    }
+  }
+});
+
+describe("headers", () => {
+  const headersOf = async (name: string, status: number): Promise<string[]> => {
+    const document = await locked();
+    const { operation } = endpointsOf(document).find((e) => e.operation.operationId === name)!;
+    const response = resolve<OpenApiResponse>(document, operation.responses[status]!);
+    return Object.keys(response.headers ?? {});
+  };
+
+  test("every answer carries the correlation id and the security headers, every request may name the id", async () => {
+    const document = await locked();
+    for (const { operation } of endpointsOf(document)) {
+      const names = operation.parameters.map((told) => resolve(document, told).name);
+      expect(names).toContain("X-Correlation-ID");
+      for (const told of Object.values(operation.responses)) {
+        const { headers = {} } = resolve<OpenApiResponse>(document, told);
+        expect(Object.keys(headers)).toEqual(
+          expect.arrayContaining([
+            "X-Correlation-ID",
+            "X-Content-Type-Options",
+            "X-Frame-Options",
+            "RateLimit-Remaining",
+          ]),
+        );
+      }
+    }
+  });
+
+  test.each([
+    ["executeAsync", 202, "Location"],
+    ["rerunJob", 202, "Location"],
+    ["forkJob", 202, "Location"],
+    ["downloadArtifact", 200, "ETag"],
+    ["downloadArtifact", 200, "Content-Disposition"],
+    ["downloadArtifact", 206, "Content-Range"],
+    ["downloadArtifact", 304, "ETag"],
+    ["getArtifactHeaders", 200, "Content-Length"],
+    ["execute", 401, "WWW-Authenticate"],
+    ["execute", 429, "Retry-After"],
+    ["execute", 503, "Retry-After"],
+  ])("%s %i carries %s", async (name, status, header) => {
+    expect(await headersOf(name, status)).toContain(header);
+  });
+});
+
+describe("keys", () => {
+  const statusesOf = (document: OpenApiDocument, path: string) =>
+    Object.keys(document.paths[path]?.["get"]?.responses ?? {});
+
+  test("a service without keys asks for none", async () => {
+    const document = await open();
+    expect(document.security).toEqual([]);
+    expect(document.components["securitySchemes"]).toBeUndefined();
+    expect(statusesOf(document, "/pool/stats")).not.toContain("401");
+  });
+
+  test("a service with keys takes them in its header or as a bearer token, all but /health", async () => {
+    const document = await documentWith({
+      api_auth_enabled: true,
+      api_keys: [key],
+      api_auth_header: "X-API-Key",
+    });
+    expect(document.security).toEqual([{ ApiKey: [] }, { Bearer: [] }]);
+    expect(document.components["securitySchemes"]).toMatchObject({
+      ApiKey: { type: "apiKey", in: "header", name: "X-API-Key" },
+      Bearer: { type: "http", scheme: "bearer" },
+    });
+    expect(statusesOf(document, "/pool/stats")).toContain("401");
+    expect(document.paths["/health"]?.["get"]?.security).toEqual([]);
+    expect(statusesOf(document, "/health")).not.toContain("401");
+    expect(statusesOf(document, "/docs")).toContain("401");
+  });
+
+  test("a public description needs no key", async () => {
+    const document = await documentWith({
+      api_auth_enabled: true,
+      api_keys: [key],
+      api_docs_public: true,
+    });
+    for (const path of ["/docs", "/openapi.json"]) {
+      expect(document.paths[path]?.["get"]?.security).toEqual([]);
+      expect(statusesOf(document, path)).not.toContain("401");
+    }
+  });
+});
+
+test("where requests are not counted, no 429 is told", async () => {
+  const document = await documentWith({ api_rate_limit_enabled: false });
+  expect(JSON.stringify(document.paths)).not.toContain("TooManyRequests");
+});
+
+/** Every request and answer body, with the operation and status it belongs to. */
+function bodies(document: OpenApiDocument): { at: string; media: OpenApiMedia }[] {
+  return endpointsOf(document).flatMap(({ operation }) => {
+    const { operationId, requestBody, responses } = operation;
+    const requests = Object.values(requestBody?.content ?? {}).map((media) => ({
+      at: `${operationId} request`,
+      media,
+    }));
+    const answers = Object.entries(responses).flatMap(([status, told]) =>
+      Object.values(resolve<OpenApiResponse>(document, told).content ?? {}).map((media) => ({
+        at: `${operationId} ${status}`,
+        media,
+      })),
+    );
+    return [...requests, ...answers];
+  });
+}
+
+/** Objects with fields of their own inside a schema: each should be a component instead. */
+function nestedShapes(schema: unknown, depth = 0): unknown[] {
+  if (typeof schema !== "object" || schema === null) return [];
+  const own = depth > 0 && "properties" in schema && "type" in schema ? [schema] : [];
+  return [...own, ...Object.values(schema).flatMap((part) => nestedShapes(part, depth + 1))];
+}

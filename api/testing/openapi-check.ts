@@ -1,0 +1,96 @@
+import { Ajv2020 } from "ajv/dist/2020.js";
+import addFormats from "ajv-formats";
+import {
+  endpointsOf,
+  type JsonSchema,
+  type OpenApiDocument,
+  type OpenApiHeader,
+  type OpenApiResponse,
+  resolve,
+} from "./openapi-document.ts";
+
+/** An answer of the service, whole. */
+export interface Answer {
+  status: number;
+  headers: Headers;
+  body: string;
+}
+
+export interface OpenApiCheck {
+  /** What of a value its schema does not allow. */
+  faultsOfValue(schema: JsonSchema, value: unknown): string[];
+  /** What of an answer its description does not allow, an undescribed field included. */
+  faultsOfAnswer(method: string, path: string, answer: Answer): string[];
+}
+
+/** Holds values and answers to an OpenAPI document. */
+export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
+  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  addFormats.default(ajv);
+  ajv.addFormat("binary", true);
+  ajv.addSchema(document, "as-told", undefined, false);
+  ajv.addSchema(closed(document), "closed", undefined, false);
+
+  const faults = (within: string, schema: JsonSchema, value: unknown): string[] => {
+    const validate = ajv.compile(absolute(schema, within));
+    if (validate(value)) return [];
+    return (validate.errors ?? []).map(
+      ({ instancePath, message, params }) =>
+        `${instancePath || "(root)"} ${message} ${JSON.stringify(params)}`,
+    );
+  };
+
+  const endpoints = endpointsOf(document).map((endpoint) => ({
+    ...endpoint,
+    pattern: patternOf(endpoint.path),
+  }));
+
+  return {
+    faultsOfValue: (schema, value) => faults("as-told", schema, value),
+    faultsOfAnswer(method, path, { status, headers, body }) {
+      const endpoint = endpoints.find((e) => e.method === method && e.pattern.test(path));
+      if (!endpoint) return [`${method} ${path} is not described`];
+      const told = endpoint.operation.responses[status];
+      if (!told) return [`${endpoint.operation.operationId} does not describe ${status}`];
+      const response = resolve<OpenApiResponse>(document, told);
+      const type = (headers.get("content-type") ?? "").split(";")[0] ?? "";
+      const missing = Object.entries(response.headers ?? {})
+        .filter(([name, header]) => {
+          return resolve<OpenApiHeader>(document, header).required && !headers.has(name);
+        })
+        .map(([name]) => `header ${name} is missing`);
+      if (!response.content) return [...missing, ...(body === "" ? [] : ["a body, but none told"])];
+      const media = response.content[type] ?? response.content["application/octet-stream"];
+      if (!media) return [...missing, `content type ${type} is not described`];
+      if (!type.endsWith("json") || !response.content[type]) return missing;
+      return [...missing, ...faults("closed", media.schema, JSON.parse(body))];
+    },
+  };
+}
+
+/** A path template as a pattern; more than one segment only where a name may hold slashes. */
+function patternOf(path: string): RegExp {
+  const pattern = path
+    .replaceAll(/[.]/g, "\\.")
+    .replace("{artifact_name}", ".+")
+    .replaceAll(/\{\w+\}/g, "[^/]+");
+  return new RegExp(`^${pattern}$`);
+}
+
+/** A schema whose references point into the document of that name. */
+function absolute(schema: JsonSchema, within: string): JsonSchema {
+  return JSON.parse(
+    JSON.stringify(schema).replaceAll('"$ref":"#', `"$ref":"${within}#`),
+  ) as JsonSchema;
+}
+
+/** The document with every object closed that is not open on purpose. */
+function closed(document: OpenApiDocument): OpenApiDocument {
+  return JSON.parse(JSON.stringify(document), (_key, value: unknown) => {
+    const isShape =
+      typeof value === "object" && value !== null && "type" in value && "properties" in value;
+    return isShape && !("additionalProperties" in value)
+      ? { ...value, additionalProperties: false }
+      : value;
+  }) as OpenApiDocument;
+}

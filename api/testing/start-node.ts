@@ -1,0 +1,58 @@
+import { fork, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+
+const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
+
+/** `api/node.ts` in a process of its own, with its own data, on a port of its choosing. */
+export interface NodeProcess {
+  url: string;
+  child: ChildProcess;
+  /** Ends it and removes its data. */
+  close(): Promise<void>;
+}
+
+/** Starts the API on Node with these AIRLOCK_ variables. */
+export async function startNode(vars: Record<string, string> = {}): Promise<NodeProcess> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-node-"));
+  const { child, stderr } = forkNode({
+    AIRLOCK_PORT: "0",
+    AIRLOCK_DATA_DIR: folder,
+    AIRLOCK_LOG_LEVEL: "error",
+    ...vars,
+  });
+  const ended = once(child, "exit");
+  const first = await Promise.race([once(child, "message"), ended.then(() => undefined)]);
+  if (!first) throw new Error(`the API did not start: ${await stderr}`);
+  return {
+    url: (first[0] as { url: string }).url,
+    child,
+    async close() {
+      child.kill("SIGKILL");
+      await ended;
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** Starts the API where it is expected to refuse: its exit code and what it says. */
+export async function refusedStart(
+  vars: Record<string, string>,
+): Promise<{ code: number | null; said: string }> {
+  const { child, stderr } = forkNode(vars);
+  const [code] = (await once(child, "exit")) as [number | null];
+  return { code, said: await stderr };
+}
+
+function forkNode(vars: Record<string, string>): { child: ChildProcess; stderr: Promise<string> } {
+  const child = fork(entry, [], {
+    execArgv: ["--import", "tsx"],
+    stdio: ["ignore", "ignore", "pipe", "ipc"],
+    env: { PATH: process.env["PATH"], ...vars },
+  });
+  return { child, stderr: text(child.stderr!) };
+}
