@@ -98,7 +98,7 @@ function temporaryFiles(memoryBytes: number) {
     Tmpfs: {
       "/code": source,
       "/input": source,
-      "/output": `rw,nosuid,nodev,exec,mode=700,uid=1000,gid=1000,size=${3 * seventh}`,
+      "/output": `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`,
       "/tmp": `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`,
     },
   };

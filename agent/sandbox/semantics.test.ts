@@ -8,6 +8,7 @@ import { loadModules, source } from "./supervisor.ts";
 import { inNamespace, startOnHost } from "./testing/host-link.ts";
 import { findPythons, type Python } from "./testing/pythons.ts";
 import { programs } from "./testing/semantics.ts";
+import type { RunReport } from "./types.ts";
 
 interface Outcome {
   /** Exit status, or the negative number of a signal. */
@@ -26,7 +27,19 @@ describe.each(findPythons())("Python $version", (python) => {
   }, 120_000);
 
   test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
-    expect(comparable(await runSupervised(python, code))).toEqual(comparable(plain.get(name)));
+    const report = await runSupervised(python, code);
+    expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
+  });
+
+  test.each([
+    ["raise KeyError(1)", "builtins.KeyError"],
+    ["def", "builtins.SyntaxError"],
+    ["import json; json.loads('')", "json.decoder.JSONDecodeError"],
+    ["import sys; sys.excepthook = print; 1 / 0", "builtins.ZeroDivisionError"],
+    ["import sys; sys.exit(1)", undefined],
+    ["import threading; threading.Thread(target=lambda: 1 / 0).start()", undefined],
+  ])("%s is told as %s", async (code, name) => {
+    expect((await runSupervised(python, code)).exception?.mro[0]).toBe(name);
   });
 });
 
@@ -47,7 +60,7 @@ function runPlain(python: Python): Map<string, Outcome> {
   );
 }
 
-async function runSupervised(python: Python, code: string | Uint8Array): Promise<Outcome> {
+async function runSupervised(python: Python, code: string | Uint8Array): Promise<RunReport> {
   const link = startOnHost(python);
   const session = await openSession(link, AbortSignal.timeout(30_000));
   const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
@@ -56,6 +69,10 @@ async function runSupervised(python: Python, code: string | Uint8Array): Promise
     { signal: new AbortController().signal, spoolDir },
   );
   link.destroy();
+  return report;
+}
+
+function outcomeOf(report: RunReport): Outcome {
   return {
     exit: report.exitStatus ?? -signalNumber(report.exitSignal),
     stdout: Buffer.from(report.stdout).toString("latin1"),

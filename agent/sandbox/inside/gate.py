@@ -1,7 +1,42 @@
 # The job's interpreter finds this file as `sitecustomize` while it starts, and waits here for the
-# job. It imports nothing that a fresh interpreter has not loaded, and leaves no trace that the
-# code would meet: __main__, sys.argv, frames and tracebacks are the interpreter's own.
+# job. It leaves nothing that the code would meet: modules, paths, __main__, sys.argv, frames and
+# tracebacks are those of a fresh interpreter.
 # The supervisor puts one line before it that sets go_fd, tell_fd, gate_dir, python_path, preload.
+
+
+def report_exception_at_exit():
+    """Has the interpreter's last act be to tell the supervisor which exception ended the code.
+
+    An excepthook is for the code to replace, and an audit hook makes each id() take 180 ns instead
+    of 40, so that it serves only before 3.10, where what atexit knows dies with its module.
+    """
+    import posix
+    import sys
+
+    write, getpid, job, fd = posix.write, posix.getpid, posix.getpid(), tell_fd
+    mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
+    length = len
+
+    def report():
+        try:
+            error = sys.last_value
+            if getpid() != job:
+                return
+            classes = ["%s.%s" % (c.__module__, c.__qualname__) for c in mro_of(class_of(error))]
+            names = "\0".join([name[:100] for name in classes[:1] + classes[1:][-15:]])
+            body = "%s\0\0%s" % (names, text(error)[:1000])
+            body = body.encode("utf-8", "backslashreplace")[:4000]
+            write(fd, length(body).to_bytes(2, "big") + body)
+        except error_class:
+            pass
+
+    if sys.version_info < (3, 10):
+        sys.addaudithook(lambda event, _: event == "sys.excepthook" and report())
+        return
+    import atexit
+
+    atexit.register(report)
+    del sys.modules["atexit"]
 
 
 def wait_for_go():
@@ -35,30 +70,6 @@ def wait_for_go():
     del sys.modules["sitecustomize"]
 
 
-def exception_reporter():
-    """An audit hook that tells the supervisor of an uncaught exception before it is printed."""
-    import posix
-
-    write, getpid, fd, job = posix.write, posix.getpid, tell_fd, posix.getpid()
-    mro_of, name, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
-    length = len
-
-    def report(event, args):
-        if event != "sys.excepthook" or getpid() != job:
-            return
-        try:
-            error = args[2]
-            classes = ["%s.%s" % (c.__module__, c.__qualname__) for c in mro_of(name(error))]
-            names = "\0".join([c[:100] for c in classes[:1] + classes[1:][-15:]])
-            body = "%s\0\0%s" % (names, text(error)[:1000])
-            body = body.encode("utf-8", "backslashreplace")[:4000]
-            write(fd, length(body).to_bytes(2, "big") + body)
-        except error_class:
-            pass
-
-    return report
-
-
+report_exception_at_exit()
 wait_for_go()
-__import__("sys").addaudithook(exception_reporter())
 import sitecustomize  # noqa: E402,F401  the image's own, if there is one

@@ -10,7 +10,7 @@ _MAX_TAIL = 1024 * 1024
 class Stream:
     """Relays a pipe: the head of it live, of the rest the last bytes at the end.
 
-    Until `open_gate` everything is dropped but a little, which `early` keeps for a diagnosis.
+    Until `begin` everything is dropped but a little, which `early` keeps for a diagnosis.
     """
 
     def __init__(self, fd, kind):
@@ -24,7 +24,7 @@ class Stream:
         self._relaying = False
         os.set_blocking(fd, False)
 
-    def open_gate(self, cap):
+    def begin(self, cap):
         self.drain(None)
         self._relaying = True
         self._cap = cap

@@ -38,7 +38,7 @@ class Supervisor:
             self.turn()
         oom_kills = count_oom_kills()
         for stream in self.job.streams:
-            stream.open_gate(self.orders["stream_bytes"])
+            stream.begin(self.orders["stream_bytes"])
         self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
         started = time.monotonic()
         self.job.go()

@@ -20,7 +20,6 @@ mount --rbind /dev dev
 mount -t proc proc proc
 [ "$python" = /usr ] || mount --bind "$python" ".$python"
 for folder in code input; do mount -t tmpfs -o nosuid,nodev,mode=755,size=32m tmpfs "$folder"; done
-mount -t tmpfs -o nosuid,nodev,mode=700,uid=1000,gid=1000,size=256m tmpfs output
-mount -t tmpfs -o nosuid,nodev,mode=1777,size=256m tmpfs tmp
+for folder in output tmp; do mount -t tmpfs -o nosuid,nodev,mode=1777,size=256m tmpfs $folder; done
 
 exec env -i PATH="$python/bin:/usr/bin:/bin" /usr/sbin/chroot . "$@"

@@ -9,14 +9,18 @@ export interface Python {
   readonly folder: string;
 }
 
-/** Every Python ≥ 3.8 of this machine: the system's own and those that pyenv installed. */
+/** A Python ≥ 3.8 of each minor version on this machine: the system's own, and those of pyenv. */
 export function findPythons(): Python[] {
   const pyenv = join(process.env["PYENV_ROOT"] ?? "/root/.pyenv", "versions");
-  const pythons = ["/usr", ...subfolders(pyenv)].flatMap(describe);
-  if (pythons.length === 0) {
+  const byMinor = new Map<string, Python>();
+  for (const python of ["/usr", ...subfolders(pyenv)].flatMap(describe)) {
+    const minor = python.version.replace(/\.[0-9]+$/, "");
+    if (!byMinor.has(minor)) byMinor.set(minor, python);
+  }
+  if (byMinor.size === 0) {
     throw new Error("no python3 of version 3.8 or later: apt-get install python3");
   }
-  return pythons;
+  return [...byMinor.values()];
 }
 
 function describe(folder: string): Python[] {

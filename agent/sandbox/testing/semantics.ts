@@ -190,6 +190,11 @@ raise ValueError("main")`,
   "atexit calls sys.exit": `
 import atexit, sys
 atexit.register(sys.exit, 8)`,
+  "atexit's callbacks run by hand": `
+import atexit
+atexit.register(print, "once")
+atexit._run_exitfuncs()
+print("on")`,
   "threads that end late": `
 import threading, time
 def work():
