@@ -36,8 +36,8 @@ export type RetryTimes = {
 export const retryTimes: RetryTimes = { retries: 10, minTimeout: 200, maxTimeout: 10_000 };
 
 const TIMEOUT_MS = 30_000;
-/** Well under a lease's life, so that a renewal that hangs leaves time for another. */
-const RENEW_TIMEOUT_MS = 5000;
+/** What an answer to a poll may take beyond the wait that the poll asks for. */
+const POLL_SLACK_MS = 10_000;
 const MAX_RETRY_AFTER_MS = 30_000;
 
 const taken = z.object({});
@@ -82,10 +82,10 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
   }
 
   return {
-    poll: (message: PollRequest, signal: AbortSignal) =>
-      post("/poll", message, PollReply, message.wait_s * 1000 + TIMEOUT_MS, signal),
-    renew: (message: AgentStatus, signal: AbortSignal) =>
-      post("/renew", message, RenewReply, RENEW_TIMEOUT_MS, signal),
+    poll: (message: z.input<typeof PollRequest>, signal: AbortSignal) =>
+      post("/poll", message, PollReply, message.wait_s * 1000 + POLL_SLACK_MS, signal),
+    renew: (message: z.input<typeof AgentStatus>, timeoutMs: number, signal: AbortSignal) =>
+      post("/renew", message, RenewReply, timeoutMs, signal),
     leave: (message: LeaveRequest, signal: AbortSignal) =>
       post("/leave", message, taken, TIMEOUT_MS, signal),
 

@@ -37,6 +37,14 @@ it("gives a lease up before it can have ended, counted from the request that got
   expect(drop.signal.reason).toMatchObject({ message: "not renewed in time" });
 });
 
+it("calls a lease fresh while there is time for a renewal before it is given up", () => {
+  const askedMs = clock.nowMs();
+  clock.advance(19_500);
+  expect(leases.isFresh(askedMs)).toBe(true);
+  clock.advance(1);
+  expect(leases.isFresh(askedMs)).toBe(false);
+});
+
 it("keeps a lease that is renewed, counted from the renewal's request", async () => {
   const { drop, job } = leases.take(testJob(), clock.nowMs());
   clock.advance(8000);

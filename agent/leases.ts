@@ -28,6 +28,9 @@ export type Lease = {
   readonly drop: AbortController;
 };
 
+/** What a reply says of leases. */
+export type News = Pick<RenewReply, "cancel" | "lost" | "intervals">;
+
 export type Leases = {
   readonly size: number;
   readonly free: () => number;
@@ -37,11 +40,13 @@ export type Leases = {
   /** Held leases that are being cancelled already. */
   readonly cancelling: () => string[];
   readonly intervals: () => Intervals;
+  /** Whether a lease that was asked for at `askedMs` surely lives long enough to be renewed. */
+  readonly isFresh: (askedMs: number) => boolean;
   /** Holds the lease of a job that was asked for at `askedMs`. */
   readonly take: (job: LeasedJob, askedMs: number) => Lease;
   readonly end: (lease: Lease) => void;
   /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
-  readonly learn: (reply: RenewReply, listed: readonly string[], askedMs: number) => void;
+  readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
   readonly cancelAll: () => void;
   readonly dropAll: () => void;
 };
@@ -64,13 +69,19 @@ export function createLeases(
   const held = new Map<string, Held>();
   let intervals = defaults;
 
-  const leftMs = ({ renewedMs }: Held): number =>
-    renewedMs + intervals.lease_ttl_s * 1000 * (1 - MARGIN) - clock.nowMs();
+  const leftMs = (askedMs: number): number =>
+    askedMs + intervals.lease_ttl_s * 1000 * (1 - MARGIN) - clock.nowMs();
+
+  function isFresh(askedMs: number): boolean {
+    const { lease_ttl_s, renew_every_s } = intervals;
+    return leftMs(askedMs) >= Math.min(renew_every_s, lease_ttl_s / 4) * 1000;
+  }
 
   /** Drops the lease when it has not been renewed in time, whatever the API thinks of it. */
   async function watch(entry: Held): Promise<void> {
     const { signal } = entry.over;
-    for (let ms = leftMs(entry); ms > 0 && !signal.aborted; ms = leftMs(entry)) {
+    const left = (): number => leftMs(entry.renewedMs);
+    for (let ms = left(); ms > 0 && !signal.aborted; ms = left()) {
       await clock.sleep(ms, signal).catch(() => {});
     }
     if (!signal.aborted) entry.lease.drop.abort(new LeaseDropped("not renewed in time"));
@@ -93,7 +104,7 @@ export function createLeases(
     changes.tell();
   }
 
-  function learn(reply: RenewReply, listed: readonly string[], askedMs: number): void {
+  function learn(reply: News, listed: readonly string[], askedMs: number): void {
     intervals = reply.intervals;
     for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
     for (const id of reply.lost) lose(held.get(id));
@@ -122,6 +133,7 @@ export function createLeases(
         .filter(({ cancel }) => cancel.signal.aborted)
         .map(({ job }) => job.lease_id),
     intervals: () => intervals,
+    isFresh,
     take,
     end,
     learn,

@@ -83,6 +83,18 @@ it("leaves a poll pending that offers slots already", async () => {
   expect(pending.isHungUp()).toBe(false);
 });
 
+it("leaves a job of a late answer to the next poll, which renews its lease", async () => {
+  const job = testJob();
+  await runIdle();
+  t.clock.advance(20_000);
+  t.api.offer(job);
+  expect((await t.api.request("/poll", 3)).json).toMatchObject({ leases: [], free_slots: 2 });
+  expect(t.specs).toHaveLength(0);
+  t.api.offer(job);
+  await t.sandbox(0);
+  expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [job.lease_id] });
+});
+
 it("runs a job once that is delivered twice", async () => {
   const job = testJob();
   await runIdle();

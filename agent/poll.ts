@@ -68,7 +68,7 @@ function waitS(leases: Leases): number {
 async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Promise<void> {
   const { client, leases, engine, changes, clock } = deps;
   const outdated = new AbortController();
-  const request: PollRequest = {
+  const request = {
     ...agentStatus(deps.agent, deps),
     free_slots: freeSlots(deps),
     cancelling: leases.cancelling(),
@@ -82,6 +82,8 @@ async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Prom
     const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
     deps.polled();
     leases.learn(reply, request.leases, askedMs);
+    // What an answer brings that was long on its way comes again with the next, if still leased.
+    if (!leases.isFresh(askedMs)) return;
     for (const job of reply.jobs) accept(deps, job, askedMs);
   } catch (error) {
     if (!outdated.signal.aborted || error instanceof ApiError) throw error;
@@ -89,7 +91,11 @@ async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Prom
 }
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
-function isOutdated(request: PollRequest, free: number, engine: EngineWatch): boolean {
+function isOutdated(
+  request: Pick<PollRequest, "free_slots" | "engine" | "breaker">,
+  free: number,
+  engine: EngineWatch,
+): boolean {
   return (
     (request.free_slots === 0 && free > 0) ||
     request.engine.available !== engine.health().available ||

@@ -49,6 +49,8 @@ async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
   const { client, leases, clock } = deps;
   const status = agentStatus(deps.agent, deps);
   const askedMs = clock.nowMs();
-  const reply = await client.renew(status, end);
+  // A renewal that hangs gives way to the next.
+  const timeoutMs = leases.intervals().renew_every_s * 1000;
+  const reply = await client.renew(status, timeoutMs, end);
   leases.learn(reply, status.leases, askedMs);
 }

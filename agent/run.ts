@@ -41,6 +41,8 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
     await using folder = await deps.spool.folder(lease.job.lease_id);
     const acquired = await startUp(deps, lease);
     await using removal = removalOf(deps, acquired.sandbox);
+    // Work that is no longer ours deserves no grace: it may already run elsewhere.
+    lease.drop.signal.addEventListener("abort", removal.begin);
     const outcome = await runCode(deps, run, acquired, folder.path);
     removal.begin();
     await postOutcome(deps, lease, outcome);
@@ -69,8 +71,6 @@ async function runCode(
 ): Promise<Outcome> {
   const { live } = run;
   const { job, cancel, drop } = run.lease;
-  // Work that is no longer ours deserves no grace: it may already run elsewhere.
-  drop.signal.addEventListener("abort", () => void remove(deps, sandbox));
   const report = await sandbox.run(
     {
       code: job.code,
@@ -103,21 +103,14 @@ function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
 }
 
 /** The removal of a container: off the critical path once begun, over once disposed of. */
-function removalOf(
-  deps: RunDeps,
-  sandbox: Sandbox,
-): AsyncDisposable & { readonly begin: () => void } {
-  return {
-    begin: () => void remove(deps, sandbox),
-    [Symbol.asyncDispose]: () => remove(deps, sandbox),
-  };
-}
+type Removal = AsyncDisposable & { readonly begin: () => void };
 
-async function remove({ engine, log }: RunDeps, sandbox: Sandbox): Promise<void> {
-  try {
-    await sandbox.close();
-  } catch (error) {
-    log.warn("container not removed yet: {reason}", { reason: describeError(error) });
-    engine.doubted();
-  }
+function removalOf({ engine, log }: RunDeps, sandbox: Sandbox): Removal {
+  let removing: Promise<void> | undefined;
+  const remove = (): Promise<void> =>
+    (removing ??= sandbox.close().catch((error: unknown) => {
+      log.warn("container not removed yet: {reason}", { reason: describeError(error) });
+      engine.doubted();
+    }));
+  return { begin: () => void remove(), [Symbol.asyncDispose]: remove };
 }

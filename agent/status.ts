@@ -1,3 +1,4 @@
+import type { z } from "zod";
 import type { AgentIdentity, AgentStatus } from "../shared/lease.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Leases } from "./leases.ts";
@@ -6,7 +7,7 @@ import type { Leases } from "./leases.ts";
 export function agentStatus(
   agent: AgentIdentity,
   { leases, engine }: { leases: Leases; engine: EngineWatch },
-): AgentStatus {
+): z.input<typeof AgentStatus> {
   return {
     agent,
     slots: leases.size,

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
+import type { z } from "zod";
 import type { Intervals, LeasedJob, PollReply, PollRequest } from "../../shared/lease.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
@@ -87,7 +88,10 @@ export async function startFakeApi(): Promise<FakeApi> {
     response: ServerResponse,
   ): Promise<void> {
     const { free_slots, wait_s } = json as PollRequest;
-    const reply = (): PollReply => ({ ...news(), jobs: jobs.splice(0, free_slots) });
+    const reply = (): z.input<typeof PollReply> => ({
+      ...news(),
+      jobs: jobs.splice(0, free_slots),
+    });
     const hasNews = (): boolean =>
       api.lost.length > 0 || api.cancel.length > 0 || (free_slots > 0 && jobs.length > 0);
     if (wait_s > 0 && !hasNews()) {
