@@ -26,20 +26,41 @@ export const MemorySize = z
 
 /** One `[job_types.<name>]` table of airlock.toml. */
 export const JobTypeDefinition = z.strictObject({
-  base_image: z.string().min(1).optional(),
+  base_image: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Image to run on, or to build from; default: the key `base_image`."),
   python_version: z
     .string()
     .regex(/^3\.[0-9]+(\.[0-9]+)?$/, 'must look like "3.13"')
-    .optional(),
-  requirements: z.array(z.string().min(1)).default([]),
-  memory_limit: MemorySize.default("512m"),
-  cpu_limit: z.number().min(0.01).max(1024).default(1),
-  timeout: z.int().min(1).optional(),
-  network: NetworkMode.default("none"),
-  preload: z.array(z.string().regex(/^[A-Za-z_][\w.]*$/, "must be a module name")).default([]),
-  labels: z.record(z.string(), z.string()).default({}),
-  gpus: z.int().min(0).default(0),
-  env: z.record(envName, z.string()).default({}),
+    .optional()
+    .describe("Python; without base_image, the image `python:<version>-slim` is taken."),
+  requirements: z
+    .array(z.string().min(1))
+    .default([])
+    .describe("Packages that a build installs into the image."),
+  memory_limit: MemorySize.default("512m").describe("Memory, /tmp and /output included."),
+  cpu_limit: z.number().min(0.01).max(1024).default(1).describe("CPUs."),
+  timeout: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("Seconds; default timeout of its jobs; default: the key `default_timeout`."),
+  network: NetworkMode.default("none").describe("bridge: the code can reach the network."),
+  preload: z
+    .array(z.string().regex(/^[A-Za-z_][\w.]*$/, "must be a module name"))
+    .default([])
+    .describe("Modules imported before the job arrives."),
+  labels: z
+    .record(z.string(), z.string())
+    .default({})
+    .describe("Labels that an agent must have to run its jobs."),
+  gpus: z.int().min(0).default(0).describe("GPUs."),
+  env: z
+    .record(envName, z.string())
+    .default({})
+    .describe("Environment of the code, which can read it: never secrets."),
 });
 export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 
