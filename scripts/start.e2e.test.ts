@@ -65,10 +65,11 @@ test("serves jobs, and Ctrl-C leaves neither container nor process", async () =>
   expect(await get(`${url}/health`)).toMatchObject({ status: "healthy", docker_available: true });
 
   const children = childrenOf(airlock.pid);
-  expect(children).toHaveLength(2);
+  // The API, the agent, and tsx's compiler where its cache is cold.
+  expect(children.length).toBeGreaterThanOrEqual(2);
   airlock.signal("SIGINT");
   expect(await airlock.exited).toBe(0);
-  expect(children.filter(readProcess)).toEqual([]);
+  while (children.some(readProcess)) await sleep(10);
   expect(await containers()).toEqual([]);
 });
 
