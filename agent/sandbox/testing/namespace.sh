@@ -11,15 +11,17 @@ shift 2
 
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cd /mnt
-mkdir -p code input output tmp proc dev etc ".$python"
-for folder in bin lib lib64 sbin usr; do
-  if [ -L "/$folder" ]; then cp -P "/$folder" .
-  elif [ -d "/$folder" ]; then mkdir -p "$folder" && mount --rbind "/$folder" "$folder"; fi
-done
-mount --rbind /dev dev
-mount -t proc proc proc
-[ "$python" = /usr ] || mount --bind "$python" ".$python"
-for folder in code input; do mount -t tmpfs -o nosuid,nodev,mode=755,size=32m tmpfs "$folder"; done
-for folder in output tmp; do mount -t tmpfs -o nosuid,nodev,mode=1777,size=256m tmpfs $folder; done
+mkdir -p code input output tmp proc dev etc usr ".$python"
+cp -P /bin /lib /lib64 /sbin .
+{
+  echo "/usr /mnt/usr none rbind"
+  echo "/dev /mnt/dev none rbind"
+  echo "proc /mnt/proc proc defaults"
+  for folder in code input; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=755,size=32m"; done
+  for folder in output tmp; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=1777,size=256m"; done
+  [ "$python" = /usr ] || echo "$python /mnt$python none bind"
+} >fstab
+mount --all --fstab fstab
+rm fstab
 
 exec env -i PATH="$python/bin:/usr/bin:/bin" /usr/sbin/chroot . "$@"
