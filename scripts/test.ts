@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runChecks } from "./checks.ts";
@@ -28,9 +28,10 @@ await runMain(async () => {
   await ensureChromium();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const checked = noCheck || (await runChecks());
-  const passed = await runTests(dockerHost, rest);
-  if (!checked) throw new OperatorError("not all checks passed, see above");
-  if (!passed) process.exitCode = 1;
+  const { passed, summary } = await runTests(dockerHost, rest);
+  if (!checked) say("not all checks passed, see above the tests");
+  process.stdout.write(`${summary}\n`);
+  process.exitCode = checked && passed ? 0 : 1;
 });
 
 function readArguments(args: string[]): { noCheck: boolean; help: boolean; rest: string[] } {
@@ -38,8 +39,11 @@ function readArguments(args: string[]): { noCheck: boolean; help: boolean; rest:
   return { noCheck: rest.length < args.length, help: rest.includes("--help"), rest };
 }
 
-/** Runs vitest and ends with one line of numbers. Returns whether everything passed. */
-async function runTests(dockerHost: string, args: string[]): Promise<boolean> {
+/** Runs vitest; says whether everything passed, and the numbers in one line. */
+async function runTests(
+  dockerHost: string,
+  args: string[],
+): Promise<{ passed: boolean; summary: string }> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-test-"));
   const report = join(folder, "report.json");
   try {
@@ -49,8 +53,9 @@ async function runTests(dockerHost: string, args: string[]): Promise<boolean> {
       env: { ...toolEnv, AIRLOCK_DOCKER_HOST: dockerHost },
     });
     const [code] = (await once(vitest, "exit")) as [number | null];
-    process.stdout.write(`${summarize(JSON.parse(readFileSync(report, "utf8")) as TestReport)}\n`);
-    return code === 0;
+    if (!existsSync(report)) throw new OperatorError("vitest ran no test, see above");
+    const numbers = JSON.parse(readFileSync(report, "utf8")) as TestReport;
+    return { passed: code === 0, summary: summarize(numbers) };
   } finally {
     rmSync(folder, { recursive: true });
   }
