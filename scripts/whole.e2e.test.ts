@@ -50,6 +50,11 @@ describe.each([
   const post = (path: string, body?: unknown) => send(api.url + path, "POST", body);
   const get = (path: string) => send(api.url + path, "GET");
 
+  const agentLoads = async () => {
+    const { agents } = (await get("/pool/stats")) as { agents: { running: number }[] };
+    return agents.map(({ running }) => running);
+  };
+
   test("both agents are in the pool", async () => {
     const stats = await get("/pool/stats");
     expect(stats).toMatchObject({ workers: { max: 4 }, agents: [{ slots: 2 }, { slots: 2 }] });
@@ -77,13 +82,11 @@ describe.each([
     const jobs = await Promise.all(
       Array.from({ length: 8 }, () => post("/execute/async", { code })),
     );
-    await sleep(900);
-    const { agents: busy } = (await get("/pool/stats")) as { agents: { running: number }[] };
+    while (!(await agentLoads()).every((running) => running > 0)) await sleep(20);
     const results = await Promise.all(
       jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=25`)),
     );
     expect(results.map((result) => result["stdout"])).toEqual(Array(8).fill("once\n"));
-    expect(busy.every(({ running }) => running > 0)).toBe(true);
   });
 
   test("keeps partial output of a timeout, and of a cancelled job", async () => {
@@ -98,8 +101,9 @@ describe.each([
     expect(await kept.text()).toBe("kept");
 
     const { job_id: id } = await post("/execute/async", { code });
-    while ((await get(`/jobs/${String(id)}`))["status"] !== "running") await sleep(20);
-    await sleep(1500);
+    // The record names its image once the code has begun.
+    while (!(await get(`/executions/${String(id)}?view=full`))["job_ref"]) await sleep(20);
+    await sleep(500);
     await post(`/jobs/${String(id)}/cancel`);
     expect(await get(`/jobs/${String(id)}/result?wait=true&view=full`)).toMatchObject({
       status: "cancelled",
