@@ -56,7 +56,7 @@ export const Config = z.strictObject({
     .default("python:3.13-slim")
     .describe("Image of job types that name none."),
   default_memory_limit: MemorySize.default("512m").describe(
-    "Memory of the built-in default job type.",
+    "Memory of the built-in default job type: 512m, 2g; at least 32m.",
   ),
   image_prefix: z
     .string()
@@ -254,7 +254,7 @@ function describeIssue(issue: z.core.$ZodIssue, given: Record<string, unknown>):
   const path = issue.path.map(String);
   if (issue.code === "unrecognized_keys") {
     const at = path.length ? ` in ${path.join(".")}` : "";
-    return `unknown configuration key${at}: ${issue.keys.join(", ")}; README.md lists the keys`;
+    return `unknown configuration key${at}: ${issue.keys.join(", ")}; docs/configuration.md lists the keys`;
   }
   const shown = isSecret(path) ? "(secret)" : JSON.stringify(valueAt(given, issue.path));
   return `${path.join(".")} = ${shown}: ${issue.message}`;

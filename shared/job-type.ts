@@ -40,7 +40,9 @@ export const JobTypeDefinition = z.strictObject({
     .array(z.string().min(1))
     .default([])
     .describe("Packages that a build installs into the image."),
-  memory_limit: MemorySize.default("512m").describe("Memory, /tmp and /output included."),
+  memory_limit: MemorySize.default("512m").describe(
+    "512m, 2g; at least 32m; /tmp and /output are part of it.",
+  ),
   cpu_limit: z.number().min(0.01).max(1024).default(1).describe("CPUs."),
   timeout: z
     .int()
@@ -94,3 +96,5 @@ export const JobTypeView = z
   })
   .meta({ id: "JobType", description: "A named environment for jobs." });
 export type JobTypeView = z.infer<typeof JobTypeView>;
+
+export const JobTypeList = z.array(JobTypeView).meta({ id: "JobTypeList" });

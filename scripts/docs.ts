@@ -1,0 +1,10 @@
+import { writeFileSync } from "node:fs";
+import { runMain } from "./operator-error.ts";
+import { say } from "./say.ts";
+import { configurationFile, configurationText } from "./docs/configuration.ts";
+
+/** Brings what is generated in docs/ up to date. */
+await runMain(async () => {
+  writeFileSync(configurationFile, configurationText());
+  say(`wrote ${configurationFile}`);
+});
