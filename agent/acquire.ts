@@ -26,12 +26,11 @@ export async function acquireSandbox(
   signal: AbortSignal,
 ): Promise<Acquired> {
   const { images } = deps;
-  const { base_image } = job.job_type;
   try {
     return await acquireOnce(deps, job, signal);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
-    images.forget(base_image);
+    images.forget(job.image);
     return acquireOnce(deps, job, signal);
   }
 }
@@ -42,7 +41,7 @@ async function acquireOnce(
   signal: AbortSignal,
 ): Promise<Acquired> {
   const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
-  const image = await deps.images.resolve(job.job_type.base_image, signal);
+  const image = await deps.images.resolve(job.image, signal);
   const sandbox = await deps.pool.acquire(specOf(deps.agent, job, image, runtime), signal);
   return { sandbox, jobRef: `${job.job_type.name}@${image}` };
 }

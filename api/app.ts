@@ -15,6 +15,7 @@ import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
 import { openApiRoute } from "./routes/openapi.ts";
 
@@ -33,6 +34,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   deriveRoutes(app, deps);
   artifactRoutes(app, deps);
   executionRoutes(app, deps);
+  jobTypeRoutes(app, deps);
   deadLetterRoutes(app, deps);
   healthRoutes(app, deps);
   openApiRoute(app, deps);

@@ -27,7 +27,7 @@ export interface Notifier {
   /** Hears of notifications from now on, also of those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
-export type Topic = "queue" | `agent:${string}` | `execution:${string}`;
+export type Topic = "queue" | `agent:${string}` | `execution:${string}` | `build:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */

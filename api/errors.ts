@@ -13,8 +13,10 @@ export const errorStatus = {
   too_large: 413,
   range_not_satisfiable: 416,
   timeout_too_long: 422,
+  build_failed: 422,
   rate_limited: 429,
   internal: 500,
+  engine_failed: 502,
   unavailable: 503,
 } as const satisfies Record<string, ContentfulStatusCode>;
 export type ErrorCode = keyof typeof errorStatus;
@@ -30,8 +32,10 @@ export const errorTitles: Record<ErrorCode, string> = {
   too_large: "Content Too Large",
   range_not_satisfiable: "Range Not Satisfiable",
   timeout_too_long: "Unprocessable Content",
+  build_failed: "Build Failed",
   rate_limited: "Too Many Requests",
   internal: "Internal Server Error",
+  engine_failed: "Bad Gateway",
   unavailable: "Service Unavailable",
 };
 

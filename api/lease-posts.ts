@@ -157,14 +157,14 @@ export function artifactKey(row: { executionId: string; leaseId: string; sha256:
 }
 
 /** @throws AppError 409 unless what was posted is recorded. */
-function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
+export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
   if (recorded === "lease_lost") throw leaseLost(leaseId);
   if (recorded === "conflict") {
     throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
   }
 }
 
-function leaseLost(leaseId: string): AppError {
+export function leaseLost(leaseId: string): AppError {
   return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
 }
 
@@ -172,6 +172,6 @@ function utf8Length(text: string): number {
   return new TextEncoder().encode(text).length;
 }
 
-function fromBase64(text: string): Uint8Array {
+export function fromBase64(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }

@@ -1,31 +1,25 @@
 import type {
   AgentStatus,
   Intervals,
-  LeasedJob,
   PollReply,
   PollRequest,
   RenewReply,
 } from "../shared/lease.ts";
-import { decodeUtf8 } from "../shared/bytes.ts";
 import { isTerminal } from "../shared/execution.ts";
 import type { Deps } from "./deps.ts";
-import { resolveJobType } from "./domain/job-types.ts";
+import { imageOf, type Environment } from "./domain/environment.ts";
+import { readEnvironments } from "./environments.ts";
 import { AppError } from "./errors.ts";
-import type { ExecutionRow } from "./store/advance.ts";
-import { findAgent, recordAgent } from "./store/agents.ts";
-import {
-  claimNext,
-  expireLeases,
-  renewLeases,
-  submittedPayloads,
-  undeliveredLeases,
-  type LeaseTerms,
-} from "./store/lease.ts";
+import { findAgent, recordAgent, touchAgent } from "./store/agents.ts";
+import { renewBuilds } from "./store/build-lease.ts";
+import { expireLeases, renewLeases, type LeaseTerms } from "./store/lease.ts";
+import { takeBuilds } from "./take-builds.ts";
+import { takeJobs } from "./take-jobs.ts";
 import { backstopMs } from "./wait.ts";
 
 /**
  * An agent's long poll: registers the agent, renews its leases, and answers as soon as there is a
- * job for a free slot, a cancellation it has not heard of, or a lease it has lost.
+ * job for a free slot, a build, a cancellation it has not heard of, or a lease it has lost.
  */
 export async function poll(
   deps: Deps,
@@ -33,21 +27,31 @@ export async function poll(
   tokenHash: string,
   signal: AbortSignal,
 ): Promise<PollReply> {
-  const { config, notifier, now } = deps;
+  const { config, db, notifier, now } = deps;
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const wakes = notifier.subscribe(["queue", `agent:${request.agent.id}`]);
   try {
+    await register(deps, request, tokenHash);
     for (;;) {
-      const renewed = await renew(deps, request, tokenHash);
-      const reply: PollReply = {
-        ...renewed,
-        cancel: renewed.cancel.filter((id) => !request.cancelling.includes(id)),
-        jobs: signal.aborted ? [] : await takeJobs(deps, request),
-      };
+      const [environments, renewed] = await Promise.all([
+        readEnvironments(deps),
+        renewHeld(deps, request),
+      ]);
+      const lease = terms(deps, request.agent.id);
+      const [jobs, builds] = signal.aborted
+        ? [[], []]
+        : await Promise.all([
+            takeJobs(deps, request, lease, environments),
+            takeBuilds(deps, request, lease, environments),
+          ]);
+      const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
+      const images_wanted = imagesOf(environments);
+      const reply: PollReply = { ...renewed, cancel, images_wanted, jobs, builds };
       const left = deadline - now();
-      const hasNews = reply.jobs.length + reply.cancel.length + reply.lost.length > 0;
-      if (hasNews || left <= 0 || signal.aborted) return reply;
+      const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
+      if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
+      await touchAgent(db, request.agent.id, now());
     }
   } finally {
     wakes.close();
@@ -60,18 +64,41 @@ export async function renew(
   status: AgentStatus,
   tokenHash: string,
 ): Promise<RenewReply> {
-  const { config, db, now } = deps;
+  await register(deps, status, tokenHash);
+  const [environments, renewed] = await Promise.all([
+    readEnvironments(deps),
+    renewHeld(deps, status),
+  ]);
+  return { ...renewed, images_wanted: imagesOf(environments) };
+}
+
+function imagesOf(environments: Environment[]): string[] {
+  return [...new Set(environments.map(imageOf))];
+}
+
+/** @throws AppError 403 when the agent is known by another token. */
+async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
   }
   await recordAgent(db, status, tokenHash, now());
+}
+
+async function renewHeld(
+  deps: Deps,
+  { agent, leases, builds }: AgentStatus,
+): Promise<Omit<RenewReply, "images_wanted">> {
+  const { config, db } = deps;
   await sweepLeases(deps);
-  const renewed = await renewLeases(db, terms(deps, status.agent.id), status.leases);
-  const held = new Set(renewed.map((lease) => lease.leaseId));
+  const renewed = await renewLeases(db, terms(deps, agent.id), leases);
+  const held = new Set([
+    ...renewed.map((lease) => lease.leaseId),
+    ...(await renewBuilds(db, terms(deps, agent.id), builds)),
+  ]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
-    lost: status.leases.filter((id) => !held.has(id)),
+    lost: [...leases, ...builds].filter((id) => !held.has(id)),
     intervals: intervals(config),
   };
 }
@@ -87,45 +114,6 @@ export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<voi
       });
     notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "queue");
   }
-}
-
-async function takeJobs(deps: Deps, request: PollRequest): Promise<LeasedJob[]> {
-  const { db } = deps;
-  const lease = terms(deps, request.agent.id);
-  const undelivered = await undeliveredLeases(db, lease, request.leases);
-  const free = request.free_slots - undelivered.length;
-  const claimed = free > 0 ? await claimNext(db, lease, free) : [];
-  return describeJobs(deps, [...undelivered, ...claimed]);
-}
-
-async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
-  const payloads = await submittedPayloads(
-    deps.db,
-    executions.map((execution) => execution.id),
-  );
-  return executions.flatMap((execution) => {
-    const payload = payloads.get(execution.id);
-    const jobType = resolveJobType(deps.config, execution.jobType);
-    if (!payload || !jobType || execution.leaseId === null) return [];
-    return [
-      {
-        lease_id: execution.leaseId,
-        execution_id: execution.id,
-        attempt: execution.attempt,
-        correlation_id: execution.correlationId,
-        job_type: jobType,
-        code: decodeUtf8(payload.code),
-        input_json: decodeUtf8(payload.input),
-        requirements: execution.requirements,
-        timeout_s: execution.timeoutS,
-        startup_timeout_s: execution.startupTimeoutS,
-        caps: {
-          stream_bytes: deps.config.max_stdout_bytes,
-          artifact_bytes: deps.config.max_artifact_bytes,
-        },
-      },
-    ];
-  });
 }
 
 function terms({ config, now }: Deps, agentId: string): LeaseTerms {

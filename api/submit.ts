@@ -1,13 +1,14 @@
 import type { Config } from "../shared/config.ts";
 import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../shared/execution.ts";
+import type { JobType } from "../shared/job-type.ts";
 import type { Deps } from "./deps.ts";
-import { obstacle } from "./domain/capacity.ts";
-import { resolveJobType } from "./domain/job-types.ts";
+import { isRunnable, notBuilt } from "./domain/placement.ts";
 import { timestamp } from "./domain/record.ts";
 import { canonicalJson } from "./domain/submission.ts";
+import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "./errors.ts";
 import { sha256 } from "./hash.ts";
-import { agentsSeenSince } from "./store/agents.ts";
+import { findObstacle } from "./obstacles.ts";
 import { findExecution, queuePosition } from "./store/read.ts";
 import { submitExecution, type NewExecution } from "./store/submit.ts";
 
@@ -22,7 +23,7 @@ export interface Origin {
 /**
  * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
  *
- * @throws AppError 400 unknown job type; 409 key reused; 422 timeout above `max_timeout`;
+ * @throws AppError 400 unknown job type, or one that must be built first; 409 key reused; 422 timeout above `max_timeout`;
  *   503 queue full or nobody to run it, with nothing stored.
  */
 export async function submit(
@@ -31,8 +32,8 @@ export async function submit(
   origin: Origin,
 ): Promise<SubmittedJob> {
   const { config, db, notifier, now } = deps;
-  await refuseIfUnservable(deps, origin.mode);
-  const execution = await newExecution(deps, request, origin);
+  const jobType = await servableJobType(deps, request.job_type, origin.mode);
+  const execution = await newExecution(deps, request, origin, jobType);
   const stored = await submitExecution(db, execution, config.max_queue_size);
   switch (stored.kind) {
     case "queue_full":
@@ -51,18 +52,26 @@ export async function submit(
   }
 }
 
-async function refuseIfUnservable({ db, config, now }: Deps, mode: Origin["mode"]): Promise<void> {
-  const found = obstacle(mode, await agentsSeenSince(db, 0), config, now());
+async function servableJobType(deps: Deps, name: string, mode: Origin["mode"]): Promise<JobType> {
+  const environment = await readEnvironment(deps, name);
+  if (!environment) throw unknownJobType(deps.config, name);
+  if (!isRunnable(environment)) {
+    const message = "must be built first";
+    throw new AppError("invalid_request", notBuilt(name), {
+      errors: [{ path: "job_type", message }],
+    });
+  }
+  const found = await findObstacle(deps, mode, environment);
   if (found) throw unavailable(found.detail, found.retryAfterS);
+  return environment.jobType;
 }
 
 async function newExecution(
   { config, newId, now }: Deps,
   request: AsyncSubmitRequest,
   { mode, correlationId, clientIp, lineage }: Origin,
+  jobType: JobType,
 ): Promise<NewExecution> {
-  const jobType = resolveJobType(config, request.job_type);
-  if (!jobType) throw unknownJobType(config, request.job_type);
   const timeoutS = request.timeout ?? jobType.timeout;
   if (timeoutS > config.max_timeout) {
     throw new AppError(

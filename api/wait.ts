@@ -1,9 +1,9 @@
 import { isTerminal } from "../shared/execution.ts";
 import type { Deps } from "./deps.ts";
 import { AppError, notFound, unavailable } from "./errors.ts";
-import { obstacle } from "./domain/capacity.ts";
+import { readEnvironment } from "./environments.ts";
+import { findObstacle } from "./obstacles.ts";
 import { advance, type ExecutionRow } from "./store/advance.ts";
-import { agentsSeenSince } from "./store/agents.ts";
 import { findExecution } from "./store/read.ts";
 
 /** A wake-up is a hint; the database is asked again at least this often. */
@@ -50,7 +50,8 @@ export async function waitForSync(
       throw new AppError("wait_timeout", "The client closed the connection; its job is cancelled.");
     }
     if (execution.status !== "queued") continue;
-    const found = obstacle("sync", await agentsSeenSince(deps.db, 0), deps.config, deps.now());
+    const environment = await readEnvironment(deps, execution.jobType);
+    const found = environment && (await findObstacle(deps, "sync", environment));
     if (found) {
       await cancel(deps, id);
       throw unavailable(found.detail, found.retryAfterS);

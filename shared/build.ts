@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { Timestamp } from "./execution.ts";
+import { orNull } from "./or-null.ts";
 
 /** SHA-256 of an image as its engine names it. */
 export const ImageDigest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
@@ -45,7 +46,7 @@ export const Build = z
     image_ref: imageRef,
     version: version.nullable(),
     digest: digest.nullable(),
-    error: ExecutionError.nullable(),
+    error: orNull(ExecutionError),
     created_at: Timestamp,
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),

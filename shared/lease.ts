@@ -2,7 +2,8 @@ import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
 import { CircuitBreaker, EngineHealth } from "./health.ts";
-import { JobType } from "./job-type.ts";
+import { ImageDigest } from "./build.ts";
+import { JobType, JobTypeName } from "./job-type.ts";
 
 /**
  * The agent protocol, `/agent/v1/*`. Every message carries the agent's own bearer token. A lease is
@@ -28,11 +29,17 @@ export const AgentStatus = z.object({
   breaker: CircuitBreaker,
   /** Every lease the agent holds; listing one renews it. */
   leases: z.array(Uuid).max(10_000),
+  /** The same for leases of builds. */
+  builds: z.array(Uuid).max(100).default([]),
+  /** Of the last `images_wanted`, those that the engine has. */
+  images: z.array(z.string().max(1024)).max(10_000).default([]),
 });
 export type AgentStatus = z.infer<typeof AgentStatus>;
 
 export const PollRequest = AgentStatus.extend({
   free_slots: z.int().min(0).max(10_000),
+  /** Builds it can take on; they use no slot. */
+  free_builds: z.int().min(0).max(100).default(0),
   /** Leases held whose cancellation the agent already knows of: not told again. */
   cancelling: z.array(Uuid).max(10_000).default([]),
   /** Seconds the poll may wait for work; the server may answer sooner. */
@@ -51,6 +58,8 @@ export const LeasedJob = z.object({
   attempt: z.int(),
   correlation_id: z.string(),
   job_type: JobType,
+  /** The digest of the built image; the base image where the job type is not built. */
+  image: z.string(),
   code: z.string(),
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
@@ -74,11 +83,31 @@ export const RenewReply = z.object({
   cancel: z.array(Uuid),
   /** Listed leases that are no longer the agent's: drop the work. */
   lost: z.array(Uuid),
+  /** Images that jobs may need: the agent tells which of them its engine has. */
+  images_wanted: z.array(z.string()).default([]),
   intervals: Intervals,
 });
 export type RenewReply = z.infer<typeof RenewReply>;
 
-export const PollReply = RenewReply.extend({ jobs: z.array(LeasedJob) });
+/** A leased build of a job type's image. */
+export const LeasedBuild = z.object({
+  lease_id: Uuid,
+  attempt: z.int(),
+  correlation_id: z.string(),
+  job_type: JobTypeName,
+  base_image: z.string(),
+  requirements: z.array(z.string()),
+  /** Name of the image, and the tags it gets. */
+  repository: z.string(),
+  tags: z.array(z.string()).min(1),
+  timeout_s: z.int(),
+});
+export type LeasedBuild = z.infer<typeof LeasedBuild>;
+
+export const PollReply = RenewReply.extend({
+  jobs: z.array(LeasedJob),
+  builds: z.array(LeasedBuild).default([]),
+});
 export type PollReply = z.infer<typeof PollReply>;
 
 /** The code has begun to run. */
@@ -119,7 +148,22 @@ export const ResultReport = z
   });
 export type ResultReport = z.infer<typeof ResultReport>;
 
-/** A transient engine failure before the code began: the execution may be leased again. */
+/** A piece of a build's log. */
+export const BuildLogChunk = LogChunk.omit({ stream: true });
+export type BuildLogChunk = z.infer<typeof BuildLogChunk>;
+
+/** How a build ended. */
+export const BuildReport = z.discriminatedUnion("status", [
+  z.object({
+    status: z.literal("built"),
+    digest: ImageDigest,
+    python_version: z.string().max(32),
+  }),
+  z.object({ status: z.literal("failed"), error: ExecutionError }),
+]);
+export type BuildReport = z.infer<typeof BuildReport>;
+
+/** A transient engine failure before the code began, or while building: it may be leased again. */
 export const ReleaseReport = z.object({ error: ExecutionError });
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
 

@@ -9,6 +9,8 @@ export interface AgentReport {
   warm: number;
   engine: PoolStats["agents"][number]["engine"];
   breaker: CircuitBreaker;
+  /** Of the images that jobs may need, those that its engine has. */
+  images: string[];
   lastSeenAt: number;
 }
 

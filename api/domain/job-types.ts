@@ -11,7 +11,7 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
   return {
     ...definition,
     name,
-    base_image: definition.base_image ?? config.base_image,
+    base_image: definition.base_image ?? officialImage(definition) ?? config.base_image,
     timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),
   };
 }
@@ -20,4 +20,8 @@ function definitionOf(config: Config, name: string): JobTypeDefinition | undefin
   if (Object.hasOwn(config.job_types, name)) return config.job_types[name];
   if (name !== defaultJobType) return undefined;
   return JobTypeDefinition.parse({ memory_limit: config.default_memory_limit });
+}
+
+function officialImage({ python_version }: JobTypeDefinition): string | undefined {
+  return python_version && `python:${python_version}-slim`;
 }

@@ -2,6 +2,8 @@ import { Hono } from "hono";
 import {
   artifactHeaders,
   AgentStatus,
+  BuildLogChunk,
+  BuildReport,
   LeaveRequest,
   LogChunk,
   PollRequest,
@@ -10,6 +12,7 @@ import {
   StartedReport,
 } from "../../shared/lease.ts";
 import { limits } from "../../shared/limits.ts";
+import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { requireAgentToken } from "../http/auth.ts";
@@ -86,6 +89,30 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const { lease_id } = c.req.param();
     await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
     await released(deps, lease_id, report);
+    return c.json({});
+  });
+
+  app.post("/builds/:lease_id/logs", async (c) => {
+    const chunk = await parseBody(c, BuildLogChunk, smallBytes);
+    const { lease_id } = c.req.param();
+    const build = await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
+    await buildLogged(deps, build, lease_id, chunk);
+    return c.json({});
+  });
+
+  app.post("/builds/:lease_id/result", async (c) => {
+    const report = await parseBody(c, BuildReport, smallBytes);
+    const { lease_id } = c.req.param();
+    await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
+    await buildFinished(deps, lease_id, report);
+    return c.json({});
+  });
+
+  app.post("/builds/:lease_id/release", async (c) => {
+    const report = await parseBody(c, ReleaseReport, smallBytes);
+    const { lease_id } = c.req.param();
+    await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
+    await buildReleased(deps, lease_id, report);
     return c.json({});
   });
 

@@ -1,3 +1,4 @@
+import type { Build, BuildResult } from "../../shared/build.ts";
 import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/dead-letter.ts";
 import type {
   AsyncSubmitRequest,
@@ -12,6 +13,7 @@ import type {
   SyncResult,
 } from "../../shared/execution.ts";
 import type { Health, PoolStats } from "../../shared/health.ts";
+import type { JobTypeView } from "../../shared/job-type.ts";
 
 /** Requests and answers that the OpenAPI document shows; all tell of the same few jobs. */
 
@@ -207,6 +209,39 @@ export const deadLetterStats: DeadLetterStats = {
   total: 3,
   by_error_type: { value_error: 2, oom: 1 },
   oldest_created_at: at("00.140"),
+};
+
+const scienceDigest = `sha256:${plotHash}`;
+
+export const jobType: JobTypeView = {
+  name: "science",
+  requirements: ["numpy==2.3.4"],
+  python_version: "3.13.5",
+  memory_limit: "2g",
+  cpu_limit: 2,
+  timeout: 120,
+  image_exists: true,
+};
+
+export const buildResult: BuildResult = {
+  status: "built",
+  job_type: "science",
+  version: `science@${scienceDigest}`,
+  digest: scienceDigest,
+  image_ref: "airlock-science:v1.2.3",
+};
+
+export const build: Build = {
+  status: "running",
+  job_type: "science",
+  image_ref: "airlock-science:v1.2.3",
+  version: null,
+  digest: null,
+  error: null,
+  created_at: at("00.000"),
+  started_at: at("00.010"),
+  ended_at: null,
+  log: "Collecting numpy==2.3.4\n",
 };
 
 export const health: Health = {

@@ -10,6 +10,8 @@ import type { Deps } from "../deps.ts";
 import { toJobStatus, toQueueStatus, toRecord } from "../domain/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { whyItWaits } from "../obstacles.ts";
+import type { ExecutionRow } from "../store/advance.ts";
 import { findExecution, queuePosition, withPayload } from "../store/read.ts";
 import { cancel, waitForEnd } from "../wait.ts";
 import { inProgress, jobStatus, recordExamples } from "./examples.ts";
@@ -80,18 +82,16 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`);
     }
     const position = await queuePosition(deps.db, execution);
-    const pending = toQueueStatus(execution.status);
-    return c.json(
-      {
-        job_id: id,
-        status: pending,
-        message:
-          pending === "pending" ? `Waiting for a worker, at position ${position}.` : "Running.",
-        queue_position: position,
-      },
-      202,
-    );
+    const status = toQueueStatus(execution.status);
+    const message = status === "pending" ? await pendingMessage(execution, position) : "Running.";
+    return c.json({ job_id: id, status, message, queue_position: position }, 202);
   });
+
+  async function pendingMessage(execution: ExecutionRow, position: number): Promise<string> {
+    const reason = await whyItWaits(deps, execution);
+    const turn = `Waiting for a worker, at position ${position}.`;
+    return reason === undefined ? turn : `${turn} ${reason}`;
+  }
 
   const cancelJob = createRoute({
     method: "post",

@@ -7,6 +7,7 @@ export const tags = [
   },
   { name: "Artifacts", description: "Files that the code wrote to /output." },
   { name: "Executions", description: "The record of everything that ran." },
+  { name: "Job types", description: "Named environments: image, packages, limits." },
   { name: "Dead letters", description: "Asynchronous jobs that failed for good." },
   { name: "Health", description: "How the service and its agents are." },
   { name: "Description", description: "This page and what it is made of." },

@@ -6,6 +6,9 @@ import { correlationId, jobId } from "./examples.ts";
 import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
 
 const noAgent = "No agent is connected. Start one (npm run agent), or submit to /execute/async.";
+const noWheel = "ERROR: No matching distribution found for numpy==9.9";
+const noImage =
+  "Image registry.example/science:1 is not on the agent's host and cannot be pulled: no such host";
 
 /** What a refusal says, by its code. */
 const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
@@ -28,11 +31,19 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail: "timeout: 7200 s is above the configured max_timeout of 3600 s.",
     errors: [{ path: "timeout", message: "must be at most 3600" }],
   },
+  build_failed: {
+    detail: `Job type science was not built: ${noWheel} (log: GET /job-types/science/build)`,
+    error: { type: "dependency_error", message: noWheel, phase: "startup" },
+  },
   rate_limited: {
     detail: "More than 120 requests in 60 s; wait for the seconds that Retry-After says.",
   },
   internal: {
     detail: "Something went wrong; the service's log has more under the correlation id.",
+  },
+  engine_failed: {
+    detail: `Job type science was not built: ${noImage} (log: GET /job-types/science/build)`,
+    error: { type: "docker_error", message: noImage, phase: "startup" },
   },
   unavailable: {
     detail: noAgent,

@@ -8,7 +8,7 @@ export type AgentRow = typeof agents.$inferSelect;
 /** Writes down what an agent says of itself. */
 export async function recordAgent(
   db: Database,
-  { agent, slots, warm, engine, breaker }: AgentStatus,
+  { agent, slots, warm, engine, breaker, images }: AgentStatus,
   tokenHash: string,
   now: number,
 ): Promise<void> {
@@ -21,12 +21,18 @@ export async function recordAgent(
     warm,
     engine,
     breaker,
+    images,
     lastSeenAt: now,
   };
   await db.orm
     .insert(agents)
     .values({ id: agent.id, ...row })
     .onConflictDoUpdate({ target: agents.id, set: row });
+}
+
+/** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */
+export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
+  await db.orm.update(agents).set({ lastSeenAt: now }).where(eq(agents.id, id));
 }
 
 export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {

@@ -29,6 +29,12 @@ describe("migrations", () => {
     expect(objects.flat()).toEqual([
       "agents",
       "artifacts",
+      "build_logs",
+      "builds",
+      "builds_built",
+      "builds_id_unique",
+      "builds_lease",
+      "builds_open",
       "dead_letters",
       "dead_letters_execution_id_unique",
       "executions",

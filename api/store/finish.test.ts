@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { concatBytes } from "../../shared/bytes.ts";
 import { toRecord } from "../domain/record.ts";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { finishExecution, type Result } from "./finish.ts";
 import { claimNext } from "./lease.ts";
 import { withPayload } from "./read.ts";
@@ -38,7 +38,7 @@ const result: Result = {
 async function finishedWith(part: Partial<Result>) {
   await submitExecution(store.db, newExecution(), 1000);
   const terms = { agentId: "a", expiresAt: 10, now: 1 };
-  const [leased] = await claimNext(store.db, terms, 1);
+  const [leased] = await claimNext(store.db, terms, 1, offers);
   const ended = await finishExecution(store.db, leased?.leaseId ?? "", { ...result, ...part }, 2);
   if (ended.kind !== "changed") throw new Error(`not finished: ${ended.kind}`);
   return withPayload(store.db, ended.execution);

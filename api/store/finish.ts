@@ -43,7 +43,8 @@ export async function finishExecution(
     {
       columns: {
         resultHash: result.hash,
-        jobRef: result.job_ref,
+        // What the claim pinned holds also for a job that never began.
+        ...(result.job_ref !== null && { jobRef: result.job_ref }),
         timing: result.timing,
         maxRssMb: result.resource_usage?.max_rss_mb ?? null,
         cpuTimeMs: result.resource_usage?.cpu_time_ms ?? null,

@@ -1,10 +1,10 @@
-import { and, eq, gt, inArray, isNull, lte, notInArray, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, isNull, lte, notInArray, sql, type SQL } from "drizzle-orm";
 import { advance, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
 import { executions, isQueued, isRunning, payloads } from "./schema.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
-const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
+export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
 
 export interface LeaseTerms {
   agentId: string;
@@ -12,16 +12,37 @@ export interface LeaseTerms {
   now: number;
 }
 
-/** Leases up to `count` queued executions, oldest first, in one guarded statement. */
+/** A job type whose jobs may be leased, and what their records say they run on. */
+export interface Offer {
+  jobType: string;
+  jobVersion: string;
+  /** Null where the agent will tell. */
+  jobRef: string | null;
+}
+
+/**
+ * Leases up to `count` queued executions of the offered job types, oldest first, and pins what they
+ * run on, in one guarded statement.
+ */
 export async function claimNext(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   count: number,
+  offers: Offer[],
 ): Promise<ExecutionRow[]> {
+  if (offers.length === 0) return [];
+  const jobTypes = offers.map(({ jobType }) => jobType);
   const next = db.orm
     .select({ seq: executions.seq })
     .from(executions)
-    .where(and(isQueued, lte(executions.availableAt, now)))
+    .where(
+      and(
+        isQueued,
+        lte(executions.availableAt, now),
+        // The plus keeps SQLite from the index of job types, which holds all history.
+        inArray(sql`+${executions.jobType}`, jobTypes),
+      ),
+    )
     .orderBy(executions.seq)
     .limit(count);
   const claimed = await db.orm
@@ -33,10 +54,18 @@ export async function claimNext(
       agentId,
       leaseExpiresAt: expiresAt,
       startedAt: now,
+      jobVersion: byJobType(offers, ({ jobVersion }) => jobVersion),
+      jobRef: byJobType(offers, ({ jobRef }) => jobRef),
     })
     .where(and(isQueued, inArray(executions.seq, next)))
     .returning();
   return claimed.sort((a, b) => a.seq - b.seq);
+}
+
+/** What an offer says for the job type of each row. */
+function byJobType(offers: Offer[], value: (offer: Offer) => string | null): SQL {
+  const cases = offers.map((offer) => sql`when ${offer.jobType} then ${value(offer)}`);
+  return sql`case ${executions.jobType} ${sql.join(cases, sql` `)} end`;
 }
 
 /**

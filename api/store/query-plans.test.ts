@@ -1,6 +1,6 @@
 import { createClient, type Client, type InStatement } from "@libsql/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { advance } from "./advance.ts";
 import { database, type Database } from "./database.ts";
 import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
@@ -90,7 +90,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
     [byId, byPlace],
     async () => queuePosition(db, (await findExecution(db, id))!),
   ],
-  ["a claim", [bySeq, queue], () => claimNext(db, terms, 1)],
+  ["a claim", [bySeq, queue], () => claimNext(db, terms, 1, offers)],
   ["leases never delivered", [byHolder], () => undeliveredLeases(db, terms, [lease])],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
   ["a lookup by lease", [byLease], () => findByLease(db, lease)],

@@ -67,7 +67,7 @@ export async function recordLogChunk(
   return recorded(present);
 }
 
-function recorded(present: ResultSet | undefined): Recorded {
+export function recorded(present: ResultSet | undefined): Recorded {
   const row = present?.rows[0];
   if (!row) return "lease_lost";
   return row[0] === 1 ? "recorded" : "conflict";

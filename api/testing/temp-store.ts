@@ -58,3 +58,6 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
     ...columns,
   };
 }
+
+/** The job type of `newExecution`, as a claim names it. */
+export const offers = [{ jobType: "default", jobVersion: "latest", jobRef: null }];

@@ -1,0 +1,96 @@
+import type { buildStatuses } from "../../shared/build.ts";
+import type { ExecutionError } from "../../shared/errors.ts";
+import type { BuildReport } from "../../shared/lease.ts";
+import { limits } from "../../shared/limits.ts";
+
+/** The columns of a build that decide what may happen to it. Times are epoch milliseconds. */
+export interface BuildState {
+  status: (typeof buildStatuses)[number];
+  attempt: number;
+  leaseId: string | null;
+  agentId: string | null;
+  leaseExpiresAt: number | null;
+  startedAt: number | null;
+  endedAt: number | null;
+  digest: string | null;
+  pythonVersion: string | null;
+  error: ExecutionError | null;
+}
+
+export type BuildEvent =
+  | { kind: "finish"; leaseId: string; report: BuildReport }
+  /** A transient failure of the engine. */
+  | { kind: "release"; leaseId: string; error: ExecutionError }
+  | { kind: "expire" }
+  /** Nobody is there to build it, and its client is told so. */
+  | { kind: "withdraw"; error: ExecutionError };
+
+export type BuildRefusal = "finished" | "not_queued" | "lease_lost" | "not_due";
+export type BuildTransition =
+  | { ok: true; change: Partial<BuildState> }
+  | { ok: false; refusal: BuildRefusal };
+
+const lostTwice: ExecutionError = {
+  type: "internal_error",
+  message: `The agent was lost while it built, ${limits.maxAttempts} times.`,
+  phase: "startup",
+};
+
+/** What an event does to a build at a time (epoch ms): the columns that change, or why nothing may. */
+export function buildTransition(
+  state: BuildState,
+  event: BuildEvent,
+  now: number,
+): BuildTransition {
+  if (state.status === "built" || state.status === "failed") return refuse("finished");
+  switch (event.kind) {
+    case "withdraw":
+      return state.status === "queued" ? fail(event.error, now) : refuse("not_queued");
+    case "expire":
+      if (state.status !== "running" || isLeased(state, now)) return refuse("not_due");
+      return tryAgain(state, lostTwice, now);
+    case "release":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return tryAgain(state, event.error, now);
+    case "finish":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return finish(event.report, now);
+  }
+}
+
+function isLeased({ leaseExpiresAt }: BuildState, now: number): boolean {
+  return (leaseExpiresAt ?? 0) > now;
+}
+
+function holds(state: BuildState, { leaseId }: { leaseId: string }, now: number): boolean {
+  return state.status === "running" && state.leaseId === leaseId && isLeased(state, now);
+}
+
+function finish(report: BuildReport, now: number): BuildTransition {
+  if (report.status === "failed") return fail(report.error, now);
+  const { status, digest, python_version: pythonVersion } = report;
+  return change({ status, digest, pythonVersion, endedAt: now, leaseExpiresAt: null });
+}
+
+function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): BuildTransition {
+  if (attempt >= limits.maxAttempts) return fail(error, now);
+  return change({
+    status: "queued",
+    leaseId: null,
+    agentId: null,
+    leaseExpiresAt: null,
+    startedAt: null,
+  });
+}
+
+function fail(error: ExecutionError, now: number): BuildTransition {
+  return change({ status: "failed", error, endedAt: now, leaseExpiresAt: null });
+}
+
+function change(columns: Partial<BuildState>): BuildTransition {
+  return { ok: true, change: columns };
+}
+
+function refuse(refusal: BuildRefusal): BuildTransition {
+  return { ok: false, refusal };
+}

@@ -1,0 +1,78 @@
+import type { Config } from "../../shared/config.ts";
+import { isLive, type AgentReport } from "./capacity.ts";
+import { imageOf, type Environment } from "./environment.ts";
+
+/** Agents that could take work now: heard of lately, with an engine that answers. */
+export function servingAgents<A extends AgentReport>(known: A[], config: Config, now: number): A[] {
+  return known.filter(
+    (agent) =>
+      isLive(agent, config, now) && agent.engine.available && agent.breaker.state !== "open",
+  );
+}
+
+/** The images that some agent has. */
+export function presentImages(agents: AgentReport[]): Set<string> {
+  return new Set(agents.flatMap((agent) => agent.images));
+}
+
+/** Whether an agent has the labels that a job type asks for. */
+export function hasLabels(
+  { labels }: Pick<AgentReport, "labels">,
+  { jobType }: Environment,
+): boolean {
+  return Object.entries(jobType.labels).every(([name, value]) => labels[name] === value);
+}
+
+/**
+ * Whether an agent may be given jobs of a type: it has the image; or nobody has, and it may try to
+ * pull it, which built images cannot be.
+ */
+export function mayRun(
+  agent: Pick<AgentReport, "labels" | "images">,
+  environment: Environment,
+  serving: AgentReport[],
+): boolean {
+  if (!hasLabels(agent, environment)) return false;
+  const image = imageOf(environment);
+  if (agent.images.includes(image)) return isRunnable(environment);
+  if (environment.built || environment.mustBeBuilt) return false;
+  return !serving.some((other) => other.images.includes(image) && hasLabels(other, environment));
+}
+
+/** Why none of the live agents would be given a job of a type; undefined when one would. */
+export function whyNobodyRuns(environment: Environment, live: AgentReport[]): string | undefined {
+  const { jobType, built } = environment;
+  if (!isRunnable(environment)) return notBuilt(jobType.name);
+  const able = live.filter((agent) => hasLabels(agent, environment));
+  if (able.length === 0) return whyNobodyIsThere(environment, live);
+  if (built && !able.some((agent) => agent.images.includes(built.digest))) {
+    return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
+  }
+  return undefined;
+}
+
+/** Why none of the serving agents would build the image of a type; undefined when one would. */
+export function whyNobodyBuilds(
+  environment: Environment,
+  serving: AgentReport[],
+): string | undefined {
+  if (serving.some((agent) => hasLabels(agent, environment))) return undefined;
+  return serving.length === 0
+    ? "No agent with a working container engine is connected. Start one: npm run agent."
+    : whyNobodyIsThere(environment, serving);
+}
+
+function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): string {
+  if (agents.length === 0) return "No agent is connected. Start one: npm run agent.";
+  const asked = Object.entries(jobType.labels).map(([name, value]) => `${name}=${value}`);
+  return `No connected agent has the labels that job type ${jobType.name} asks for: ${asked.join(", ")}.`;
+}
+
+/** What to do about a job type that production_mode keeps from running. */
+export function notBuilt(name: string): string {
+  return `Job type ${name} has no built image for its present configuration, which production_mode requires: POST /job-types/${name}/build.`;
+}
+
+export function isRunnable({ built, mustBeBuilt }: Environment): boolean {
+  return built !== undefined || !mustBeBuilt;
+}

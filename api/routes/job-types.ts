@@ -1,0 +1,116 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { Build, BuildResult, VersionTag } from "../../shared/build.ts";
+import { JobTypeList, JobTypeView } from "../../shared/job-type.ts";
+import { buildImage, describeBuild } from "../builds.ts";
+import type { Deps } from "../deps.ts";
+import { toJobTypeView, type Environment } from "../domain/environment.ts";
+import { presentImages, servingAgents } from "../domain/placement.ts";
+import { readEnvironment, readEnvironments } from "../environments.ts";
+import { notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { agentsSeenSince } from "../store/agents.ts";
+import { lastBuild } from "../store/builds.ts";
+import { build, buildResult, jobType } from "./examples.ts";
+import { json, problems } from "./responses.ts";
+
+const nameParam = z.object({
+  name: z.string().openapi({ param: { name: "name", in: "path" }, example: jobType.name }),
+});
+
+/** Job types, and builds of their images. */
+export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const { config, db, now } = deps;
+
+  async function show(environments: Environment[]): Promise<JobTypeView[]> {
+    const serving = servingAgents(await agentsSeenSince(db, 0), config, now());
+    const present = presentImages(serving);
+    return environments.map((environment) => toJobTypeView(environment, present, config));
+  }
+
+  async function find(name: string): Promise<Environment> {
+    const environment = await readEnvironment(deps, name);
+    if (!environment) throw notFound(`Job type ${name}`);
+    return environment;
+  }
+
+  const list = createRoute({
+    method: "get",
+    path: "/job-types",
+    operationId: "listJobTypes",
+    tags: ["Job types"],
+    summary: "Every job type",
+    responses: {
+      200: json(JobTypeList, "`default` first.", { example: [jobType] }),
+    },
+  });
+  app.openapi(list, async (c) => c.json(await show(await readEnvironments(deps)), 200));
+
+  const single = createRoute({
+    method: "get",
+    path: "/job-types/{name}",
+    operationId: "getJobType",
+    tags: ["Job types"],
+    summary: "One job type",
+    request: { params: nameParam },
+    responses: {
+      200: json(JobTypeView, "The job type as it is now.", { example: jobType }),
+      ...problems("not_found"),
+    },
+  });
+  app.openapi(single, async (c) => {
+    const environment = await find(c.req.valid("param").name);
+    const [view] = await show([environment]);
+    return c.json(view as JobTypeView, 200);
+  });
+
+  const startBuild = createRoute({
+    method: "post",
+    path: "/job-types/{name}/build",
+    operationId: "buildJobType",
+    tags: ["Job types"],
+    summary: "Build a job type's image",
+    description:
+      "An agent installs the requirements into the base image; from then on jobs of this type run on the result. Answers when the build has ended. Equal requests share one build, and hanging up does not end it.",
+    request: {
+      params: nameParam,
+      query: z.object({
+        version_tag: VersionTag.optional().openapi({
+          description:
+            "Semantic version that the image is tagged with, and that the records of its jobs carry as `job_version`. Without it, `latest`, a tag that every build moves.",
+          example: "v1.2.3",
+        }),
+      }),
+    },
+    responses: {
+      200: json(BuildResult, "Built.", { example: buildResult }),
+      ...problems("invalid_request", "not_found", "build_failed", "engine_failed", "unavailable"),
+    },
+  });
+  app.openapi(startBuild, async (c) => {
+    const environment = await find(c.req.valid("param").name);
+    const { version_tag } = c.req.valid("query");
+    const { signal } = c.req.raw;
+    const correlationId = c.get("correlationId");
+    return c.json(await buildImage(deps, environment, version_tag, correlationId, signal), 200);
+  });
+
+  const getBuild = createRoute({
+    method: "get",
+    path: "/job-types/{name}/build",
+    operationId: "getBuild",
+    tags: ["Job types"],
+    summary: "A job type's last build and its log",
+    description: "Also while it runs.",
+    request: { params: nameParam },
+    responses: {
+      200: json(Build, "The build as it is now.", { example: build }),
+      ...problems("not_found"),
+    },
+  });
+  app.openapi(getBuild, async (c) => {
+    const { jobType } = await find(c.req.valid("param").name);
+    const last = await lastBuild(db, jobType.name);
+    if (!last) throw notFound(`A build of job type ${jobType.name}`);
+    return c.json(await describeBuild(deps, last), 200);
+  });
+}

@@ -1,0 +1,54 @@
+import type { LeasedBuild, PollRequest } from "../shared/lease.ts";
+import type { Deps } from "./deps.ts";
+import type { BuildSpec, Environment } from "./domain/environment.ts";
+import { hasLabels } from "./domain/placement.ts";
+import { claimBuilds, expireBuilds, undeliveredBuilds } from "./store/build-lease.ts";
+import { openBuilds, type BuildRow } from "./store/builds.ts";
+import type { LeaseTerms } from "./store/lease.ts";
+
+/** Leases builds to an agent that is free to build, of the types whose labels it has. */
+export async function takeBuilds(
+  deps: Deps,
+  request: PollRequest,
+  lease: LeaseTerms,
+  environments: Environment[],
+): Promise<LeasedBuild[]> {
+  const { config, db } = deps;
+  if ((await openBuilds(db)).length === 0) return [];
+  await sweepBuilds(deps);
+  const undelivered = await undeliveredBuilds(db, lease, request.builds);
+  const free = request.free_builds - undelivered.length;
+  const jobTypes = environments
+    .filter((environment) => hasLabels(request.agent, environment))
+    .map(({ jobType }) => jobType.name);
+  const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
+  return [...undelivered, ...claimed].flatMap((build) => describe(build, config.build_timeout));
+}
+
+function describe(build: BuildRow, timeoutS: number): LeasedBuild[] {
+  if (build.leaseId === null) return [];
+  const { base_image, requirements } = JSON.parse(build.spec) as BuildSpec;
+  return [
+    {
+      lease_id: build.leaseId,
+      attempt: build.attempt,
+      correlation_id: build.correlationId,
+      job_type: build.jobType,
+      base_image,
+      requirements,
+      repository: build.imageRef.slice(0, -build.tag.length - 1),
+      tags: [...new Set([build.tag, "latest"])],
+      timeout_s: timeoutS,
+    },
+  ];
+}
+
+/** Ends or requeues the builds whose agents are gone, and wakes whoever waits for that. */
+export async function sweepBuilds({ db, notifier, now, log }: Deps): Promise<void> {
+  for (const { id, status, jobType, correlationId } of await expireBuilds(db, now())) {
+    log
+      .with({ correlationId })
+      .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
+    notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  }
+}

@@ -1,0 +1,77 @@
+import { decodeUtf8 } from "../shared/bytes.ts";
+import type { LeasedJob, PollRequest } from "../shared/lease.ts";
+import type { Deps } from "./deps.ts";
+import { digestOf, imageOf, pinnedRef, type Environment } from "./domain/environment.ts";
+import { resolveJobType } from "./domain/job-types.ts";
+import { mayRun, servingAgents } from "./domain/placement.ts";
+import type { ExecutionRow } from "./store/advance.ts";
+import { agentsSeenSince } from "./store/agents.ts";
+import {
+  claimNext,
+  submittedPayloads,
+  undeliveredLeases,
+  type LeaseTerms,
+  type Offer,
+} from "./store/lease.ts";
+
+/** Leases jobs for the free slots of an agent, of the types that it may run. */
+export async function takeJobs(
+  deps: Deps,
+  request: PollRequest,
+  lease: LeaseTerms,
+  environments: Environment[],
+): Promise<LeasedJob[]> {
+  const { db } = deps;
+  const undelivered = await undeliveredLeases(db, lease, request.leases);
+  const free = request.free_slots - undelivered.length;
+  const claimed =
+    free > 0 ? await claimNext(db, lease, free, await offers(deps, request, environments)) : [];
+  return describe(deps, [...undelivered, ...claimed]);
+}
+
+async function offers(
+  { config, db, now }: Deps,
+  { agent: { labels }, images }: PollRequest,
+  environments: Environment[],
+): Promise<Offer[]> {
+  const hasAll = environments.every((environment) => images.includes(imageOf(environment)));
+  const serving = hasAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
+  return environments
+    .filter((environment) => mayRun({ labels, images }, environment, serving))
+    .map(({ jobType: { name }, built }) => ({
+      jobType: name,
+      jobVersion: built?.tag ?? "latest",
+      jobRef: built ? pinnedRef(name, built.digest) : null,
+    }));
+}
+
+async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
+  const payloads = await submittedPayloads(
+    deps.db,
+    executions.map((execution) => execution.id),
+  );
+  return executions.flatMap((execution) => {
+    const payload = payloads.get(execution.id);
+    const jobType = resolveJobType(deps.config, execution.jobType);
+    if (!payload || !jobType || execution.leaseId === null) return [];
+    return [
+      {
+        lease_id: execution.leaseId,
+        execution_id: execution.id,
+        attempt: execution.attempt,
+        correlation_id: execution.correlationId,
+        job_type: jobType,
+        image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
+        code: decodeUtf8(payload.code),
+        input_json: decodeUtf8(payload.input),
+        requirements: execution.requirements,
+        timeout_s: execution.timeoutS,
+        startup_timeout_s: execution.startupTimeoutS,
+        caps: {
+          stream_bytes: deps.config.max_stdout_bytes,
+          artifact_bytes: deps.config.max_artifact_bytes,
+        },
+      },
+    ];
+  });
+}
