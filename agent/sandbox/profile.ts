@@ -9,8 +9,6 @@ export const labels = {
 
 /** Descriptors that one process may have open. */
 const openFiles = 4096;
-/** Bytes of the code, and of the input data, that a container takes. */
-const sourceBytes = 16 * 1024 * 1024;
 /** Bytes that the supervisor and a small program need. */
 const processBytes = 28 * 1024 * 1024;
 
@@ -92,15 +90,12 @@ function environment({ cpus, env }: SandboxSpec): string[] {
 function temporaryFiles(memoryBytes: number) {
   const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
   const seventh = Math.floor((memoryBytes - forProcesses) / 7);
-  const source = `rw,nosuid,nodev,noexec,mode=755,size=${sourceBytes}`;
+  const writable = `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`;
+  // Only the supervisor writes there, so that no size is needed to hold the code back.
+  const readable = `rw,nosuid,nodev,noexec,mode=755,size=${memoryBytes}`;
   return {
     ShmSize: seventh,
-    Tmpfs: {
-      "/code": source,
-      "/input": source,
-      "/output": `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`,
-      "/tmp": `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`,
-    },
+    Tmpfs: { "/code": readable, "/input": readable, "/output": writable, "/tmp": writable },
   };
 }
 

@@ -203,6 +203,20 @@ print(client.recv(10))`);
   expect(out).toBe(`['lo']\n${"Network is unreachable\n".repeat(4)}b'loopback'\n`);
 });
 
+test("a job type with a network gets one", async () => {
+  const code = `import os; print(sorted(os.listdir("/sys/class/net")))`;
+  const { out } = await run(code, { spec: { network: "bridge" } });
+  expect(out).toBe("['eth0', 'lo']\n");
+});
+
+test("code and input of many megabytes arrive", async () => {
+  const job = {
+    code: `x = "${"y".repeat(20_000_000)}"\nprint(len(x))`,
+    inputJson: `"${"z".repeat(20_000_000)}"`,
+  };
+  expect(await run(job.code, { job })).toMatchObject({ end: "succeeded - 0", out: "20000000\n" });
+});
+
 test("nothing of the host is in the environment, and nothing secret in the supervisor", async () => {
   const { out } = await run(
     `

@@ -1,8 +1,10 @@
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { openSession } from "./session.ts";
+import { supervisorCommand } from "./supervisor.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./testing/host-link.ts";
 import { findPythons } from "./testing/pythons.ts";
 import type { RunOptions, RunReport, SandboxJob } from "./types.ts";
@@ -52,6 +54,13 @@ function text(bytes: Uint8Array): string {
 function files({ artifacts }: RunReport): Record<string, string> {
   return Object.fromEntries(artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]));
 }
+
+test("outside of a container of its own it refuses to start", () => {
+  const [file = "", ...args] = supervisorCommand([]);
+  const refused = spawnSync(file, args, { encoding: "utf8" });
+  expect(refused.status).toBe(1);
+  expect(refused.stderr).toMatch(/^not PID 1/);
+});
 
 describe("the end of the code", () => {
   test("a timeout keeps the output and the files so far", async () => {

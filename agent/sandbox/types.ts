@@ -73,7 +73,11 @@ export interface Sandbox {
    * @throws EngineError where the container is gone before the code began.
    */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-  /** Removes the container by force; bounded; safe to call twice. */
+  /**
+   * Removes the container by force; safe to call twice.
+   *
+   * @throws EngineError where the engine does not do so in time.
+   */
   close(): Promise<void>;
 }
 

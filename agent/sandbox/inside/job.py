@@ -35,8 +35,9 @@ class Job:
         )
         self.pid = os.fork()
         if self.pid == 0:
+            nothing = os.open(os.devnull, os.O_RDONLY)
             try:
-                _exec_job({0: os.open(os.devnull, os.O_RDONLY), 1: out[1], 2: err[1], go_fd: go, tell_fd: tell})
+                _exec_job({0: nothing, 1: out[1], 2: err[1], go_fd: go, tell_fd: tell})
             except BaseException as error:
                 os.write(err[1], repr(error).encode())
                 os._exit(127)
@@ -92,8 +93,7 @@ def _high_descriptors():
 def _write_gate(source, **constants):
     os.mkdir(GATE_DIR, 0o755)
     head = "; ".join("%s = %r" % constant for constant in constants.items())
-    with open(_GATE, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(head + "\n" + source)
+    write_file(_GATE, (head + "\n" + source).encode())
 
 
 def _exec_job(descriptors):

@@ -211,5 +211,7 @@ def count_oom_kills():
 
 
 def main(gate_source, *preload):
+    if os.getpid() != 1:
+        raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
     Supervisor(gate_source, preload).run()
