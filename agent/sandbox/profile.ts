@@ -33,6 +33,8 @@ export function containerProfile(spec: SandboxSpec) {
       ...(spec.labels.leaseId === null ? {} : { [labels.leaseId]: spec.labels.leaseId }),
     },
     Tty: false,
+    // A dying engine waits this long, in seconds, for a container that it is to stop; PID 1 ignores it.
+    StopTimeout: 1,
     OpenStdin: true,
     StdinOnce: true,
     // An image's own health check would run beside the code.
