@@ -26,7 +26,7 @@ export type PollDeps = {
 };
 
 const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 10_000;
+const LONGEST_WAIT_MS = 5000;
 
 /**
  * Asks the API for work, one long poll after another, until `stop`.

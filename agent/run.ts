@@ -4,11 +4,10 @@ import type { Acquired } from "./acquire.ts";
 import { ApiError } from "./api-error.ts";
 import type { Client } from "./client.ts";
 import { JobRefusal } from "./job-refusal.ts";
-import type { Lease } from "./leases.ts";
+import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
-import { explainVerdict } from "./explain-verdict.ts";
 import { resultOfReport } from "./result.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError, type RunReport, type Sandbox, type Verdict } from "./sandbox/types.ts";
@@ -93,9 +92,15 @@ async function runCode(
   if (report.ending === "lost") deps.engine.doubted();
   if (!report.started)
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
-  const verdict = explainVerdict(deps.judge(report), run.lease);
+  const verdict = withStopReason(deps.judge(report), run.lease);
   const result = resultOfReport(report, verdict, timesOf(deps, run), jobRef);
   return { kind: "result", result, artifacts: report.artifacts };
+}
+
+function withStopReason(verdict: Verdict, lease: Lease): Verdict {
+  const { error } = verdict;
+  if (error?.type !== "cancelled" || !isStopped(lease)) return verdict;
+  return { ...verdict, error: { ...error, message: "The agent was stopped while the code ran." } };
 }
 
 function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
