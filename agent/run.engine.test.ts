@@ -117,8 +117,7 @@ it("cancels running code and reports what it printed", async () => {
 
 it("fails a job whose image nobody has, and says so", async () => {
   await start();
-  const job = testJob();
-  api.offer({ ...job, job_type: { ...job.job_type, base_image: "localhost:9/no/such:1" } });
+  api.offer(testJob({ image: "localhost:9/no/such:1" }));
   expect(await result()).toMatchObject({
     status: "failed",
     error: {
