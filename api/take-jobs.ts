@@ -22,8 +22,10 @@ export async function takeJobs(
   environments: Environment[],
 ): Promise<LeasedJob[]> {
   const { db } = deps;
-  const undelivered = await undeliveredLeases(db, lease, request.leases);
-  const free = request.free_slots - undelivered.length;
+  const { free_slots, leases: held } = request;
+  const known = environments.map(({ jobType }) => jobType.name);
+  const undelivered = await undeliveredLeases(db, lease, held, free_slots, known);
+  const free = free_slots - undelivered.length;
   const claimed =
     free > 0 ? await claimNext(db, lease, free, await offers(deps, request, environments)) : [];
   return describe(deps, [...undelivered, ...claimed]);

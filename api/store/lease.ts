@@ -6,6 +6,9 @@ import { executions, isQueued, isRunning, payloads } from "./schema.ts";
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
 
+/** The plus keeps the index on job types, which leads through all history, out of these queries. */
+const unindexedJobType = sql`+${executions.jobType}`;
+
 export interface LeaseTerms {
   agentId: string;
   expiresAt: number;
@@ -69,17 +72,20 @@ function byJobType(offers: Offer[], value: (offer: Offer) => string | null): SQL
 }
 
 /**
- * Leases that this agent was given and does not know of, because the reply was lost on the wire.
- * They are renewed; their code has not begun to run.
+ * Up to `count` leases that this agent was given and does not know of, because the reply was lost
+ * on the wire. They are renewed; their code has not begun to run. Whatever cannot be told to the
+ * agent, for want of a slot or of its job type, is left to its expiry.
  */
 export async function undeliveredLeases(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   held: string[],
+  count: number,
+  jobTypes: string[],
 ): Promise<ExecutionRow[]> {
-  return db.orm
-    .update(executions)
-    .set({ leaseExpiresAt: expiresAt })
+  const missed = db.orm
+    .select({ seq: executions.seq })
+    .from(executions)
     .where(
       and(
         isRunning,
@@ -87,9 +93,17 @@ export async function undeliveredLeases(
         gt(executions.leaseExpiresAt, now),
         isNull(executions.codeStartedAt),
         notInArray(executions.leaseId, held),
+        inArray(unindexedJobType, jobTypes),
       ),
     )
+    .orderBy(executions.seq)
+    .limit(count);
+  const renewed = await db.orm
+    .update(executions)
+    .set({ leaseExpiresAt: expiresAt })
+    .where(and(isRunning, inArray(executions.seq, missed)))
     .returning();
+  return renewed.sort((a, b) => a.seq - b.seq);
 }
 
 /** Renews the listed leases that the agent still holds, and returns those. */

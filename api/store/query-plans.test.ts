@@ -1,6 +1,12 @@
 import { createClient, type Client, type InStatement } from "@libsql/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import {
+  jobType,
+  newExecution,
+  offers,
+  openTempStore,
+  type TempStore,
+} from "../testing/temp-store.ts";
 import { advance } from "./advance.ts";
 import { database, type Database } from "./database.ts";
 import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
@@ -73,6 +79,7 @@ const byKey = "SEARCH executions_idempotency_key (idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const byPlace = "SEARCH executions_queue (seq<?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
+const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
@@ -90,8 +97,16 @@ test.each<[string, string[], () => Promise<unknown>]>([
     [byId, byPlace],
     async () => queuePosition(db, (await findExecution(db, id))!),
   ],
-  ["a claim", [bySeq, queue], () => claimNext(db, terms, 1, offers)],
-  ["leases never delivered", [byHolder], () => undeliveredLeases(db, terms, [lease])],
+  [
+    "a claim",
+    [bySeq, queue],
+    () => claimNext(db, terms, 1, [...offers, { ...offers[0]!, jobType: "other" }]),
+  ],
+  [
+    "leases never delivered",
+    [byRow, byHolder],
+    () => undeliveredLeases(db, terms, [lease], 1, [jobType, "other"]),
+  ],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
   ["a lookup by lease", [byLease], () => findByLease(db, lease)],
   ["the end of leases", [byExpiry], () => expireLeases(db, now)],

@@ -40,7 +40,7 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
   return {
     id,
     mode: "async",
-    jobType: "default",
+    jobType,
     timeoutS: 30,
     startupTimeoutS: 60,
     requirements: [],
@@ -59,5 +59,6 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
   };
 }
 
-/** The job type of `newExecution`, as a claim names it. */
-export const offers = [{ jobType: "default", jobVersion: "latest", jobRef: null }];
+/** The job type of `newExecution`, and the offer of it that a claim takes. */
+export const jobType = "default";
+export const offers = [{ jobType, jobVersion: "latest", jobRef: null }];

@@ -1,0 +1,62 @@
+import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync, truncateSync } from "node:fs";
+import { appendFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@libsql/client";
+import type { ExecutionRow } from "../store/advance.ts";
+import { database, type Database } from "../store/database.ts";
+import { type FullExecution, withPayloads } from "../store/read.ts";
+import { deadLetters, executions } from "../store/schema.ts";
+
+/** Thousands of commits: where there is a file system in memory, none of them waits for a disk. */
+export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
+
+/** All that a database tells of its executions. */
+export interface Snapshot {
+  rows: ExecutionRow[];
+  /** Executions that have a dead letter, one entry per letter. */
+  letters: string[];
+  shown: Map<string, FullExecution>;
+}
+
+export async function snapshot(db: Database): Promise<Snapshot> {
+  const rows = await db.orm.select().from(executions).orderBy(executions.seq);
+  const letters = await db.orm.select({ id: deadLetters.executionId }).from(deadLetters);
+  const full = await withPayloads(db, rows);
+  return {
+    rows,
+    letters: letters.map(({ id }) => id),
+    shown: new Map(full.map((one) => [one.execution.id, one])),
+  };
+}
+
+/** What a start would find, had only the first `bytes` of the write-ahead log reached the disk. */
+export async function afterPowerCut(
+  dataFolder: string,
+  bytes: number,
+  garbage: boolean,
+): Promise<Snapshot> {
+  const folder = mkdtempSync(join(inMemory, "airlock-cut-"));
+  try {
+    copyFileSync(join(dataFolder, "airlock.db"), join(folder, "airlock.db"));
+    if (existsSync(walOf(dataFolder))) {
+      copyFileSync(walOf(dataFolder), walOf(folder));
+      truncateSync(walOf(folder), Math.floor(Math.min(bytes, walBytes(dataFolder))));
+      if (garbage) await appendFile(walOf(folder), Buffer.alloc(5000, 0xa5));
+    }
+    const client = createClient({ url: `file:${folder}/airlock.db` });
+    const left = await snapshot(database(client));
+    client.close();
+    return left;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+export function walBytes(dataFolder: string): number {
+  return existsSync(walOf(dataFolder)) ? statSync(walOf(dataFolder)).size : 0;
+}
+
+function walOf(dataFolder: string): string {
+  return join(dataFolder, "airlock.db-wal");
+}

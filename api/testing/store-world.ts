@@ -1,0 +1,379 @@
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { expect } from "vitest";
+import { AppError, errorStatus } from "../errors.ts";
+import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
+import { recordAgent } from "../store/agents.ts";
+import { database, type Database } from "../store/database.ts";
+import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
+import { findExecution } from "../store/read.ts";
+import { submitExecution } from "../store/submit.ts";
+import { cancel } from "../wait.ts";
+import {
+  artifactName,
+  checkAgainstModel,
+  checkInvariants,
+  type Known,
+  logText,
+  outcomes,
+  resultText,
+  StoreModel,
+} from "./store-model.ts";
+import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./store-snapshot.ts";
+import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
+import { testDeps } from "./test-deps.ts";
+
+export const maxQueueSize = 3;
+export const leaseTtlMs = 30_000;
+export const agentIds = ["agent 0", "agent 1", "agent 2"];
+
+/**
+ * One thing that happens. Numbers that pick something wrap around at what there is; what is picked
+ * counts from the latest.
+ */
+export type Step =
+  | { do: "nothing" }
+  | { do: "submit"; mode: "sync" | "async"; key: string | undefined; payload: string }
+  | { do: "claim"; agent: number; count: number; replyLost: boolean }
+  | { do: "redeliver"; agent: number; count: number; replyLost: boolean }
+  | { do: "renew"; agent: number; alsoLease: number }
+  | { do: "post"; what: Post; lease: number; body: number; byAnother: boolean }
+  | { do: "cancel"; execution: number }
+  | { do: "wait"; ms: number }
+  | { do: "expire"; afterMs: number }
+  | { do: "restart" }
+  | { do: "cut power"; during: Step; writtenOfTen: number; garbage: boolean };
+export type Post = "start" | "log" | "upload" | "result" | "release";
+
+type StepOf<D extends Step["do"]> = Extract<Step, { do: D }>;
+
+const tokenOf = (agentId: string): string => `token of ${agentId}`;
+const utf8 = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text);
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
+
+/** A real store beside the model of what it should hold. */
+export class StoreWorld {
+  readonly #model = new StoreModel();
+  readonly #folder: string;
+  /** Leases that each agent knows of. */
+  readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
+  #db: Database;
+  #seen: Snapshot = { rows: [], letters: [], shown: new Map() };
+
+  private constructor(folder: string, db: Database) {
+    this.#folder = folder;
+    this.#db = db;
+  }
+
+  /** Starts from a copy of a file that `makeStart` made. */
+  static async open(startFile: string): Promise<StoreWorld> {
+    const folder = mkdtempSync(join(inMemory, "airlock-model-"));
+    copyFileSync(startFile, join(folder, "airlock.db"));
+    return new StoreWorld(folder, database(await openIn(folder)));
+  }
+
+  close(): void {
+    this.#db.client.close();
+    rmSync(this.#folder, { recursive: true });
+  }
+
+  /** Takes a step, checks all that must hold, and says what came of it. */
+  async run(step: Step): Promise<string> {
+    if (step.do === "cut power") return this.#cutPower(step);
+    const outcome = await this.#take(step);
+    const now = await snapshot(this.#db);
+    checkInvariants(this.#seen, now, maxQueueSize);
+    checkAgainstModel(this.#model, now);
+    this.#seen = now;
+    return outcome;
+  }
+
+  async #take(step: Exclude<Step, StepOf<"cut power">>): Promise<string> {
+    switch (step.do) {
+      case "submit":
+        return this.#submit(step);
+      case "claim":
+        return this.#claim(step);
+      case "redeliver":
+        return this.#redeliver(step);
+      case "renew":
+        return this.#renew(step);
+      case "post":
+        return this.#post(step);
+      case "cancel":
+        return this.#cancel(step);
+      case "expire":
+        return this.#expire(step);
+      case "restart":
+        this.#db.client.close();
+        this.#db = database(await openIn(this.#folder));
+        return "restart";
+      case "wait":
+        this.#model.now += step.ms;
+        return "wait";
+      case "nothing":
+        return "nothing";
+    }
+  }
+
+  async #submit({ mode, key, payload }: StepOf<"submit">): Promise<string> {
+    const model = this.#model;
+    const holder = model.byKey(key);
+    const waiting = model.withStatus("queued").length;
+    const times = { availableAt: model.now, createdAt: model.now };
+    const execution = newExecution({
+      mode,
+      submissionHash: payload,
+      idempotencyKey: key,
+      ...times,
+    });
+    const submitted = await submitExecution(this.#db, execution, maxQueueSize);
+    if (holder) {
+      const { id, payload: submissionHash } = holder;
+      expect(submitted).toEqual({ kind: "existing", id, submissionHash });
+    } else if (waiting >= maxQueueSize) {
+      expect(submitted).toEqual({ kind: "queue_full" });
+    } else {
+      expect(submitted).toEqual({ kind: "accepted", queuePosition: waiting + 1 });
+      model.accept({ id: execution.id, mode, key, payload });
+    }
+    return submitted.kind;
+  }
+
+  async #claim({ agent, count, replyLost }: StepOf<"claim">): Promise<string> {
+    const due = this.#model.claimable().slice(0, count);
+    const terms = this.#terms(agent);
+    const claimed = await claimNext(this.#db, terms, count, offers);
+    expect(claimed.map(({ id }) => id)).toEqual(due.map(({ id }) => id));
+    for (const [i, known] of due.entries()) {
+      const leaseId = claimed[i]?.leaseId ?? "";
+      this.#model.noteLease(leaseId, known.id);
+      this.#model.apply(known, { kind: "claim", leaseId, ...terms });
+      if (!replyLost) this.#held.get(terms.agentId)?.add(leaseId);
+    }
+    return due.length
+      ? `claim${due.some(({ state }) => state.attempt > 1) ? " again" : ""}`
+      : "no job";
+  }
+
+  async #redeliver({ agent, count, replyLost }: StepOf<"redeliver">): Promise<string> {
+    const terms = this.#terms(agent);
+    const held = this.#held.get(terms.agentId)!;
+    const missed = this.#model.known
+      .filter((known) => this.#model.holds(known) && known.state.agentId === terms.agentId)
+      .filter(({ state }) => state.codeStartedAt === null && !held.has(state.leaseId ?? ""))
+      .slice(0, count);
+    const given = await undeliveredLeases(this.#db, terms, [...held], count, [jobType]);
+    expect(given.map(({ id }) => id)).toEqual(missed.map(({ id }) => id));
+    for (const known of missed) {
+      const leaseId = known.state.leaseId ?? "";
+      this.#model.apply(known, { kind: "renew", leaseId, ...terms });
+      if (!replyLost) held.add(leaseId);
+    }
+    return missed.length ? "redeliver" : "nothing missed";
+  }
+
+  async #renew({ agent, alsoLease }: StepOf<"renew">): Promise<string> {
+    const terms = this.#terms(agent);
+    const held = this.#held.get(terms.agentId)!;
+    const listed = [...new Set([...held, ...this.#lease(alsoLease)])];
+    const own = listed
+      .map((leaseId) => this.#model.byLease(leaseId))
+      .filter(
+        (known) => known && this.#model.holds(known) && known.state.agentId === terms.agentId,
+      );
+    const renewed = await renewLeases(this.#db, terms, listed);
+    const expected = own.map((known) => ({
+      leaseId: known?.state.leaseId,
+      cancelRequested: known?.state.cancelRequested,
+    }));
+    expect(renewed).toHaveLength(expected.length);
+    expect(renewed).toEqual(expect.arrayContaining(expected));
+    for (const { leaseId } of renewed) {
+      this.#model.apply(this.#model.byLease(leaseId)!, { kind: "renew", leaseId, ...terms });
+    }
+    const kept = new Set(renewed.map(({ leaseId }) => leaseId));
+    for (const leaseId of held) if (!kept.has(leaseId)) held.delete(leaseId);
+    if (listed.length > renewed.length) return "renew, some lost";
+    return renewed.some(({ cancelRequested }) => cancelRequested) ? "renew, cancel told" : "renew";
+  }
+
+  async #post(step: StepOf<"post">): Promise<string> {
+    const [leaseId] = this.#lease(step.lease);
+    if (leaseId === undefined) return "no lease yet";
+    const known = this.#model.byLease(leaseId);
+    const holder = known?.state.agentId ?? "";
+    const agentId = step.byAnother ? agentIds.find((id) => id !== holder)! : holder;
+    const expected = known ? this.#expectPost(known, leaseId, step) : 409;
+    expect(await statusOf(() => this.#send(leaseId, tokenOf(agentId), step))).toBe(expected);
+    if (expected === 200 && (step.what === "result" || step.what === "release")) {
+      this.#held.get(holder)?.delete(leaseId);
+    }
+    if (known?.state.status === "queued") await this.#learnRetryTime(known);
+    return `${step.what} ${expected}${known?.state.status === "queued" ? " requeued" : ""}`;
+  }
+
+  /** Applies a post to the model and says how it is answered. */
+  #expectPost(known: Known, leaseId: string, { what, body, byAnother }: StepOf<"post">): number {
+    if (byAnother) return 403;
+    const earlier = what === "release" ? undefined : known.posts.get(what);
+    if (earlier !== undefined) return earlier === body ? 200 : 409;
+    if (!this.#applyPost(known, leaseId, what, body)) return 409;
+    known.posts.set(what, body);
+    return 200;
+  }
+
+  #applyPost(known: Known, leaseId: string, what: Post, body: number): boolean {
+    const model = this.#model;
+    switch (what) {
+      case "log":
+      case "upload":
+        return model.holds(known);
+      case "start":
+        return model.apply(known, { kind: "start", leaseId });
+      case "result": {
+        const { exit_code: exitCode, ...ended } = outcomes[body]!;
+        return model.apply(known, { kind: "complete", leaseId, exitCode, ...ended });
+      }
+      case "release":
+        return model.apply(known, {
+          kind: "release",
+          leaseId,
+          error: releaseError,
+          retryAt: model.now,
+        });
+    }
+  }
+
+  async #send(leaseId: string, tokenHash: string, { what, body }: StepOf<"post">): Promise<void> {
+    const deps = testDeps(this.#db, this.#folder, () => this.#model.now);
+    const execution = await leasedExecution(deps, leaseId, tokenHash);
+    switch (what) {
+      case "start":
+        return started(deps, execution, { job_ref: `ref ${body}` });
+      case "log":
+        return logged(deps, execution, {
+          stream: "stdout",
+          offset: 0,
+          data_base64: base64(logText(body)),
+        });
+      case "upload": {
+        const bytes = utf8(`file ${body}`);
+        const sha256 = createHash("sha256").update(bytes).digest("hex");
+        const stream = new Blob([bytes]).stream();
+        return uploaded(deps, execution, artifactName, stream, { sizeBytes: bytes.length, sha256 });
+      }
+      case "result":
+        return finished(deps, execution, leaseId, {
+          ...outcomes[body]!,
+          stdout_base64: base64(resultText(body)),
+          stderr_base64: "",
+          stdout_truncated: false,
+          stderr_truncated: false,
+          output_json: null,
+          timing,
+          resource_usage: null,
+          job_ref: null,
+        });
+      case "release":
+        return released(deps, leaseId, { error: releaseError });
+    }
+  }
+
+  /** A released execution waits for a moment that the API draws by lot. */
+  async #learnRetryTime({ id, state }: Known): Promise<void> {
+    const row = await findExecution(this.#db, id);
+    const delayMs = (row?.availableAt ?? 0) - this.#model.now;
+    expect(delayMs).toBeGreaterThanOrEqual(0);
+    expect(delayMs).toBeLessThanOrEqual(1000);
+    state.availableAt = row?.availableAt ?? 0;
+  }
+
+  async #cancel({ execution }: StepOf<"cancel">): Promise<string> {
+    const known = this.#model.known.at(-1 - (execution % (this.#model.known.length || 1)));
+    if (!known) return "no execution yet";
+    const deps = testDeps(this.#db, this.#folder, () => this.#model.now);
+    const expected = this.#model.apply(known, { kind: "cancel" }) ? 200 : 409;
+    expect(await statusOf(() => cancel(deps, known.id))).toBe(expected);
+    return `cancel ${expected} ${known.state.status}`;
+  }
+
+  async #expire({ afterMs }: StepOf<"expire">): Promise<string> {
+    this.#model.now += afterMs;
+    const due = this.#model
+      .withStatus("running")
+      .filter((known) => this.#model.apply(known, { kind: "expire" }));
+    const expired = await expireLeases(this.#db, this.#model.now);
+    expect(new Set(expired.map(({ id }) => id))).toEqual(new Set(due.map(({ id }) => id)));
+    return due.length ? `expire ${due.at(-1)?.state.status}` : "none due";
+  }
+
+  /** Takes a step, and looks at what a power cut in the middle of its writing would leave. */
+  async #cutPower({ during, writtenOfTen, garbage }: StepOf<"cut power">): Promise<string> {
+    const before = this.#seen;
+    const bytesBefore = walBytes(this.#folder);
+    await this.run(during);
+    const written = ((walBytes(this.#folder) - bytesBefore) * writtenOfTen) / 10;
+    const left = await afterPowerCut(this.#folder, bytesBefore + written, garbage);
+
+    checkInvariants({ ...before, rows: [] }, left, maxQueueSize);
+    if (writtenOfTen === 10) expect(left).toEqual(this.#seen);
+    for (const [i, row] of left.rows.entries()) {
+      expect([before.rows[i], this.#seen.rows[i]]).toContainEqual(row);
+    }
+    expect(left.rows.length).toBeGreaterThanOrEqual(before.rows.length);
+    return isDeepStrictEqual(left.rows, before.rows) ? "cut, nothing written" : "cut, all written";
+  }
+
+  #terms(agent: number) {
+    const { now } = this.#model;
+    return { agentId: agentIds[agent % agentIds.length]!, expiresAt: now + leaseTtlMs, now };
+  }
+
+  /** One of the leases ever given, if there is any. */
+  #lease(pick: number): string[] {
+    const { leases } = this.#model;
+    return leases.length ? [leases.at(-1 - (pick % leases.length))!] : [];
+  }
+}
+
+const releaseError = { type: "docker_error", message: "gone", phase: "startup" } as const;
+const timing = {
+  startup_ms: 0,
+  dep_install_ms: 0,
+  execution_ms: 0,
+  total_ms: 0,
+  phase_at_exit: "completed",
+} as const;
+
+/** Makes a file with a schema and agents, which every run copies. */
+export async function makeStart(folder: string): Promise<string> {
+  const client = await openIn(folder);
+  for (const id of agentIds) {
+    const status = {
+      agent: { id, name: id, version: "0", labels: {} },
+      slots: 1,
+      warm: 0,
+      engine: { available: true, version: null, runtimes: [] },
+      breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
+    } as const;
+    const engine = { ...status.engine, runtimes: [] };
+    const lists = { engine, leases: [], builds: [], images: [] };
+    await recordAgent(database(client), { ...status, ...lists }, tokenOf(id), 0);
+  }
+  await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  client.close();
+  return join(folder, "airlock.db");
+}
+
+async function statusOf(send: () => Promise<unknown>): Promise<number> {
+  try {
+    await send();
+    return 200;
+  } catch (error) {
+    if (error instanceof AppError) return errorStatus[error.code];
+    throw error;
+  }
+}

@@ -1,0 +1,28 @@
+import { join } from "node:path";
+import { getLogger } from "@logtape/logtape";
+import { v7 } from "uuid";
+import { loadConfig, type Config } from "../../shared/config.ts";
+import type { Deps } from "../deps.ts";
+import { artifactFolder } from "../platform/artifacts-fs.node.ts";
+import { memoryNotifier } from "../platform/notifier-memory.ts";
+import type { Database } from "../store/database.ts";
+
+/** The dependencies of an API over a database and a folder, silent, with a clock of the test's. */
+export function testDeps(
+  db: Database,
+  folder: string,
+  now: () => number,
+  config: Partial<Config> = {},
+): Deps {
+  return {
+    config: loadConfig(config, {}),
+    db,
+    artifacts: artifactFolder(join(folder, "artifacts")),
+    notifier: memoryNotifier(),
+    log: getLogger(["airlock", "test"]),
+    now,
+    newId: v7,
+    clientAddress: () => "192.0.2.1",
+    docsAsset: () => Promise.resolve(undefined),
+  };
+}
