@@ -1,5 +1,6 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { abortable } from "./abortable.ts";
 import { createChanges } from "./changes.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../shared/health.ts";
@@ -7,10 +8,11 @@ import { createTestClock, type TestClock } from "./testing/test-clock.ts";
 
 const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };
 const PROBE_EVERY_MS = 5000;
+const PROBE_TIMEOUT_MS = 5000;
 
 let clock: TestClock;
 let engine: EngineWatch;
-let answer: EngineHealth | Error;
+let answer: EngineHealth | Error | "silence";
 let sweeps: number;
 let end: AbortController;
 let running: Promise<void>;
@@ -21,7 +23,10 @@ beforeEach(() => {
   answer = good;
   sweeps = 0;
   engine = createEngineWatch({
-    probe: () => (answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer)),
+    probe: (signal) => {
+      if (answer === "silence") return abortable(new Promise(() => {}), signal);
+      return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
+    },
     sweep: () => {
       sweeps += 1;
       return Promise.resolve();
@@ -112,6 +117,27 @@ it("asks at once, not at its next turn, whether an engine that failed a job is t
   engine.failed();
   await new Promise(setImmediate);
   expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
+});
+
+it("tells at once whether the engine answers; a lost run is a failure only where it does not", async () => {
+  run();
+  await clock.sleeping(PROBE_EVERY_MS);
+  expect(await engine.answers()).toBe(true);
+  expect(engine.breaker().failure_count).toBe(0);
+  answer = new Error("connect ECONNREFUSED");
+  expect(await engine.answers()).toBe(false);
+  expect(engine.breaker().failure_count).toBe(1);
+  expect(engine.admits(4, 0)).toBe(0);
+});
+
+it("does not wait for an engine that hangs", async () => {
+  run();
+  await engine.asked;
+  answer = "silence";
+  const told = engine.answers();
+  await clock.sleeping(PROBE_TIMEOUT_MS);
+  clock.advance(PROBE_TIMEOUT_MS);
+  expect(await told).toBe(false);
 });
 
 it("sweeps at the start, after each doubt, and once a minute", async () => {

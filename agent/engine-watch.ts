@@ -23,6 +23,8 @@ export type EngineWatch = {
   readonly failed: () => void;
   /** The engine may have failed a job, or the job itself did: the engine is asked. */
   readonly doubted: () => void;
+  /** Asks the engine now, for a run that was lost: false where it does not answer in time. */
+  readonly answers: () => Promise<boolean>;
   /** Resolves once the engine has been asked for the first time. */
   readonly asked: Promise<void>;
   /** Asks the engine every few seconds until `end`. */
@@ -68,13 +70,21 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     nap.abort();
   }
 
-  async function ask(end: AbortSignal): Promise<void> {
+  async function ask(end?: AbortSignal): Promise<boolean> {
     using timeout = deadline(clock, PROBE_TIMEOUT_MS);
     try {
-      hear(await deps.probe(AbortSignal.any([end, timeout.signal])));
+      hear(await deps.probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
+      return true;
     } catch (error) {
-      if (!end.aborted) miss(error);
+      if (!end?.aborted) miss(error);
+      return false;
     }
+  }
+
+  async function answers(): Promise<boolean> {
+    const isThere = await ask();
+    if (isThere) doubted();
+    return isThere;
   }
 
   function hear(now: EngineHealth): void {
@@ -139,6 +149,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
       doubted();
     },
     doubted,
+    answers,
     asked: asked.promise,
     run,
   };

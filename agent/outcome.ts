@@ -14,6 +14,16 @@ export type Outcome =
     }
   | { readonly kind: "release"; readonly error: ExecutionError };
 
+/** The outcome of code that was lost with its engine. */
+export const engineLost: Outcome = {
+  kind: "release",
+  error: {
+    type: "internal_error",
+    message: "The container engine was lost while the code ran.",
+    phase: "execution",
+  },
+};
+
 /** The outcome of a run that `error` ended: retried elsewhere only where no code had begun. */
 export function outcomeOfFailure(error: unknown, lease: Lease, times: Times): Outcome {
   if (times.startedMs !== null) {

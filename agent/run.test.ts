@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { LeaseDropped, RunCancelled } from "./leases.ts";
+import { classify } from "./sandbox/classify.ts";
+import { EngineError } from "./sandbox/types.ts";
 import { createFakeSandbox } from "./testing/fake-sandbox.ts";
 import { createTestAgent, type TestAgent, testImage } from "./testing/test-agent.ts";
 
@@ -156,7 +158,7 @@ describe("a container that is lost", () => {
     expect(t.api.count("/result")).toBe(0);
   });
 
-  it("with running code fails the job, and never runs it again", async () => {
+  it("with running code fails the job where the engine is well, and never runs it again", async () => {
     const { ended } = t.begin();
     (await t.sandbox(0)).finish({ ending: "lost", lostReason: "gone" });
     await ended;
@@ -164,6 +166,34 @@ describe("a container that is lost", () => {
       status: "failed",
       error: { type: "internal_error", phase: "execution" },
     });
+    expect(t.api.count("/release")).toBe(0);
+  });
+
+  it("with running code hands the lease back where the engine is gone too", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone" });
+    await ended;
+    expect((await t.api.request("/release")).json).toEqual({
+      error: {
+        type: "internal_error",
+        message: "The container engine was lost while the code ran.",
+        phase: "execution",
+      },
+    });
+    expect(t.api.count("/result")).toBe(0);
+    expect(t.deps.engine.breaker().failure_count).toBe(1);
+  });
+
+  it("for want of memory is the code's own doing, whatever became of the engine", async () => {
+    Object.assign(t.deps, { judge: classify });
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone", outOfMemory: true });
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "oom" });
     expect(t.api.count("/release")).toBe(0);
   });
 

@@ -6,7 +6,7 @@ import type { Client } from "./client.ts";
 import { JobRefusal } from "./job-refusal.ts";
 import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
-import { type Outcome, outcomeOfFailure } from "./outcome.ts";
+import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { resultOfReport } from "./result.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
@@ -89,10 +89,11 @@ async function runCode(
   );
   live.ended();
   drop.signal.throwIfAborted();
-  if (report.ending === "lost") deps.engine.doubted();
   if (!report.started)
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
   const verdict = withStopReason(deps.judge(report), run.lease);
+  // Code that ends its own container must not get itself run again: the engine has to be gone too.
+  if (verdict.error?.type === "internal_error" && !(await deps.engine.answers())) return engineLost;
   const result = resultOfReport(report, verdict, timesOf(deps, run), jobRef);
   return { kind: "result", result, artifacts: report.artifacts };
 }

@@ -1,4 +1,6 @@
 import { readFileSync } from "node:fs";
+import { Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Duplex } from "node:stream";
@@ -46,9 +48,13 @@ export interface Engine {
 
 /** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
 export function connectEngine(host: string): Engine {
-  const docker = new Docker(connection(host));
+  const options = connection(host);
+  const docker = new Docker(options);
+  // On a connection of its own each time: an engine that goes down still answers on those it has.
+  const agent = options.protocol === "https" ? new HttpsAgent() : new HttpAgent();
+  const anew = new Docker({ ...options, agent } as Docker.DockerOptions);
   // Takes options, which its types do not say.
-  const readInfo = docker.info.bind(docker) as unknown as (options: {
+  const readInfo = anew.info.bind(anew) as unknown as (options: {
     abortSignal: AbortSignal;
   }) => Promise<{ ServerVersion: string; Runtimes?: Record<string, unknown> }>;
 

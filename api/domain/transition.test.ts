@@ -24,7 +24,7 @@ const table = `
   running 1 expired             | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      retried      lease_lost
   running 1 asked               | not_queued  renewed      began        ended        cancelled    asked      not_due      lease_lost
   running 1 asked expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost
-  running 1 began               | not_queued  renewed      repeated     ended        failed       asked      not_due      lease_lost
+  running 1 began               | not_queued  renewed      repeated     ended        requeued     asked      not_due      lease_lost
   running 1 began expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      retried      lease_lost
   running 1 began asked         | not_queued  renewed      repeated     ended        cancelled    asked      not_due      lease_lost
   running 1 began asked expired | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost

@@ -98,12 +98,10 @@ function whileLeased(
   return then();
 }
 
-/** A transient failure of the engine; only an attempt whose code never ran is tried again. */
+/** A failure of the engine, before or while the code ran; never one of the code. */
 function release(state: LeaseState, event: Release, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
-  if (state.codeStartedAt !== null || state.attempt >= limits.maxAttempts) {
-    return end("failed", event.error, null, now);
-  }
+  if (state.attempt >= limits.maxAttempts) return end("failed", event.error, null, now);
   return requeue(event.retryAt);
 }
 
