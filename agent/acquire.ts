@@ -12,6 +12,7 @@ export type AcquireDeps = {
   readonly pool: Pool;
   readonly engine: Pick<EngineWatch, "health">;
   readonly chooseRuntime: RuntimeChoice;
+  readonly seccomp: boolean;
 };
 
 /** A container for one job, and the reference that pins its image. */
@@ -42,12 +43,12 @@ async function acquireOnce(
 ): Promise<Acquired> {
   const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
   const image = await deps.images.resolve(job.image, signal);
-  const sandbox = await deps.pool.acquire(specOf(deps.agent, job, image, runtime), signal);
+  const sandbox = await deps.pool.acquire(specOf(deps, job, image, runtime), signal);
   return { sandbox, jobRef: `${job.job_type.name}@${image}` };
 }
 
 function specOf(
-  agent: AgentIdentity,
+  { agent, seccomp }: AcquireDeps,
   { lease_id, job_type }: LeasedJob,
   image: string,
   runtime: string | null,
@@ -60,6 +61,7 @@ function specOf(
     pids: PIDS,
     network: job_type.network,
     runtime,
+    seccomp,
     env: job_type.env,
     preload: job_type.preload,
     gpus: job_type.gpus,

@@ -23,6 +23,7 @@ it("reads the file that AIRLOCK_CONFIG names, the environment over it", () => {
     slots: 7,
     drainGraceMs: 1500,
     policy: { runtime: null, strict: false },
+    seccomp: true,
   });
 });
 

@@ -14,6 +14,8 @@ export type AgentConfig = {
   readonly dockerHost: string | undefined;
   readonly slots: number;
   readonly policy: Policy;
+  /** Filter the system calls of the code. */
+  readonly seccomp: boolean;
   readonly drainGraceMs: number;
   readonly spoolDir: string | undefined;
   readonly logLevel: Config["log_level"];
@@ -54,6 +56,7 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     dockerHost: config.docker_host,
     slots: config.max_workers,
     policy: policyOf(config),
+    seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
     spoolDir: config.spool_dir,
     logLevel: config.log_level,
@@ -110,6 +113,7 @@ const agentKeys = [
   "docker_host",
   "container_runtime",
   "security_mode",
+  "enable_seccomp",
   "drain_grace_s",
   "spool_dir",
   "log_level",

@@ -99,6 +99,7 @@ async function createDeps(
     host,
     slots: config.slots,
   });
+  if (!config.seccomp) log.warn("enable_seccomp is false: the code may make any system call");
   return {
     agent,
     client: createClient(config.apiUrl, config.token),
@@ -111,6 +112,7 @@ async function createDeps(
     pool: createPool((spec, signal) => openSandbox(engine, spec, signal)),
     spool,
     chooseRuntime: createRuntimeChoice(config.policy, log),
+    seccomp: config.seccomp,
     judge: classify,
     polled: ready.resolve,
     drainGraceMs: config.drainGraceMs,

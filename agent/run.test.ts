@@ -25,6 +25,7 @@ it("runs a job and posts what came of it", async () => {
     pids: 128,
     network: "none",
     runtime: null,
+    seccomp: true,
     env: {},
     preload: [],
     gpus: 0,

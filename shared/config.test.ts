@@ -96,6 +96,7 @@ const examples: Record<keyof Config, Example> = {
   max_workers: number(1, 8, 0, ">=1"),
   container_runtime: text("runc", "runsc", ["", ">=1 characters"]),
   security_mode: text("permissive", "strict", ["lax", '"permissive"|"strict"']),
+  enable_seccomp: boolean,
   pip_index_url: text("http://a", "https://me:secret@pypi.example/simple", ["a", "Invalid URL"]),
   pip_find_links: text("a", "/srv/wheels", ["", ">=1 characters"]),
   pip_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),

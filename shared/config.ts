@@ -142,6 +142,10 @@ export const Config = z.strictObject({
     .enum(["permissive", "strict"])
     .default("permissive")
     .describe("strict: fail jobs rather than fall back from runsc."),
+  enable_seccomp: z
+    .boolean()
+    .default(true)
+    .describe("Agent: filter the system calls of the code; gVisor brings its own kernel instead."),
   pip_index_url: z
     .url({ protocol: /^https?$/ })
     .optional()

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { containerProfile } from "./profile.ts";
+import { seccompProfile } from "./seccomp.ts";
 import { specWith } from "./testing/report.ts";
 
 const MiB = 1024 * 1024;
@@ -21,7 +22,7 @@ describe("every container", () => {
     expect(profile.HostConfig).toMatchObject({
       CapDrop: ["ALL"],
       CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
-      SecurityOpt: ["no-new-privileges"],
+      SecurityOpt: ["no-new-privileges", expect.stringMatching(/^seccomp=\{/)],
       ReadonlyRootfs: true,
       IpcMode: "private",
     });
@@ -118,6 +119,13 @@ test("processes are limited by the cgroup, under gVisor by an rlimit", () => {
   expect(gvisor).not.toHaveProperty("PidsLimit");
   expect(gvisor.Ulimits).toContainEqual(limit);
   expect(gvisor).toMatchObject({ Runtime: "runsc" });
+});
+
+test("system calls are filtered by the pinned profile, or on demand not at all", () => {
+  const pinned = `seccomp=${JSON.stringify(seccompProfile())}`;
+  const off = "seccomp=unconfined";
+  expect(containerProfile(specWith()).HostConfig.SecurityOpt).toContain(pinned);
+  expect(containerProfile(specWith({ seccomp: false })).HostConfig.SecurityOpt).toContain(off);
 });
 
 test("GPUs only where they are asked for", () => {

@@ -1,5 +1,6 @@
-import type { SandboxSpec } from "./types.ts";
+import { seccompProfile } from "./seccomp.ts";
 import { supervisorCommand } from "./supervisor.ts";
+import type { SandboxSpec } from "./types.ts";
 
 export const labels = {
   agentId: "io.airlock.agent",
@@ -11,6 +12,7 @@ export const labels = {
 const openFiles = 4096;
 /** Bytes that the supervisor and a small program need. */
 const processBytes = 28 * 1024 * 1024;
+const seccomp = JSON.stringify(seccompProfile());
 
 /**
  * Everything the engine is told about a container: the body of its create call.
@@ -46,7 +48,7 @@ export function containerProfile(spec: SandboxSpec) {
       ReadonlyRootfs: true,
       CapDrop: ["ALL"],
       CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
-      SecurityOpt: ["no-new-privileges"],
+      SecurityOpt: ["no-new-privileges", `seccomp=${spec.seccomp ? seccomp : "unconfined"}`],
       IpcMode: "private",
       Init: false,
       Memory: spec.memoryBytes,

@@ -14,6 +14,8 @@ export interface SandboxSpec {
   readonly network: NetworkMode;
   /** The engine's runtime by name; null for its default. */
   readonly runtime: string | null;
+  /** Filter system calls, and with false none of them. */
+  readonly seccomp: boolean;
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];

@@ -97,6 +97,7 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     pool: createPool((spec, signal) => self.start(spec, signal)),
     spool: await openSpoolDir(root, agent.id, () => Promise.resolve(false)),
     chooseRuntime: createRuntimeChoice({ runtime: null, strict: false }, log),
+    seccomp: true,
     judge: judgeSimply,
     polled: () => {},
     drainGraceMs: 10_000,

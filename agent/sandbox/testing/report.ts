@@ -32,6 +32,7 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     pids: 128,
     network: "none",
     runtime: null,
+    seccomp: true,
     env: {},
     preload: [],
     gpus: 0,

@@ -1,0 +1,135 @@
+import { readFileSync } from "node:fs";
+import { beforeAll, describe, expect, test } from "vitest";
+import { type CallNumbers, denied } from "./testing/denied-calls.ts";
+import { testEngine } from "./testing/engine.ts";
+import { runCode } from "./testing/run-code.ts";
+
+type Call = readonly [numbers: CallNumbers, args: readonly number[]];
+
+let place: Awaited<ReturnType<typeof testEngine>>;
+beforeAll(async () => {
+  place = await testEngine();
+});
+
+const program = (name: string): string =>
+  readFileSync(new URL(`testing/${name}.py`, import.meta.url), "utf8");
+
+/** What each call comes to in a container: an errno's name, "allowed" or "killed by" a signal. */
+async function probe(calls: Record<string, Call>, seccomp = true) {
+  const settings = { spec: { seccomp }, job: { inputJson: JSON.stringify({ calls }) } };
+  const { out, err, end } = await runCode(place, program("seccomp-probe"), settings);
+  expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
+  return JSON.parse(out) as Record<string, string>;
+}
+
+const socket: CallNumbers = [41, 198];
+const families = {
+  AF_INET: 2,
+  AF_NETLINK: 16,
+  AF_PACKET: 17,
+  AF_RDS: 21,
+  AF_ALG: 38,
+  AF_VSOCK: 40,
+};
+const [stream, raw, seqpacket] = [1, 3, 5];
+const high = 2 ** 32;
+const nothing = [0, 0, 0, 0, 0, 0];
+const sigsys = 31;
+
+describe("the filter", () => {
+  test.each(Object.entries(denied))("denies what %s", async (_why, calls) => {
+    const outcomes = await probe(
+      Object.fromEntries(Object.entries(calls).map(([name, at]) => [name, [at, nothing]])),
+    );
+    expect(Object.entries(outcomes).filter(([, outcome]) => outcome !== "EPERM")).toEqual([]);
+  });
+
+  test("denies sockets but those of the machine itself and of the internet", async () => {
+    const { AF_INET, AF_NETLINK, AF_PACKET, AF_RDS, AF_ALG, AF_VSOCK } = families;
+    const outcomes = await probe({
+      alg: [socket, [AF_ALG, seqpacket, 0]],
+      vsock: [socket, [AF_VSOCK, stream, 0]],
+      packet: [socket, [AF_PACKET, raw, 0]],
+      rds: [socket, [AF_RDS, seqpacket, 0]],
+      netfilter: [socket, [AF_NETLINK, raw, 12]],
+      "crypto netlink": [socket, [AF_NETLINK, raw, 21]],
+      "raw ip": [socket, [AF_INET, raw, 1]],
+      sctp: [socket, [AF_INET, stream, 132]],
+      "a pair on the internet": [
+        [53, 199],
+        [AF_INET, stream, 0, 0],
+      ],
+      "alg, with bits the kernel does not see": [socket, [AF_ALG + high, seqpacket, 0]],
+    });
+    expect([...new Set(Object.values(outcomes))]).toEqual(["EPERM"]);
+  });
+
+  test("denies clone with a new namespace of any kind, and clone3 as if there were none", async () => {
+    const kinds = [
+      0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000,
+    ];
+    const calls = kinds.flatMap((flag): [string, Call][] => [
+      [
+        flag.toString(16),
+        [
+          [56, 220],
+          [flag + 17, 0, 0, 0, 0],
+        ],
+      ],
+      [
+        `${flag.toString(16)} and more`,
+        [
+          [56, 220],
+          [flag + high + 17, 0, 0, 0, 0],
+        ],
+      ],
+    ]);
+    expect(new Set(Object.values(await probe(Object.fromEntries(calls))))).toEqual(
+      new Set(["EPERM"]),
+    );
+    expect(
+      await probe({
+        clone3: [
+          [435, 435],
+          [0, 0],
+        ],
+      }),
+    ).toEqual({ clone3: "ENOSYS" });
+  });
+
+  test("denies every personality but the default", async () => {
+    const numbers: CallNumbers = [135, 92];
+    const outcomes = await probe({
+      ask: [numbers, [0xffff_ffff]],
+      default: [numbers, [0]],
+      "no address randomisation": [numbers, [0x4_0000]],
+      "executable data": [numbers, [0x40_0000]],
+      "pages at zero": [numbers, [0x10_0000]],
+    });
+    expect(Object.values(outcomes)).toEqual(["allowed", "allowed", "EPERM", "EPERM", "EPERM"]);
+  });
+
+  test("ends what makes calls of another width", async () => {
+    const outcomes = await probe({ "getpid of x32": [[0x4000_0000 + 39, null], []] });
+    for (const outcome of Object.values(outcomes)) expect(outcome).toBe(`killed by ${sigsys}`);
+  });
+
+  test("is what denies: without it the kernel answers otherwise", async () => {
+    const names = ["kcmp", "keyctl", "memfd_secret", "mq_unlink", "process_vm_readv", "unshare"];
+    const all = Object.assign({}, ...Object.values(denied)) as Record<string, CallNumbers>;
+    const calls = Object.fromEntries(
+      names.map((name): [string, Call] => [name, [all[name]!, nothing]]),
+    );
+    expect(Object.values(await probe(calls))).toEqual(names.map(() => "EPERM"));
+    expect(Object.values(await probe(calls, false))).not.toContain("EPERM");
+  });
+});
+
+test("what Python programs need of the kernel is let through", async () => {
+  const { out, err, end } = await runCode(place, program("needs"));
+  expect({ failed: JSON.parse(out) as unknown, err, end }).toEqual({
+    failed: {},
+    err: "",
+    end: "succeeded - 0",
+  });
+});
