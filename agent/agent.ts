@@ -1,6 +1,7 @@
-import type { LeasedJob } from "../shared/lease.ts";
+import type { LeasedBuild, LeasedJob } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./abortable.ts";
+import { type BuildDeps, runBuild } from "./build.ts";
 import type { Client } from "./client.ts";
 import { deadline } from "./clock.ts";
 import type { Lease } from "./leases.ts";
@@ -10,7 +11,8 @@ import { type RunDeps, runLease } from "./run.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
 export type AgentDeps = RunDeps &
-  Omit<PollDeps, "client" | "start" | "refuse"> & {
+  BuildDeps &
+  Omit<PollDeps, "client" | "start" | "startBuild" | "refuse"> & {
     readonly client: Client;
     readonly spool: SpoolDir;
     /** Milliseconds that running jobs get after `stop`. */
@@ -48,6 +50,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     {
       ...deps,
       start: (lease) => void work(deps, lease).catch(fail),
+      startBuild: (lease) => void workOnBuild(deps, lease).catch(fail),
       refuse: (job) => void refuse(deps, job, halt).catch(fail),
     },
     AbortSignal.any([stop, halt]),
@@ -67,15 +70,25 @@ async function work(deps: AgentDeps, lease: Lease): Promise<void> {
   }
 }
 
+async function workOnBuild(deps: AgentDeps, lease: Lease<LeasedBuild>): Promise<void> {
+  try {
+    await runBuild(deps, lease);
+  } finally {
+    deps.builds.end(lease);
+  }
+}
+
 /** Waits for the held leases to end; cancels them after the grace, drops them on `halt`. */
 async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
-  const { leases, changes, clock } = deps;
-  const idle = changes.until(() => leases.free() === leases.size);
+  const { leases, builds, changes, clock } = deps;
+  const idle = changes.until(() => [leases, builds].every((held) => held.free() === held.size));
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
   leases.cancelAll();
+  builds.cancelAll();
   await abortable(idle, halt).catch(() => {});
   leases.dropAll();
+  builds.dropAll();
   using hurry = deadline(clock, ABORT_GRACE_MS);
   await abortable(idle, hurry.signal).catch(() => {});
 }

@@ -5,6 +5,8 @@ import { z } from "zod";
 import {
   type AgentStatus,
   artifactHeaders,
+  type BuildLogChunk,
+  type BuildReport,
   type LeaveRequest,
   type LogChunk,
   PollReply,
@@ -71,13 +73,7 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
     });
   }
 
-  async function report(
-    leaseId: string,
-    what: string,
-    message: object,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const path = `/leases/${leaseId}/${what}`;
+  async function report(path: string, message: object, signal: AbortSignal): Promise<void> {
     await repeat(() => post(path, message, taken, TIMEOUT_MS, signal), signal);
   }
 
@@ -90,13 +86,20 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
       post("/leave", message, taken, TIMEOUT_MS, signal),
 
     started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
-      report(leaseId, "started", message, signal),
+      report(`/leases/${leaseId}/started`, message, signal),
     logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
-      report(leaseId, "logs", message, signal),
+      report(`/leases/${leaseId}/logs`, message, signal),
     result: (leaseId: string, message: ResultReport, signal: AbortSignal) =>
-      report(leaseId, "result", message, signal),
+      report(`/leases/${leaseId}/result`, message, signal),
     release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
-      report(leaseId, "release", message, signal),
+      report(`/leases/${leaseId}/release`, message, signal),
+
+    buildLogs: (leaseId: string, message: BuildLogChunk, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/logs`, message, signal),
+    buildResult: (leaseId: string, message: BuildReport, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/result`, message, signal),
+    buildRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/release`, message, signal),
 
     /** Streams a spooled artifact, from its first byte again at each repetition. */
     upload: async (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {

@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { parse, TomlError } from "smol-toml";
 import { Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
+import type { PipConfig } from "./package-source.ts";
 
 /** What an agent needs of the configuration. */
 export type AgentConfig = {
@@ -18,6 +19,7 @@ export type AgentConfig = {
   readonly seccomp: boolean;
   readonly drainGraceMs: number;
   readonly spoolDir: string | undefined;
+  readonly pip: PipConfig;
   readonly logLevel: Config["log_level"];
   readonly logFormat: Config["log_format"];
   /** In use until the server has sent its own, in seconds. */
@@ -59,6 +61,11 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
     spoolDir: config.spool_dir,
+    pip: {
+      indexUrl: config.pip_index_url,
+      findLinks: config.pip_find_links,
+      caFile: config.pip_ca_file,
+    },
     logLevel: config.log_level,
     logFormat: config.log_format,
     intervals: {
@@ -116,6 +123,9 @@ const agentKeys = [
   "enable_seccomp",
   "drain_grace_s",
   "spool_dir",
+  "pip_index_url",
+  "pip_find_links",
+  "pip_ca_file",
   "log_level",
   "log_format",
 ] as const satisfies (keyof Config)[];

@@ -1,6 +1,7 @@
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./abortable.ts";
 import { JobRefusal } from "./job-refusal.ts";
+import { STANDS_IN_FOR } from "./sandbox/build-profile.ts";
 import type { Engine } from "./sandbox/engine.ts";
 
 export type Images = {
@@ -17,8 +18,6 @@ export type Images = {
 
 /** The engine's store of images. */
 export type ImageStore = Pick<Engine, "imageId" | "labelledImageId" | "pull">;
-
-const STANDS_IN_FOR = "io.airlock.stands-in-for";
 
 /** Longer than any job waits for its start. */
 const LOOKUP_TIMEOUT_MS = 15 * 60_000;
@@ -47,11 +46,22 @@ export function createImages(store: ImageStore, end: AbortSignal): Images {
   return { resolve, forget };
 }
 
-async function lookUp(store: ImageStore, reference: string, signal: AbortSignal): Promise<string> {
-  const local =
+/** The id of the image on the engine that serves as `reference`, null where there is none. */
+export async function findImage(
+  store: Pick<ImageStore, "imageId" | "labelledImageId">,
+  reference: string,
+  signal: AbortSignal,
+): Promise<string | null> {
+  return (
     (await store.imageId(reference, signal)) ??
-    (await store.labelledImageId(STANDS_IN_FOR, reference, signal));
+    (await store.labelledImageId(STANDS_IN_FOR, reference, signal))
+  );
+}
+
+async function lookUp(store: ImageStore, reference: string, signal: AbortSignal): Promise<string> {
+  const local = await findImage(store, reference, signal);
   if (local !== null) return local;
+  if (reference.startsWith("sha256:")) throw goneImage(reference);
   const failure = await store.pull(reference, signal).then(
     () => new Error("it is gone again"),
     (error: unknown) => error,
@@ -60,6 +70,13 @@ async function lookUp(store: ImageStore, reference: string, signal: AbortSignal)
   const pulled = await store.imageId(reference, signal);
   if (pulled === null) throw notFound(reference, failure);
   return pulled;
+}
+
+function goneImage(digest: string): JobRefusal {
+  return new JobRefusal(
+    "docker_error",
+    `The image ${digest} is no longer on the agent's host: build the job type again.`,
+  );
 }
 
 function notFound(reference: string, cause: unknown): JobRefusal {

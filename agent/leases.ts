@@ -1,4 +1,4 @@
-import type { Intervals, LeasedJob, RenewReply } from "../shared/lease.ts";
+import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../shared/lease.ts";
 import type { Changes } from "./changes.ts";
 import type { Clock } from "./clock.ts";
 
@@ -18,9 +18,9 @@ export class LeaseDropped extends Error {
   override name = "LeaseDropped";
 }
 
-/** A leased execution in this agent's hands. */
-export type Lease = {
-  readonly job: LeasedJob;
+/** A leased execution, or build, in this agent's hands. */
+export type Lease<Work extends Leased = LeasedJob> = {
+  readonly job: Work;
   readonly takenMs: number;
   /** Aborted with RunCancelled to end the run; what there is of a result is reported. */
   readonly cancel: AbortController;
@@ -28,10 +28,12 @@ export type Lease = {
   readonly drop: AbortController;
 };
 
+export type Leased = LeasedJob | LeasedBuild;
+
 /** What a reply says of leases. */
 export type News = Pick<RenewReply, "cancel" | "lost" | "intervals">;
 
-export type Leases = {
+export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
   readonly free: () => number;
   readonly has: (leaseId: string) => boolean;
@@ -43,16 +45,16 @@ export type Leases = {
   /** Whether a lease that was asked for at `askedMs` surely lives long enough to be renewed. */
   readonly isFresh: (askedMs: number) => boolean;
   /** Holds the lease of a job that was asked for at `askedMs`. */
-  readonly take: (job: LeasedJob, askedMs: number) => Lease;
-  readonly end: (lease: Lease) => void;
+  readonly take: (job: Work, askedMs: number) => Lease<Work>;
+  readonly end: (lease: Lease<Work>) => void;
   /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
   readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
   readonly cancelAll: () => void;
   readonly dropAll: () => void;
 };
 
-type Held = {
-  readonly lease: Lease;
+type Held<Work extends Leased> = {
+  readonly lease: Lease<Work>;
   readonly over: AbortController;
   renewedMs: number;
   isLost: boolean;
@@ -61,12 +63,12 @@ type Held = {
 /** The part of its life that a lease is given up before its end: the API's clock is never seen. */
 const MARGIN = 0.1;
 
-export function createLeases(
+export function createLeases<Work extends Leased = LeasedJob>(
   { clock, changes }: { clock: Clock; changes: Changes },
   size: number,
   defaults: Intervals,
-): Leases {
-  const held = new Map<string, Held>();
+): Leases<Work> {
+  const held = new Map<string, Held<Work>>();
   let intervals = defaults;
 
   const leftMs = (askedMs: number): number =>
@@ -78,7 +80,7 @@ export function createLeases(
   }
 
   /** Drops the lease when it has not been renewed in time, whatever the API thinks of it. */
-  async function watch(entry: Held): Promise<void> {
+  async function watch(entry: Held<Work>): Promise<void> {
     const { signal } = entry.over;
     const left = (): number => leftMs(entry.renewedMs);
     for (let ms = left(); ms > 0 && !signal.aborted; ms = left()) {
@@ -87,7 +89,7 @@ export function createLeases(
     if (!signal.aborted) entry.lease.drop.abort(new LeaseDropped("not renewed in time"));
   }
 
-  function take(job: LeasedJob, askedMs: number): Lease {
+  function take(job: Work, askedMs: number): Lease<Work> {
     const cancel = new AbortController();
     const drop = new AbortController();
     const lease = { job, takenMs: clock.nowMs(), cancel, drop };
@@ -98,7 +100,7 @@ export function createLeases(
     return lease;
   }
 
-  function end({ job }: Lease): void {
+  function end({ job }: Lease<Work>): void {
     held.get(job.lease_id)?.over.abort();
     held.delete(job.lease_id);
     changes.tell();
@@ -111,18 +113,18 @@ export function createLeases(
     for (const id of listed) renew(held.get(id), askedMs);
   }
 
-  function lose(entry: Held | undefined): void {
+  function lose(entry: Held<Work> | undefined): void {
     if (!entry) return;
     entry.isLost = true;
     entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
   }
 
   /** The lease's new life counts from the request, which surely came before the API's renewal. */
-  function renew(entry: Held | undefined, askedMs: number): void {
+  function renew(entry: Held<Work> | undefined, askedMs: number): void {
     if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
   }
 
-  const all = (): Lease[] => [...held.values()].map(({ lease }) => lease);
+  const all = (): Lease<Work>[] => [...held.values()].map(({ lease }) => lease);
   return {
     size,
     free: () => size - held.size,
@@ -143,7 +145,7 @@ export function createLeases(
 }
 
 /** Whether a run is told to end because the agent stops. */
-export function isStopped({ cancel }: Lease): boolean {
+export function isStopped({ cancel }: Pick<Lease, "cancel">): boolean {
   const reason: unknown = cancel.signal.reason;
   return reason instanceof RunCancelled && reason.by === "stop";
 }

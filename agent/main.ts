@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config.ts";
-import type { AgentIdentity } from "../shared/lease.ts";
+import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { type AgentDeps, type AgentSignals, runAgent } from "./agent.ts";
 import { isAlive, showAlive } from "./alive.ts";
@@ -13,12 +13,14 @@ import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
 import { engineHost } from "./engine-host.ts";
 import { createEngineWatch } from "./engine-watch.ts";
 import { createImages } from "./images.ts";
+import { createInventory } from "./inventory.ts";
 import { createLeases } from "./leases.ts";
 import { startLog } from "./log.ts";
 import { createPool } from "./pool.ts";
 import { createRuntimeChoice } from "./runtime-choice.ts";
 import { classify } from "./sandbox/classify.ts";
 import { connectEngine } from "./sandbox/engine.ts";
+import { makeImage } from "./sandbox/image-build.ts";
 import { reapContainers } from "./sandbox/reap.ts";
 import { openSandbox } from "./sandbox/sandbox.ts";
 import { defaultSpoolDir, openSpoolDir } from "./spool-dir.ts";
@@ -34,6 +36,8 @@ ${configHelp()}
 
 Exit codes: 0 stopped, 1 wrong configuration, 2 token refused, 130 stopped by a second signal.
 `;
+
+const BUILDS_AT_ONCE = 1;
 
 const exitCodes = { stopped: 0, config: 1, unauthorized: 2, aborted: 130 } as const;
 
@@ -76,12 +80,17 @@ async function createDeps(
   const host = engineHost(config.dockerHost, process.env);
   const engine = connectEngine(host);
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
-  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld: leases.has };
+  const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
+  const inventory = createInventory(engine, changes);
+  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const watch = createEngineWatch({
     probe: async (signal) => {
       await spool.check();
-      return engine.describe(signal);
+      const health = await engine.describe(signal);
+      await inventory.refresh(signal);
+      return health;
     },
     sweep: async (signal) => {
       const removed = await reapContainers(engine, owner, signal);
@@ -108,6 +117,10 @@ async function createDeps(
     clock,
     log,
     leases,
+    builds,
+    inventory,
+    makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
+    pip: config.pip,
     images: createImages(engine, end),
     pool: createPool((spec, signal) => openSandbox(engine, spec, signal)),
     spool,

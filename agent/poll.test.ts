@@ -25,8 +25,11 @@ it("shows itself at once, then waits long", async () => {
     engine: goodEngine,
     breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     leases: [],
+    builds: [],
+    images: [],
     cancelling: [],
     free_slots: 2,
+    free_builds: 1,
     wait_s: 0,
   });
   expect((await t.api.request("/poll", 2)).json).toMatchObject({ free_slots: 2, wait_s: 14 });

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { AgentIdentity, LeasedJob, PollRequest } from "../shared/lease.ts";
+import type { AgentIdentity, LeasedBuild, LeasedJob, PollRequest } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import { backoffMs } from "./backoff.ts";
@@ -7,24 +7,29 @@ import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
-import { agentStatus, freeSlots } from "./status.ts";
+import { agentStatus, freeBuilds, freeSlots } from "./status.ts";
 
 export type PollDeps = {
   readonly agent: AgentIdentity;
   readonly client: Pick<Client, "poll">;
   readonly leases: Leases;
+  readonly builds: Leases<LeasedBuild>;
+  readonly inventory: Inventory;
   readonly engine: EngineWatch;
   readonly changes: Changes;
   readonly clock: Clock;
   readonly log: Logger;
   readonly start: (lease: Lease) => void;
+  readonly startBuild: (lease: Lease<LeasedBuild>) => void;
   /** Hands back a job for which there is no slot. */
   readonly refuse: (job: LeasedJob) => void;
-  /** The API has answered a poll. */
+  /** The API has answered a poll, and knows all that it asks of this agent. */
   readonly polled: () => void;
 };
 
+const LOOK_UP_MS = 5000;
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5000;
 
@@ -36,11 +41,10 @@ const LONGEST_WAIT_MS = 5000;
 export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<void> {
   const { clock, log } = deps;
   let failures = 0;
-  let isFirst = true;
+  let isKnown = false;
   while (!stop.aborted) {
     try {
-      await pollOnce(deps, isFirst ? 0 : waitS(deps.leases), stop);
-      isFirst = false;
+      isKnown = await pollOnce(deps, isKnown ? waitS(deps.leases) : 0, stop);
       failures = 0;
     } catch (error) {
       if (stop.aborted) return;
@@ -65,41 +69,51 @@ function waitS(leases: Leases): number {
   return Math.min(poll_wait_s, Math.max(lease_ttl_s - 2 * renew_every_s, lease_ttl_s / 4));
 }
 
-async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Promise<void> {
-  const { client, leases, engine, changes, clock } = deps;
+/** Returns whether the API knows all that it asks of this agent. */
+async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Promise<boolean> {
+  const { client, leases, builds, inventory, changes, clock } = deps;
   const outdated = new AbortController();
-  const request = {
+  const request: PollRequest = {
     ...agentStatus(deps.agent, deps),
     free_slots: freeSlots(deps),
+    free_builds: freeBuilds(deps),
     cancelling: leases.cancelling(),
     wait_s,
   };
   const askedMs = clock.nowMs();
   using _listening = changes.listen(() => {
-    if (isOutdated(request, freeSlots(deps), engine)) outdated.abort();
+    if (isOutdated(request, deps)) outdated.abort();
   });
   try {
     const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
-    deps.polled();
     leases.learn(reply, request.leases, askedMs);
+    builds.learn(reply, request.builds, askedMs);
     // What an answer brings that was long on its way comes again with the next, if still leased.
-    if (!leases.isFresh(askedMs)) return;
-    for (const job of reply.jobs) accept(deps, job, askedMs);
+    if (leases.isFresh(askedMs)) {
+      for (const job of reply.jobs) accept(deps, job, askedMs);
+      for (const build of reply.builds) acceptBuild(deps, build, askedMs);
+    }
+    const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
+    const isKnown = await inventory.want(reply.images_wanted, lookUp);
+    if (isKnown) deps.polled();
+    return isKnown;
   } catch (error) {
     if (!outdated.signal.aborted || error instanceof ApiError) throw error;
+    return true;
   }
 }
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
-function isOutdated(
-  request: Pick<PollRequest, "free_slots" | "engine" | "breaker">,
-  free: number,
-  engine: EngineWatch,
-): boolean {
+function isOutdated(request: PollRequest, deps: PollDeps): boolean {
+  const { engine, inventory } = deps;
+  const images = inventory.present();
   return (
-    (request.free_slots === 0 && free > 0) ||
+    (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||
-    request.breaker.state !== engine.breaker().state
+    request.breaker.state !== engine.breaker().state ||
+    request.images.length !== images.length ||
+    !images.every((image) => request.images.includes(image))
   );
 }
 
@@ -108,4 +122,9 @@ function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
   if (leases.has(job.lease_id)) return;
   if (leases.free() > 0) deps.start(leases.take(job, askedMs));
   else deps.refuse(job);
+}
+
+/** One for which there is no room comes again, with the next poll that has some. */
+function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, askedMs: number): void {
+  if (!builds.has(build.lease_id) && builds.free() > 0) startBuild(builds.take(build, askedMs));
 }

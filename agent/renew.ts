@@ -1,11 +1,12 @@
 import type { Logger } from "@logtape/logtape";
-import type { AgentIdentity } from "../shared/lease.ts";
+import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import { backoffMs } from "./backoff.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
 import { agentStatus } from "./status.ts";
 
@@ -13,6 +14,8 @@ export type RenewDeps = {
   readonly agent: AgentIdentity;
   readonly client: Pick<Client, "renew">;
   readonly leases: Leases;
+  readonly builds: Leases<LeasedBuild>;
+  readonly inventory: Inventory;
   readonly engine: EngineWatch;
   readonly clock: Clock;
   readonly log: Logger;
@@ -26,13 +29,13 @@ const FIRST_WAIT_MS = 500;
  * @throws ApiError of kind `unauthorized`.
  */
 export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { leases, clock, log } = deps;
+  const { leases, builds, clock, log } = deps;
   let failures = 0;
   while (!end.aborted) {
     const everyMs = leases.intervals().renew_every_s * 1000;
     const waitMs = failures === 0 ? everyMs : backoffMs(failures, FIRST_WAIT_MS, everyMs);
     await clock.sleep(waitMs, end).catch(() => {});
-    if (end.aborted || leases.ids().length === 0) continue;
+    if (end.aborted || (leases.ids().length === 0 && builds.ids().length === 0)) continue;
     try {
       await renewOnce(deps, end);
       failures = 0;
@@ -46,11 +49,12 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
 }
 
 async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { client, leases, clock } = deps;
+  const { client, leases, builds, clock } = deps;
   const status = agentStatus(deps.agent, deps);
   const askedMs = clock.nowMs();
   // A renewal that hangs gives way to the next.
   const timeoutMs = leases.intervals().renew_every_s * 1000;
   const reply = await client.renew(status, timeoutMs, end);
   leases.learn(reply, status.leases, askedMs);
+  builds.learn(reply, status.builds, askedMs);
 }

@@ -1,13 +1,21 @@
-import type { z } from "zod";
-import type { AgentIdentity, AgentStatus } from "../shared/lease.ts";
+import type { AgentIdentity, AgentStatus, LeasedBuild } from "../shared/lease.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
+
+export type StatusDeps = {
+  readonly leases: Leases;
+  /** Builds use no slot: one may run beside the jobs of all. */
+  readonly builds: Leases<LeasedBuild>;
+  readonly engine: EngineWatch;
+  readonly inventory: Inventory;
+};
 
 /** What the agent tells the API of itself now. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, engine }: { leases: Leases; engine: EngineWatch },
-): z.input<typeof AgentStatus> {
+  { leases, builds, engine, inventory }: StatusDeps,
+): AgentStatus {
   return {
     agent,
     slots: leases.size,
@@ -15,10 +23,16 @@ export function agentStatus(
     engine: engine.health(),
     breaker: engine.breaker(),
     leases: leases.ids(),
+    builds: builds.ids(),
+    images: [...inventory.present()],
   };
 }
 
 /** How many jobs the agent can take on now. */
-export function freeSlots({ leases, engine }: { leases: Leases; engine: EngineWatch }): number {
+export function freeSlots({ leases, engine }: Pick<StatusDeps, "leases" | "engine">): number {
   return engine.admits(leases.free(), leases.size - leases.free());
+}
+
+export function freeBuilds({ builds, engine }: Pick<StatusDeps, "builds" | "engine">): number {
+  return engine.admits(builds.free(), builds.size - builds.free());
 }

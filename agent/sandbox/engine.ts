@@ -7,6 +7,7 @@ import type { Duplex } from "node:stream";
 import Docker from "dockerode";
 import type { EngineHealth } from "../../shared/health.ts";
 import { abortable } from "../abortable.ts";
+import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";
 import type { ContainerProfile } from "./profile.ts";
 import { EngineError } from "./types.ts";
@@ -28,7 +29,7 @@ export interface Engine {
   /** Whether it answers, its version and its runtimes. */
   describe(signal: AbortSignal): Promise<EngineHealth>;
   /** Returns the container's id. */
-  create(profile: ContainerProfile, signal: AbortSignal): Promise<string>;
+  create(profile: ContainerProfile | BuildProfile, signal: AbortSignal): Promise<string>;
   /** The container's stdin, and its stdout and stderr multiplexed; see `engineDemux`. */
   attach(id: string, signal: AbortSignal): Promise<Duplex>;
   start(id: string, signal: AbortSignal): Promise<void>;
@@ -44,6 +45,15 @@ export interface Engine {
   /** The id of an image with the label `name=value`, null where there is none. */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
   pull(reference: string, signal: AbortSignal): Promise<void>;
+  /** Makes an image of a container, changed by Dockerfile instructions, and returns its id. */
+  commit(
+    id: string,
+    repository: string,
+    tag: string,
+    changes: string[],
+    signal: AbortSignal,
+  ): Promise<string>;
+  tag(imageId: string, repository: string, tag: string, signal: AbortSignal): Promise<void>;
 }
 
 /** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
@@ -56,13 +66,18 @@ export function connectEngine(host: string): Engine {
   // Takes options, which its types do not say.
   const readInfo = anew.info.bind(anew) as unknown as (options: {
     abortSignal: AbortSignal;
-  }) => Promise<{ ServerVersion: string; Runtimes?: Record<string, unknown> }>;
+  }) => Promise<{
+    ServerVersion: string;
+    DefaultRuntime?: string;
+    Runtimes?: Record<string, unknown>;
+  }>;
 
   return {
     describe: (signal) =>
       call(signal, async (abortSignal) => {
-        const { ServerVersion: version, Runtimes = {} } = await readInfo({ abortSignal });
-        return { available: true, version, runtimes: Object.keys(Runtimes) };
+        const { ServerVersion, DefaultRuntime, Runtimes = {} } = await readInfo({ abortSignal });
+        const runtimes = new Set([DefaultRuntime ?? [], Object.keys(Runtimes)].flat());
+        return { available: true, version: ServerVersion, runtimes: [...runtimes] };
       }),
     create: (profile, signal) =>
       call(signal, async (abortSignal) => {
@@ -135,6 +150,17 @@ export function connectEngine(host: string): Engine {
           const { error } = JSON.parse(line) as { error?: string };
           if (error !== undefined) throw new EngineError("image_not_found", error);
         }
+      }),
+    commit: (id, repository, tag, changes, signal) =>
+      call(signal, async (abortSignal) => {
+        const request = { repo: repository, tag, changes, abortSignal };
+        const { Id } = (await docker.getContainer(id).commit(request)) as { Id: string };
+        // Podman leaves the algorithm out.
+        return Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
+      }),
+    tag: (imageId, repository, tag, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.getImage(imageId).tag({ repo: repository, tag, abortSignal });
       }),
   };
 }

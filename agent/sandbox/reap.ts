@@ -35,5 +35,6 @@ async function isInUse({ labels: its, isRunning }: ContainerEntry, owner: Owner)
   const agentId = its[labels.agentId] ?? "";
   const leaseId = its[labels.leaseId];
   if (agentId !== owner.agentId) return owner.isAlive(agentId);
-  return leaseId === undefined ? isRunning : owner.isHeld(leaseId);
+  // Built images blank the label, and their containers take it over.
+  return leaseId ? owner.isHeld(leaseId) : isRunning;
 }

@@ -2,8 +2,13 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
-import type { z } from "zod";
-import type { Intervals, LeasedJob, PollReply, PollRequest } from "../../shared/lease.ts";
+import type {
+  Intervals,
+  LeasedBuild,
+  LeasedJob,
+  PollReply,
+  PollRequest,
+} from "../../shared/lease.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {
@@ -29,12 +34,15 @@ export type FakeApi = AsyncDisposable & {
   readonly url: string;
   readonly received: readonly Received[];
   intervals: Intervals;
+  imagesWanted: string[];
   /** Leases that replies call lost. */
   readonly lost: string[];
   /** Leases that replies want cancelled. */
   readonly cancel: string[];
   /** Offers a job to the pending or the next poll with free slots. */
   readonly offer: (...jobs: LeasedJob[]) => void;
+  /** Offers a build to the pending or the next poll that has room for one. */
+  readonly offerBuild: (build: LeasedBuild) => void;
   /** Answers pending polls now. */
   readonly wake: () => void;
   /** Answers the next requests to paths that end so with these, one each. */
@@ -49,6 +57,7 @@ const PREFIX = "/agent/v1";
 export async function startFakeApi(): Promise<FakeApi> {
   const received: Received[] = [];
   const jobs: LeasedJob[] = [];
+  const builds: LeasedBuild[] = [];
   const answers: { pathEnd: string; answer: Answer }[] = [];
   const watchers = new Set<() => void>();
   const pendingPolls = new Set<() => void>();
@@ -87,13 +96,16 @@ export async function startFakeApi(): Promise<FakeApi> {
     { json, hungUp, isHungUp }: Received,
     response: ServerResponse,
   ): Promise<void> {
-    const { free_slots, wait_s } = json as PollRequest;
-    const reply = (): z.input<typeof PollReply> => ({
+    const { free_slots, free_builds, wait_s } = json as PollRequest;
+    const reply = (): PollReply => ({
       ...news(),
       jobs: jobs.splice(0, free_slots),
+      builds: builds.splice(0, free_builds),
     });
     const hasNews = (): boolean =>
-      api.lost.length > 0 || api.cancel.length > 0 || (free_slots > 0 && jobs.length > 0);
+      [api.lost, api.cancel].some(({ length }) => length > 0) ||
+      (free_slots > 0 && jobs.length > 0) ||
+      (free_builds > 0 && builds.length > 0);
     if (wait_s > 0 && !hasNews()) {
       const { promise, resolve } = Promise.withResolvers<void>();
       pendingPolls.add(resolve);
@@ -106,6 +118,7 @@ export async function startFakeApi(): Promise<FakeApi> {
   const news = () => ({
     cancel: api.cancel.splice(0),
     lost: api.lost.splice(0),
+    images_wanted: api.imagesWanted,
     intervals: api.intervals,
   });
 
@@ -128,10 +141,15 @@ export async function startFakeApi(): Promise<FakeApi> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     received,
     intervals: { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 },
+    imagesWanted: [],
     lost: [],
     cancel: [],
     offer: (...offered) => {
       jobs.push(...offered);
+      wake();
+    },
+    offerBuild: (build) => {
+      builds.push(build);
       wake();
     },
     wake,

@@ -4,12 +4,14 @@ import { join } from "node:path";
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import type { EngineHealth } from "../../shared/health.ts";
-import type { LeasedJob } from "../../shared/lease.ts";
+import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
+import type { MakeImage } from "../build.ts";
 import { createChanges } from "../changes.ts";
 import { createClient } from "../client.ts";
 import { createEngineWatch } from "../engine-watch.ts";
 import { createImages } from "../images.ts";
+import { createInventory } from "../inventory.ts";
 import { createLeases, type Lease } from "../leases.ts";
 import { createPool, type StartSandbox } from "../pool.ts";
 import { runLease } from "../run.ts";
@@ -30,6 +32,8 @@ export type TestAgent = AsyncDisposable & {
   readonly deps: AgentDeps;
   /** What the engine answers to a probe; an Error is thrown. */
   health: EngineHealth | Error;
+  /** Makes images: replaced where a test wants it to fail or to hang. */
+  makeImage: MakeImage;
   /** Starts containers: replaced where a test wants it to fail or to hang. */
   start: StartSandbox;
   /** The n-th container (from 0), as soon as it is started. */
@@ -93,6 +97,10 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     clock,
     log,
     leases: createLeases({ clock, changes }, slots, api.intervals),
+    builds: createLeases<LeasedBuild>({ clock, changes }, 1, api.intervals),
+    inventory: createInventory(store, changes),
+    makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
+    pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
     images: createImages(store, end.signal),
     pool: createPool((spec, signal) => self.start(spec, signal)),
     spool: await openSpoolDir(root, agent.id, () => Promise.resolve(false)),
@@ -107,6 +115,7 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     clock,
     deps,
     health: goodEngine,
+    makeImage: () => Promise.resolve({ digest: testImage, pythonVersion: "3.13.5" }),
     start: (spec) => {
       const sandbox = createFakeSandbox();
       nth(specs.push(spec) - 1).resolve(sandbox);
@@ -169,5 +178,20 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
     startup_timeout_s: 60,
     caps: { stream_bytes: 1024 ** 2, artifact_bytes: 1024 ** 2 },
     ...job,
+  };
+}
+
+export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
+  return {
+    lease_id: randomUUID(),
+    attempt: 1,
+    correlation_id: "test",
+    job_type: "science",
+    base_image: "python:3.13-slim",
+    requirements: ["left-pad==1.0"],
+    repository: "airlock-science",
+    tags: ["v1.2.3", "latest"],
+    timeout_s: 600,
+    ...build,
   };
 }

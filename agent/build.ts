@@ -1,0 +1,158 @@
+import type { Logger } from "@logtape/logtape";
+import type { ExecutionError, ExecutionErrorType } from "../shared/errors.ts";
+import type { AgentIdentity, BuildReport, LeasedBuild } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
+import { ApiError } from "./api-error.ts";
+import { type BuildLog, createBuildLog } from "./build-log.ts";
+import type { Client } from "./client.ts";
+import { type Clock, deadline } from "./clock.ts";
+import type { EngineWatch } from "./engine-watch.ts";
+import type { Images } from "./images.ts";
+import type { Inventory } from "./inventory.ts";
+import { JobRefusal } from "./job-refusal.ts";
+import { type Lease, LeaseDropped } from "./leases.ts";
+import { type PipConfig, readPackageSource } from "./package-source.ts";
+import type { ImageOrder } from "./sandbox/build-profile.ts";
+import { InstallError, type MadeImage } from "./sandbox/image-build.ts";
+import { EngineError } from "./sandbox/types.ts";
+
+export type MakeImage = (
+  order: ImageOrder,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+) => Promise<MadeImage>;
+
+export type BuildDeps = {
+  readonly agent: AgentIdentity;
+  readonly client: Pick<Client, "buildLogs" | "buildResult" | "buildRelease">;
+  readonly images: Images;
+  readonly inventory: Inventory;
+  readonly engine: EngineWatch;
+  readonly makeImage: MakeImage;
+  readonly pip: PipConfig;
+  readonly clock: Clock;
+  readonly log: Logger;
+};
+
+type Outcome =
+  | { readonly kind: "result"; readonly report: BuildReport }
+  /** Another attempt may succeed. */
+  | { readonly kind: "release"; readonly error: ExecutionError };
+
+/**
+ * Builds one leased image, from its base image to the posted report.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function runBuild(agent: BuildDeps, lease: Lease<LeasedBuild>): Promise<void> {
+  const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  const deps = { ...agent, log };
+  const outcome = await attempt(deps, lease);
+  await post(deps, lease, outcome);
+}
+
+async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outcome> {
+  const { clock, engine, inventory } = deps;
+  const { job, drop, cancel } = lease;
+  const buildLog = createBuildLog(clock, (chunk) => sendLog(deps, lease, chunk));
+  using limit = deadline(clock, job.timeout_s * 1000);
+  try {
+    const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
+    const { digest, pythonVersion } = await build(deps, job, buildLog, signal);
+    engine.succeeded();
+    inventory.add(digest);
+    return { kind: "result", report: { status: "built", digest, python_version: pythonVersion } };
+  } catch (error) {
+    if (limit.signal.aborted) {
+      return failed("timeout", `The build did not end within ${job.timeout_s} s (build_timeout).`);
+    }
+    if (cancel.signal.aborted) {
+      return release("service_unavailable", "The agent stopped before the build ended.");
+    }
+    if (error instanceof InstallError) return failed("dependency_error", error.message);
+    if (error instanceof JobRefusal) return failed(error.type, error.message);
+    return outcomeOfFault(deps, lease, error);
+  } finally {
+    await buildLog.close().catch(() => {});
+  }
+}
+
+async function build(
+  { agent, images, pip, makeImage }: BuildDeps,
+  job: LeasedBuild,
+  buildLog: BuildLog,
+  signal: AbortSignal,
+): Promise<MadeImage> {
+  // A build takes the base image as it is now.
+  images.forget(job.base_image);
+  const baseImage = await images.resolve(job.base_image, signal);
+  const packages = await readPackageSource(pip);
+  buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
+  const { requirements, repository, tags, job_type: jobType } = job;
+  const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
+  const order = { ...packages, baseImage, requirements, jobType, repository, tags, owner };
+  return makeImage(order, buildLog.add, signal);
+}
+
+async function sendLog(
+  { client }: BuildDeps,
+  { job, drop }: Lease<LeasedBuild>,
+  chunk: Parameters<Client["buildLogs"]>[1],
+): Promise<void> {
+  try {
+    await client.buildLogs(job.lease_id, chunk, drop.signal);
+  } catch (error) {
+    if (error instanceof ApiError && error.kind === "lease_lost") {
+      drop.abort(new LeaseDropped("the API gave the lease up"));
+    }
+    throw error;
+  }
+}
+
+function outcomeOfFault(
+  { engine, log }: BuildDeps,
+  { drop }: Lease<LeasedBuild>,
+  error: unknown,
+): Outcome {
+  const reason = describeError(error);
+  if (!drop.signal.aborted) {
+    log.error("build failed: {reason}", { reason });
+    engine.doubted();
+  }
+  if (!(error instanceof EngineError)) return release("internal_error", "The build failed.");
+  if (!error.transient) return failed("docker_error", reason);
+  engine.failed();
+  return release("docker_error", reason);
+}
+
+async function post(
+  { client, log }: BuildDeps,
+  { job, drop }: Lease<LeasedBuild>,
+  outcome: Outcome,
+): Promise<void> {
+  const { lease_id, job_type, tags } = job;
+  const what = { image: `${job_type} ${tags[0]}` };
+  try {
+    drop.signal.throwIfAborted();
+    if (outcome.kind === "release") {
+      await client.buildRelease(lease_id, { error: outcome.error }, drop.signal);
+      log.warn("build of {image} released: {reason}", { ...what, reason: outcome.error.message });
+    } else {
+      await client.buildResult(lease_id, outcome.report, drop.signal);
+      log.info("build of {image} {status}", { ...what, status: outcome.report.status });
+    }
+  } catch (error) {
+    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
+    const reason = describeError(drop.signal.aborted ? drop.signal.reason : error);
+    log.warn("build of {image} dropped: {reason}", { ...what, reason });
+  }
+}
+
+function failed(type: ExecutionErrorType, message: string): Outcome {
+  const error = { type, message, phase: "startup" } as const;
+  return { kind: "result", report: { status: "failed", error } };
+}
+
+function release(type: ExecutionErrorType, message: string): Outcome {
+  return { kind: "release", error: { type, message, phase: "startup" } };
+}

@@ -1,0 +1,79 @@
+import { createHash } from "node:crypto";
+import { labels } from "./profile.ts";
+import { source } from "./supervisor.ts";
+import type { SandboxLabels } from "./types.ts";
+
+/** An image to make of another one by installing packages into it. */
+export interface ImageOrder {
+  readonly baseImage: string;
+  readonly requirements: readonly string[];
+  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Files that go along, under /tmp/airlock-build. */
+  readonly files: readonly {
+    readonly name: string;
+    readonly path: string;
+    readonly sizeBytes: number;
+  }[];
+  readonly needsNetwork: boolean;
+  readonly jobType: string;
+  readonly repository: string;
+  readonly tags: readonly string[];
+  readonly owner: SandboxLabels;
+}
+
+/** Label of an image that serves in the place of the one it names. */
+export const STANDS_IN_FOR = "io.airlock.stands-in-for";
+
+/**
+ * The body of the create call. The engine's default runtime: gVisor keeps what is written to
+ * itself, so that there would be nothing to commit.
+ */
+export function buildProfile(order: ImageOrder) {
+  const { agentId, agentName, leaseId } = order.owner;
+  return {
+    Image: order.baseImage,
+    Entrypoint: [],
+    Cmd: ["python3", "-I", "-S", "-B", "-c", source("install")],
+    User: "0:0",
+    WorkingDir: "/",
+    Labels: {
+      [labels.agentId]: agentId,
+      [labels.agentName]: agentName,
+      ...(leaseId === null ? {} : { [labels.leaseId]: leaseId }),
+    },
+    Tty: false,
+    OpenStdin: true,
+    StdinOnce: true,
+    Healthcheck: { Test: ["NONE"] },
+    NetworkDisabled: !order.needsNetwork,
+    HostConfig: {
+      NetworkMode: order.needsNetwork ? "bridge" : "none",
+      CapDrop: ["ALL"],
+      CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+      SecurityOpt: ["no-new-privileges"],
+      // Anonymous: gone with the container, and never part of the image.
+      Mounts: [{ Type: "volume" as const, Target: "/tmp" }],
+      LogConfig: { Type: "none", Config: {} },
+    },
+  };
+}
+
+export type BuildProfile = ReturnType<typeof buildProfile>;
+
+/** What the image is told beyond its files; the labels of base and container must not live on. */
+export function imageChanges({ jobType, tags, requirements }: ImageOrder): string[] {
+  const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
+  const imageLabels = {
+    "io.airlock.job-type": jobType,
+    "io.airlock.version": tags[0] ?? "",
+    "io.airlock.requirements": hash,
+    [STANDS_IN_FOR]: "",
+    [labels.agentId]: "",
+    [labels.agentName]: "",
+    [labels.leaseId]: "",
+  };
+  return [
+    ...Object.entries(imageLabels).map(([name, value]) => `LABEL ${name}="${value}"`),
+    'CMD ["python3"]',
+  ];
+}
