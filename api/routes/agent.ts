@@ -19,8 +19,8 @@ import { requireAgentToken } from "../http/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
 import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
+import { leave } from "../leave.ts";
 import { poll, renew } from "../poll.ts";
-import { forgetAgent } from "../store/agents.ts";
 
 /** The agents' side of the API, `/agent/v1/*`: shared/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
@@ -43,7 +43,7 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.post("/leave", async (c) => {
     const { agent_id } = await parseBody(c, LeaveRequest, smallBytes);
-    await forgetAgent(deps.db, agent_id);
+    await leave(deps, agent_id, c.get("agentTokenHash"));
     return c.json({});
   });
 

@@ -106,6 +106,15 @@ export async function undeliveredLeases(
   return renewed.sort((a, b) => a.seq - b.seq);
 }
 
+/** The leases of an agent whose code has not begun. */
+export async function unbegunLeases(db: Database, agentId: string): Promise<string[]> {
+  const found = await db.orm
+    .select({ leaseId: executions.leaseId })
+    .from(executions)
+    .where(and(isRunning, eq(executions.agentId, agentId), isNull(executions.codeStartedAt)));
+  return found.flatMap(({ leaseId }) => leaseId ?? []);
+}
+
 /** Renews the listed leases that the agent still holds, and returns those. */
 export async function renewLeases(
   db: Database,

@@ -1,0 +1,39 @@
+import type { ExecutionError } from "../shared/errors.ts";
+import { isTerminal } from "../shared/execution.ts";
+import type { Deps } from "./deps.ts";
+import { AppError } from "./errors.ts";
+import { advance } from "./store/advance.ts";
+import { findAgent, forgetAgent } from "./store/agents.ts";
+import { unbegunLeases } from "./store/lease.ts";
+
+const left: ExecutionError = {
+  type: "service_unavailable",
+  message: "The agent left before the code began.",
+  phase: "startup",
+};
+
+/**
+ * Forgets an agent that takes its leave. What it leased and did not begin goes back to the queue;
+ * code that began stays with its lease.
+ *
+ * @throws AppError 403 when the agent is known by another token.
+ */
+export async function leave(
+  { db, notifier, now }: Deps,
+  agentId: string,
+  tokenHash: string,
+): Promise<void> {
+  const agent = await findAgent(db, agentId);
+  if (!agent) return;
+  if (agent.tokenHash !== tokenHash) {
+    throw new AppError("forbidden", `Agent ${agentId} presents another token than before.`);
+  }
+  for (const leaseId of await unbegunLeases(db, agentId)) {
+    const event = { kind: "release", leaseId, error: left, retryAt: now() } as const;
+    const result = await advance(db, { leaseId }, event, now());
+    if (result.kind !== "changed") continue;
+    const { id, status } = result.execution;
+    notifier.notify(isTerminal(status) ? `execution:${id}` : "queue");
+  }
+  await forgetAgent(db, agentId);
+}
