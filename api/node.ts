@@ -1,6 +1,6 @@
+import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { serve, type ServerType } from "@hono/node-server";
 import { v7 } from "uuid";
 import { ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
@@ -11,6 +11,7 @@ import { artifactFolder } from "./platform/artifacts-fs.node.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { readConfig } from "./platform/config-file.node.ts";
 import { docsAsset } from "./platform/docs-assets.node.ts";
+import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
@@ -52,11 +53,12 @@ async function main(): Promise<void> {
   client.close();
 }
 
-function listen(deps: Deps): Promise<{ server: ServerType; url: string }> {
+function listen(deps: Deps): Promise<{ server: Server; url: string }> {
   const { host, port } = deps.config;
   return new Promise((resolve, reject) => {
-    const server = serve({ fetch: createApp(deps).fetch, hostname: host, port }, (info) =>
-      resolve({ server, url: urlOf(info) }),
+    const server = httpServer(createApp(deps).fetch, deps);
+    server.listen(port, host, () =>
+      resolve({ server, url: urlOf(server.address() as AddressInfo) }),
     );
     server.once("error", (error: NodeJS.ErrnoException) =>
       reject(explainListen(error, host, port)),
@@ -86,11 +88,10 @@ function stopRequested(): Promise<void> {
 }
 
 /** Ends open requests by their abort signals: waiters answer or drop, and nothing new is taken. */
-function close(server: ServerType): Promise<void> {
+function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
-    if ("closeAllConnections" in server)
-      setTimeout(() => server.closeAllConnections(), 1000).unref();
+    setTimeout(() => server.closeAllConnections(), 1000).unref();
   });
 }
 

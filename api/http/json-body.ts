@@ -6,6 +6,7 @@ import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/js
 import { limits } from "../../shared/limits.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
+import { received } from "./received.ts";
 import { fieldErrors } from "./validation.ts";
 
 /**
@@ -76,8 +77,7 @@ export async function readBytes(request: Request, maxBytes: number): Promise<Uin
   if (Number(request.headers.get("Content-Length") ?? 0) > maxBytes) throw tooLarge();
   const parts: Uint8Array[] = [];
   let size = 0;
-  const body: ReadableStream<Uint8Array> | null = request.body;
-  for await (const part of body ?? []) {
+  for await (const part of received(request.body)) {
     size += part.length;
     if (size > maxBytes) throw tooLarge();
     parts.push(part);

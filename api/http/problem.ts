@@ -16,18 +16,22 @@ export const onError: ErrorHandler<AppEnv> = (error, c) => {
       reason: describeError(error),
     });
   }
-  const problem: Problem = {
-    title: errorTitles[refusal.code],
-    status: errorStatus[refusal.code],
-    detail: refusal.message,
-    correlation_id: c.get("correlationId"),
-    ...refusal.extras,
-  };
+  const problem = problemOf(refusal, c.get("correlationId"));
   return c.body(JSON.stringify(problem), errorStatus[refusal.code], {
     "Content-Type": "application/problem+json",
     ...refusal.headers,
   });
 };
+
+export function problemOf({ code, message, extras }: AppError, correlationId: string): Problem {
+  return {
+    title: errorTitles[code],
+    status: errorStatus[code],
+    detail: message,
+    correlation_id: correlationId,
+    ...extras,
+  };
+}
 
 export const onNotFound: NotFoundHandler<AppEnv> = (c) => {
   throw new AppError(

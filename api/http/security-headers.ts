@@ -1,8 +1,12 @@
 import { createMiddleware } from "hono/factory";
 
+export const securityHeaderFields = {
+  "X-Content-Type-Options": "nosniff",
+  "X-Frame-Options": "DENY",
+} as const;
+
 /** Response headers of interface-spec.md "Authentication", 8. */
 export const securityHeaders = createMiddleware(async (c, next) => {
   await next();
-  c.res.headers.set("X-Content-Type-Options", "nosniff");
-  c.res.headers.set("X-Frame-Options", "DENY");
+  for (const [name, value] of Object.entries(securityHeaderFields)) c.res.headers.set(name, value);
 });

@@ -3,6 +3,7 @@ import { mkdir, open, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { type Announced, type ArtifactStore, UploadMismatch } from "../deps.ts";
+import { received } from "../http/received.ts";
 
 /** Artifacts as files under a folder; each appears whole, under its final name, once it is on disk. */
 export function artifactFolder(root: string): ArtifactStore {
@@ -39,7 +40,7 @@ async function writeChecked(
   let size = 0;
   const file = await open(path, "wx", 0o600);
   try {
-    for await (const part of body) {
+    for await (const part of received(body)) {
       size += part.length;
       if (size > sizeBytes) break;
       hash.update(part);

@@ -3,6 +3,7 @@ import type { Config } from "../../shared/config.ts";
 import type { ErrorCode } from "../errors.ts";
 import { needsKey } from "../http/auth.ts";
 import { isRateLimited } from "../http/rate-limit.ts";
+import { sharedProblems } from "./problem-responses.ts";
 import { everywhere, headers } from "./response-headers.ts";
 import { problems } from "./responses.ts";
 
@@ -21,7 +22,8 @@ export function describeEverywhere(document: Document, config: Config): Document
       describeOperation(operation, path, config),
     ),
   );
-  return { ...document, paths };
+  const components = { ...document.components, responses: sharedProblems(paths) };
+  return { ...document, paths, components };
 }
 
 function describeOperation(operation: Operation, path: string, config: Config): Operation {

@@ -1,13 +1,12 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Config } from "../../shared/config.ts";
+import { Problem } from "../../shared/errors.ts";
 import type { Deps } from "../deps.ts";
-import { type ErrorCode, errorStatus } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";
 import { describeEverywhere } from "./openapi-everywhere.ts";
 import { introduction, tags } from "./openapi-text.ts";
-import { registerProblems } from "./problem-responses.ts";
 import { registerHeaders } from "./response-headers.ts";
 
 const getOpenApi = createRoute({
@@ -27,7 +26,7 @@ const getOpenApi = createRoute({
 /** The machine-readable description of every endpoint for clients. */
 export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
   registerHeaders(app);
-  registerProblems(app, refusalsOf(config));
+  app.openAPIRegistry.register("Problem", Problem);
   app.openAPIRegistry.registerComponent("parameters", "X-Correlation-ID", {
     name: "X-Correlation-ID",
     in: "header",
@@ -42,14 +41,6 @@ export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
     text ??= JSON.stringify(describeEverywhere(generate(app, config), config));
     return c.body(text, 200, { "Content-Type": "application/json" }) as never;
   });
-}
-
-/** Every refusal that a client may meet: agents have two of their own. */
-function refusalsOf(config: Config): ErrorCode[] {
-  const absent: ErrorCode[] = ["forbidden", "lease_lost", "conflict"];
-  if (!config.api_auth_enabled) absent.push("unauthorized");
-  if (!config.api_rate_limit_enabled) absent.push("rate_limited");
-  return (Object.keys(errorStatus) as ErrorCode[]).filter((code) => !absent.includes(code));
 }
 
 function registerKeys(app: OpenAPIHono<AppEnv>, { api_auth_header }: Config): void {

@@ -1,7 +1,5 @@
-import type { OpenAPIHono } from "@hono/zod-openapi";
-import { Problem } from "../../shared/errors.ts";
+import type { Problem } from "../../shared/errors.ts";
 import { type ErrorCode, type ErrorExtras, errorStatus, errorTitles } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
 import { correlationId, jobId } from "./examples.ts";
 import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
 
@@ -38,6 +36,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   rate_limited: {
     detail: "More than 120 requests in 60 s; wait for the seconds that Retry-After says.",
   },
+  headers_too_large: { detail: "The request's address and headers are too long." },
   internal: {
     detail: "Something went wrong; the service's log has more under the correlation id.",
   },
@@ -81,11 +80,13 @@ export function problemRef(code: ErrorCode): { $ref: string } {
   return { $ref: `#/components/responses/${nameOf(code)}` };
 }
 
-export function registerProblems(app: OpenAPIHono<AppEnv>, codes: ErrorCode[]): void {
-  app.openAPIRegistry.register("Problem", Problem);
-  for (const code of codes) {
-    app.openAPIRegistry.registerComponent("responses", nameOf(code), problem(code));
-  }
+/** Those of the shared refusals that a description refers to. */
+export function sharedProblems(paths: object): Record<string, ReturnType<typeof problem>> {
+  const text = JSON.stringify(paths);
+  const used = (Object.keys(errorStatus) as ErrorCode[]).filter((code) =>
+    text.includes(`"${problemRef(code).$ref}"`),
+  );
+  return Object.fromEntries(used.map((code) => [nameOf(code), problem(code)]));
 }
 
 function nameOf(code: ErrorCode): string {

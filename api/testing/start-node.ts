@@ -12,8 +12,8 @@ const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
 export interface NodeProcess {
   url: string;
   child: ChildProcess;
-  /** Ends it and removes its data. */
-  close(): Promise<void>;
+  /** Ends it, removes its data, and gives what it logged. */
+  close(): Promise<string>;
 }
 
 /** Starts the API on Node with these AIRLOCK_ variables. */
@@ -35,6 +35,7 @@ export async function startNode(vars: Record<string, string> = {}): Promise<Node
       child.kill("SIGKILL");
       await ended;
       rmSync(folder, { recursive: true });
+      return stderr;
     },
   };
 }

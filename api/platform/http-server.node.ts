@@ -1,0 +1,62 @@
+import { createServer, type Server } from "node:http";
+import type { Duplex } from "node:stream";
+import { getRequestListener, RequestError } from "@hono/node-server";
+import type { Deps } from "../deps.ts";
+import { AppError, errorStatus, errorTitles } from "../errors.ts";
+import { problemOf } from "../http/problem.ts";
+import { securityHeaderFields } from "../http/security-headers.ts";
+
+type Fetch = Parameters<typeof getRequestListener>[0];
+
+/** An HTTP server that refuses what never becomes a request in the app's own words. */
+export function httpServer(fetch: Fetch, { log, newId }: Pick<Deps, "log" | "newId">): Server {
+  const refuse = (error: unknown): { refusal: AppError; headers: Headers; body: string } => {
+    const refusal = asRefusal(error);
+    const correlationId = newId();
+    log.with({ correlationId }).info("refused: {reason}", { reason: error });
+    const body = JSON.stringify(problemOf(refusal, correlationId));
+    const headers = new Headers({
+      ...securityHeaderFields,
+      "Content-Type": "application/problem+json",
+      "Content-Length": String(Buffer.byteLength(body)),
+      "X-Correlation-ID": correlationId,
+      Connection: "close",
+    });
+    return { refusal, headers, body };
+  };
+
+  const errorHandler = (error: unknown): Response => {
+    const { refusal, headers, body } = refuse(error);
+    return new Response(body, { status: errorStatus[refusal.code], headers });
+  };
+  const listener = getRequestListener(fetch, { errorHandler });
+  const handle = (...[request, response]: Parameters<typeof listener>) =>
+    void listener(request, response);
+  // The app itself refuses a request without Host; an unknown Expect asks for nothing.
+  const server = createServer({ requireHostHeader: false }, handle);
+  server.on("checkExpectation", handle);
+  server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
+    if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
+    const { refusal, headers, body } = refuse(error);
+    const fields = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
+    const status = `${errorStatus[refusal.code]} ${errorTitles[refusal.code]}`;
+    socket.end(`HTTP/1.1 ${status}\r\n${fields}\r\n${body}`);
+  });
+  return server;
+}
+
+function asRefusal(error: unknown): AppError {
+  if (error instanceof RequestError) {
+    return new AppError("invalid_request", `The request is not valid: ${error.message}.`);
+  }
+  switch ((error as NodeJS.ErrnoException).code) {
+    case "HPE_HEADER_OVERFLOW":
+      return new AppError("headers_too_large", "The request's address and headers are too long.");
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new AppError("wait_timeout", "The request did not arrive in time.");
+    case undefined:
+      return new AppError("internal", "Something went wrong.");
+    default:
+      return new AppError("invalid_request", "The request is not valid HTTP.");
+  }
+}
