@@ -59,6 +59,7 @@ export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
           return resolve<OpenApiHeader>(document, header).required && !headers.has(name);
         })
         .map(([name]) => `header ${name} is missing`);
+      if (method === "HEAD") return missing;
       if (!response.content) return [...missing, ...(body === "" ? [] : ["a body, but none told"])];
       const media = response.content[type] ?? response.content["application/octet-stream"];
       if (!media) return [...missing, `content type ${type} is not described`];

@@ -1,0 +1,50 @@
+import { expect } from "vitest";
+import { Problem } from "../../../shared/errors.ts";
+import type { Answer, OpenApiCheck } from "../openapi-check.ts";
+
+export interface FuzzRequest {
+  method: string;
+  /** With its query, percent-encoded. */
+  path: string;
+  headers?: Record<string, string>;
+  body?: Uint8Array<ArrayBuffer> | undefined;
+}
+
+/** A request that takes longer hangs. */
+const hangMs = 10_000;
+
+export async function send(url: string, request: FuzzRequest): Promise<Answer> {
+  const { method, path, headers = {}, body } = request;
+  const response = await fetch(url + path, {
+    method,
+    headers,
+    redirect: "manual",
+    signal: AbortSignal.timeout(hangMs),
+    ...(body && { body }),
+  });
+  return { status: response.status, headers: response.headers, body: await response.text() };
+}
+
+/** What every answer to whatever request must hold: interface-spec.md "Errors", "Authentication" 8. */
+export function expectSound(request: FuzzRequest, answer: Answer): void {
+  const { status, headers, body } = answer;
+  expect({ status, body }).not.toMatchObject({ status: 500 });
+  expect(headers.get("x-correlation-id")).toMatch(/^[\x21-\x7e]{1,128}$/);
+  expect(headers.get("x-content-type-options")).toBe("nosniff");
+  expect(headers.get("x-frame-options")).toBe("DENY");
+  if (status < 400 || request.method === "HEAD") return;
+  expect(headers.get("content-type")).toBe("application/problem+json");
+  const problem = Problem.strict().parse(JSON.parse(body));
+  expect(problem.status).toBe(status);
+  expect(problem.detail).not.toBe("");
+  expect(problem.correlation_id).toBe(headers.get("x-correlation-id"));
+}
+
+/** As `expectSound`, and as the OpenAPI document tells it; 431 comes before there is an endpoint. */
+export function expectDescribed(check: OpenApiCheck, request: FuzzRequest, answer: Answer): void {
+  expectSound(request, answer);
+  if (answer.status === 431) return;
+  const { pathname } = new URL(request.path, "http://api");
+  const faults = check.faultsOfAnswer(request.method, pathname, answer);
+  expect({ body: answer.body, faults }).toEqual({ body: answer.body, faults: [] });
+}
