@@ -15,8 +15,12 @@ export type AcquireDeps = {
   readonly seccomp: boolean;
 };
 
-/** A container for one job, and the reference that pins its image. */
-export type Acquired = { readonly sandbox: Sandbox; readonly jobRef: string };
+/** A container for one job, the reference that pins its image, and the runtime where it is known. */
+export type Acquired = {
+  readonly sandbox: Sandbox;
+  readonly jobRef: string;
+  readonly runtime: string | null;
+};
 
 const PIDS = 128;
 
@@ -41,10 +45,12 @@ async function acquireOnce(
   job: LeasedJob,
   signal: AbortSignal,
 ): Promise<Acquired> {
-  const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
+  const { runtimes } = deps.engine.health();
+  const runtime = deps.chooseRuntime(runtimes);
   const image = await deps.images.resolve(job.image, signal);
   const sandbox = await deps.pool.acquire(specOf(deps, job, image, runtime), signal);
-  return { sandbox, jobRef: `${job.job_type.name}@${image}` };
+  const jobRef = `${job.job_type.name}@${image}`;
+  return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
 
 function specOf(

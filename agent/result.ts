@@ -1,6 +1,7 @@
 import type { ExecutionError } from "../shared/errors.ts";
 import type { Timing } from "../shared/execution.ts";
 import type { ResultReport } from "../shared/lease.ts";
+import type { Acquired } from "./acquire.ts";
 import type { RunReport, Verdict } from "./sandbox/types.ts";
 
 /** When what happened to one job, milliseconds on the agent's clock. */
@@ -16,7 +17,7 @@ export function resultOfReport(
   report: RunReport,
   verdict: Verdict,
   times: Times,
-  jobRef: string,
+  { jobRef, runtime }: Pick<Acquired, "jobRef" | "runtime">,
 ): ResultReport {
   const { usage, result } = report;
   return {
@@ -35,6 +36,7 @@ export function resultOfReport(
       wall_time_ms: Math.round(usage.wallTimeMs),
     },
     job_ref: jobRef,
+    container_runtime: runtime,
   };
 }
 
@@ -56,6 +58,7 @@ export function resultWithoutReport(
     timing: timing(times, 0, error.phase),
     resource_usage: null,
     job_ref: null,
+    container_runtime: null,
   };
 }
 

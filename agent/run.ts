@@ -65,11 +65,12 @@ function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
 async function runCode(
   deps: RunDeps,
   run: Run,
-  { sandbox, jobRef }: Acquired,
+  acquired: Acquired,
   spoolDir: string,
 ): Promise<Outcome> {
   const { live } = run;
   const { job, cancel, drop } = run.lease;
+  const { sandbox, jobRef } = acquired;
   const report = await sandbox.run(
     {
       code: job.code,
@@ -94,7 +95,7 @@ async function runCode(
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that ends its own container must not get itself run again: the engine has to be gone too.
   if (verdict.error?.type === "internal_error" && !(await deps.engine.answers())) return engineLost;
-  const result = resultOfReport(report, verdict, timesOf(deps, run), jobRef);
+  const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);
   return { kind: "result", result, artifacts: report.artifacts };
 }
 

@@ -185,6 +185,10 @@ export type Artifact = z.infer<typeof Artifact>;
 /** Present in a record only with `view=full`. */
 const FullView = z.object({
   job_ref: z.string().nullable(),
+  container_runtime: z.string().nullable().meta({
+    description: "The container engine's runtime that ran the code; null where none did.",
+    example: "runsc",
+  }),
   artifacts: z.array(Artifact),
   input_artifacts: z.array(Artifact),
   resource_usage: orNull(ResourceUsage),

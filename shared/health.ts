@@ -47,6 +47,7 @@ export const EngineHealth = z
   .object({
     available: z.boolean(),
     version: z.string().nullable(),
+    /** The engine's default first. */
     runtimes: z.array(z.string()),
   })
   .meta({ id: "EngineHealth", description: "An agent's container engine." });

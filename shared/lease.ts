@@ -137,6 +137,8 @@ export const ResultReport = z
     timing: Timing,
     resource_usage: ResourceUsage.nullable(),
     job_ref: z.string().nullable(),
+    /** Name of the engine's runtime that ran the code; null where none did. */
+    container_runtime: z.string().max(128).nullable().default(null),
   })
   .refine((r) => (r.status === "succeeded") === (r.error === null), {
     path: ["error"],

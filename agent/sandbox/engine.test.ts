@@ -64,6 +64,22 @@ test.each([
   });
 });
 
+test("an engine tells its version and its runtimes, its default first", async () => {
+  const info = {
+    ServerVersion: "20.10",
+    DefaultRuntime: "runc",
+    Runtimes: { runsc: {}, runc: {} },
+  };
+  const engine = await fakeEngine((request, response) => {
+    request.resume().on("end", () => response.end(JSON.stringify(info)));
+  });
+  expect(await engine.describe(never)).toEqual({
+    available: true,
+    version: "20.10",
+    runtimes: ["runc", "runsc"],
+  });
+});
+
 test("an engine that is not there is unavailable", async () => {
   const engine = connectEngine(`unix://${folder}/absent.sock`);
   await expect(engine.describe(never)).rejects.toMatchObject({

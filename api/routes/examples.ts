@@ -143,6 +143,7 @@ export const record: ExecutionRecord = {
 export const fullRecord: ExecutionRecord = {
   ...record,
   job_ref: `default@sha256:${plotHash}`,
+  container_runtime: "runsc",
   artifacts: [
     { name: "plot.png", size_bytes: 20_481, sha256: plotHash, content_type: "image/png" },
   ],

@@ -32,6 +32,7 @@ const result: Result = {
   },
   resource_usage: { max_rss_mb: 12.5, cpu_time_ms: 4, wall_time_ms: 5 },
   job_ref: "default@sha256:0",
+  container_runtime: "runsc",
   hash: "hash",
 };
 
@@ -81,6 +82,7 @@ test("everything that a result brings is kept", async () => {
     timing: result.timing,
     resource_usage: result.resource_usage,
     job_ref: result.job_ref,
+    container_runtime: "runsc",
     stdout_truncated: false,
     stderr_truncated: true,
   });

@@ -45,6 +45,7 @@ export async function finishExecution(
         resultHash: result.hash,
         // What the claim pinned holds also for a job that never began.
         ...(result.job_ref !== null && { jobRef: result.job_ref }),
+        containerRuntime: result.container_runtime,
         timing: result.timing,
         maxRssMb: result.resource_usage?.max_rss_mb ?? null,
         cpuTimeMs: result.resource_usage?.cpu_time_ms ?? null,

@@ -35,6 +35,7 @@ export const executions = sqliteTable(
     jobType: text("job_type").notNull(),
     jobVersion: text("job_version").notNull().default("latest"),
     jobRef: text("job_ref"),
+    containerRuntime: text("container_runtime"),
     timeoutS: integer("timeout_s").notNull(),
     startupTimeoutS: integer("startup_timeout_s").notNull(),
     requirements: text("requirements", { mode: "json" }).$type<string[]>().notNull(),

@@ -276,6 +276,7 @@ export class StoreWorld {
           timing,
           resource_usage: null,
           job_ref: null,
+          container_runtime: null,
         });
       case "release":
         return released(deps, leaseId, { error: releaseError });
