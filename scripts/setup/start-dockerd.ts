@@ -31,7 +31,7 @@ export async function startDockerd(place: DockerdPlace): Promise<number> {
 function launch(place: DockerdPlace): { pid: number; exited: () => boolean } {
   mkdirSync(dirname(place.logFile), { recursive: true });
   const log = openSync(place.logFile, "w");
-  const child = spawn("dockerd", place.args, {
+  const child = spawn(place.command, place.args, {
     cwd: "/",
     detached: true,
     stdio: ["ignore", log, log],
