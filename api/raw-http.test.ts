@@ -109,5 +109,6 @@ test("after all that it still serves, and none of it was logged as a fault of th
   const response = await fetch(`${api.url}/health`);
   expect(response.status).toBe(200);
   expect(api.child.exitCode).toBeNull();
-  expect(await api.close()).toBe("");
+  await api.close();
+  expect(await api.logged).toBe("");
 });

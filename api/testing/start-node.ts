@@ -12,8 +12,10 @@ const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
 export interface NodeProcess {
   url: string;
   child: ChildProcess;
-  /** Ends it, removes its data, and gives what it logged. */
-  close(): Promise<string>;
+  /** What it logged, once it has ended. */
+  logged: Promise<string>;
+  /** Ends it and removes its data. */
+  close(): Promise<void>;
 }
 
 /** Starts the API on Node with these AIRLOCK_ variables. */
@@ -31,11 +33,11 @@ export async function startNode(vars: Record<string, string> = {}): Promise<Node
   return {
     url: (first[0] as { url: string }).url,
     child,
+    logged: stderr,
     async close() {
       child.kill("SIGKILL");
       await ended;
       rmSync(folder, { recursive: true });
-      return stderr;
     },
   };
 }

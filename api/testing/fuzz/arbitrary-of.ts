@@ -6,19 +6,19 @@ import { nasty } from "./nasty.ts";
 export type Lookup = (ref: string) => JsonSchema;
 
 /** Values that a schema allows, and now and then, at any depth, one that it does not. */
-export function arbitraryOf(schema: JsonSchema, lookup: Lookup): fc.Arbitrary<unknown> {
+export function arbitraryOf(schema: JsonSchema, lookup: Lookup, odd = 1): fc.Arbitrary<unknown> {
   return fc.oneof(
-    { weight: 12, arbitrary: allowed(schema, lookup) },
-    { weight: 1, arbitrary: nasty },
+    { weight: 12, arbitrary: allowed(schema, lookup, odd) },
+    { weight: odd, arbitrary: nasty },
   );
 }
 
-function allowed(schema: JsonSchema, lookup: Lookup): fc.Arbitrary<unknown> {
-  if (typeof schema["$ref"] === "string") return allowed(lookup(schema["$ref"]), lookup);
+function allowed(schema: JsonSchema, lookup: Lookup, odd: number): fc.Arbitrary<unknown> {
+  if (typeof schema["$ref"] === "string") return allowed(lookup(schema["$ref"]), lookup, odd);
   if (Array.isArray(schema["enum"])) return fc.constantFrom(...(schema["enum"] as unknown[]));
   if ("const" in schema) return fc.constant(schema["const"]);
   const options = (schema["anyOf"] ?? schema["oneOf"]) as JsonSchema[] | undefined;
-  if (options) return fc.oneof(...options.map((option) => allowed(option, lookup)));
+  if (options) return fc.oneof(...options.map((option) => allowed(option, lookup, odd)));
   switch (schema["type"] as string | string[] | undefined) {
     case "string":
       return text(schema);
@@ -31,19 +31,21 @@ function allowed(schema: JsonSchema, lookup: Lookup): fc.Arbitrary<unknown> {
     case "null":
       return fc.constant(null);
     case "array":
-      return fc.array(arbitraryOf((schema["items"] ?? {}) as JsonSchema, lookup), { maxLength: 5 });
+      return fc.array(arbitraryOf((schema["items"] ?? {}) as JsonSchema, lookup, odd), {
+        maxLength: 5,
+      });
     case "object":
-      return object(schema, lookup);
+      return object(schema, lookup, odd);
     case undefined:
     default:
       return fc.jsonValue({ maxDepth: 3 });
   }
 }
 
-function object(schema: JsonSchema, lookup: Lookup): fc.Arbitrary<unknown> {
+function object(schema: JsonSchema, lookup: Lookup, odd: number): fc.Arbitrary<unknown> {
   const properties = (schema["properties"] ?? {}) as Record<string, JsonSchema>;
   const fields = Object.fromEntries(
-    Object.entries(properties).map(([name, field]) => [name, arbitraryOf(field, lookup)]),
+    Object.entries(properties).map(([name, field]) => [name, arbitraryOf(field, lookup, odd)]),
   );
   const named = fc.record(fields, { requiredKeys: (schema["required"] ?? []) as string[] });
   if (Object.keys(properties).length > 0) return named;
