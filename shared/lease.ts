@@ -4,6 +4,8 @@ import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
 import { CircuitBreaker, EngineHealth } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
+import { isJsonObject, parseJson } from "./json.ts";
+import { limits } from "./limits.ts";
 
 /**
  * The agent protocol, `/agent/v1/*`. Every message carries the agent's own bearer token. A lease is
@@ -123,6 +125,14 @@ export const LogChunk = z.object({
 });
 export type LogChunk = z.infer<typeof LogChunk>;
 
+function isObjectText(text: string): boolean {
+  try {
+    return isJsonObject(parseJson(text, limits.jsonDepthMax));
+  } catch {
+    return false;
+  }
+}
+
 export const ResultReport = z
   .object({
     status: TerminalStatus,
@@ -132,8 +142,8 @@ export const ResultReport = z
     stderr_base64: z.base64(),
     stdout_truncated: z.boolean(),
     stderr_truncated: z.boolean(),
-    /** Text of /output/result.json, already checked to be a JSON object. */
-    output_json: z.string().nullable(),
+    /** Text of /output/result.json. */
+    output_json: z.string().refine(isObjectText, "must be the text of a JSON object").nullable(),
     timing: Timing,
     resource_usage: ResourceUsage.nullable(),
     job_ref: z.string().nullable(),
