@@ -82,6 +82,7 @@ export const AsyncSubmitRequest = ExecuteRequest.extend({
     .min(1)
     .max(255)
     .refine(hasNoNul, "must not contain NUL characters")
+    .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
     .optional()
     .meta({
       description: "The same key with the same payload gives the same job.",
