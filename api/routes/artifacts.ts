@@ -28,14 +28,14 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);
     const { artifact, open } = found;
     const etag = `"${artifact.sha256}"`;
+    const unchanged = { ETag: etag, "Cache-Control": "private, no-cache" };
     const headers = {
-      ETag: etag,
+      ...unchanged,
       "Content-Type": artifact.content_type,
       "Content-Disposition": contentDisposition(artifact.name),
-      "Cache-Control": "private, no-cache",
       "Accept-Ranges": "bytes",
     };
-    if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, { ETag: etag });
+    if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, unchanged);
     const size = artifact.size_bytes;
     const whole = { ...headers, "Content-Length": String(size) };
     if (c.req.method === "HEAD") return c.body(null, 200, whole);
