@@ -4,6 +4,7 @@ import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../sh
 import { limits } from "../shared/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
 import { isArtifactName } from "./domain/artifact-name.ts";
+import { internalArtifacts } from "./domain/record.ts";
 import { explainIgnored } from "./domain/requirements.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
@@ -68,7 +69,7 @@ export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChun
 
 export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
   const { db, notifier, now } = deps;
-  const delayMs = 200 + Math.random() * 800;
+  const delayMs = Math.round(200 + Math.random() * 800);
   const event = {
     kind: "release",
     leaseId,
@@ -116,10 +117,11 @@ export async function uploaded(
   announced: Announced,
 ): Promise<void> {
   const leaseId = execution.leaseId ?? "";
-  if (!isArtifactName(name) || utf8Length(name) > limits.artifactNameMaxBytes) {
+  const isReserved = Object.values<string>(internalArtifacts).includes(name);
+  if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
     throw new AppError(
       "invalid_request",
-      `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes.`,
+      `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
     );
   }
   if (announced.sizeBytes > config.max_artifact_bytes) {
