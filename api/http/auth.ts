@@ -11,9 +11,13 @@ const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
 export function identifyKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   const accepted = Promise.all(config.api_keys.map(sha256));
   return async (c, next) => {
-    const key = c.req.header(config.api_auth_header) ?? bearerToken(c);
-    const hash = config.api_auth_enabled && key !== undefined ? await sha256(key) : undefined;
-    if (hash !== undefined && includesHash(await accepted, hash)) c.set("apiKeyHash", hash);
+    const given = config.api_auth_enabled
+      ? [c.req.header(config.api_auth_header), bearerToken(c)]
+      : [];
+    for (const key of given) {
+      const hash = key === undefined ? undefined : await sha256(key);
+      if (hash !== undefined && includesHash(await accepted, hash)) c.set("apiKeyHash", hash);
+    }
     await next();
   };
 }
