@@ -49,7 +49,7 @@ export function invalid(detail: string, error: z.ZodError | z.core.$ZodError): A
 
 async function readJson(c: Context, maxBytes: number): Promise<unknown> {
   const type = c.req.header("Content-Type") ?? "";
-  if (!/^application\/([a-z0-9.+-]+\+)?json\s*(;|$)/i.test(type)) {
+  if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {
     throw new AppError("invalid_request", "Send the body as Content-Type: application/json.");
   }
   const text = decode(await readBytes(c.req.raw, maxBytes));
