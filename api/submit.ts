@@ -2,6 +2,7 @@ import type { Config } from "../shared/config.ts";
 import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../shared/execution.ts";
 import type { JobType } from "../shared/job-type.ts";
 import type { Deps } from "./deps.ts";
+import type { Environment } from "./domain/environment.ts";
 import { isRunnable, notBuilt } from "./domain/placement.ts";
 import { timestamp } from "./domain/record.ts";
 import { canonicalJson } from "./domain/submission.ts";
@@ -32,11 +33,14 @@ export async function submit(
   origin: Origin,
 ): Promise<SubmittedJob> {
   const { config, db, notifier, now } = deps;
-  const jobType = await servableJobType(deps, request.job_type, origin.mode);
-  const execution = await newExecution(deps, request, origin, jobType);
-  const stored = await submitExecution(db, execution, config.max_queue_size);
+  const environment = await runnableEnvironment(deps, request.job_type);
+  const execution = await newExecution(deps, request, origin, environment.jobType);
+  // Where there is an obstacle, no new execution gets in; a repeated submission still finds its own.
+  const found = await findObstacle(deps, origin.mode, environment);
+  const stored = await submitExecution(db, execution, found ? 0 : config.max_queue_size);
   switch (stored.kind) {
     case "queue_full":
+      if (found) throw unavailable(found.detail, found.retryAfterS);
       throw unavailable(`The queue is full (max_queue_size ${config.max_queue_size}).`, 5);
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin);
@@ -52,7 +56,7 @@ export async function submit(
   }
 }
 
-async function servableJobType(deps: Deps, name: string, mode: Origin["mode"]): Promise<JobType> {
+async function runnableEnvironment(deps: Deps, name: string): Promise<Environment> {
   const environment = await readEnvironment(deps, name);
   if (!environment) throw unknownJobType(deps.config, name);
   if (!isRunnable(environment)) {
@@ -61,9 +65,7 @@ async function servableJobType(deps: Deps, name: string, mode: Origin["mode"]): 
       errors: [{ path: "job_type", message }],
     });
   }
-  const found = await findObstacle(deps, mode, environment);
-  if (found) throw unavailable(found.detail, found.retryAfterS);
-  return environment.jobType;
+  return environment;
 }
 
 async function newExecution(
@@ -102,7 +104,7 @@ async function newExecution(
       canonicalJson([
         request.code,
         request.input_data,
-        timeoutS,
+        request.timeout ?? null,
         request.startup_timeout,
         request.job_type,
         request.requirements,
