@@ -24,20 +24,25 @@ export interface Obstacle {
   retryAfterS: number;
 }
 
-/** Why an execution of this mode should not be accepted now; undefined when it should. */
+/**
+ * Why an execution of this mode should not be accepted now; undefined when it should. The breakers
+ * of the live agents decide, or, where there is none, what was last heard of the others.
+ */
 export function obstacle(
   mode: "sync" | "async",
   known: AgentReport[],
   config: Config,
   now: number,
 ): Obstacle | undefined {
-  if (known.length > 0 && known.every((agent) => agent.breaker.state === "open")) {
+  const live = known.filter((agent) => isLive(agent, config, now));
+  const deciding = live.length > 0 ? live : known;
+  if (deciding.length > 0 && deciding.every((agent) => agent.breaker.state === "open")) {
     return {
       detail: "The circuit breaker of every agent is open: their container engines keep failing.",
       retryAfterS: 30,
     };
   }
-  if (mode === "sync" && !known.some((agent) => isLive(agent, config, now))) {
+  if (mode === "sync" && live.length === 0) {
     return {
       detail: "No agent is connected. Start one (npm run agent), or submit to /execute/async.",
       retryAfterS: 5,

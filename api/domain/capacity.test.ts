@@ -1,0 +1,53 @@
+import { describe, expect, test } from "vitest";
+import { loadConfig } from "../../shared/config.ts";
+import type { BreakerState } from "../../shared/health.ts";
+import { type AgentReport, isLive, obstacle } from "./capacity.ts";
+
+const config = loadConfig({ lease_ttl_s: 30 }, {});
+const now = 1_000_000;
+
+function agent(state: BreakerState, silentMs = 0): AgentReport {
+  return {
+    id: "a",
+    labels: {},
+    slots: 4,
+    warm: 0,
+    engine: { available: true, version: null, runtimes: [] },
+    breaker: { state, failure_count: 0, success_count: 0, last_failure: null },
+    images: [],
+    lastSeenAt: now - silentMs,
+  };
+}
+
+test("an agent is live for as long as a lease that it renewed when it was last heard of", () => {
+  expect(isLive(agent("closed", 30_000), config, now)).toBe(true);
+  expect(isLive(agent("closed", 30_001), config, now)).toBe(false);
+});
+
+describe("an execution is kept out", () => {
+  const gone = 60_000;
+  test.each<[string, AgentReport[], sync: boolean, async: boolean]>([
+    ["no agent is known", [], true, false],
+    ["one is there", [agent("closed")], false, false],
+    ["its breaker is half open", [agent("half_open")], false, false],
+    ["its breaker is open", [agent("open")], true, true],
+    ["one of two has a closed breaker", [agent("open"), agent("closed")], false, false],
+    ["the only one is gone", [agent("closed", gone)], true, false],
+    ["the only one is gone with its breaker open", [agent("open", gone)], true, true],
+    [
+      "the closed one is gone, the open one is there",
+      [agent("closed", gone), agent("open")],
+      true,
+      true,
+    ],
+    [
+      "the open one is gone, the closed one is there",
+      [agent("open", gone), agent("closed")],
+      false,
+      false,
+    ],
+  ])("%s", (_when, known, sync, async) => {
+    expect(obstacle("sync", known, config, now) !== undefined).toBe(sync);
+    expect(obstacle("async", known, config, now) !== undefined).toBe(async);
+  });
+});
