@@ -1,0 +1,4 @@
+import { testContract } from "./testing/contract-table.ts";
+import { startNode } from "./testing/start-node.ts";
+
+testContract(startNode);

@@ -1,0 +1,61 @@
+import { afterAll, beforeAll, describe, test } from "vitest";
+import { agentRows } from "./contract/agents.ts";
+import { answerRows } from "./contract/answers.ts";
+import { Api } from "./contract/api.ts";
+import { artifactRows } from "./contract/artifacts.ts";
+import { authRows } from "./contract/auth.ts";
+import { exactnessRows } from "./contract/exactness.ts";
+import { executeRows } from "./contract/execute.ts";
+import { executionRows } from "./contract/executions.ts";
+import { healthRows } from "./contract/health.ts";
+import { jobRows } from "./contract/jobs.ts";
+import type { Row } from "./contract/row.ts";
+import { type ServerName, servers } from "./contract/servers.ts";
+import { validationRows } from "./contract/validation.ts";
+
+/** The contract, rule by rule, as anyone sees it who speaks HTTP. */
+export const contractTable: Row[] = [
+  ...healthRows,
+  ...executeRows,
+  ...jobRows,
+  ...artifactRows,
+  ...executionRows,
+  ...validationRows,
+  ...exactnessRows,
+  ...answerRows,
+  ...authRows,
+  ...agentRows,
+];
+
+interface Service {
+  url: string;
+  close(): Promise<unknown>;
+}
+
+/**
+ * Runs the table against a service, once for each configuration that its rows ask for.
+ *
+ * @param start Starts a service with AIRLOCK_ variables, and nothing in its store.
+ */
+export function testContract(start: (vars: Record<string, string>) => Promise<Service>): void {
+  for (const name of Object.keys(servers) as ServerName[]) {
+    describe(`a service ${name}`, () => {
+      let service: Service;
+      beforeAll(async () => {
+        service = await start(servers[name]);
+      });
+      afterAll(() => service.close());
+
+      const rows = contractTable.filter(({ server = "open" }) => server === name);
+      // oxlint-disable-next-line vitest/expect-expect -- every row has its own
+      test.each(rows)("$rule", async ({ check }) => {
+        const api = new Api(service.url);
+        try {
+          await check(api);
+        } finally {
+          await api.tidy();
+        }
+      });
+    });
+  }
+}

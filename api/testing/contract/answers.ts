@@ -1,0 +1,137 @@
+import { expect } from "vitest";
+import { type Api, body, problemOf } from "./api.ts";
+import { each, type Row } from "./row.ts";
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+interface OpenApi {
+  openapi: string;
+  info: { version: string };
+  paths: Record<string, Record<string, unknown>>;
+}
+
+/** Every reference in a document, and what it points at. */
+function references(document: OpenApi): Map<string, unknown> {
+  const found = new Map<string, unknown>();
+  JSON.stringify(document, (key, value: unknown) => {
+    if (key === "$ref" && typeof value === "string") found.set(value, pointedAt(document, value));
+    return value;
+  });
+  return found;
+}
+
+function pointedAt(document: unknown, reference: string): unknown {
+  const steps = reference.replace(/^#\//, "").split("/");
+  return steps.reduce((at, step) => (at as Record<string, unknown> | undefined)?.[step], document);
+}
+
+const endpoints: [method: string, path: string][] = [
+  ["post", "/execute"],
+  ["post", "/execute/async"],
+  ["get", "/jobs/{id}"],
+  ["get", "/jobs/{id}/result"],
+  ["post", "/jobs/{id}/cancel"],
+  ["get", "/jobs/{job_id}/artifacts/{artifact_name}"],
+  ["head", "/jobs/{job_id}/artifacts/{artifact_name}"],
+  ["get", "/health"],
+  ["get", "/pool/stats"],
+  ["get", "/executions"],
+  ["get", "/executions/{id}"],
+];
+
+async function echoed(api: Api, given: string): Promise<string> {
+  const reply = await api.get("/health", { "X-Correlation-ID": given });
+  return reply.headers.get("X-Correlation-ID") ?? "";
+}
+
+/** A request for each way in which an answer may come about. */
+const requests: [
+  what: string,
+  status: number,
+  (api: Api, id: string) => Promise<{ status: number }>,
+][] = [
+  ["a success", 200, (api, id) => api.get(`/jobs/${id}`)],
+  ["an accepted job", 202, (api) => api.post("/execute/async", { code: "1" })],
+  ["a file", 200, (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`)],
+  ["the headers of a file", 200, (api, id) => api.send("HEAD", `/jobs/${id}/artifacts/_code.py`)],
+  [
+    "an unchanged file",
+    304,
+    (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`, { "If-None-Match": "*" }),
+  ],
+  ["a page", 200, (api) => api.get("/executions")],
+  ["a document", 200, (api) => api.get("/openapi.json")],
+  ["a bad request", 400, (api) => api.post("/execute", "{")],
+  ["an agent without a token", 401, (api) => api.post("/agent/v1/poll", {})],
+  ["an unknown path", 404, (api) => api.get("/nowhere")],
+  ["an unknown method", 404, (api) => api.send("PATCH", "/health")],
+  ["a wait that is over", 408, (api, id) => api.get(`/jobs/${id}/result?wait=true&timeout=0`)],
+  ["too long a timeout", 422, (api) => api.post("/execute", { code: "1", timeout: 80_000 })],
+  ["no agent", 503, (api) => api.post("/execute", { code: "1" })],
+];
+
+export const answerRows: Row[] = [
+  ...each(
+    requests,
+    ([what]) => `The answer to ${what} has the security headers and a correlation id`,
+    async (api, [, status, send]) => {
+      const { job_id } = await api.submit();
+      // Api.send holds every answer to them.
+      expect((await send(api, job_id)).status).toBe(status);
+    },
+  ),
+  ...each(
+    ["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)],
+    (id) => `A correlation id such as ${id.slice(0, 20)} is echoed`,
+    async (api, id) => expect(await echoed(api, id)).toBe(id),
+  ),
+  ...each(
+    [
+      "",
+      " ",
+      "a b",
+      "x".repeat(129),
+      "x".repeat(10_000),
+      "a,b",
+      "é",
+      '"',
+      "a;b",
+      "<script>",
+      "[a]",
+    ],
+    (id) =>
+      `A correlation id such as ${JSON.stringify(id.slice(0, 20))} (${id.length}) is replaced`,
+    async (api, id) => expect(await echoed(api, id)).toMatch(uuid),
+  ),
+  {
+    rule: "Each request without a correlation id gets one of its own, shown in a refusal's body too",
+    async check(api) {
+      const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
+      const ids = replies.map((reply) => problemOf(reply).correlation_id);
+      expect(ids[0]).toMatch(uuid);
+      expect(ids[0]).not.toBe(ids[1]);
+    },
+  },
+  {
+    rule: "A job keeps the correlation id of its submission, and its agent is told",
+    async check(api) {
+      await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
+      expect((await api.agent().takeJob()).correlation_id).toBe("order-1");
+    },
+  },
+  {
+    rule: "GET /openapi.json describes every endpoint in OpenAPI 3.1, and every reference leads somewhere",
+    async check(api) {
+      const reply = await api.get("/openapi.json");
+      expect(reply.headers.get("Content-Type")).toMatch(/^application\/json/);
+      const document = body(reply) as OpenApi;
+      expect(document.openapi).toMatch(/^3\.1\./);
+      expect(document.info.version).toBe(
+        (body(await api.get("/health")) as { version: string }).version,
+      );
+      for (const [method, path] of endpoints) expect(document.paths[path]).toHaveProperty(method);
+      const dangling = [...references(document)].filter(([, target]) => target === undefined);
+      expect(dangling).toEqual([]);
+    },
+  },
+];

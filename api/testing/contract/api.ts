@@ -1,0 +1,110 @@
+import { expect } from "vitest";
+import { Problem } from "../../../shared/errors.ts";
+import {
+  ExecutionPage,
+  ExecutionRecord,
+  JobStatus,
+  SubmittedJob,
+} from "../../../shared/execution.ts";
+import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
+import { agentTokens, apiKeys } from "./servers.ts";
+
+/** A service under test, as one row of the table uses it. */
+export class Api {
+  readonly url: string;
+  readonly #agents: ScriptedAgent[] = [];
+
+  constructor(url: string) {
+    this.url = url;
+  }
+
+  /** Sends a request and holds its answer to what every answer has. */
+  async send(method: string, path: string, init: RequestInit = {}): Promise<Reply> {
+    const response = await fetch(this.url + path, { ...init, method });
+    const reply = {
+      status: response.status,
+      headers: response.headers,
+      text: await response.text(),
+    };
+    expectCommon(reply, method);
+    return reply;
+  }
+
+  get(path: string, headers: Record<string, string> = {}): Promise<Reply> {
+    return this.send("GET", path, { headers });
+  }
+
+  /** Posts a value as JSON, or a text as it is. */
+  post(path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
+    const text = typeof body === "string" ? body : JSON.stringify(body);
+    return this.send("POST", path, {
+      ...(body !== undefined && { body: text }),
+      headers: { "Content-Type": "application/json", ...headers },
+    });
+  }
+
+  agent(token: string = agentTokens[0]): ScriptedAgent {
+    const agent = new ScriptedAgent(this.url, token);
+    this.#agents.push(agent);
+    return agent;
+  }
+
+  /** Submits a job and returns what was answered. */
+  async submit(fields: Record<string, unknown> = {}): Promise<SubmittedJob> {
+    const reply = await this.post("/execute/async", { code: "print(1)", ...fields });
+    expect(reply.status).toBe(202);
+    return SubmittedJob.parse(JSON.parse(reply.text));
+  }
+
+  async job(id: string): Promise<JobStatus> {
+    return JobStatus.parse(body(await this.get(`/jobs/${id}`)));
+  }
+
+  async record(id: string, query = "?view=full"): Promise<ExecutionRecord> {
+    return ExecutionRecord.parse(body(await this.get(`/executions/${id}${query}`)));
+  }
+
+  /** Ids of the executions stored, the newest first. */
+  async stored(): Promise<string[]> {
+    const page = ExecutionPage.parse(body(await this.get("/executions?limit=1000")));
+    return page.items.map(({ execution_id }) => execution_id);
+  }
+
+  /** Leaves the service without agents and without unfinished jobs. */
+  async tidy(): Promise<void> {
+    await Promise.all(this.#agents.map((agent) => agent.close()));
+    const headers = { Authorization: `Bearer ${apiKeys[0]}` };
+    const reply = await this.get("/executions?limit=1000&status=queued", headers);
+    for (const { execution_id } of ExecutionPage.parse(body(reply)).items) {
+      await this.post(`/jobs/${execution_id}/cancel`, undefined, headers);
+    }
+  }
+}
+
+export function body(reply: Reply): unknown {
+  return JSON.parse(reply.text);
+}
+
+/** Headers of interface-spec.md "Authentication" 8, and the problem details of every refusal. */
+function expectCommon({ status, headers, text }: Reply, method: string): void {
+  expect(headers.get("X-Content-Type-Options")).toBe("nosniff");
+  expect(headers.get("X-Frame-Options")).toBe("DENY");
+  const correlationId = headers.get("X-Correlation-ID");
+  expect(correlationId).toMatch(/^\S+$/);
+  if (status < 400 || method === "HEAD") return;
+  expect(headers.get("Content-Type")).toBe("application/problem+json");
+  const problem = Problem.strict().parse(JSON.parse(text));
+  expect(problem).toMatchObject({ status, correlation_id: correlationId });
+  expect(problem.title).not.toBe("");
+  expect(problem.detail).not.toBe("");
+}
+
+export function problemOf(reply: Reply): Problem {
+  return Problem.parse(body(reply));
+}
+
+/** The refusal of a request whose field is wrong. */
+export function expectFault(reply: Reply, path: string): void {
+  expect(reply.status).toBe(400);
+  expect(problemOf(reply).errors?.map((fault) => fault.path)).toContain(path);
+}

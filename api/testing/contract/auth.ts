@@ -1,0 +1,133 @@
+import { expect } from "vitest";
+import { type Api, problemOf } from "./api.ts";
+import type { Row } from "./row.ts";
+import { agentTokens, apiKeys, customHeader } from "./servers.ts";
+
+const [key, otherKey] = apiKeys;
+const server = "with keys";
+const bearer = (token: string): Record<string, string> => ({ Authorization: `Bearer ${token}` });
+
+const guarded: [method: string, path: string][] = [
+  ["POST", "/execute"],
+  ["POST", "/execute/async"],
+  ["GET", "/jobs/x"],
+  ["GET", "/jobs/x/result"],
+  ["POST", "/jobs/x/cancel"],
+  ["GET", "/jobs/x/artifacts/a"],
+  ["HEAD", "/jobs/x/artifacts/a"],
+  ["GET", "/executions"],
+  ["GET", "/executions/x"],
+  ["GET", "/pool/stats"],
+  ["GET", "/openapi.json"],
+  ["GET", "/docs"],
+  ["GET", "/nowhere"],
+];
+
+async function statusWith(api: Api, headers: Record<string, string>): Promise<number> {
+  return (await api.get("/executions", headers)).status;
+}
+
+export const authRows: Row[] = [
+  ...guarded.map(([method, path]): Row => ({
+    rule: `${method} ${path} without a key is 401 with WWW-Authenticate`,
+    server,
+    async check(api) {
+      const reply = await api.send(method, path);
+      expect(reply.status).toBe(401);
+      expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
+    },
+  })),
+  {
+    rule: "Each of the keys opens, in X-API-Key or as Authorization: Bearer",
+    server,
+    async check(api) {
+      for (const good of [key, otherKey]) {
+        expect(await statusWith(api, { "X-API-Key": good })).toBe(200);
+        expect(await statusWith(api, bearer(good))).toBe(200);
+        expect(await statusWith(api, { Authorization: `bearer  ${good}` })).toBe(200);
+      }
+    },
+  },
+  {
+    rule: "A key that is valid opens, whatever stands in the other header",
+    server,
+    async check(api) {
+      expect(await statusWith(api, { "X-API-Key": "wrong", ...bearer(key) })).toBe(200);
+      expect(await statusWith(api, { "X-API-Key": key, ...bearer("wrong") })).toBe(200);
+    },
+  },
+  {
+    rule: "Anything but a key is 401, and is not shown",
+    server,
+    async check(api) {
+      const wrong = [
+        "",
+        "wrong",
+        key.slice(0, -1),
+        `${key}x`,
+        key.toUpperCase(),
+        `${key},${otherKey}`,
+      ];
+      for (const value of wrong) {
+        for (const headers of [{ "X-API-Key": value }, bearer(value)]) {
+          const reply = await api.get("/executions", headers);
+          expect(reply.status).toBe(401);
+          if (value !== "") expect(problemOf(reply).detail).not.toContain(value);
+        }
+      }
+      expect(await statusWith(api, { Authorization: `Basic ${btoa(`a:${key}`)}` })).toBe(401);
+      expect(await statusWith(api, { Authorization: key })).toBe(401);
+      expect((await api.get(`/executions?api_key=${key}`)).status).toBe(401);
+    },
+  },
+  {
+    rule: "A request without a key is refused before its body is looked at",
+    server,
+    async check(api) {
+      expect((await api.post("/execute/async", "{")).status).toBe(401);
+      expect((await api.get("/executions", bearer(key))).text).toContain('"items":[]');
+    },
+  },
+  {
+    rule: "GET /health needs no key",
+    server,
+    async check(api) {
+      expect((await api.get("/health")).status).toBe(200);
+      expect((await api.get("/health", { "X-API-Key": "wrong" })).status).toBe(200);
+    },
+  },
+  {
+    rule: "An agent's token is no API key, and an API key no agent's token",
+    server,
+    async check(api) {
+      expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
+      expect(await statusWith(api, { "X-API-Key": agentTokens[0] })).toBe(401);
+      const request = JSON.stringify({ ...api.agent().status(), free_slots: 1, wait_s: 0 });
+      for (const headers of [bearer(key), { "X-API-Key": key }, {}]) {
+        expect((await api.post("/agent/v1/poll", request, headers)).status).toBe(401);
+      }
+      expect((await api.post("/agent/v1/poll", request, bearer(agentTokens[0]))).status).toBe(200);
+    },
+  },
+  {
+    rule: "The key may have a header of its own, beside Authorization: Bearer",
+    server: "with a header of its own",
+    async check(api) {
+      expect(await statusWith(api, { [customHeader]: key })).toBe(200);
+      expect(await statusWith(api, bearer(key))).toBe(200);
+      expect(await statusWith(api, { "X-API-Key": key })).toBe(401);
+      expect(await statusWith(api, {})).toBe(401);
+    },
+  },
+  {
+    rule: "api_docs_public opens the description, and nothing else",
+    server: "with a header of its own",
+    async check(api) {
+      const reply = await api.get("/openapi.json");
+      expect(reply.status).toBe(200);
+      expect(reply.text).toContain(`"name":"${customHeader}"`);
+      expect((await api.get("/docs")).status).toBe(200);
+      expect((await api.get("/pool/stats")).status).toBe(401);
+    },
+  },
+];

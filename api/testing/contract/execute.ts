@@ -1,0 +1,176 @@
+import { expect } from "vitest";
+import { SyncResult } from "../../../shared/execution.ts";
+import { body, problemOf, type Api } from "./api.ts";
+import type { Row } from "./row.ts";
+import { maxQueueSize } from "./servers.ts";
+
+const base64 = (text: string): string => btoa(text);
+
+/** A refusal that says when to come back, and after which nothing is stored. */
+async function expectUnavailable(api: Api, path: string): Promise<void> {
+  const before = await api.stored();
+  const reply = await api.post(path, { code: "print(1)" });
+  expect(reply.status).toBe(503);
+  expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+  expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable", phase: "startup" });
+  expect(await api.stored()).toEqual(before);
+}
+
+export const executeRows: Row[] = [
+  {
+    rule: "POST /execute answers with the sync result once the run has succeeded",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = api.post("/execute", { code: "print(1)", input_data: { a: 1 } });
+      const job = await agent.takeJob();
+      await agent.post(job.lease_id, "started", { job_ref: null });
+      await agent.result(job.lease_id, {
+        stdout_base64: base64("out\n"),
+        stderr_base64: base64("err\n"),
+        output_json: '{"sum":3}',
+      });
+      const reply = await answer;
+      expect(reply.status).toBe(200);
+      expect(SyncResult.strict().parse(body(reply))).toEqual({
+        success: true,
+        output: { sum: 3 },
+        stdout: "out\n",
+        stderr: "err\n",
+        exit_code: 0,
+        execution_time: 1.5,
+        error: null,
+        job_type: "default",
+        job_id: job.execution_id,
+      });
+    },
+  },
+  {
+    rule: "POST /execute answers 200 with the error of a run that failed",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = api.post("/execute", { code: "1/0", job_type: "ml" });
+      const job = await agent.takeJob();
+      const error = {
+        type: "division_error",
+        message: "division by zero",
+        phase: "execution",
+      } as const;
+      await agent.result(job.lease_id, { status: "failed", exit_code: 1, error });
+      expect(body(await answer)).toMatchObject({
+        success: false,
+        output: null,
+        exit_code: 1,
+        error,
+        job_type: "ml",
+      });
+    },
+  },
+  {
+    rule: "POST /execute: a client that hangs up cancels its queued job",
+    async check(api) {
+      const busy = api.agent();
+      await busy.poll();
+      const client = new AbortController();
+      const answer = api.send("POST", "/execute", {
+        body: '{"code":"print(1)"}',
+        headers: { "Content-Type": "application/json" },
+        signal: client.signal,
+      });
+      const id = await newJob(api);
+      client.abort();
+      await expect(answer).rejects.toThrow("aborted");
+      expect(body(await api.get(`/jobs/${id}/result?wait=true`))).toMatchObject({
+        status: "cancelled",
+        error: { type: "cancelled" },
+      });
+    },
+  },
+  {
+    rule: "POST /execute: a client that hangs up has its running job cancelled by the agent",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const client = new AbortController();
+      const answer = api.send("POST", "/execute", {
+        body: '{"code":"print(1)"}',
+        headers: { "Content-Type": "application/json" },
+        signal: client.signal,
+      });
+      const job = await agent.takeJob();
+      client.abort();
+      await expect(answer).rejects.toThrow("aborted");
+      const told = await agent.poll({ free_slots: 0, wait_s: 20 });
+      expect(told.cancel).toEqual([job.lease_id]);
+    },
+  },
+  {
+    rule: "POST /execute without a connected agent is 503, and stores nothing",
+    check: (api) => expectUnavailable(api, "/execute"),
+  },
+  {
+    rule: "POST /execute while the breaker of every live agent is open is 503, and stores nothing",
+    async check(api) {
+      await api.agent().poll({ breaker: openBreaker });
+      await expectUnavailable(api, "/execute");
+    },
+  },
+  {
+    rule: "POST /execute/async while the breaker of every known agent is open is 503, and stores nothing",
+    async check(api) {
+      await api.agent().poll({ breaker: openBreaker });
+      await expectUnavailable(api, "/execute/async");
+      await api.agent().poll();
+      await api.submit();
+    },
+  },
+  {
+    rule: "A repeat under an idempotency key gives its job also while new ones are refused",
+    async check(api) {
+      const first = await api.submit({ idempotency_key: "before the breaker opened" });
+      await api.agent().poll({ breaker: openBreaker });
+      const again = await api.submit({ idempotency_key: "before the breaker opened" });
+      expect(again.job_id).toBe(first.job_id);
+    },
+  },
+  {
+    rule: "What is wrong with a request is said before whether it could be served",
+    async check(api) {
+      const wrong = [{ code: "" }, { code: "1", job_type: "gone" }];
+      for (const request of wrong) expect((await api.post("/execute", request)).status).toBe(400);
+      expect((await api.post("/execute", { code: "1", timeout: 601 })).status).toBe(422);
+    },
+  },
+  ...["/execute", "/execute/async"].map((path): Row => ({
+    rule: `POST ${path} into a full queue is 503, and stores nothing`,
+    server: "with a short queue",
+    async check(api) {
+      await api.agent().poll();
+      const kept = await api.submit({ idempotency_key: path });
+      for (let n = 1; n < maxQueueSize; n++) await api.submit();
+      await expectUnavailable(api, path);
+      const again = await api.submit({ idempotency_key: path });
+      expect(again).toMatchObject({ job_id: kept.job_id, queue_position: 1 });
+      await api.post(`/jobs/${kept.job_id}/cancel`);
+      await api.submit();
+    },
+  })),
+];
+
+const openBreaker = {
+  state: "open",
+  failure_count: 5,
+  success_count: 0,
+  last_failure: null,
+} as const;
+
+/** The id of a job that is about to be queued. */
+async function newJob(api: Api): Promise<string> {
+  for (;;) {
+    const page = body(await api.get("/executions?status=queued")) as {
+      items: { execution_id: string }[];
+    };
+    if (page.items[0]) return page.items[0].execution_id;
+  }
+}

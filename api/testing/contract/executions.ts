@@ -1,0 +1,123 @@
+import { expect } from "vitest";
+import { ExecutionPage } from "../../../shared/execution.ts";
+import { type Api, body, problemOf } from "./api.ts";
+import { each, type Row } from "./row.ts";
+
+async function page(api: Api, query: string): Promise<ExecutionPage> {
+  const reply = await api.get(`/executions?${query}`);
+  expect(reply.status).toBe(200);
+  expect(reply.headers.get("Content-Type")).toBe("application/json");
+  return ExecutionPage.strict().parse(body(reply));
+}
+
+const ids = ({ items }: ExecutionPage): string[] => items.map(({ execution_id }) => execution_id);
+
+export const executionRows: Row[] = [
+  {
+    rule: "GET /executions lists records, the newest first, a page at a time",
+    async check(api) {
+      const jobs = [await api.submit(), await api.submit(), await api.submit()];
+      const newest = jobs.map(({ job_id }) => job_id).toReversed();
+      const all = await page(api, "limit=1000");
+      expect(ids(all).slice(0, 3)).toEqual(newest);
+      expect(all).toMatchObject({
+        limit: 1000,
+        offset: 0,
+        has_more: false,
+        count: all.items.length,
+      });
+
+      const first = await page(api, "limit=2");
+      expect(first).toMatchObject({ limit: 2, offset: 0, has_more: true, count: 2 });
+      expect(ids(first)).toEqual(newest.slice(0, 2));
+      const next = await page(api, "limit=1&offset=2");
+      expect(next).toMatchObject({ limit: 1, offset: 2, count: 1 });
+      expect(ids(next)).toEqual(newest.slice(2));
+
+      const count = all.items.length;
+      expect(await page(api, `limit=1&offset=${count - 1}`)).toMatchObject({
+        has_more: false,
+        count: 1,
+      });
+      expect(await page(api, `limit=1&offset=${count}`)).toMatchObject({
+        items: [],
+        has_more: false,
+        count: 0,
+      });
+      expect(await page(api, "")).toMatchObject({ limit: 100, offset: 0 });
+    },
+  },
+  {
+    rule: "GET /executions filters by status and job type, alone and together",
+    async check(api) {
+      const plain = await api.submit();
+      const ml = await api.submit({ job_type: "ml" });
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      expect(ids(await page(api, "status=queued"))).toEqual([ml.job_id]);
+      expect(ids(await page(api, "status=running"))).toEqual([plain.job_id]);
+      expect(ids(await page(api, "status=queued&job_type=ml"))).toEqual([ml.job_id]);
+      expect(ids(await page(api, "status=queued&job_type=default"))).toEqual([]);
+      expect(ids(await page(api, "job_type=ml&limit=1"))).toEqual([ml.job_id]);
+      expect(ids(await page(api, "job_type=unknown"))).toEqual([]);
+      await agent.result(lease_id);
+      expect(ids(await page(api, "status=succeeded&limit=1"))).toEqual([plain.job_id]);
+    },
+  },
+  {
+    rule: "GET /executions?view=full adds the extended fields to each record",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const [full] = (await page(api, "limit=1&view=full")).items;
+      expect(full).toEqual(await api.record(job_id));
+      const [plain] = (await page(api, "limit=1")).items;
+      expect(plain).toEqual(await api.record(job_id, ""));
+      expect(plain).not.toHaveProperty("code_hash");
+    },
+  },
+  {
+    rule: "GET /executions/{id} is the record also of a job that has not ended",
+    async check(api) {
+      const { job_id, created_at } = await api.submit();
+      expect(await api.record(job_id, "")).toEqual({
+        execution_id: job_id,
+        status: "queued",
+        job_type: "default",
+        job_version: "latest",
+        created_at,
+        started_at: null,
+        ended_at: null,
+        duration_ms: null,
+        exit_code: null,
+        stdout: "",
+        stderr: "",
+        output: null,
+        error: null,
+        timing: null,
+      });
+    },
+  },
+  ...each(
+    [
+      "limit=0",
+      "limit=1001",
+      "limit=-1",
+      "limit=x",
+      "limit=",
+      "limit=1.5",
+      "limit=1&limit=2",
+      "offset=-1",
+      "offset=x",
+      "offset=1e999",
+      "status=pending",
+      "status=",
+      "view=short",
+    ],
+    (query) => `GET /executions?${query} is 400 with the parameter's name`,
+    async (api, query) => {
+      const reply = await api.get(`/executions?${query}`);
+      expect(reply.status).toBe(400);
+      expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
+    },
+  ),
+];

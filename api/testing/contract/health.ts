@@ -1,0 +1,111 @@
+import { expect } from "vitest";
+import { Health, PoolStats } from "../../../shared/health.ts";
+import { body } from "./api.ts";
+import type { Row } from "./row.ts";
+
+const openBreaker = {
+  state: "open",
+  failure_count: 5,
+  success_count: 0,
+  last_failure: "2026-11-21T09:30:00.000Z",
+} as const;
+
+export const healthRows: Row[] = [
+  {
+    rule: "GET /health is degraded while no agent is connected",
+    async check(api) {
+      const reply = await api.get("/health");
+      expect(reply.status).toBe(200);
+      expect(Health.strict().parse(body(reply))).toMatchObject({
+        status: "degraded",
+        docker_available: false,
+        gvisor_available: false,
+        circuit_breaker: {
+          state: "closed",
+          failure_count: 0,
+          success_count: 0,
+          last_failure: null,
+        },
+        production_mode: false,
+        queue_stats: { pending: 0, running: 0, max_workers: 0, max_queue_size: 100 },
+      });
+    },
+  },
+  {
+    rule: "GET /health is healthy with an agent whose engine answers, and counts its queue",
+    async check(api) {
+      const agent = api.agent();
+      await api.submit();
+      await api.submit();
+      await agent.poll({ free_slots: 1 });
+      expect(body(await api.get("/health"))).toMatchObject({
+        status: "healthy",
+        docker_available: true,
+        gvisor_available: true,
+        circuit_breaker: { state: "closed" },
+        version: expect.stringMatching(/^\d+\.\d+\.\d+$/) as string,
+        queue_stats: { pending: 1, running: 1, max_workers: 4 },
+      });
+    },
+  },
+  {
+    rule: "GET /health is degraded when the engine is gone or the breaker is open",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll({ engine: { available: false, version: null, runtimes: [] } });
+      expect(body(await api.get("/health"))).toMatchObject({
+        status: "degraded",
+        docker_available: false,
+      });
+      await agent.poll({ breaker: openBreaker });
+      expect(body(await api.get("/health"))).toMatchObject({
+        status: "degraded",
+        docker_available: true,
+        circuit_breaker: openBreaker,
+      });
+    },
+  },
+  {
+    rule: "GET /health shows the best of the live agents' breakers, and an agent gone no more",
+    async check(api) {
+      const [bad, good] = [api.agent(), api.agent()];
+      await bad.poll({ breaker: openBreaker });
+      await good.poll();
+      expect(body(await api.get("/health"))).toMatchObject({
+        status: "healthy",
+        circuit_breaker: { state: "closed" },
+        queue_stats: { max_workers: 8 },
+      });
+      await good.leave();
+      expect(body(await api.get("/health"))).toMatchObject({
+        status: "degraded",
+        circuit_breaker: { state: "open" },
+        queue_stats: { max_workers: 4 },
+      });
+    },
+  },
+  {
+    rule: "GET /pool/stats tells workers, queue and agents",
+    async check(api) {
+      expect(PoolStats.strict().parse(body(await api.get("/pool/stats")))).toEqual({
+        workers: { max: 0, running: 0, idle: 0 },
+        queue: { pending: 0, max: 100 },
+        agents: [],
+        utilization: 0,
+      });
+      const agent = api.agent();
+      await api.submit();
+      await agent.takeJob();
+      await api.submit();
+      await agent.renew();
+      expect(PoolStats.parse(body(await api.get("/pool/stats")))).toMatchObject({
+        workers: { max: 4, running: 1, idle: 3 },
+        queue: { pending: 1, max: 100 },
+        agents: [
+          { labels: { zone: "test" }, slots: 4, running: 1, warm: 1, engine: { available: true } },
+        ],
+        utilization: 0.25,
+      });
+    },
+  },
+];

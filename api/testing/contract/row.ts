@@ -1,0 +1,19 @@
+import type { Api } from "./api.ts";
+import type { ServerName } from "./servers.ts";
+
+/** One rule of the contract, and how to see that a service keeps it. */
+export interface Row {
+  rule: string;
+  /** The configuration that it needs; "open" where it says nothing. */
+  server?: ServerName;
+  check: (api: Api) => Promise<void>;
+}
+
+/** A rule for each of several cases, named by what differs. */
+export function each<T>(
+  cases: readonly T[],
+  rule: (one: T) => string,
+  check: (api: Api, one: T) => Promise<void>,
+): Row[] {
+  return cases.map((one) => ({ rule: rule(one), check: (api) => check(api, one) }));
+}

@@ -1,0 +1,158 @@
+import {
+  AgentStatus,
+  type LeasedJob,
+  PollReply,
+  PollRequest,
+  RenewReply,
+  type ResultReport,
+} from "../../shared/lease.ts";
+
+/** An answer of the service, its body read whole. */
+export interface Reply {
+  status: number;
+  headers: Headers;
+  text: string;
+}
+
+/**
+ * An agent without an engine: it speaks the agents' protocol over HTTP and does what a test tells
+ * it. Each instance is an agent process of its own.
+ */
+export class ScriptedAgent {
+  readonly id = crypto.randomUUID();
+  /** Leases that it knows of; each poll lists them. */
+  readonly held = new Set<string>();
+  readonly #given = new Set<string>();
+  readonly #baseUrl: string;
+  readonly #token: string;
+
+  constructor(baseUrl: string, token: string) {
+    this.#baseUrl = baseUrl;
+    this.#token = token;
+  }
+
+  status(): AgentStatus {
+    return AgentStatus.parse({
+      agent: { id: this.id, name: "scripted", version: "0", labels: { zone: "test" } },
+      slots: 4,
+      warm: 1,
+      engine: { available: true, version: "20.10", runtimes: ["runc", "runsc"] },
+      breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
+      leases: [...this.held],
+    });
+  }
+
+  /** One poll; it does not wait unless `wait_s` says so. */
+  async poll(changes: Partial<PollRequest> = {}, signal?: AbortSignal): Promise<PollReply> {
+    const request = { ...this.status(), free_slots: 4, wait_s: 0, ...changes };
+    const reply = PollReply.parse(
+      await this.#accepted("/poll", PollRequest.parse(request), signal),
+    );
+    for (const { lease_id } of reply.jobs) {
+      this.held.add(lease_id);
+      this.#given.add(lease_id);
+    }
+    return reply;
+  }
+
+  async renew(changes: Partial<AgentStatus> = {}): Promise<RenewReply> {
+    return RenewReply.parse(await this.#accepted("/renew", { ...this.status(), ...changes }));
+  }
+
+  /** Polls until it is given a job. */
+  async takeJob(): Promise<LeasedJob> {
+    for (;;) {
+      const { jobs } = await this.poll({ free_slots: 1, wait_s: 2 });
+      if (jobs[0]) return jobs[0];
+    }
+  }
+
+  /** Posts about a lease: `started`, `logs`, `result`, `release`. */
+  async post(leaseId: string, what: string, body: object): Promise<Reply> {
+    return this.send("POST", `/leases/${leaseId}/${what}`, JSON.stringify(body));
+  }
+
+  async upload(
+    leaseId: string,
+    name: string,
+    content: string | Uint8Array<ArrayBuffer>,
+    headers: Record<string, string> = {},
+  ): Promise<Reply> {
+    const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
+    const path = `/leases/${leaseId}/artifacts/${encodeURIComponent(name)}`;
+    return this.send("PUT", path, bytes, { "X-Airlock-SHA256": await sha256(bytes), ...headers });
+  }
+
+  /** Ends a lease; without changes, with exit code 0 and nothing written. */
+  async result(leaseId: string, changes: Partial<ResultReport> = {}): Promise<Reply> {
+    const reply = await this.post(leaseId, "result", { ...success, ...changes });
+    if (reply.status === 200) this.held.delete(leaseId);
+    return reply;
+  }
+
+  async leave(): Promise<Reply> {
+    return this.send("POST", "/leave", JSON.stringify({ agent_id: this.id }));
+  }
+
+  /** Ends as cancelled what it was given and has not ended, and leaves. */
+  async close(): Promise<void> {
+    const error = { type: "cancelled", message: "", phase: "execution" } as const;
+    for (const leaseId of this.#given) {
+      await this.result(leaseId, { status: "cancelled", exit_code: null, error });
+    }
+    await this.leave();
+  }
+
+  async send(
+    method: string,
+    path: string,
+    body: string | Uint8Array<ArrayBuffer>,
+    headers: Record<string, string> = {},
+    signal?: AbortSignal,
+  ): Promise<Reply> {
+    const response = await fetch(`${this.#baseUrl}/agent/v1${path}`, {
+      method,
+      body,
+      headers: {
+        Authorization: `Bearer ${this.#token}`,
+        "Content-Type": "application/json",
+        ...headers,
+      },
+      ...(signal && { signal }),
+    });
+    return { status: response.status, headers: response.headers, text: await response.text() };
+  }
+
+  async #accepted(path: string, body: object, signal?: AbortSignal): Promise<unknown> {
+    const reply = await this.send("POST", path, JSON.stringify(body), {}, signal);
+    if (reply.status !== 200) throw new Error(`${path}: ${reply.status} ${reply.text}`);
+    return JSON.parse(reply.text);
+  }
+}
+
+/** The result of a run that wrote nothing. */
+export const success: ResultReport = {
+  status: "succeeded",
+  exit_code: 0,
+  error: null,
+  stdout_base64: "",
+  stderr_base64: "",
+  stdout_truncated: false,
+  stderr_truncated: false,
+  output_json: null,
+  timing: {
+    startup_ms: 21,
+    dep_install_ms: 0,
+    execution_ms: 1500,
+    total_ms: 1530,
+    phase_at_exit: "completed",
+  },
+  resource_usage: { max_rss_mb: 9.5, cpu_time_ms: 12, wall_time_ms: 1500 },
+  job_ref: null,
+  container_runtime: null,
+};
+
+export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
