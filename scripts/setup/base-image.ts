@@ -6,6 +6,9 @@ import { pullImage } from "./pull-image.ts";
 import { withSetupLock } from "./setup-lock.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
+/** What an engine calls an image that has no name. */
+const UNNAMED = "<none>:<none>";
+
 /** The image that serves as `baseImage`: itself, or a stand-in; pulled or built where missing. */
 export async function ensureBaseImage(docker: Docker, baseImage: string): Promise<string> {
   const there = await findBaseImage(docker, baseImage);
@@ -31,8 +34,9 @@ export async function findBaseImage(
     if ((error as { statusCode?: number }).statusCode !== 404) throw error;
   }
   const filters = { label: [`${STANDS_IN_FOR}=${baseImage}`] };
-  const [image] = await docker.listImages({ filters });
-  return image && (image.RepoTags?.[0] ?? image.Id);
+  const images = await docker.listImages({ filters });
+  const names = images.flatMap(({ RepoTags }) => RepoTags ?? []);
+  return names.find((name) => name !== UNNAMED) ?? images[0]?.Id;
 }
 
 async function make(docker: Docker, baseImage: string): Promise<string> {
