@@ -48,13 +48,19 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
     files: [...wheels, ...ca],
     pipEnv: {
       ...always,
-      ...(indexUrl !== undefined && { PIP_INDEX_URL: indexUrl }),
+      ...(indexUrl !== undefined && indexEnv(indexUrl)),
       ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
       ...(caFile !== undefined && { PIP_CERT: `${FOLDER}/ca.pem` }),
       ...(!needsNetwork && { PIP_NO_INDEX: "1" }),
     },
     needsNetwork,
   };
+}
+
+/** An index without TLS is left out by pip, unless it is told that its operator wants it. */
+function indexEnv(indexUrl: string): Record<string, string> {
+  const { protocol, host } = new URL(indexUrl);
+  return { PIP_INDEX_URL: indexUrl, ...(protocol === "http:" && { PIP_TRUSTED_HOST: host }) };
 }
 
 async function listPackages(folder: string): Promise<BuildFile[]> {

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { buildProfile, imageChanges, type ImageOrder } from "./build-profile.ts";
 import type { Engine } from "./engine.ts";
 import { engineDemux } from "./frames.ts";
+import { wordsOfPip } from "./pip-errors.ts";
 import { EngineError } from "./types.ts";
 
 export interface MadeImage {
@@ -127,12 +128,4 @@ function parseLastWord(said: string): string {
   } catch (cause) {
     throw new EngineError("other", "a build ended without its last word", { cause });
   }
-}
-
-/** The lines that pip marks as errors, else the last that it wrote. */
-function wordsOfPip(log: string, exitCode: number): string {
-  const lines = log.split(/\r?\n/).filter((line) => line.trim() !== "");
-  const errors = lines.filter((line) => /^\s*ERROR: /.test(line));
-  const words = (errors.length > 0 ? errors : lines).slice(-5).join("\n").slice(-2000);
-  return words || `The build ended with exit code ${exitCode}.`;
 }

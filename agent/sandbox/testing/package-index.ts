@@ -1,0 +1,79 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { shell } from "./raw-engine.ts";
+import { type Wheel, wheelBytes, wheelFile } from "./wheel.ts";
+
+export interface IndexOptions {
+  readonly address: string;
+  readonly wheels: readonly Wheel[];
+  /** `user:password` that every request must carry. */
+  readonly credentials?: string;
+  readonly tls?: Certificate;
+}
+
+/** A package index: the simple repository API (PEP 503). */
+export interface PackageIndex {
+  /** Of the index, without credentials. */
+  readonly url: string;
+  readonly requests: readonly string[];
+  close(): void;
+}
+
+export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
+  const { address, wheels, credentials, tls } = options;
+  const requests: string[] = [];
+
+  function handle(request: IncomingMessage, response: ServerResponse): void {
+    const path = request.url ?? "";
+    requests.push(path);
+    const expected = credentials && `Basic ${Buffer.from(credentials).toString("base64")}`;
+    if (expected && request.headers.authorization !== expected) {
+      response.writeHead(401, { "www-authenticate": 'Basic realm="index"' }).end();
+      return;
+    }
+    const file = wheels.find((wheel) => path === `/files/${wheelFile(wheel)}`);
+    if (file) {
+      response.end(wheelBytes(file));
+      return;
+    }
+    const project = /^\/simple\/([^/]+)\/$/.exec(path)?.[1];
+    const found = wheels.filter(({ name }) => name.replaceAll("_", "-") === project);
+    if (found.length === 0) {
+      response.writeHead(404).end();
+      return;
+    }
+    const links = found.map(wheelFile).map((name) => `<a href="/files/${name}">${name}</a>`);
+    response.writeHead(200, { "content-type": "text/html" });
+    response.end(`<!doctype html><html><body>${links.join("\n")}</body></html>`);
+  }
+
+  const server = (tls ? createTlsServer(tls, handle) : createServer(handle)).listen(0, address);
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `${tls ? "https" : "http"}://${address}:${port}/simple/`,
+    requests,
+    close() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+export interface Certificate {
+  readonly key: string;
+  readonly cert: string;
+}
+
+/** A self-signed certificate for a name: its own, private authority. Made by the image's openssl. */
+export async function certificateFor(name: string, image: string): Promise<Certificate> {
+  const made = await shell(
+    image,
+    `openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=airlock-test -keyout /tmp/key \
+       -addext subjectAltName=DNS:${name} -out /tmp/cert 2>/dev/null && cat /tmp/key /tmp/cert`,
+  );
+  const [key = "", cert = ""] = made.split(/(?=-----BEGIN CERTIFICATE)/);
+  return { key, cert };
+}

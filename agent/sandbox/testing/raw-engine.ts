@@ -1,0 +1,80 @@
+import { text } from "node:stream/consumers";
+import Docker from "dockerode";
+
+const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
+
+/** The engine of the tests without Airlock's own client, to look at what that has done. */
+export const rawEngine = new Docker(
+  host.startsWith("unix://")
+    ? { socketPath: host.slice("unix://".length), host: "" }
+    : { host: new URL(host).hostname, port: new URL(host).port },
+);
+
+/** Runs a shell script as root in a container of an image, and returns what it printed. */
+export async function shell(image: string, script: string): Promise<string> {
+  const container = await rawEngine.createContainer({
+    Image: image,
+    Entrypoint: ["sh", "-c"],
+    Cmd: [script],
+    User: "0:0",
+    Tty: true,
+  });
+  try {
+    const output = await container.attach({ stream: true, stdout: true, stderr: true });
+    const printed = text(output);
+    await container.start();
+    const { StatusCode } = (await container.wait()) as { StatusCode: number };
+    const said = (await printed).replaceAll("\r\n", "\n");
+    if (StatusCode !== 0) throw new Error(`exit code ${StatusCode}: ${said}`);
+    return said;
+  } finally {
+    await container.remove({ force: true, v: true });
+  }
+}
+
+/** Makes an image by running a shell script in another one; returns its id. */
+export async function deriveImage(
+  image: string,
+  script: string,
+  changes: string[] = [],
+): Promise<string> {
+  const container = await rawEngine.createContainer({
+    Image: image,
+    Entrypoint: ["sh", "-c"],
+    Cmd: [script],
+    User: "0:0",
+  });
+  try {
+    await container.start();
+    await container.wait();
+    // Else it would serve other tests in the place of its base.
+    const standsForNothing = 'LABEL io.airlock.stands-in-for=""';
+    const { Id } = (await container.commit({ changes: [standsForNothing, ...changes] })) as {
+      Id: string;
+    };
+    return Id;
+  } finally {
+    await container.remove({ force: true, v: true });
+  }
+}
+
+/** Removes images with all their tags, the last first; those that are gone already are fine. */
+export async function removeImages(...ids: string[]): Promise<void> {
+  for (const id of ids.toReversed()) {
+    await rawEngine
+      .getImage(id)
+      .remove({ force: true })
+      .catch((error: { statusCode?: number }) => {
+        if (error.statusCode !== 404) throw error;
+      });
+  }
+}
+
+/** The host's address on the network of containers that have one. */
+export async function bridgeAddress(): Promise<string> {
+  const { IPAM } = (await rawEngine.getNetwork("bridge").inspect()) as {
+    IPAM: { Config: { Gateway?: string; Subnet: string }[] };
+  };
+  const [config] = IPAM.Config;
+  return config?.Gateway ?? config!.Subnet.replace(/\.0\/\d+$/, ".1");
+}
