@@ -1,0 +1,39 @@
+import { type Browser, chromium, type Page } from "playwright-core";
+import { CHROMIUM } from "../../scripts/setup/chromium.ts";
+
+const flags = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** Debian's Chromium, which `npm test` installs. */
+export function openBrowser(): Promise<Browser> {
+  return chromium.launch({ executablePath: CHROMIUM, args: flags });
+}
+
+export interface WatchedPage {
+  page: Page;
+  /** Addresses of all that the page asked for. */
+  requested: string[];
+  /** Uncaught exceptions, and what its console warns of: violations of its content security policy. */
+  complaints: string[];
+}
+
+/** A page of its own, watched from before its first request. */
+export async function openPage(browser: Browser): Promise<WatchedPage> {
+  const page = await browser.newPage();
+  const requested: string[] = [];
+  const complaints: string[] = [];
+  page.on("request", (request) => requested.push(request.url()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  return { page, requested, complaints };
+}
