@@ -20,26 +20,34 @@ export function createBuildLog(
   send: (chunk: BuildLogChunk) => Promise<void>,
 ): BuildLog {
   const closing = new AbortController();
-  let waiting = Buffer.alloc(0);
-  let end = Buffer.alloc(0);
+  let waiting: Uint8Array[] = [];
+  let room = HEAD_BYTES;
   let offset = 0;
+  let end: Uint8Array[] = [];
+  let endBytes = 0;
   let leftOut = 0;
 
   function add(bytes: Uint8Array): void {
-    const room = Math.max(0, HEAD_BYTES - offset - waiting.length);
-    waiting = Buffer.concat([waiting, bytes.subarray(0, room)]);
-    const rest = Buffer.concat([end, bytes.subarray(room)]);
-    end = rest.subarray(-END_BYTES);
-    leftOut += rest.length - end.length;
+    const head = bytes.subarray(0, room);
+    const rest = bytes.subarray(head.length);
+    waiting.push(head);
+    room -= head.length;
+    end.push(rest);
+    endBytes += rest.length;
+    while (endBytes - (end[0]?.length ?? 0) >= END_BYTES) {
+      const dropped = end.shift()?.length ?? 0;
+      endBytes -= dropped;
+      leftOut += dropped;
+    }
   }
 
   async function flush(): Promise<void> {
-    while (waiting.length > 0) {
-      const chunk = waiting.subarray(0, CHUNK_MAX_BYTES);
-      waiting = waiting.subarray(chunk.length);
-      const at = offset;
+    const bytes = Buffer.concat(waiting);
+    waiting = [];
+    for (let at = 0; at < bytes.length; at += CHUNK_MAX_BYTES) {
+      const chunk = bytes.subarray(at, at + CHUNK_MAX_BYTES);
+      await send({ offset, data_base64: chunk.toString("base64") });
       offset += chunk.length;
-      await send({ offset: at, data_base64: chunk.toString("base64") });
     }
   }
 
@@ -55,8 +63,11 @@ export function createBuildLog(
   async function close(): Promise<void> {
     closing.abort();
     await pumping;
-    const marker = leftOut > 0 ? `\n… ${leftOut} bytes left out …\n` : "";
-    waiting = Buffer.concat([waiting, Buffer.from(marker), end]);
+    const last = Buffer.concat(end);
+    const kept = last.subarray(-END_BYTES);
+    leftOut += last.length - kept.length;
+    if (leftOut > 0) waiting.push(Buffer.from(`\n… ${leftOut} bytes left out …\n`));
+    waiting.push(kept);
     await flush();
   }
 
