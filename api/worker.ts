@@ -1,9 +1,15 @@
 import { createClient } from "@libsql/client/web";
-import { configure, getJsonLinesFormatter, getLogger, type Logger } from "@logtape/logtape";
+import {
+  configure,
+  getJsonLinesFormatter,
+  getLogger,
+  type Logger,
+  type LogRecord,
+} from "@logtape/logtape";
 import type { ExecutionContext } from "hono";
 import { v7 } from "uuid";
 import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
-import { formatLogLine } from "../shared/log-line.ts";
+import { formatLogLine, withPlainMessage } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
@@ -16,6 +22,7 @@ interface Env extends Record<string, unknown> {
 }
 
 const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
+const formatJson = (record: LogRecord): string => jsonLines(withPlainMessage(record));
 
 type App = ReturnType<typeof createApp>;
 let app: Promise<App> | undefined;
@@ -60,7 +67,7 @@ function textVariables(env: Env): Record<string, string | undefined> {
 }
 
 async function startLog({ log_level, log_format }: Config): Promise<Logger> {
-  const format = log_format === "json" ? jsonLines : formatLogLine;
+  const format = log_format === "json" ? formatJson : formatLogLine;
   await configure({
     reset: true,
     sinks: { console: (record) => console.log(format(record).trimEnd()) },

@@ -15,11 +15,17 @@ export interface LogRecordLike {
 export function formatLogLine(record: LogRecordLike): string {
   const time = new Date(record.timestamp).toISOString();
   const id = record.properties["correlationId"] ?? "-";
-  const text = record.message
-    .map((part) => (typeof part === "string" ? part : show(part)))
-    .join("");
-  const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${text}`;
+  const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${messageOf(record)}`;
   return `${line.replace(/\p{Cc}/gu, escapeControl)}\n`;
+}
+
+/** A record whose message is one text: LogTape's JSON would put quotes around each value in it. */
+export function withPlainMessage<R extends LogRecordLike>(record: R): R {
+  return { ...record, message: [messageOf(record)] };
+}
+
+function messageOf({ message }: LogRecordLike): string {
+  return message.map(show).join("");
 }
 
 function show(value: unknown): string {
