@@ -1,4 +1,4 @@
-import { Ajv2020 } from "ajv/dist/2020.js";
+import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import {
   endpointsOf,
@@ -19,6 +19,7 @@ export interface Answer {
 export interface OpenApiCheck {
   /** What of a value its schema does not allow. */
   faultsOfValue(schema: JsonSchema, value: unknown): string[];
+  describes(method: string, path: string): boolean;
   /** What of an answer its description does not allow, an undescribed field included. */
   faultsOfAnswer(method: string, path: string, answer: Answer): string[];
 }
@@ -31,8 +32,14 @@ export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
   ajv.addSchema(document, "as-told", undefined, false);
   ajv.addSchema(closed(document), "closed", undefined, false);
 
+  const compiled = new Map<string, ValidateFunction>();
+  const validatorOf = (text: string): ValidateFunction => {
+    const known = compiled.get(text) ?? ajv.compile(JSON.parse(text) as JsonSchema);
+    compiled.set(text, known);
+    return known;
+  };
   const faults = (within: string, schema: JsonSchema, value: unknown): string[] => {
-    const validate = ajv.compile(absolute(schema, within));
+    const validate = validatorOf(absolute(schema, within));
     if (validate(value)) return [];
     return (validate.errors ?? []).map(
       ({ instancePath, message, params }) =>
@@ -45,10 +52,14 @@ export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
     pattern: patternOf(endpoint.path),
   }));
 
+  const find = (method: string, path: string) =>
+    endpoints.find((endpoint) => endpoint.method === method && endpoint.pattern.test(path));
+
   return {
+    describes: (method, path) => find(method, path) !== undefined,
     faultsOfValue: (schema, value) => faults("as-told", schema, value),
     faultsOfAnswer(method, path, { status, headers, body }) {
-      const endpoint = endpoints.find((e) => e.method === method && e.pattern.test(path));
+      const endpoint = find(method, path);
       if (!endpoint) return [`${method} ${path} is not described`];
       const told = endpoint.operation.responses[status];
       if (!told) return [`${endpoint.operation.operationId} does not describe ${status}`];
@@ -78,11 +89,9 @@ function patternOf(path: string): RegExp {
   return new RegExp(`^${pattern}$`);
 }
 
-/** A schema whose references point into the document of that name. */
-function absolute(schema: JsonSchema, within: string): JsonSchema {
-  return JSON.parse(
-    JSON.stringify(schema).replaceAll('"$ref":"#', `"$ref":"${within}#`),
-  ) as JsonSchema;
+/** A schema, as text, whose references point into the document of that name. */
+function absolute(schema: JsonSchema, within: string): string {
+  return JSON.stringify(schema).replaceAll('"$ref":"#', `"$ref":"${within}#`);
 }
 
 /** The document with every object closed that is not open on purpose. */

@@ -7,6 +7,7 @@ import {
   SubmittedJob,
 } from "../../../shared/execution.ts";
 import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
+import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";
 
 /** A service under test, as one row of the table uses it. */
@@ -18,7 +19,7 @@ export class Api {
     this.url = url;
   }
 
-  /** Sends a request and holds its answer to what every answer has. */
+  /** Sends a request and holds its answer to what every answer has, and to its description. */
   async send(method: string, path: string, init: RequestInit = {}): Promise<Reply> {
     const response = await fetch(this.url + path, { ...init, method });
     const reply = {
@@ -27,6 +28,7 @@ export class Api {
       text: await response.text(),
     };
     expectCommon(reply, method);
+    await expectDescribed(this.url, method, path, reply);
     return reply;
   }
 

@@ -1,0 +1,30 @@
+import { expect } from "vitest";
+import { openApiCheck, type OpenApiCheck } from "../openapi-check.ts";
+import type { OpenApiDocument } from "../openapi-document.ts";
+import type { Reply } from "../scripted-agent.ts";
+import { apiKeys } from "./servers.ts";
+
+const checks = new Map<string, Promise<OpenApiCheck>>();
+
+/** Holds an answer to what the service's own OpenAPI document says of it. */
+export async function expectDescribed(
+  url: string,
+  method: string,
+  path: string,
+  { status, headers, text }: Reply,
+): Promise<void> {
+  const check = await (checks.get(url) ?? read(url));
+  const { pathname } = new URL(path, url);
+  if (!check.describes(method, pathname)) return;
+  const faults = check.faultsOfAnswer(method, pathname, { status, headers, body: text });
+  expect({ method, pathname, text, faults }).toEqual({ method, pathname, text, faults: [] });
+}
+
+function read(url: string): Promise<OpenApiCheck> {
+  const headers = { Authorization: `Bearer ${apiKeys[0]}` };
+  const check = fetch(`${url}/openapi.json`, { headers })
+    .then((response) => response.json())
+    .then((document) => openApiCheck(document as OpenApiDocument));
+  checks.set(url, check);
+  return check;
+}
