@@ -74,6 +74,14 @@ test("memory includes swap", () => {
   expect(HostConfig).toMatchObject({ Memory: 512 * MiB, MemorySwap: 512 * MiB });
 });
 
+test("under gVisor its kernel's own memory comes on top", () => {
+  const { Memory, MemorySwap, ShmSize } = containerProfile(
+    specWith({ memoryBytes: 64 * MiB, runtime: "runsc" }),
+  ).HostConfig;
+  expect({ Memory, MemorySwap }).toEqual({ Memory: 96 * MiB, MemorySwap: 96 * MiB });
+  expect(ShmSize).toBe(containerProfile(specWith({ memoryBytes: 64 * MiB })).HostConfig.ShmSize);
+});
+
 test.each([
   [32, 8],
   [64, 36],

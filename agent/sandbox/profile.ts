@@ -12,6 +12,8 @@ export const labels = {
 const openFiles = 4096;
 /** Bytes that the supervisor and a small program need. */
 const processBytes = 28 * 1024 * 1024;
+/** Bytes that gVisor's own kernel takes of its container's limit: 20 MiB idle, more with files and processes. */
+const gvisorBytes = 32 * 1024 * 1024;
 const seccomp = JSON.stringify(seccompProfile());
 
 /**
@@ -21,6 +23,7 @@ const seccomp = JSON.stringify(seccompProfile());
 export function containerProfile(spec: SandboxSpec) {
   const [entrypoint = "", ...command] = supervisorCommand(spec.preload);
   const isGvisor = spec.runtime?.startsWith("runsc") ?? false;
+  const memory = spec.memoryBytes + (isGvisor ? gvisorBytes : 0);
   return {
     Image: spec.image,
     Entrypoint: [entrypoint],
@@ -51,8 +54,8 @@ export function containerProfile(spec: SandboxSpec) {
       SecurityOpt: ["no-new-privileges", `seccomp=${spec.seccomp ? seccomp : "unconfined"}`],
       IpcMode: "private",
       Init: false,
-      Memory: spec.memoryBytes,
-      MemorySwap: spec.memoryBytes,
+      Memory: memory,
+      MemorySwap: memory,
       NanoCpus: Math.round(spec.cpus * 1e9),
       // A pids limit makes gVisor panic; it counts processes itself.
       ...(isGvisor ? {} : { PidsLimit: spec.pids }),
