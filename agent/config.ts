@@ -14,6 +14,8 @@ export type AgentConfig = {
   /** Address of the engine; undefined where it is to be looked for. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
+  /** Containers kept ready for each kind of job that came lately, and for how long. */
+  readonly warmPool: { readonly size: number; readonly idleMs: number };
   readonly policy: Policy;
   /** Filter the system calls of the code. */
   readonly seccomp: boolean;
@@ -57,6 +59,7 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     labels: config.agent_labels,
     dockerHost: config.docker_host,
     slots: config.max_workers,
+    warmPool: { size: config.warm_pool_size, idleMs: config.warm_pool_idle_s * 1000 },
     policy: policyOf(config),
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
@@ -117,6 +120,8 @@ const agentKeys = [
   "agent_name",
   "agent_labels",
   "max_workers",
+  "warm_pool_size",
+  "warm_pool_idle_s",
   "docker_host",
   "container_runtime",
   "security_mode",

@@ -64,6 +64,7 @@ async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSi
   try {
     await runAgent(deps, signals);
   } finally {
+    await deps.pool.close();
     await deps.client.close();
     await deps.spool.remove();
   }
@@ -83,7 +84,8 @@ async function createDeps(
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
   const isHeld = (id: string): boolean => leases.has(id) || builds.has(id);
-  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
+  const isKept = (containerId: string): boolean => pool.mayOwn(containerId);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, isKept };
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const watch = createEngineWatch({
     probe: async (signal) => {
@@ -96,6 +98,15 @@ async function createDeps(
       const removed = await reapContainers(engine, owner, signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
     },
+    clock,
+    changes,
+    log,
+  });
+  const pool = createPool({
+    start: (spec, signal) => openSandbox(engine, spec, signal),
+    size: config.warmPool.size,
+    idleMs: config.warmPool.idleMs,
+    isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",
     clock,
     changes,
     log,
@@ -122,7 +133,7 @@ async function createDeps(
     makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
     pip: config.pip,
     images: createImages(engine, end),
-    pool: createPool((spec, signal) => openSandbox(engine, spec, signal)),
+    pool,
     spool,
     chooseRuntime: createRuntimeChoice(config.policy, log),
     seccomp: config.seccomp,

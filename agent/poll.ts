@@ -9,6 +9,7 @@ import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
+import type { Pool } from "./pool.ts";
 import { agentStatus, freeBuilds, freeSlots } from "./status.ts";
 
 export type PollDeps = {
@@ -17,6 +18,7 @@ export type PollDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
+  readonly pool: Pick<Pool, "warm">;
   readonly engine: EngineWatch;
   readonly changes: Changes;
   readonly clock: Clock;

@@ -8,6 +8,7 @@ import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
+import type { Pool } from "./pool.ts";
 import { agentStatus } from "./status.ts";
 
 export type RenewDeps = {
@@ -16,6 +17,7 @@ export type RenewDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
+  readonly pool: Pick<Pool, "warm">;
   readonly engine: EngineWatch;
   readonly clock: Clock;
   readonly log: Logger;

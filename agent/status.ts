@@ -2,6 +2,7 @@ import type { AgentIdentity, AgentStatus, LeasedBuild } from "../shared/lease.ts
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
+import type { Pool } from "./pool.ts";
 
 export type StatusDeps = {
   readonly leases: Leases;
@@ -9,17 +10,18 @@ export type StatusDeps = {
   readonly builds: Leases<LeasedBuild>;
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
+  readonly pool: Pick<Pool, "warm">;
 };
 
 /** What the agent tells the API of itself now. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, builds, engine, inventory }: StatusDeps,
+  { leases, builds, engine, inventory, pool }: StatusDeps,
 ): AgentStatus {
   return {
     agent,
     slots: leases.size,
-    warm: 0,
+    warm: pool.warm(),
     engine: engine.health(),
     breaker: engine.breaker(),
     leases: leases.ids(),

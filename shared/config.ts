@@ -137,6 +137,17 @@ export const Config = z.strictObject({
     .optional()
     .describe("Agent: engine address; default: DOCKER_HOST, else the usual sockets."),
   max_workers: z.int().min(1).max(1000).default(4).describe("Agent: executions at once."),
+  warm_pool_size: z
+    .int()
+    .min(0)
+    .max(1000)
+    .default(2)
+    .describe("Agent: containers kept ready for each kind of job that came lately; 0 for none."),
+  warm_pool_idle_s: z
+    .number()
+    .min(1)
+    .default(600)
+    .describe("Agent: seconds that a kind of job is kept ready after the last of it."),
   container_runtime: z.string().min(1).optional().describe("Agent: engine runtime, such as runsc."),
   security_mode: z
     .enum(["permissive", "strict"])

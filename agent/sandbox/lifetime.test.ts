@@ -165,9 +165,16 @@ const openFor = (id: string): Promise<Sandbox> =>
   openSandbox(engine, spec({ labels: { agentId: id, agentName, leaseId: null } }), soon());
 
 /** Reaps for the agent of these tests, next to which only `liveId` is alive. */
-function reap(name: string, liveId: string): Promise<number> {
+function reap(name: string, liveId: string, kept?: string): Promise<number> {
   const isAlive = (id: string): Promise<boolean> => Promise.resolve(id === liveId);
-  const owner = { agentName: name, agentId, isAlive, isHeld: (id: string) => id === "held" };
+  const isKept = (id: string): boolean => id === kept;
+  const owner = {
+    agentName: name,
+    agentId,
+    isAlive,
+    isHeld: (id: string) => id === "held",
+    isKept,
+  };
   return reapContainers(engine, owner, soon());
 }
 
@@ -178,7 +185,7 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
   const sandboxes = await Promise.all([agentId, liveId, deadId].map(openFor));
   const [own, live] = sandboxes;
   try {
-    expect(await reap(agentName, liveId)).toBe(1);
+    expect(await reap(agentName, liveId, own!.containerId)).toBe(1);
     expect(await containersOf(deadId)).toEqual([doomed]);
     expect(await containersOf(liveId)).toEqual([live!.containerId]);
     expect(await containersOf(agentId)).toEqual([own!.containerId]);
@@ -192,7 +199,8 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
 });
 
 test.each([
-  [null, "waits", 0],
+  [null, "is kept", 0],
+  [null, "waits", 1],
   [null, "has ended", 1],
   ["held", "has ended", 0],
   ["over", "waits", 1],
@@ -204,7 +212,8 @@ test.each([
       await run(sandbox, "");
       await engine.wait(sandbox.containerId, soon());
     }
-    expect(await reap(agentName, "")).toBe(removed);
+    const kept = state === "is kept" ? sandbox.containerId : undefined;
+    expect(await reap(agentName, "", kept)).toBe(removed);
   } finally {
     await sandbox.close();
   }
