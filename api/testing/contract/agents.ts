@@ -241,8 +241,9 @@ export const agentRows: Row[] = [
       await second.post(again.lease_id, "logs", log(0, "last words"));
       await second.upload(again.lease_id, "a.txt", "second");
 
-      const ended = await api.get(`/jobs/${job_id}/result?wait=true&view=full`);
-      expect(JSON.parse(ended.text)).toMatchObject({
+      const witness = api.agent();
+      while ((await api.job(job_id)).status === "running") await witness.poll({ wait_s: 1 });
+      expect(await api.record(job_id)).toMatchObject({
         status: "failed",
         error: { type: "internal_error" },
         stdout: "last words",
