@@ -125,8 +125,8 @@ describe("the filter", () => {
   });
 });
 
-test("what Python programs need of the kernel is let through", async () => {
-  const { out, err, end } = await runCode(place, program("needs"));
+test.each(["runc", "runsc"])("what Python programs need %s lets through", async (runtime) => {
+  const { out, err, end } = await runCode(place, program("needs"), { spec: { runtime } });
   expect({ failed: JSON.parse(out) as unknown, err, end }).toEqual({
     failed: {},
     err: "",
