@@ -16,20 +16,17 @@ import { findExecution, queuePosition, withPayload } from "../store/read.ts";
 import { cancel, waitForEnd } from "../wait.ts";
 import { inProgress, jobStatus, recordExamples } from "./examples.ts";
 import { problem } from "./problem-responses.ts";
-import { jobIdParam, json, problems, viewQuery } from "./responses.ts";
+import { integerQuery, jobIdParam, json, problems, viewQuery } from "./responses.ts";
 
 const resultQuery = z.object({
   wait: z
     .stringbool()
     .default(false)
-    .openapi({ type: "boolean", description: "Wait for the job's end." }),
-  timeout: z.coerce
-    .number()
-    .int()
-    .min(0)
-    .max(limits.timeoutSchemaMaxS)
-    .default(limits.waitTimeoutDefaultS)
-    .openapi({ description: "Seconds to wait at most, with `wait=true`." }),
+    .openapi({ type: "boolean", default: false, description: "Wait for the job's end." }),
+  timeout: integerQuery(
+    { minimum: 0, maximum: limits.timeoutSchemaMaxS, default: limits.waitTimeoutDefaultS },
+    "Seconds to wait at most, with `wait=true`.",
+  ),
   view: viewQuery,
 });
 

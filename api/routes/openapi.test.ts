@@ -95,6 +95,11 @@ test("every JSON body has examples, and every example is valid", async () => {
   }
 });
 
+test("no parameter may be null, which a query cannot say", async () => {
+  const parameters = endpointsOf(await open()).flatMap(({ operation }) => operation.parameters);
+  expect(JSON.stringify(parameters)).not.toContain('"null"');
+});
+
 test("every parameter's example is valid", async () => {
   const document = await open();
   const check = openApiCheck(document);

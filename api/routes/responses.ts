@@ -54,9 +54,29 @@ export const jobIdParam = z.object({
   }),
 });
 
+/** A whole number in a query. Its schema is written out: the generator takes coercion to accept null. */
+export function integerQuery(
+  range: { minimum: number; maximum: number; default: number },
+  description: string,
+) {
+  return z.coerce
+    .number()
+    .int()
+    .min(range.minimum)
+    .max(range.maximum)
+    .default(range.default)
+    .openapi({ type: "integer", ...range, description });
+}
+
 export const pageQuery = {
-  limit: z.coerce.number().int().min(1).max(limits.listLimitMax).default(limits.listLimitDefault),
-  offset: z.coerce.number().int().min(0).max(Number.MAX_SAFE_INTEGER).default(0),
+  limit: integerQuery(
+    { minimum: 1, maximum: limits.listLimitMax, default: limits.listLimitDefault },
+    "Items in a page, at most.",
+  ),
+  offset: integerQuery(
+    { minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 },
+    "Items to leave out first.",
+  ),
 };
 
 export const viewQuery = z
