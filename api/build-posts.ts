@@ -1,3 +1,4 @@
+import type { ExecutionError } from "../shared/errors.ts";
 import type { BuildLogChunk, BuildReport, ReleaseReport } from "../shared/lease.ts";
 import { limits } from "../shared/limits.ts";
 import type { Deps } from "./deps.ts";
@@ -56,12 +57,22 @@ export async function buildFinished(
 }
 
 export async function buildReleased(
-  { db, notifier, now }: Deps,
+  deps: Deps,
   leaseId: string,
   { error }: ReleaseReport,
 ): Promise<void> {
+  if (!(await releaseBuild(deps, leaseId, error))) throw leaseLost(leaseId);
+}
+
+/** Gives a build up: it is tried once more, or has failed. False where the lease holds no longer. */
+export async function releaseBuild(
+  { db, notifier, now }: Deps,
+  leaseId: string,
+  error: ExecutionError,
+): Promise<boolean> {
   const result = await advanceBuild(db, { leaseId }, { kind: "release", leaseId, error }, now());
-  if (result.kind !== "changed") throw leaseLost(leaseId);
+  if (result.kind !== "changed") return false;
   const { id, status } = result.build;
   notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  return true;
 }

@@ -1,9 +1,11 @@
 import type { ExecutionError } from "../shared/errors.ts";
 import { isTerminal } from "../shared/execution.ts";
+import { releaseBuild } from "./build-posts.ts";
 import type { Deps } from "./deps.ts";
 import { AppError } from "./errors.ts";
 import { advance } from "./store/advance.ts";
 import { findAgent, forgetAgent } from "./store/agents.ts";
+import { openBuilds } from "./store/builds.ts";
 import { unbegunLeases } from "./store/lease.ts";
 
 const left: ExecutionError = {
@@ -13,16 +15,13 @@ const left: ExecutionError = {
 };
 
 /**
- * Forgets an agent that takes its leave. What it leased and did not begin goes back to the queue;
- * code that began stays with its lease.
+ * Forgets an agent that takes its leave. What it leased and did not begin goes back to the queue,
+ * and so do its builds; code that began stays with its lease.
  *
  * @throws AppError 403 when the agent is known by another token.
  */
-export async function leave(
-  { db, notifier, now }: Deps,
-  agentId: string,
-  tokenHash: string,
-): Promise<void> {
+export async function leave(deps: Deps, agentId: string, tokenHash: string): Promise<void> {
+  const { db, notifier, now } = deps;
   const agent = await findAgent(db, agentId);
   if (!agent) return;
   if (agent.tokenHash !== tokenHash) {
@@ -35,5 +34,10 @@ export async function leave(
     const { id, status } = result.execution;
     notifier.notify(isTerminal(status) ? `execution:${id}` : "queue");
   }
+  for (const { leaseId, agentId: holder } of await openBuilds(db)) {
+    if (leaseId !== null && holder === agentId) await releaseBuild(deps, leaseId, left);
+  }
   await forgetAgent(db, agentId);
+  // Perhaps nobody is left to take a queued build: whoever waits for one looks.
+  for (const { id } of await openBuilds(db)) notifier.notify(`build:${id}`);
 }

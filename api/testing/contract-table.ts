@@ -5,9 +5,11 @@ import { Api } from "./contract/api.ts";
 import { artifactRows } from "./contract/artifacts.ts";
 import { authRows } from "./contract/auth.ts";
 import { exactnessRows } from "./contract/exactness.ts";
+import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
+import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
@@ -20,6 +22,8 @@ export const contractTable: Row[] = [
   ...jobRows,
   ...artifactRows,
   ...executionRows,
+  ...jobTypeRows,
+  ...buildRows,
   ...validationRows,
   ...exactnessRows,
   ...answerRows,

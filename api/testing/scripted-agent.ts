@@ -1,5 +1,6 @@
 import {
   AgentStatus,
+  type LeasedBuild,
   type LeasedJob,
   PollReply,
   PollRequest,
@@ -65,6 +66,19 @@ export class ScriptedAgent {
       const { jobs } = await this.poll({ free_slots: 1, wait_s: 2 });
       if (jobs[0]) return jobs[0];
     }
+  }
+
+  /** Polls until it is given a build. */
+  async takeBuild(changes: Partial<PollRequest> = {}): Promise<LeasedBuild> {
+    for (;;) {
+      const { builds } = await this.poll({ free_slots: 0, free_builds: 1, wait_s: 2, ...changes });
+      if (builds[0]) return builds[0];
+    }
+  }
+
+  /** Posts about the lease of a build: `logs`, `result`, `release`. */
+  async postBuild(leaseId: string, what: string, body: object): Promise<Reply> {
+    return this.send("POST", `/builds/${leaseId}/${what}`, JSON.stringify(body));
   }
 
   /** Posts about a lease: `started`, `logs`, `result`, `release`. */

@@ -18,6 +18,11 @@ const common = {
   AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { memory_limit: "1g", timeout: 300 } }),
 };
 
+/** Job types of the rows about builds: what a row has built stays, so each row has its own. */
+const buildable = Object.fromEntries(
+  Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
+);
+
 /** The configurations that the rows of the table ask for, as AIRLOCK_ variables. */
 export const servers = {
   open: common,
@@ -30,10 +35,23 @@ export const servers = {
     AIRLOCK_API_DOCS_PUBLIC: "true",
   },
   "with a short queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize) },
+  "with job types": {
+    ...common,
+    AIRLOCK_IMAGE_PREFIX: "registry.example/team",
+    AIRLOCK_JOB_TYPES: JSON.stringify({
+      ...buildable,
+      versioned: { python_version: "3.12" },
+      official: { base_image: "docker.io/library/python:3.11.9-slim" },
+      custom: { base_image: "registry.example/science:7", memory_limit: "2g", cpu_limit: 1.5 },
+      labelled: { labels: { gpu: "a100" } },
+    }),
+  },
+  "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
   "with short leases": {
     ...common,
     AIRLOCK_LEASE_TTL_S: String(leaseTtlS),
     AIRLOCK_RENEW_EVERY_S: "0.5",
+    AIRLOCK_JOB_TYPES: JSON.stringify({ ml: {}, science: {}, poison: {} }),
   },
 } satisfies Record<string, Record<string, string>>;
 export type ServerName = keyof typeof servers;

@@ -1,0 +1,290 @@
+import { expect } from "vitest";
+import { JobTypeList, JobTypeView } from "../../../shared/job-type.ts";
+import type { ScriptedAgent } from "../scripted-agent.ts";
+import { type Api, body, problemOf } from "./api.ts";
+import { buildType, digest } from "./builds.ts";
+import { each, type Row } from "./row.ts";
+
+const server = "with job types";
+const defaultImage = "python:3.13-slim";
+
+async function jobType(api: Api, name: string): Promise<JobTypeView> {
+  const reply = await api.get(`/job-types/${name}`);
+  expect(reply.status).toBe(200);
+  return JobTypeView.strict().parse(body(reply));
+}
+
+const imageExists = async (api: Api, name: string) => (await jobType(api, name)).image_exists;
+
+/** An agent whose engine has these images. */
+async function agentWith(api: Api, ...images: string[]): Promise<ScriptedAgent> {
+  const agent = api.agent();
+  await agent.poll({ images, free_slots: 0 });
+  return agent;
+}
+
+export const jobTypeRows: Row[] = [
+  {
+    rule: "GET /job-types lists every configured job type, and default before all",
+    server,
+    async check(api) {
+      const reply = await api.get("/job-types");
+      expect(reply.status).toBe(200);
+      const list = JobTypeList.parse(body(reply));
+      const names = list.map(({ name }) => name);
+      expect(names[0]).toBe("default");
+      expect(names).toEqual(
+        expect.arrayContaining(["versioned", "official", "custom", "labelled"]),
+      );
+      expect(list[0]).toEqual({
+        name: "default",
+        requirements: [],
+        python_version: "3.13",
+        memory_limit: "512m",
+        cpu_limit: 1,
+        timeout: 30,
+        image_exists: false,
+      });
+      for (const one of list) expect(await jobType(api, one.name)).toEqual(one);
+    },
+  },
+  {
+    rule: "GET /job-types/{name} shows the limits that are configured",
+    server,
+    async check(api) {
+      const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
+      expect(await jobType(api, "custom")).toMatchObject(custom);
+      expect(await jobType(api, "build-0")).toMatchObject({ requirements: ["numpy==2.3.4"] });
+    },
+  },
+  ...each(
+    ["unknown", "__proto__", "Default", "a%2Fb", "%00"],
+    (name) => `GET and POST of the job type ${name}, which is not configured, are 404`,
+    async (api, name) => {
+      const path = `/job-types/${name}`;
+      for (const reply of [
+        await api.get(path),
+        await api.get(`${path}/build`),
+        await api.post(`${path}/build`),
+      ]) {
+        expect(reply.status).toBe(404);
+      }
+    },
+  ),
+  {
+    rule: "python_version is what is configured, else what the base image's name says, else the default's",
+    server,
+    async check(api) {
+      expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
+      expect(await jobType(api, "official")).toMatchObject({ python_version: "3.11.9" });
+      expect(await jobType(api, "custom")).toMatchObject({ python_version: "3.13" });
+    },
+  },
+  {
+    rule: "python_version without base_image picks python:<version>-slim",
+    server,
+    async check(api) {
+      await api.submit({ job_type: "versioned" });
+      const job = await api.agent().takeJob();
+      expect(job).toMatchObject({ image: "python:3.12-slim" });
+      expect(job.job_type.base_image).toBe("python:3.12-slim");
+    },
+  },
+  {
+    rule: "python_version of a built image is what the build has found in it",
+    server,
+    async check(api) {
+      await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
+      expect(await jobType(api, "build-1")).toMatchObject({ python_version: "3.9.2" });
+    },
+  },
+  {
+    rule: "Agents are asked about every image that jobs may need, the built ones by their digest",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      const before = (await agent.poll()).images_wanted;
+      expect(before).toEqual(
+        expect.arrayContaining([defaultImage, "python:3.12-slim", "registry.example/science:7"]),
+      );
+      await buildType(api, agent, "build-2", { digest: digest(2) });
+      for (const { images_wanted } of [await agent.poll(), await agent.renew()]) {
+        expect(images_wanted).toEqual(expect.arrayContaining([...before, digest(2)]));
+      }
+    },
+  },
+  {
+    rule: "image_exists of a job type that installs nothing: whether a connected agent has its base image",
+    server,
+    async check(api) {
+      expect(await imageExists(api, "default")).toBe(false);
+      const agent = await agentWith(api, defaultImage);
+      expect(await imageExists(api, "default")).toBe(true);
+      expect(await imageExists(api, "custom")).toBe(false);
+      const engine = { available: false, version: null, runtimes: [] };
+      await agent.poll({ images: [defaultImage], engine });
+      expect(await imageExists(api, "default")).toBe(false);
+      await agent.leave();
+      expect(await imageExists(api, "default")).toBe(false);
+    },
+  },
+  {
+    rule: "image_exists of a job type with requirements: whether a connected agent has its built image",
+    server,
+    async check(api) {
+      const agent = await agentWith(api, defaultImage);
+      expect(await imageExists(api, "build-3")).toBe(false);
+      await buildType(api, agent, "build-3", { digest: digest(3) });
+      expect(await imageExists(api, "build-3")).toBe(true);
+      await agent.poll({ images: [defaultImage] });
+      expect(await imageExists(api, "build-3")).toBe(false);
+      await agentWith(api, digest(3));
+      expect(await imageExists(api, "build-3")).toBe(true);
+    },
+  },
+  {
+    rule: "A poll that was answered late does not bring back what the agent said of its images",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      const hangUp = new AbortController();
+      const pending = agent.poll({ wait_s: 20, free_slots: 0, images: [] }, hangUp.signal);
+      pending.catch(() => {});
+      await agent.renew({ images: [defaultImage] });
+      await api.submit();
+      expect(await imageExists(api, "default")).toBe(true);
+      hangUp.abort();
+    },
+  },
+  {
+    rule: "Jobs of a built type go to agents that have the image, which is pinned in their records",
+    server,
+    async check(api) {
+      await buildType(api, api.agent(), "build-4", { digest: digest(4) }, "v2.0.0");
+      const { job_id } = await api.submit({ job_type: "build-4" });
+      const without = await api.agent().poll({ images: [defaultImage] });
+      expect(without.jobs).toEqual([]);
+      const agent = api.agent();
+      const { jobs } = await agent.poll({ images: [digest(4)] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(4) }]);
+      const pinned = { job_version: "v2.0.0", job_ref: `build-4@${digest(4)}` };
+      expect(await api.record(job_id)).toMatchObject(pinned);
+      await agent.result(jobs[0]?.lease_id ?? "", { job_ref: null });
+      expect(await api.record(job_id)).toMatchObject({ status: "succeeded", ...pinned });
+    },
+  },
+  {
+    rule: "A record keeps what it ran on when its job type is built again",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      const run = async (image: string) => {
+        const { job_id } = await api.submit({ job_type: "build-5" });
+        const { jobs } = await agent.poll({ images: [image] });
+        await agent.result(jobs[0]?.lease_id ?? "", { job_ref: `build-5@${image}` });
+        return job_id;
+      };
+      await buildType(api, agent, "build-5", { digest: digest(50) }, "v1.0.0");
+      const first = await run(digest(50));
+      await buildType(api, agent, "build-5", { digest: digest(51) });
+      const second = await run(digest(51));
+      expect(await api.record(first)).toMatchObject({
+        job_version: "v1.0.0",
+        job_ref: `build-5@${digest(50)}`,
+      });
+      expect(await api.record(second)).toMatchObject({
+        job_version: "latest",
+        job_ref: `build-5@${digest(51)}`,
+      });
+    },
+  },
+  {
+    rule: "A job says why it waits when no agent has its image, and runs once that is built again",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      await buildType(api, agent, "build-6", { digest: digest(60) });
+      await agent.poll({ images: [] });
+      const { job_id } = await api.submit({ job_type: "build-6" });
+      const waiting = await api.get(`/jobs/${job_id}/result`);
+      expect(body(waiting)).toMatchObject({
+        message: expect.stringMatching(
+          /at position 1\. No connected agent has the image registry\.example\/team-build-6:latest .* POST \/job-types\/build-6\/build/,
+        ) as string,
+      });
+      const sync = await api.post("/execute", { code: "1", job_type: "build-6" });
+      expect(sync.status).toBe(503);
+      expect(sync.headers.get("Retry-After")).not.toBeNull();
+      expect(problemOf(sync).detail).toContain("POST /job-types/build-6/build");
+      await buildType(api, agent, "build-6", { digest: digest(61) });
+      const { jobs } = await agent.poll({ images: [digest(61)] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(61) }]);
+    },
+  },
+  {
+    rule: "Jobs of a type that is not built go to an agent that has the base image, where there is one",
+    server,
+    async check(api) {
+      const { job_id } = await api.submit();
+      await agentWith(api, defaultImage);
+      const other = api.agent();
+      expect((await other.poll({ images: [] })).jobs).toEqual([]);
+      const { jobs } = await other.poll({ images: [defaultImage] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: defaultImage }]);
+    },
+  },
+  {
+    rule: "Where no agent has the base image, any may take the job and try to pull it",
+    server,
+    async check(api) {
+      const { job_id } = await api.submit({ job_type: "custom" });
+      const { jobs } = await api.agent().poll({ images: [defaultImage] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: "registry.example/science:7" }]);
+    },
+  },
+  {
+    rule: "Jobs of a type with labels go to agents that have them, and say so while there is none",
+    server,
+    async check(api) {
+      const { job_id } = await api.submit({ job_type: "labelled" });
+      const agent = api.agent();
+      expect((await agent.poll()).jobs).toEqual([]);
+      expect(body(await api.get(`/jobs/${job_id}/result`))).toMatchObject({
+        message: expect.stringContaining("gpu=a100") as string,
+      });
+      const identity = { ...agent.status().agent, labels: { gpu: "a100", zone: "x" } };
+      const { jobs } = await agent.poll({ agent: identity });
+      expect(jobs).toMatchObject([{ execution_id: job_id }]);
+    },
+  },
+  {
+    rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
+    server: "in production",
+    async check(api) {
+      await agentWith(api, defaultImage);
+      expect(await imageExists(api, "ml")).toBe(false);
+      for (const path of ["/execute", "/execute/async"]) {
+        const reply = await api.post(path, { code: "1", job_type: "ml" });
+        expect(reply.status).toBe(400);
+        expect(problemOf(reply).detail).toContain("POST /job-types/ml/build");
+        expect(problemOf(reply).errors).toEqual([
+          { path: "job_type", message: "must be built first" },
+        ]);
+      }
+      expect(await api.stored()).toEqual([]);
+    },
+  },
+  {
+    rule: "In production mode a job type that is built runs",
+    server: "in production",
+    async check(api) {
+      const agent = api.agent();
+      await buildType(api, agent, "default", { digest: digest(7) });
+      expect(await imageExists(api, "default")).toBe(true);
+      const { job_id } = await api.submit();
+      const { jobs } = await agent.poll({ images: [digest(7)] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(7) }]);
+      await agent.result(jobs[0]?.lease_id ?? "");
+    },
+  },
+];
