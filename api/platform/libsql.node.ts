@@ -4,7 +4,8 @@ import { fileURLToPath } from "node:url";
 import { createClient, type Client } from "@libsql/client";
 import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
-import type { Config } from "../../shared/config.ts";
+import { type Config, ConfigError } from "../../shared/config.ts";
+import { describeError } from "../../shared/log-line.ts";
 import { prepareFile } from "../store/database.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
@@ -14,17 +15,40 @@ const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.met
  *
  * One connection: PRAGMAs hold for the connection that ran them, and a second one would meet
  * SQLITE_BUSY at once.
+ *
+ * @throws ConfigError naming the folder or the database that cannot be used.
  */
 export async function openDatabase(config: Config): Promise<Client> {
   const url = config.database_url ?? `file:${resolve(config.data_dir, "airlock.db")}`;
   const isFile = url.startsWith("file:");
-  if (isFile) mkdirSync(config.data_dir, { recursive: true, mode: 0o700 });
-  const client = createClient({
-    url,
-    ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
-    ...(isFile && { concurrency: 1, timeout: 5000 }),
-  });
-  if (isFile) await prepareFile(client);
-  await migrate(drizzle(client), { migrationsFolder });
-  return client;
+  if (isFile) makeFolder(config.data_dir);
+  try {
+    const client = createClient({
+      url,
+      ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
+      ...(isFile && { concurrency: 1, timeout: 5000 }),
+    });
+    if (isFile) await prepareFile(client);
+    await migrate(drizzle(client), { migrationsFolder });
+    return client;
+  } catch (cause) {
+    const text = `cannot open the database ${url}: ${describeError(cause)}`;
+    throw new ConfigError(withoutSecrets(text), { cause });
+  }
+}
+
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+  } catch (cause) {
+    const reason = describeError(cause);
+    throw new ConfigError(`cannot use the data folder ${path} (AIRLOCK_DATA_DIR): ${reason}`, {
+      cause,
+    });
+  }
+}
+
+/** Leaves out what an address may carry: user, password, token. */
+function withoutSecrets(text: string): string {
+  return text.replaceAll(/\/\/[^/\s]*@/g, "//").replaceAll(/\?[^\s:]*/g, "");
 }

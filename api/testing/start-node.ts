@@ -12,32 +12,49 @@ const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
 export interface NodeProcess {
   url: string;
   child: ChildProcess;
+  /** Its exit code, once it has ended; null after a signal that it did not handle. */
+  exited: Promise<number | null>;
   /** What it logged, once it has ended. */
   logged: Promise<string>;
-  /** Ends it and removes its data. */
+  /** Kills it, and removes its data where they are its own. */
   close(): Promise<void>;
 }
 
 /** Starts the API on Node with these AIRLOCK_ variables. */
 export async function startNode(vars: Record<string, string> = {}): Promise<NodeProcess> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-node-"));
+  const api = await startNodeIn(folder, vars);
+  return {
+    ...api,
+    async close() {
+      await api.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** The same over a data folder that stays. */
+export async function startNodeIn(
+  folder: string,
+  vars: Record<string, string> = {},
+): Promise<NodeProcess> {
   const { child, stderr } = forkNode({
     AIRLOCK_PORT: "0",
     AIRLOCK_DATA_DIR: folder,
     AIRLOCK_LOG_LEVEL: "error",
     ...vars,
   });
-  const ended = once(child, "exit");
-  const first = await Promise.race([once(child, "message"), ended.then(() => undefined)]);
+  const exited = once(child, "exit").then(([code]) => code as number | null);
+  const first = await Promise.race([once(child, "message"), exited.then(() => undefined)]);
   if (!first) throw new Error(`the API did not start: ${await stderr}`);
   return {
     url: (first[0] as { url: string }).url,
     child,
+    exited,
     logged: stderr,
     async close() {
       child.kill("SIGKILL");
-      await ended;
-      rmSync(folder, { recursive: true });
+      await exited;
     },
   };
 }
