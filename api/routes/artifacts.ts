@@ -28,7 +28,7 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);
     const { artifact, open } = found;
     const etag = `"${artifact.sha256}"`;
-    const unchanged = { ETag: etag, "Cache-Control": "private, no-cache" };
+    const unchanged = { ETag: etag, "Cache-Control": "private, no-cache, no-transform" };
     const headers = {
       ...unchanged,
       "Content-Type": artifact.content_type,
