@@ -79,7 +79,7 @@ async function createDeps(
   const clock = systemClock;
   const changes = createChanges();
   const host = engineHost(config.dockerHost, process.env);
-  const engine = connectEngine(host);
+  const engine = connectEngine(host, (message) => log.warn(message));
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);

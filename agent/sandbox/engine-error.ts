@@ -21,7 +21,8 @@ function codeOf(message: string, statusCode: number | undefined): EngineErrorCod
   if (statusCode === 404 && /no such image|image not known/i.test(message)) {
     return "image_not_found";
   }
-  if (/executable file not found|exec: .*no such file or directory/i.test(message)) {
+  // In the words of runc, and of gVisor.
+  if (/executable file not found|exec(utable)?:? .*no such file or directory/i.test(message)) {
     return "command_not_found";
   }
   return statusCode === 409 ? "conflict" : "other";

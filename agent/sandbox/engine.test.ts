@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { afterAll, expect, test } from "vitest";
 import { connectEngine, type Engine } from "./engine.ts";
 import { containerProfile } from "./profile.ts";
@@ -15,10 +16,10 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** An engine that answers every request in one way. */
-async function fakeEngine(answer: Answer): Promise<Engine> {
+async function fakeEngine(answer: Answer, warn?: (message: string) => void): Promise<Engine> {
   const path = join(folder, `${ends.length}.sock`);
   const server = createServer(answer).listen(path);
   ends.push(() => {
@@ -26,7 +27,7 @@ async function fakeEngine(answer: Answer): Promise<Engine> {
     server.close();
   });
   await once(server, "listening");
-  return connectEngine(`unix://${path}`);
+  return connectEngine(`unix://${path}`, warn);
 }
 
 const failing = (status: number, message: string): Answer => {
@@ -129,6 +130,26 @@ test("the profile travels in the body alone", async () => {
   });
   expect(await engine.create(profile, never)).toBe("abc");
   expect(addresses).toEqual(["/containers/create?"]);
+});
+
+test("an engine that takes no seccomp profile filters by its own, with one warning", async () => {
+  const filters: string[][] = [];
+  const warnings: string[] = [];
+  const refusal = "opening seccomp profile failed: open {...}: file name too long";
+  const engine = await fakeEngine(
+    async (request, response) => {
+      const { HostConfig } = JSON.parse(await text(request)) as typeof profile;
+      filters.push(HostConfig.SecurityOpt.map((option) => option.slice(0, 9)));
+      const isRefused = HostConfig.SecurityOpt.length > 1;
+      response.writeHead(isRefused ? 500 : 201, { "content-type": "application/json" });
+      response.end(JSON.stringify(isRefused ? { message: refusal } : { Id: "abc" }));
+    },
+    (message) => warnings.push(message),
+  );
+  expect(await engine.create(profile, never)).toBe("abc");
+  expect(await engine.create(profile, never)).toBe("abc");
+  expect(filters).toEqual([["no-new-pr", "seccomp={"], ["no-new-pr"], ["no-new-pr"]]);
+  expect(warnings).toHaveLength(1);
 });
 
 test("a container that is gone already needs no removal", async () => {

@@ -9,6 +9,7 @@ import type { EngineHealth } from "../../shared/health.ts";
 import { abortable } from "../abortable.ts";
 import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";
+import { refusesProfile, underEngineFilter } from "./engine-filter.ts";
 import type { ContainerProfile } from "./profile.ts";
 import { EngineError } from "./types.ts";
 
@@ -57,7 +58,8 @@ export interface Engine {
 }
 
 /** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
-export function connectEngine(host: string): Engine {
+export function connectEngine(host: string, warn: (message: string) => void = () => {}): Engine {
+  let takesProfiles = true;
   const options = connection(host);
   const docker = new Docker(options);
   // On a connection of its own each time: an engine that goes down still answers on those it has.
@@ -82,8 +84,17 @@ export function connectEngine(host: string): Engine {
     create: (profile, signal) =>
       call(signal, async (abortSignal) => {
         // Apart, as dockerode would else repeat the whole profile in the address.
-        const request = { _query: {}, _body: profile, abortSignal };
-        return (await docker.createContainer(request)).id;
+        const create = async (body: object): Promise<string> => {
+          const request = { _query: {}, _body: body, abortSignal };
+          return (await docker.createContainer(request)).id;
+        };
+        if (!takesProfiles) return create(underEngineFilter(profile));
+        return create(profile).catch((error: unknown) => {
+          if (!refusesProfile(engineError(error))) throw error;
+          warn("the engine takes no seccomp profile: its own filter applies instead of Airlock's");
+          takesProfiles = false;
+          return create(underEngineFilter(profile));
+        });
       }),
     attach: (id, signal) =>
       call(signal, async (abortSignal) => {

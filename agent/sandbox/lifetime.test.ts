@@ -67,6 +67,12 @@ test("a container waits for its job, runs it, and is gone", async () => {
 test.each([
   ["an image that is not there", { image: "airlock/none:1" }, "image_not_found", false],
   ["an image without python3", { env: { PATH: "/nowhere" } }, "command_not_found", false],
+  [
+    "an image without python3, under gVisor",
+    { env: { PATH: "/nowhere" }, runtime: "runsc" },
+    "command_not_found",
+    false,
+  ],
   ["a runtime that is not there", { runtime: "nope" }, "other", false],
 ] as const)("%s", async (_what, changes, code, transient) => {
   await expect(openSandbox(engine, spec(changes), soon())).rejects.toMatchObject({
