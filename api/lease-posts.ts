@@ -1,16 +1,20 @@
 import { getMimeType } from "hono/utils/mime";
+import type { ExecutionError } from "../shared/errors.ts";
 import { isTerminal } from "../shared/execution.ts";
 import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../shared/lease.ts";
 import { limits } from "../shared/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
 import { isArtifactName } from "./domain/artifact-name.ts";
 import { internalArtifacts } from "./domain/record.ts";
-import { explainIgnored } from "./domain/requirements.ts";
+import { digestOf } from "./domain/environment.ts";
+import { resolveJobType } from "./domain/job-types.ts";
+import { explainIgnored, explainNotBuilt } from "./domain/requirements.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
 import { sha256 } from "./hash.ts";
 import { advance, type ExecutionRow } from "./store/advance.ts";
 import { findAgent } from "./store/agents.ts";
+import { isBuiltImage } from "./store/builds.ts";
 import { finishExecution } from "./store/finish.ts";
 import { findByLease } from "./store/read.ts";
 import { findUpload, recordArtifact, recordLogChunk, type Recorded } from "./store/uploads.ts";
@@ -83,11 +87,12 @@ export async function released(deps: Deps, leaseId: string, report: ReleaseRepor
 }
 
 export async function finished(
-  { db, notifier, now }: Deps,
-  { requirements }: ExecutionRow,
+  deps: Deps,
+  execution: ExecutionRow,
   leaseId: string,
   report: ResultReport,
 ): Promise<void> {
+  const { db, notifier, now } = deps;
   const hash = await sha256(canonicalJson(report));
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const result = await finishExecution(
@@ -95,7 +100,7 @@ export async function finished(
     leaseId,
     {
       ...rest,
-      error: explainIgnored(rest.error, requirements),
+      error: await explain(deps, execution, rest.error),
       output_json,
       stdout: fromBase64(stdout_base64),
       stderr: fromBase64(stderr_base64),
@@ -106,6 +111,19 @@ export async function finished(
   );
   if (result.kind === "changed") return notifier.notify(`execution:${result.execution.id}`);
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
+}
+
+/** The error with what only the API knows of its reason. */
+async function explain(
+  { config, db }: Deps,
+  { jobType, jobRef, requirements }: ExecutionRow,
+  error: ExecutionError | null,
+): Promise<ExecutionError | null> {
+  const explained = explainIgnored(error, requirements);
+  if (explained?.type !== "import_error") return explained;
+  const type = resolveJobType(config, jobType);
+  const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));
+  return type && !isBuilt ? explainNotBuilt(explained, type) : explained;
 }
 
 /** Stores an artifact that streams in; it shows once the result of its lease is accepted. */

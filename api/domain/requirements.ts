@@ -1,4 +1,5 @@
 import type { ExecutionError } from "../../shared/errors.ts";
+import type { JobType } from "../../shared/job-type.ts";
 
 /** Adds to an import error that the job's `requirements` were not installed, and why. */
 export function explainIgnored(
@@ -8,4 +9,14 @@ export function explainIgnored(
   if (error?.type !== "import_error" || requirements.length === 0) return error;
   const ignored = `The requirements (${requirements.join(", ")}) were not installed: allow_runtime_requirements is false.`;
   return { ...error, message: `${error.message} ${ignored}` };
+}
+
+/** Adds to an import error that the packages of the job's type are missing, since it is not built. */
+export function explainNotBuilt(
+  error: ExecutionError | null,
+  { name, requirements }: Pick<JobType, "name" | "requirements">,
+): ExecutionError | null {
+  if (error?.type !== "import_error" || requirements.length === 0) return error;
+  const missing = `Job type ${name} is not built, so its requirements (${requirements.join(", ")}) are not installed: POST /job-types/${name}/build.`;
+  return { ...error, message: `${error.message}. ${missing}` };
 }

@@ -70,3 +70,17 @@ export async function builtImages(db: Database): Promise<BuiltImage[]> {
     digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
   );
 }
+
+/** Whether an image was built for a job type. */
+export async function isBuiltImage(
+  db: Database,
+  jobType: string,
+  digest: string,
+): Promise<boolean> {
+  const [row] = await db.orm
+    .select({ seq: builds.seq })
+    .from(builds)
+    .where(and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest)))
+    .limit(1);
+  return row !== undefined;
+}

@@ -258,6 +258,28 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
+    rule: "An import error on a job type that is not built says so; on a built one it does not",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
+      const messageOn = async (image: string) => {
+        const { job_id } = await api.submit({ job_type: "build-0" });
+        const { jobs } = await agent.poll({ images: [image] });
+        const lease = jobs[0]?.lease_id ?? "";
+        const job_ref = `build-0@${digest(9)}`;
+        await agent.post(lease, "started", { job_ref });
+        await agent.result(lease, { status: "failed", exit_code: 1, error, job_ref });
+        return (await api.record(job_id)).error?.message;
+      };
+      expect(await messageOn(defaultImage)).toBe(
+        "No numpy. Job type build-0 is not built, so its requirements (numpy==2.3.4) are not installed: POST /job-types/build-0/build.",
+      );
+      await buildType(api, agent, "build-0", { digest: digest(9) });
+      expect(await messageOn(digest(9))).toBe("No numpy");
+    },
+  },
+  {
     rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
     server: "in production",
     async check(api) {
