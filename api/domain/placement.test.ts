@@ -1,0 +1,119 @@
+import { describe, expect, test } from "vitest";
+import { loadConfig } from "../../shared/config.ts";
+import type { AgentReport } from "./capacity.ts";
+import { type BuiltImage, buildSpec, type Environment, environment } from "./environment.ts";
+import { resolveJobType } from "./job-types.ts";
+import { mayRun, servingAgents, whyNobodyBuilds, whyNobodyRuns } from "./placement.ts";
+
+const base = "python:3.13-slim";
+const digest = `sha256:${"1".repeat(64)}`;
+const breaker = {
+  state: "closed",
+  failure_count: 0,
+  success_count: 0,
+  last_failure: null,
+} as const;
+
+const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
+  id: "a",
+  labels: {},
+  slots: 1,
+  warm: 0,
+  engine: { available: true, version: "1", runtimes: [] },
+  breaker,
+  images: [],
+  lastSeenAt: 1000,
+  ...changes,
+});
+const withBase = agent({ images: [base] });
+const withBuilt = agent({ images: [digest] });
+
+function environmentOf(
+  jobType: object,
+  { isBuilt = false, production_mode = false } = {},
+): Environment {
+  const config = loadConfig({ job_types: { t: jobType }, production_mode }, {});
+  const image: BuiltImage = {
+    jobType: "t",
+    tag: "v1.0.0",
+    spec: buildSpec(resolveJobType(config, "t")!),
+    imageRef: "airlock-t:v1.0.0",
+    digest,
+    pythonVersion: "3.13.5",
+  };
+  return environment(config, isBuilt ? [image] : [], "t")!;
+}
+
+const plain = environmentOf({});
+const built = environmentOf({}, { isBuilt: true });
+const labelled = environmentOf({ labels: { gpu: "a100" } });
+const inProduction = environmentOf({}, { production_mode: true });
+
+describe("a job may be given to an agent", () => {
+  test.each([
+    ["that has the base image of a type that is not built", true, withBase, plain, [withBase]],
+    ["that lacks it, while nobody has it: it may pull", true, agent(), plain, [agent()]],
+    ["that lacks it, while another has it", false, agent(), plain, [agent(), withBase]],
+    ["that has the built image", true, withBuilt, built, [withBuilt]],
+    ["that has only the base image of a built type", false, withBase, built, [withBase]],
+    ["of a type that is not built, in production mode", false, withBase, inProduction, [withBase]],
+    ["without the labels", false, withBase, labelled, [withBase]],
+    [
+      "with the labels, among others",
+      true,
+      agent({ labels: { gpu: "a100", zone: "b" } }),
+      labelled,
+      // That one has the image, but may not run the job either.
+      [withBase],
+    ],
+  ])("%s: %s", (_what, expected, one, environment, serving) => {
+    expect(mayRun(one, environment, serving)).toBe(expected);
+  });
+});
+
+test("an agent serves while it is heard of, its engine answers and its breaker is not open", () => {
+  const config = loadConfig({ lease_ttl_s: 30 }, {});
+  const engine = { available: false, version: null, runtimes: [] };
+  const serves = (changes: Partial<AgentReport>, now = 1000) =>
+    servingAgents([agent(changes)], config, now).length === 1;
+  expect(serves({})).toBe(true);
+  expect(serves({}, 31_000)).toBe(true);
+  expect(serves({}, 31_001)).toBe(false);
+  expect(serves({ engine })).toBe(false);
+  expect(serves({ breaker: { ...breaker, state: "half_open" } })).toBe(true);
+  expect(serves({ breaker: { ...breaker, state: "open" } })).toBe(false);
+});
+
+describe("why nobody runs a job", () => {
+  test.each([
+    ["an agent without images, which may pull", plain, [agent()], undefined],
+    ["the agent that built it", built, [withBase, withBuilt], undefined],
+    ["no agent", plain, [], "No agent is connected. Start one: npm run agent."],
+    [
+      "no agent with the labels",
+      labelled,
+      [withBase],
+      "No connected agent has the labels that job type t asks for: gpu=a100.",
+    ],
+    [
+      "no agent with the image",
+      built,
+      [withBase],
+      `No connected agent has the image airlock-t:v1.0.0 (${digest}). Connect the agent that built it, or build it again: POST /job-types/t/build.`,
+    ],
+    [
+      "no built image, in production mode",
+      inProduction,
+      [withBase],
+      "Job type t has no built image for its present configuration, which production_mode requires: POST /job-types/t/build.",
+    ],
+  ])("%s", (_what, environment, live, reason) => {
+    expect(whyNobodyRuns(environment, live)).toBe(reason);
+  });
+});
+
+test("why nobody builds: no engine, or no labels", () => {
+  expect(whyNobodyBuilds(plain, [agent()])).toBeUndefined();
+  expect(whyNobodyBuilds(plain, [])).toContain("No agent with a working container engine");
+  expect(whyNobodyBuilds(labelled, [agent()])).toContain("gpu=a100");
+});
