@@ -98,19 +98,19 @@ it("tells of the new image as soon as it is there", async () => {
   expect((await pollWhere(({ images }) => images.length > 0)).images).toEqual([testImage]);
 });
 
-describe("a build that fails", () => {
-  async function outcomeOf(error: Error) {
-    t.makeImage = () => Promise.reject(error);
-    t.run();
-    const build = testBuild();
-    t.api.offerBuild(build);
-    const posted = await Promise.race([
-      t.api.request(path("result", build.lease_id)),
-      t.api.request(path("release", build.lease_id)),
-    ]);
-    return { posted: posted.path.split("/").at(-1), ...posted.json };
-  }
+async function outcomeOf(error: Error) {
+  t.makeImage = () => Promise.reject(error);
+  t.run();
+  const build = testBuild();
+  t.api.offerBuild(build);
+  const posted = await Promise.race([
+    t.api.request(path("result", build.lease_id)),
+    t.api.request(path("release", build.lease_id)),
+  ]);
+  return { posted: posted.path.split("/").at(-1), ...posted.json };
+}
 
+describe("a build that fails", () => {
   it("for its packages is over, with pip's words", async () => {
     expect(await outcomeOf(new InstallError("ERROR: No matching distribution"))).toEqual({
       posted: "result",

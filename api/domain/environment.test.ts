@@ -74,12 +74,12 @@ test("a pinned reference holds the digest", () => {
   expect(digestOf(`science@${digest}`)).toBe(digest);
 });
 
-describe("python_version", () => {
-  const of = (jobType: object, given: object = {}) => {
-    const all = config({ job_types: { t: jobType }, ...given });
-    return toJobTypeView(environment(all, [], "t")!, new Set(), all).python_version;
-  };
+const pythonOf = (jobType: object, given: object = {}) => {
+  const all = config({ job_types: { t: jobType }, ...given });
+  return toJobTypeView(environment(all, [], "t")!, new Set(), all).python_version;
+};
 
+describe("python_version", () => {
   test.each([
     [{ python_version: "3.12" }, {}, "3.12"],
     [{ python_version: "3.12", base_image: "mine:1" }, {}, "3.12"],
@@ -88,7 +88,7 @@ describe("python_version", () => {
     [{}, { base_image: "python:3.11.4" }, "3.11.4"],
     [{}, { base_image: "cpython:3.11" }, "unknown"],
   ])("of %j with %j is %s", (jobType, given, version) => {
-    expect(of(jobType, given)).toBe(version);
+    expect(pythonOf(jobType, given)).toBe(version);
   });
 
   test("of a built image is what it has, whatever is configured", () => {
@@ -99,10 +99,11 @@ describe("python_version", () => {
   });
 });
 
+const baseOf = (jobType: object) =>
+  resolveJobType(config({ base_image: "own:1", job_types: { t: jobType } }), "t")?.base_image;
+
 test("a job type names its base image, else its Python's, else the configured one", () => {
-  const base = (jobType: object) =>
-    resolveJobType(config({ base_image: "own:1", job_types: { t: jobType } }), "t")?.base_image;
-  expect(base({})).toBe("own:1");
-  expect(base({ python_version: "3.12" })).toBe("python:3.12-slim");
-  expect(base({ python_version: "3.12", base_image: "mine:1" })).toBe("mine:1");
+  expect(baseOf({})).toBe("own:1");
+  expect(baseOf({ python_version: "3.12" })).toBe("python:3.12-slim");
+  expect(baseOf({ python_version: "3.12", base_image: "mine:1" })).toBe("mine:1");
 });
