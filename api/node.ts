@@ -2,7 +2,7 @@ import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { v7 } from "uuid";
-import { ConfigError } from "../shared/config.ts";
+import { type Config, ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
@@ -39,7 +39,8 @@ async function main(): Promise<void> {
     clientAddress: clientAddress(config.trusted_proxies),
     docsAsset,
   };
-  const { server, url } = await listen(deps);
+  const { fetch, idle } = counted(createApp(deps).fetch);
+  const { server, url } = await listen(httpServer(fetch, deps), config);
   const sweeping = setInterval(() => {
     sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
   }, sweepEveryMs);
@@ -50,13 +51,25 @@ async function main(): Promise<void> {
   log.info("stopping");
   clearInterval(sweeping);
   await close(server);
+  await idle();
   client.close();
 }
 
-function listen(deps: Deps): Promise<{ server: Server; url: string }> {
-  const { host, port } = deps.config;
+type Fetch = Parameters<typeof httpServer>[0];
+
+/** The same handler; `idle` resolves once it has done with every request, answered or not. */
+function counted(handle: Fetch): { fetch: Fetch; idle: () => Promise<unknown> } {
+  const open = new Set<unknown>();
+  const fetch: Fetch = (...request) => {
+    const answer = Promise.resolve(handle(...request)).finally(() => open.delete(answer));
+    open.add(answer);
+    return answer;
+  };
+  return { fetch, idle: () => Promise.allSettled(open) };
+}
+
+function listen(server: Server, { host, port }: Config): Promise<{ server: Server; url: string }> {
   return new Promise((resolve, reject) => {
-    const server = httpServer(createApp(deps).fetch, deps);
     server.listen(port, host, () =>
       resolve({ server, url: urlOf(server.address() as AddressInfo) }),
     );
@@ -79,11 +92,13 @@ function urlOf({ address, port, family }: AddressInfo): string {
 
 function stopRequested(): Promise<void> {
   return new Promise((resolve) => {
+    let isStopping = false;
     const stop = (): void => {
-      process.once("SIGTERM", () => process.exit(130)).once("SIGINT", () => process.exit(130));
+      if (isStopping) process.exit(130);
+      isStopping = true;
       resolve();
     };
-    process.once("SIGTERM", stop).once("SIGINT", stop).once("disconnect", stop);
+    process.on("SIGTERM", stop).on("SIGINT", stop).once("disconnect", resolve);
   });
 }
 
