@@ -42,6 +42,9 @@ async function buildApp(env: Env): Promise<App> {
   }
   const client = createClient({
     url: config.database_url,
+    // Calls that wait their turn would be stuck behind those of a request whose client hung up:
+    // the runtime never lets them end.
+    concurrency: Infinity,
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
   return createApp({

@@ -41,7 +41,10 @@ interface Service {
  *
  * @param start Starts a service with AIRLOCK_ variables, and nothing in its store.
  */
-export function testContract(start: (vars: Record<string, string>) => Promise<Service>): void {
+export function testContract(
+  start: (vars: Record<string, string>) => Promise<Service>,
+  table: Row[] = contractTable,
+): void {
   for (const name of Object.keys(servers) as ServerName[]) {
     describe(`a service ${name}`, () => {
       let service: Service;
@@ -50,7 +53,7 @@ export function testContract(start: (vars: Record<string, string>) => Promise<Se
       });
       afterAll(() => service.close());
 
-      const rows = contractTable.filter(({ server = "open" }) => server === name);
+      const rows = table.filter(({ server = "open" }) => server === name);
       // oxlint-disable-next-line vitest/expect-expect -- every row has its own
       test.each(rows)("$rule", async ({ check }) => {
         const api = new Api(service.url);

@@ -16,6 +16,9 @@ async function expectUnavailable(api: Api, path: string): Promise<void> {
   expect(await api.stored()).toEqual(before);
 }
 
+/** Seen under `workerd serve` and `wrangler dev`, with `enable_request_signal`. */
+const hangUpUnseen = "the runtime does not tell a worker that its client hung up";
+
 export const executeRows: Row[] = [
   {
     rule: "POST /execute answers with the sync result once the run has succeeded",
@@ -69,6 +72,7 @@ export const executeRows: Row[] = [
   },
   {
     rule: "POST /execute: a client that hangs up cancels its queued job",
+    notOnWorkerd: hangUpUnseen,
     async check(api) {
       const busy = api.agent();
       await busy.poll();
@@ -89,6 +93,7 @@ export const executeRows: Row[] = [
   },
   {
     rule: "POST /execute: a client that hangs up has its running job cancelled by the agent",
+    notOnWorkerd: hangUpUnseen,
     async check(api) {
       const agent = api.agent();
       await agent.poll();

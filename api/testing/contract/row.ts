@@ -6,6 +6,8 @@ export interface Row {
   rule: string;
   /** The configuration that it needs; "open" where it says nothing. */
   server?: ServerName;
+  /** Why workerd cannot keep the rule, where it cannot. */
+  notOnWorkerd?: string;
   check: (api: Api) => Promise<void>;
 }
 
