@@ -11,6 +11,8 @@ export interface IndexOptions {
   /** `user:password` that every request must carry. */
   readonly credentials?: string;
   readonly tls?: Certificate;
+  /** Answers nothing before this. */
+  readonly opens?: Promise<void>;
 }
 
 /** A package index: the simple repository API (PEP 503). */
@@ -22,12 +24,16 @@ export interface PackageIndex {
 }
 
 export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
-  const { address, wheels, credentials, tls } = options;
+  const { address, wheels, credentials, tls, opens = Promise.resolve() } = options;
   const requests: string[] = [];
 
   function handle(request: IncomingMessage, response: ServerResponse): void {
+    requests.push(request.url ?? "");
+    void opens.then(() => answer(request, response));
+  }
+
+  function answer(request: IncomingMessage, response: ServerResponse): void {
     const path = request.url ?? "";
-    requests.push(path);
     const expected = credentials && `Basic ${Buffer.from(credentials).toString("base64")}`;
     if (expected && request.headers.authorization !== expected) {
       response.writeHead(401, { "www-authenticate": 'Basic realm="index"' }).end();
