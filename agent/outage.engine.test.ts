@@ -30,11 +30,12 @@ beforeEach(async () => {
     AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: proxy.host,
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_WARM_POOL_SIZE: "0",
   });
   await agent.ready;
 });
 afterEach(async () => {
-  agent.process.kill("SIGKILL");
+  agent.process.kill("SIGTERM");
   await agent.exit;
   await proxy[Symbol.asyncDispose]();
   await api[Symbol.asyncDispose]();

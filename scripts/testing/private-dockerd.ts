@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import { runningDockerd } from "../setup/dockerd-leftovers.ts";
 import type { DockerdPlace } from "../setup/dockerd-place.ts";
-import { readPidFile, readProcess } from "../setup/processes.ts";
+import { type Process, readProcess } from "../setup/processes.ts";
 import { startDockerd } from "../setup/start-dockerd.ts";
 
 /** A dockerd of a test's own: its files lie in one folder, and it has a network of its own. */
@@ -23,10 +24,10 @@ export function makePrivateDockerd(): PrivateDockerd {
   writeFileSync(`${dir}/daemon.json`, "{}");
 
   async function end(signal: NodeJS.Signals): Promise<void> {
-    const pid = readPidFile(place.pidFile);
-    if (pid === undefined || readProcess(pid)?.name !== "dockerd") return;
-    process.kill(pid, signal);
-    while (readProcess(pid)) await sleep(20);
+    const running = runningDockerd(place);
+    if (!running) return;
+    process.kill(running.pid, signal);
+    while (readProcess(running.pid)) await sleep(20);
   }
 
   return {
@@ -35,9 +36,12 @@ export function makePrivateDockerd(): PrivateDockerd {
     host: `unix://${place.socket}`,
     start: () => startDockerd(place),
     end,
-    traces: () => [...processesOf(dir), ...mountsIn(dir)],
+    traces: () => [...processesOf(dir).map(({ args }) => args.join(" ")), ...mountsIn(dir)],
     [Symbol.asyncDispose]: async () => {
+      // A killed one leaves containers that run; another one ends them.
+      if (!runningDockerd(place) && processesOf(dir).length > 0) await startDockerd(place);
       await end("SIGTERM");
+      await endShims(dir);
       // dockerd mounts its data folder onto itself and leaves that behind.
       for (const mount of mountsIn(dir)) execFileSync("umount", [mount]);
       rmSync(dir, { recursive: true });
@@ -67,11 +71,28 @@ function placeIn(dir: string): DockerdPlace {
   return { ...place, command: "unshare", args };
 }
 
-function processesOf(dir: string): string[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .map((pid) => readProcess(Number(pid))?.args.join(" ") ?? "")
-    .filter((command) => command.includes(dir));
+function processesOf(dir: string): Process[] {
+  return processes().filter(({ args }) => args.join(" ").includes(dir));
+}
+
+function processes(): Process[] {
+  return readdirSync("/proc").flatMap((pid) => readProcess(Number(pid)) ?? []);
+}
+
+/** A dockerd that is killed while it starts a container never looks after its shim again. */
+async function endShims(dir: string): Promise<void> {
+  for (let own = processesOf(dir); own.length > 0; own = processesOf(dir)) {
+    const shims = own
+      .filter(({ name }) => name.startsWith("containerd-shim"))
+      .map(({ pid }) => pid);
+    const inside = processes().filter(({ parentPid }) => shims.includes(parentPid));
+    for (const pid of [...inside.map((process) => process.pid), ...shims]) kill(pid);
+    await sleep(20);
+  }
+}
+
+function kill(pid: number): void {
+  if (readProcess(pid)) process.kill(pid, "SIGKILL");
 }
 
 /** The innermost first. */
