@@ -1,0 +1,135 @@
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { rawEngine, removeImages } from "../../agent/sandbox/testing/raw-engine.ts";
+import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import type { Build, BuildResult } from "../../shared/build.ts";
+import type { Problem } from "../../shared/errors.ts";
+import type {
+  ExecutionRecord,
+  InProgressResult,
+  SubmittedJob,
+  SyncResult,
+} from "../../shared/execution.ts";
+import type { JobTypeView } from "../../shared/job-type.ts";
+
+/** What was answered: what was asked for, or a problem. */
+type Answer<T> = Omit<T, "status" | "error"> & { status: unknown; error?: unknown };
+
+type Api = { readonly url: string; close(): Promise<unknown> };
+
+const token = "a-token-of-16-characters";
+
+/** A real API with real agents on the real engine, and a folder of wheels to build from. */
+export class BuildWorld {
+  /** Names agents, and begins the names of images. */
+  readonly prefix = `airlock-test-${randomUUID()}`;
+  readonly folder = mkdtempSync(join(tmpdir(), "airlock-job-types-"));
+  readonly #agents: AgentProcess[] = [];
+  readonly #apis: Api[] = [];
+  readonly #digests = new Set<string>();
+
+  readonly apiVars: Record<string, string> = {
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    AIRLOCK_IMAGE_PREFIX: this.prefix,
+    AIRLOCK_LEASE_TTL_S: "4",
+    AIRLOCK_RENEW_EVERY_S: "1",
+    AIRLOCK_JOB_TYPES: JSON.stringify({
+      science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
+      broken: { requirements: ["no-such-package==9"] },
+    }),
+  };
+
+  /** Has the world use an API, and close it in the end. */
+  async use<T extends Api>(starting: Promise<T>): Promise<T> {
+    const api = await starting;
+    this.#apis.push(api);
+    return api;
+  }
+
+  get url(): string {
+    return this.#apis.at(-1)?.url ?? "";
+  }
+
+  async addAgent(vars: Record<string, string> = {}): Promise<AgentProcess> {
+    const agent = startAgent({
+      AIRLOCK_API_URL: this.url,
+      AIRLOCK_AGENT_TOKEN: token,
+      AIRLOCK_AGENT_NAME: this.prefix,
+      AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
+      // Waiting containers would keep images from being removed.
+      AIRLOCK_WARM_POOL_SIZE: "0",
+      AIRLOCK_PIP_FIND_LINKS: this.folder,
+      ...vars,
+    });
+    this.#agents.push(agent);
+    await agent.ready;
+    return agent;
+  }
+
+  async build(name: string, tag?: string): Promise<Answer<BuildResult>> {
+    const query = tag === undefined ? "" : `?version_tag=${tag}`;
+    const built = await this.#send<BuildResult>("POST", `/job-types/${name}/build${query}`);
+    if (built.digest) this.#digests.add(built.digest);
+    return built;
+  }
+
+  lastBuild(name: string) {
+    return this.#send<Build>("GET", `/job-types/${name}/build`);
+  }
+
+  jobType(name: string) {
+    return this.#send<JobTypeView>("GET", `/job-types/${name}`);
+  }
+
+  async imageExists(name: string): Promise<boolean> {
+    return (await this.jobType(name)).image_exists;
+  }
+
+  execute(job_type: string, code: string) {
+    return this.#send<SyncResult>("POST", "/execute", { code, job_type });
+  }
+
+  submit(job_type: string, code: string) {
+    return this.#send<SubmittedJob>("POST", "/execute/async", { code, job_type });
+  }
+
+  inProgress(id: string) {
+    return this.#send<InProgressResult>("GET", `/jobs/${id}/result`);
+  }
+
+  result(id: string) {
+    return this.#send<ExecutionRecord>("GET", `/jobs/${id}/result?wait=true&timeout=30&view=full`);
+  }
+
+  /** Ids of the images that were built here and still are there. */
+  async images(): Promise<string[]> {
+    const found = await rawEngine.listImages({ filters: { label: ["io.airlock.job-type"] } });
+    const isOwn = (tag: string): boolean => tag.startsWith(this.prefix);
+    return found
+      .filter(({ Id, RepoTags }) => this.#digests.has(Id) || RepoTags?.some(isOwn))
+      .map(({ Id }) => Id);
+  }
+
+  /** Ids of the containers of its agents. */
+  async containers(): Promise<string[]> {
+    const filters = { label: [`io.airlock.owner=${this.prefix}`] };
+    return (await rawEngine.listContainers({ all: true, filters })).map(({ Id }) => Id);
+  }
+
+  async close(): Promise<void> {
+    for (const { process } of this.#agents) process.kill("SIGTERM");
+    await Promise.all(this.#agents.map(({ exit }) => exit));
+    for (const api of this.#apis) await api.close();
+    await removeImages(...(await this.images()));
+    rmSync(this.folder, { recursive: true });
+  }
+
+  async #send<T>(method: string, path: string, body?: object): Promise<Answer<T>> {
+    const headers = { "Content-Type": "application/json" };
+    const init = body ? { method, headers, body: JSON.stringify(body) } : { method };
+    return (await (await fetch(this.url + path, init)).json()) as Answer<T> & Problem;
+  }
+}
