@@ -37,6 +37,10 @@ const endpoints: [method: string, path: string][] = [
   ["get", "/pool/stats"],
   ["get", "/executions"],
   ["get", "/executions/{id}"],
+  ["get", "/job-types"],
+  ["get", "/job-types/{name}"],
+  ["get", "/job-types/{name}/build"],
+  ["post", "/job-types/{name}/build"],
 ];
 
 async function echoed(api: Api, given: string): Promise<string> {
