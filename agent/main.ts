@@ -83,9 +83,8 @@ async function createDeps(
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
-  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id);
-  const isKept = (containerId: string): boolean => pool.mayOwn(containerId);
-  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, isKept };
+  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const watch = createEngineWatch({
     probe: async (signal) => {

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../shared/log-line.ts";
 import type { Changes } from "./changes.ts";
@@ -14,8 +15,8 @@ export type Pool = {
   readonly acquire: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
   /** How many containers wait for a job. */
   readonly warm: () => number;
-  /** Whether a container without a lease may be one of the pool's, ready or at work. */
-  readonly mayOwn: (containerId: string) => boolean;
+  /** Whether the pool started, or starts, a container under this label and has not closed it. */
+  readonly owns: (label: string) => boolean;
   /** Removes the containers that wait, and starts no more. */
   readonly close: () => Promise<void>;
 };
@@ -53,7 +54,7 @@ const REFILL_AFTER_MS = 30;
 export function createPool(deps: PoolDeps): Pool {
   const { start, size, idleMs, clock, changes, log } = deps;
   const shelves = new Map<string, Shelf>();
-  /** Ids of containers that were started ahead and are not closed yet. */
+  /** In place of a lease's id, what containers that are started ahead carry as their label. */
   const owned = new Set<string>();
   const end = new AbortController();
 
@@ -66,10 +67,9 @@ export function createPool(deps: PoolDeps): Pool {
 
   /** Containers that hold a device must not lie in wait. */
   function shelfOf(spec: SandboxSpec): Shelf {
-    const { labels, ...kind } = spec;
+    const { labels: _, ...kind } = spec;
     const key = JSON.stringify(kind);
-    const warmSpec = { ...spec, labels: { ...labels, leaseId: null } };
-    const shelf = shelves.get(key) ?? { spec: warmSpec, ready: [], starting: 0, takenMs: 0 };
+    const shelf = shelves.get(key) ?? { spec, ready: [], starting: 0, takenMs: 0 };
     if (spec.gpus === 0) shelves.set(key, shelf);
     return shelf;
   }
@@ -89,7 +89,7 @@ export function createPool(deps: PoolDeps): Pool {
       if (end.signal.aborted || !shelf) return;
       shelf.starting += 1;
       try {
-        put(shelf, own(await start(shelf.spec, end.signal)));
+        put(shelf, await startAhead(shelf.spec));
       } catch (error) {
         if (end.signal.aborted) return;
         log.warn("no container kept ready: {reason}", { reason: describeError(error) });
@@ -100,11 +100,18 @@ export function createPool(deps: PoolDeps): Pool {
     }
   }
 
-  function own(sandbox: Sandbox): Sandbox {
-    owned.add(sandbox.containerId);
-    const close = (): Promise<void> =>
-      sandbox.close().finally(() => owned.delete(sandbox.containerId));
-    return { ...sandbox, close };
+  async function startAhead(spec: SandboxSpec): Promise<Sandbox> {
+    const label = `warm-${randomUUID()}`;
+    const forget = (): void => void owned.delete(label);
+    owned.add(label);
+    try {
+      const labels = { ...spec.labels, leaseId: label };
+      const sandbox = await start({ ...spec, labels }, end.signal);
+      return { ...sandbox, close: () => sandbox.close().finally(forget) };
+    } catch (error) {
+      forget();
+      throw error;
+    }
   }
 
   function put(shelf: Shelf, sandbox: Sandbox): void {
@@ -151,7 +158,7 @@ export function createPool(deps: PoolDeps): Pool {
 
   return {
     acquire,
-    mayOwn: (id) => owned.has(id) || [...shelves.values()].some(({ starting }) => starting > 0),
+    owns: (label) => owned.has(label),
     warm: () => [...shelves.values()].reduce((sum, { ready }) => sum + ready.length, 0),
     close: async () => {
       end.abort();

@@ -6,10 +6,8 @@ export interface Owner {
   readonly agentName: string;
   /** The agent that reaps. */
   readonly agentId: string;
-  /** Whether the reaping agent holds the lease: its container stays, even before its start. */
+  /** Whether the reaping agent holds the lease, or keeps what it started ahead under that label. */
   readonly isHeld: (leaseId: string) => boolean;
-  /** Whether the reaping agent keeps a container that was started without a lease. */
-  readonly isKept: (containerId: string) => boolean;
   readonly isAlive: (agentId: string) => Promise<boolean>;
 }
 
@@ -33,10 +31,10 @@ export async function reapContainers(
   return removed;
 }
 
-async function isInUse({ id, labels: its }: ContainerEntry, owner: Owner): Promise<boolean> {
+async function isInUse({ labels: its, isRunning }: ContainerEntry, owner: Owner): Promise<boolean> {
   const agentId = its[labels.agentId] ?? "";
   const leaseId = its[labels.leaseId];
   if (agentId !== owner.agentId) return owner.isAlive(agentId);
   // Built images blank the label, and their containers take it over.
-  return leaseId ? owner.isHeld(leaseId) : owner.isKept(id);
+  return leaseId ? owner.isHeld(leaseId) : isRunning;
 }
