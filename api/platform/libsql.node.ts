@@ -6,15 +6,12 @@ import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
 import { type Config, ConfigError } from "../../shared/config.ts";
 import { describeError } from "../../shared/log-line.ts";
-import { prepareFile } from "../store/database.ts";
+import { fileClient } from "./file-client.node.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
 
 /**
  * Opens the configured database and brings its schema up to date.
- *
- * One connection: PRAGMAs hold for the connection that ran them, and a second one would meet
- * SQLITE_BUSY at once.
  *
  * @throws ConfigError naming the folder or the database that cannot be used.
  */
@@ -23,18 +20,17 @@ export async function openDatabase(config: Config): Promise<Client> {
   const isFile = url.startsWith("file:");
   if (isFile) makeFolder(config.data_dir);
   try {
-    const client = createClient({
-      url,
-      ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
-      ...(isFile && { concurrency: 1, timeout: 5000 }),
-    });
-    if (isFile) await prepareFile(client);
+    const client = isFile ? fileClient(url) : remoteClient(url, config.database_auth_token);
     await migrate(drizzle(client), { migrationsFolder });
     return client;
   } catch (cause) {
     const text = `cannot open the database ${url}: ${describeError(cause)}`;
     throw new ConfigError(withoutSecrets(text), { cause });
   }
+}
+
+function remoteClient(url: string, authToken: string | undefined): Client {
+  return createClient({ url, ...(authToken !== undefined && { authToken }) });
 }
 
 function makeFolder(path: string): void {

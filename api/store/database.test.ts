@@ -68,7 +68,7 @@ describe("the connection that the store uses", () => {
     ["journal_mode", "wal"],
     ["synchronous", 2],
     ["foreign_keys", 1],
-    ["busy_timeout", 5000],
+    ["busy_timeout", 2000],
   ])(
     "has %s = %s, also after a batch, a refused statement and many at once",
     async (name, value) => {
@@ -90,6 +90,29 @@ describe("the connection that the store uses", () => {
         "INSERT INTO dead_letters (execution_id, created_at) VALUES ('x', 1)",
       ),
     ).rejects.toThrow("FOREIGN KEY");
+  });
+
+  test("works again, with its settings, after another process held the lock", async () => {
+    const { client } = store.db;
+    const other = createClient({ url: `file:${store.folder}/airlock.db` });
+    const inserts = [
+      () => submitExecution(store.db, newExecution(), 100),
+      () => client.execute("DELETE FROM agents WHERE id = 'x'"),
+    ];
+    for (const write of inserts) {
+      await client.execute("PRAGMA busy_timeout = 0");
+      const lock = await other.transaction("write");
+      await expect(write()).rejects.toThrow("database is locked");
+      await lock.rollback();
+      await submitExecution(store.db, newExecution(), 100);
+      const settings = await Promise.all(
+        ["synchronous", "foreign_keys", "busy_timeout"].map((name) =>
+          client.execute(`PRAGMA ${name}`),
+        ),
+      );
+      expect(settings.map(({ rows: [row] }) => row?.[0])).toEqual([2, 1, 2000]);
+    }
+    other.close();
   });
 
   test("leaves the file to other readers while it is open", async () => {

@@ -4,11 +4,20 @@ const busyCodes = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|CANTOPEN|READONLY|PROTOCOL)/;
 export function isStoreOutage(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) {
     const code = (at as { code?: unknown }).code;
-    if (typeof code === "string" && (busyCodes.test(code) || networkCodes.has(code))) return true;
+    if (typeof code === "string" && (busyCodes.test(code) || connectionCodes.has(code)))
+      return true;
     if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
     if (at.name === "TypeError" && at.message === "fetch failed") return true;
   }
   return false;
 }
 
-const networkCodes = new Set(["ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EPIPE", "ENOTFOUND"]);
+/** CLIENT_CLOSED: the call waited for a connection while that was made anew. */
+const connectionCodes = new Set([
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "ETIMEDOUT",
+  "EPIPE",
+  "ENOTFOUND",
+  "CLIENT_CLOSED",
+]);
