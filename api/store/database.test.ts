@@ -2,6 +2,7 @@ import { readdirSync } from "node:fs";
 import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { newExecution, openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { isStoreOutage } from "./outage.ts";
 import { findExecution } from "./read.ts";
 import { submitExecution } from "./submit.ts";
 
@@ -113,6 +114,17 @@ describe("the connection that the store uses", () => {
       expect(settings.map(({ rows: [row] }) => row?.[0])).toEqual([2, 1, 2000]);
     }
     other.close();
+  });
+
+  test("works again after the disk was full, and nothing of what was refused is there", async () => {
+    const { client } = store.db;
+    const pages = (await client.execute("PRAGMA page_count")).rows[0]?.[0] as number;
+    await client.execute(`PRAGMA max_page_count = ${pages}`);
+    const large = newExecution({ code: new Uint8Array(1024 * 1024) });
+    const refused = await submitExecution(store.db, large, 100).catch((error: unknown) => error);
+    expect(isStoreOutage(refused)).toBe(true);
+    expect(await findExecution(store.db, large.id)).toBeUndefined();
+    expect(await submitExecution(store.db, large, 100)).toMatchObject({ kind: "accepted" });
   });
 
   test("leaves the file to other readers while it is open", async () => {
