@@ -1,8 +1,11 @@
+import type { Context } from "hono";
+
 /** Items rendered at a time: a page of a thousand may hold gigabytes, so it is never whole in memory. */
 const itemsAtOnce = 8;
 
-/** A paginated list, `{"items": [...], ...page}`, whose items are read while it is sent. */
+/** Answers with a paginated list, `{"items": [...], ...page}`, whose items are read while it is sent. */
 export function jsonPage<Row>(
+  c: Context,
   rows: Row[],
   page: Record<string, unknown>,
   render: (some: Row[]) => Promise<unknown[]>,
@@ -22,7 +25,8 @@ export function jsonPage<Row>(
       controller.close();
     },
   });
-  return new Response(text.pipeThrough(new TextEncoderStream()), {
-    headers: { "Content-Type": "application/json" },
+  // By the context, which adds the headers that the middleware has set; a Response of our own would not.
+  return c.body(text.pipeThrough(new TextEncoderStream()), 200, {
+    "Content-Type": "application/json",
   });
 }

@@ -45,7 +45,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     const rows = await listDeadLetters(db, error_type, limit + 1, offset);
     const shown = rows.slice(0, limit);
     const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
-    return jsonPage(shown, page, (some) => toDeadLetters(db, some)) as never;
+    return jsonPage(c, shown, page, (some) => toDeadLetters(db, some)) as never;
   });
 
   const stats = createRoute({

@@ -35,7 +35,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     const rows = await listExecutions(db, { status, jobType: job_type }, limit + 1, offset);
     const shown = rows.slice(0, limit);
     const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
-    return jsonPage(shown, page, async (some) =>
+    return jsonPage(c, shown, page, async (some) =>
       (await withPayloads(db, some)).map((full) => toRecord(full, view)),
     ) as never;
   });

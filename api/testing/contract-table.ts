@@ -4,6 +4,8 @@ import { answerRows } from "./contract/answers.ts";
 import { Api } from "./contract/api.ts";
 import { artifactRows } from "./contract/artifacts.ts";
 import { authRows } from "./contract/auth.ts";
+import { deadLetterRows } from "./contract/dead-letters.ts";
+import { deriveRows } from "./contract/derive.ts";
 import { exactnessRows } from "./contract/exactness.ts";
 import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
@@ -11,6 +13,7 @@ import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
+import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
@@ -20,14 +23,17 @@ export const contractTable: Row[] = [
   ...healthRows,
   ...executeRows,
   ...jobRows,
+  ...deriveRows,
   ...artifactRows,
   ...executionRows,
+  ...deadLetterRows,
   ...jobTypeRows,
   ...buildRows,
   ...validationRows,
   ...exactnessRows,
   ...answerRows,
   ...authRows,
+  ...rateLimitRows,
   ...agentRows,
 ];
 

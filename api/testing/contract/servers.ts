@@ -18,6 +18,8 @@ const common = {
   AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { memory_limit: "1g", timeout: 300 } }),
 };
 
+const locked = { AIRLOCK_API_AUTH_ENABLED: "true", AIRLOCK_API_KEYS: apiKeys.join(",") };
+
 /** Job types of the rows about builds: what a row has built stays, so each row has its own. */
 const buildable = Object.fromEntries(
   Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
@@ -26,13 +28,25 @@ const buildable = Object.fromEntries(
 /** The configurations that the rows of the table ask for, as AIRLOCK_ variables. */
 export const servers = {
   open: common,
-  "with keys": { ...common, AIRLOCK_API_AUTH_ENABLED: "true", AIRLOCK_API_KEYS: apiKeys.join(",") },
+  "with keys": { ...common, ...locked },
   "with a header of its own": {
     ...common,
     AIRLOCK_API_AUTH_ENABLED: "true",
     AIRLOCK_API_KEYS: apiKeys[0],
     AIRLOCK_API_AUTH_HEADER: customHeader,
     AIRLOCK_API_DOCS_PUBLIC: "true",
+  },
+  "with the rate limit of the contract": {
+    ...common,
+    ...locked,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "",
+  },
+  "with a short window": {
+    ...common,
+    ...locked,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "true",
+    AIRLOCK_API_RATE_LIMIT_REQUESTS: "20",
+    AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "1",
   },
   "with a short queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize) },
   "with job types": {

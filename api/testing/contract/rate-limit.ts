@@ -1,0 +1,86 @@
+import { expect } from "vitest";
+import type { Reply } from "../scripted-agent.ts";
+import { type Api, problemOf } from "./api.ts";
+import type { Row } from "./row.ts";
+import { apiKeys } from "./servers.ts";
+
+/** The rows' own requests; the first key is the one that tidies up after them. */
+const key = { "X-API-Key": apiKeys[1] };
+
+/** Requests left, as an answer tells; NaN where it does not. */
+const left = ({ headers }: Reply): number => Number(headers.get("RateLimit-Remaining") ?? NaN);
+
+function expectRefused(reply: Reply): void {
+  expect(reply.status).toBe(429);
+  expect(problemOf(reply).detail).toContain("Retry-After");
+  const seconds = Number(reply.headers.get("Retry-After"));
+  expect(seconds).toBeGreaterThan(0);
+  expect(seconds).toBeLessThanOrEqual(60);
+  expect(left(reply)).toBe(0);
+}
+
+async function expectSpent(api: Api, headers: Record<string, string>, limit: number) {
+  const replies = await Promise.all(
+    Array.from({ length: limit }, () => api.get("/pool/stats", headers)),
+  );
+  expect(replies.filter(({ status }) => status === 429)).toEqual([]);
+  expectRefused(await api.get("/pool/stats", headers));
+}
+
+export const rateLimitRows: Row[] = [
+  {
+    rule: "Each key has 120 requests in 60 s; then 429 with Retry-After, whatever it asks for",
+    server: "with the rate limit of the contract",
+    async check(api) {
+      const first = await api.get("/pool/stats", key);
+      expect(first.headers.get("RateLimit-Limit")).toBe("120");
+      expect(first.headers.get("RateLimit-Policy")).toBe("120;w=60");
+      expect(left(first)).toBe(119);
+      expect(left(await api.get("/executions", key))).toBe(118);
+      await expectSpent(api, key, 118);
+      expectRefused(await api.post("/execute", { code: "1" }, key));
+      expectRefused(await api.get("/nowhere", key));
+
+      const other = await api.get("/pool/stats", { "X-API-Key": apiKeys[0] });
+      expect(other.status).toBe(200);
+    },
+  },
+  {
+    rule: "Requests without a valid key are counted by their address",
+    server: "with the rate limit of the contract",
+    async check(api) {
+      const replies = [
+        await api.get("/pool/stats"),
+        await api.get("/pool/stats", { "X-API-Key": "wrong-key-0123456789" }),
+        await api.get("/pool/stats", { "X-Forwarded-For": "192.0.2.7" }),
+      ];
+      expect(replies.map(({ status }) => status)).toEqual([401, 401, 401]);
+      const [a = 0, b, c] = replies.map(left);
+      expect([b, c]).toEqual([a - 1, a - 2]);
+    },
+  },
+  {
+    rule: "/health and agents are not counted",
+    server: "with the rate limit of the contract",
+    async check(api) {
+      const agent = api.agent();
+      for (let i = 0; i < 130; i++) {
+        const reply = await api.get("/health");
+        expect(reply.status).toBe(200);
+        expect(reply.headers.has("RateLimit-Limit")).toBe(false);
+        await agent.poll();
+      }
+    },
+  },
+  {
+    rule: "After its window a client is served again",
+    server: "with a short window",
+    async check(api) {
+      const burst = await Promise.all(
+        Array.from({ length: 80 }, () => api.get("/pool/stats", key)),
+      );
+      expect(burst.some(({ status }) => status === 429)).toBe(true);
+      while ((await api.get("/pool/stats", key)).status === 429);
+    },
+  },
+];
