@@ -100,6 +100,22 @@ test("no parameter may be null, which a query cannot say", async () => {
   expect(JSON.stringify(parameters)).not.toContain('"null"');
 });
 
+test("queries have the contract's bounds and defaults", async () => {
+  const document = await open();
+  const bounds = (path: string, name: string) => {
+    const parameters = document.paths[path]?.["get"]?.parameters ?? [];
+    const told = parameters.map((each) => resolve(document, each));
+    const { minimum, maximum, default: fallback } = told.find((each) => each.name === name)!.schema;
+    return [minimum, maximum, fallback];
+  };
+  expect(bounds("/jobs/{id}/result", "timeout")).toEqual([0, 86_400, 30]);
+  expect(bounds("/jobs/{id}/result", "wait")).toEqual([undefined, undefined, false]);
+  for (const path of ["/executions", "/dlq"]) {
+    expect(bounds(path, "limit")).toEqual([1, 1000, 100]);
+    expect(bounds(path, "offset")).toEqual([0, Number.MAX_SAFE_INTEGER, 0]);
+  }
+});
+
 test("every parameter's example is valid", async () => {
   const document = await open();
   const check = openApiCheck(document);
