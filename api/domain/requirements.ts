@@ -8,7 +8,7 @@ export function explainIgnored(
 ): ExecutionError | null {
   if (error?.type !== "import_error" || requirements.length === 0) return error;
   const ignored = `The requirements (${requirements.join(", ")}) were not installed: allow_runtime_requirements is false.`;
-  return { ...error, message: `${error.message} ${ignored}` };
+  return { ...error, message: `${error.message}. ${ignored}` };
 }
 
 /** Adds to an import error that the packages of the job's type are missing, since it is not built. */

@@ -286,6 +286,23 @@ export const jobRows: Row[] = [
       expect(await api.record(job_id)).toEqual(before);
     },
   },
+  {
+    rule: "Requirements of a request are accepted and not installed; an import error then says why",
+    async check(api) {
+      const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
+      const messageWith = async (requirements: string[]) => {
+        const { job_id } = await api.submit({ requirements });
+        const agent = api.agent();
+        const { lease_id } = await agent.takeJob();
+        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+        return (await api.record(job_id)).error?.message;
+      };
+      expect(await messageWith([])).toBe("No numpy");
+      expect(await messageWith(["numpy", "x>=1"])).toBe(
+        "No numpy. The requirements (numpy, x>=1) were not installed: allow_runtime_requirements is false.",
+      );
+    },
+  },
   ...each(
     [nobody, "not-an-id", "%00", "..", "1", encodeURIComponent("'; --"), "%F0%9F%92%A9"],
     (id) => `A job or execution id that names nothing (${id}) is 404`,
