@@ -1,4 +1,4 @@
-import { BlockList, isIPv6 } from "node:net";
+import { BlockList, isIP, isIPv6 } from "node:net";
 import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 
@@ -15,7 +15,7 @@ export function clientAddress(trusted: string[]): (c: Context) => string {
     const forwarded = (c.req.header("X-Forwarded-For") ?? "")
       .split(",")
       .map((part) => plain(part.trim()));
-    return forwarded.findLast((address) => isAddress(address) && !isProxy(address)) ?? socket;
+    return forwarded.findLast((address) => isIP(address) !== 0 && !isProxy(address)) ?? socket;
   };
 }
 
@@ -27,10 +27,6 @@ function blockList(entries: string[]): BlockList {
     else list.addSubnet(address, Number(bits), family(address));
   }
   return list;
-}
-
-function isAddress(text: string): boolean {
-  return isIPv6(text) || /^\d{1,3}(\.\d{1,3}){3}$/.test(text);
 }
 
 /** IPv4 as a dual-stack socket shows it, without its IPv6 prefix. */
