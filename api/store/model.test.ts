@@ -3,7 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { leaseTtlMs, makeStart, type Step, StoreWorld } from "../testing/store-world.ts";
+import { leaseTtlMs, type Step } from "../testing/store-steps.ts";
+import { makeStart, StoreWorld } from "../testing/store-world.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "airlock-model-start-"));
 let startFile: string;
@@ -105,4 +106,4 @@ test("whatever happens in whatever order, the store holds what it must", async (
   );
   await fc.assert(property, { numRuns: 200 });
   expect([...seen]).toEqual(expect.arrayContaining(mustBeSeen));
-}, 120_000);
+}, 300_000);

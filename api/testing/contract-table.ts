@@ -13,6 +13,7 @@ import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
+import { leasePostRows } from "./contract/lease-posts.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
@@ -35,6 +36,7 @@ export const contractTable: Row[] = [
   ...authRows,
   ...rateLimitRows,
   ...agentRows,
+  ...leasePostRows,
 ];
 
 interface Service {

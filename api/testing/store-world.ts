@@ -1,10 +1,9 @@
-import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { expect } from "vitest";
+import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
-import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
 import { recordAgent } from "../store/agents.ts";
 import { database, type Database } from "../store/database.ts";
 import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
@@ -12,46 +11,19 @@ import { findExecution } from "../store/read.ts";
 import { submitExecution } from "../store/submit.ts";
 import { cancel } from "../wait.ts";
 import {
-  artifactName,
   checkAgainstModel,
   checkInvariants,
   type Known,
-  logText,
   outcomes,
-  resultText,
   StoreModel,
 } from "./store-model.ts";
+import { type Post, releaseError, sendPost } from "./store-posts.ts";
+import { agentIds, leaseTtlMs, maxQueueSize, type Step, type StepOf } from "./store-steps.ts";
 import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./store-snapshot.ts";
 import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
 import { testDeps } from "./test-deps.ts";
 
-export const maxQueueSize = 3;
-export const leaseTtlMs = 30_000;
-export const agentIds = ["agent 0", "agent 1", "agent 2"];
-
-/**
- * One thing that happens. Numbers that pick something wrap around at what there is; what is picked
- * counts from the latest.
- */
-export type Step =
-  | { do: "nothing" }
-  | { do: "submit"; mode: "sync" | "async"; key: string | undefined; payload: string }
-  | { do: "claim"; agent: number; count: number; replyLost: boolean }
-  | { do: "redeliver"; agent: number; count: number; replyLost: boolean }
-  | { do: "renew"; agent: number; alsoLease: number }
-  | { do: "post"; what: Post; lease: number; body: number; byAnother: boolean }
-  | { do: "cancel"; execution: number }
-  | { do: "wait"; ms: number }
-  | { do: "expire"; afterMs: number }
-  | { do: "restart" }
-  | { do: "cut power"; during: Step; writtenOfTen: number; garbage: boolean };
-export type Post = "start" | "log" | "upload" | "result" | "release";
-
-type StepOf<D extends Step["do"]> = Extract<Step, { do: D }>;
-
 const tokenOf = (agentId: string): string => `token of ${agentId}`;
-const utf8 = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text);
-const base64 = (text: string): string => Buffer.from(text).toString("base64");
 
 /** A real store beside the model of what it should hold. */
 export class StoreWorld {
@@ -207,7 +179,9 @@ export class StoreWorld {
     const holder = known?.state.agentId ?? "";
     const agentId = step.byAnother ? agentIds.find((id) => id !== holder)! : holder;
     const expected = known ? this.#expectPost(known, leaseId, step) : 409;
-    expect(await statusOf(() => this.#send(leaseId, tokenOf(agentId), step))).toBe(expected);
+    expect(await statusOf(() => sendPost(this.#deps(), leaseId, tokenOf(agentId), step))).toBe(
+      expected,
+    );
     if (expected === 200 && (step.what === "result" || step.what === "release")) {
       this.#held.get(holder)?.delete(leaseId);
     }
@@ -247,42 +221,6 @@ export class StoreWorld {
     }
   }
 
-  async #send(leaseId: string, tokenHash: string, { what, body }: StepOf<"post">): Promise<void> {
-    const deps = testDeps(this.#db, this.#folder, () => this.#model.now);
-    const execution = await leasedExecution(deps, leaseId, tokenHash);
-    switch (what) {
-      case "start":
-        return started(deps, execution, { job_ref: `ref ${body}` });
-      case "log":
-        return logged(deps, execution, {
-          stream: "stdout",
-          offset: 0,
-          data_base64: base64(logText(body)),
-        });
-      case "upload": {
-        const bytes = utf8(`file ${body}`);
-        const sha256 = createHash("sha256").update(bytes).digest("hex");
-        const stream = new Blob([bytes]).stream();
-        return uploaded(deps, execution, artifactName, stream, { sizeBytes: bytes.length, sha256 });
-      }
-      case "result":
-        return finished(deps, execution, leaseId, {
-          ...outcomes[body]!,
-          stdout_base64: base64(resultText(body)),
-          stderr_base64: "",
-          stdout_truncated: false,
-          stderr_truncated: false,
-          output_json: null,
-          timing,
-          resource_usage: null,
-          job_ref: null,
-          container_runtime: null,
-        });
-      case "release":
-        return released(deps, leaseId, { error: releaseError });
-    }
-  }
-
   /** A released execution waits for a moment that the API draws by lot. */
   async #learnRetryTime({ id, state }: Known): Promise<void> {
     const row = await findExecution(this.#db, id);
@@ -295,9 +233,8 @@ export class StoreWorld {
   async #cancel({ execution }: StepOf<"cancel">): Promise<string> {
     const known = this.#model.known.at(-1 - (execution % (this.#model.known.length || 1)));
     if (!known) return "no execution yet";
-    const deps = testDeps(this.#db, this.#folder, () => this.#model.now);
     const expected = this.#model.apply(known, { kind: "cancel" }) ? 200 : 409;
-    expect(await statusOf(() => cancel(deps, known.id))).toBe(expected);
+    expect(await statusOf(() => cancel(this.#deps(), known.id))).toBe(expected);
     return `cancel ${expected} ${known.state.status}`;
   }
 
@@ -328,6 +265,10 @@ export class StoreWorld {
     return isDeepStrictEqual(left.rows, before.rows) ? "cut, nothing written" : "cut, all written";
   }
 
+  #deps(): Deps {
+    return testDeps(this.#db, this.#folder, () => this.#model.now);
+  }
+
   #terms(agent: number) {
     const { now } = this.#model;
     return { agentId: agentIds[agent % agentIds.length]!, expiresAt: now + leaseTtlMs, now };
@@ -339,15 +280,6 @@ export class StoreWorld {
     return leases.length ? [leases.at(-1 - (pick % leases.length))!] : [];
   }
 }
-
-const releaseError = { type: "docker_error", message: "gone", phase: "startup" } as const;
-const timing = {
-  startup_ms: 0,
-  dep_install_ms: 0,
-  execution_ms: 0,
-  total_ms: 0,
-  phase_at_exit: "completed",
-} as const;
 
 /** Makes a file with a schema and agents, which every run copies. */
 export async function makeStart(folder: string): Promise<string> {
