@@ -60,6 +60,16 @@ it("has an image at once that was just made", async () => {
   expect(inventory.present()).toEqual(["python:3", "sha256:2"]);
 });
 
+it("goes on telling of an image it made, until that has gone", async () => {
+  images = ["python:3", "sha256:2"];
+  inventory.add("sha256:2");
+  await inventory.want(["python:3"], signal);
+  expect(inventory.present()).toEqual(["python:3", "sha256:2"]);
+  images = ["python:3"];
+  await inventory.refresh(signal);
+  expect(inventory.present()).toEqual(["python:3"]);
+});
+
 it("keeps what it knows while the engine fails to answer a question, and throws on refreshing", async () => {
   const gone = new EngineError("unavailable", "ECONNREFUSED");
   const store = {

@@ -19,6 +19,8 @@ export function createInventory(
   store: Pick<ImageStore, "imageId" | "labelledImageId">,
   changes: Changes,
 ): Inventory {
+  /** Made here: looked for from then on, whether or not the API has heard of them yet. */
+  const made: string[] = [];
   let wanted: readonly string[] = [];
   let present: readonly string[] = [];
 
@@ -36,15 +38,16 @@ export function createInventory(
 
   async function want(references: readonly string[], signal: AbortSignal): Promise<boolean> {
     const isKnown = references.every((one) => wanted.includes(one));
-    wanted = references;
+    wanted = [...new Set([...references, ...made])];
     // An engine that fails now is looked after by its watch, which also refreshes.
     if (!isKnown) await refresh(signal).catch(() => {});
     return isKnown;
   }
 
   function add(reference: string): void {
-    wanted = [...wanted, reference];
-    set([...present, reference]);
+    made.push(reference);
+    wanted = [...new Set([...wanted, reference])];
+    set([...new Set([...present, reference])]);
   }
 
   return { present: () => present, want, refresh, add };

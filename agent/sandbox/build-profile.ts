@@ -61,10 +61,12 @@ export function buildProfile(order: ImageOrder) {
 export type BuildProfile = ReturnType<typeof buildProfile>;
 
 /** What the image is told beyond its files; the labels of base and container must not live on. */
-export function imageChanges({ jobType, tags, requirements }: ImageOrder): string[] {
+export function imageChanges({ jobType, repository, tags, requirements }: ImageOrder): string[] {
   const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
   const imageLabels = {
     "io.airlock.job-type": jobType,
+    // Stays when a rebuild has taken the tags away.
+    "io.airlock.repository": repository,
     "io.airlock.version": tags[0] ?? "",
     "io.airlock.requirements": hash,
     [STANDS_IN_FOR]: "",

@@ -40,7 +40,9 @@ afterEach(() => {
   for (const index of indexes.splice(0)) index.close();
 });
 afterAll(async () => {
-  await removeImages(...made);
+  const filters = { label: [`io.airlock.repository=${repository}`] };
+  const left = await rawEngine.listImages({ filters });
+  await removeImages(...made, ...left.map(({ Id }) => Id));
   rmSync(folder, { recursive: true });
 });
 

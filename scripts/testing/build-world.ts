@@ -28,7 +28,6 @@ export class BuildWorld {
   readonly folder = mkdtempSync(join(tmpdir(), "airlock-job-types-"));
   readonly #agents: AgentProcess[] = [];
   readonly #apis: Api[] = [];
-  readonly #digests = new Set<string>();
 
   readonly apiVars: Record<string, string> = {
     AIRLOCK_AGENT_TOKENS: token,
@@ -71,9 +70,7 @@ export class BuildWorld {
 
   async build(name: string, tag?: string): Promise<Answer<BuildResult>> {
     const query = tag === undefined ? "" : `?version_tag=${tag}`;
-    const built = await this.#send<BuildResult>("POST", `/job-types/${name}/build${query}`);
-    if (built.digest) this.#digests.add(built.digest);
-    return built;
+    return this.#send<BuildResult>("POST", `/job-types/${name}/build${query}`);
   }
 
   lastBuild(name: string) {
@@ -106,10 +103,10 @@ export class BuildWorld {
 
   /** Ids of the images that were built here and still are there. */
   async images(): Promise<string[]> {
-    const found = await rawEngine.listImages({ filters: { label: ["io.airlock.job-type"] } });
-    const isOwn = (tag: string): boolean => tag.startsWith(this.prefix);
-    return found
-      .filter(({ Id, RepoTags }) => this.#digests.has(Id) || RepoTags?.some(isOwn))
+    const filters = { label: ["io.airlock.repository"] };
+    const built = await rawEngine.listImages({ filters });
+    return built
+      .filter(({ Labels }) => Labels["io.airlock.repository"]?.startsWith(this.prefix))
       .map(({ Id }) => Id);
   }
 
