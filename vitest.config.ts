@@ -5,7 +5,7 @@ export default defineConfig({
     include: ["{api,agent,shared,scripts,tests}/**/*.test.ts"],
     pool: "forks",
     maxWorkers: 2,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 90_000,
+    hookTimeout: 120_000,
   },
 });

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../shared/log-line.ts";
 import type { Changes } from "./changes.ts";
-import type { Clock } from "./clock.ts";
+import { type Clock, deadline } from "./clock.ts";
 import type { Sandbox, SandboxSpec } from "./sandbox/types.ts";
 
 /** Where a job gets its container from. */
@@ -49,6 +49,8 @@ type Shelf = {
 const STARTERS = 2;
 /** A refill waits until the job that caused it has most likely begun. */
 const REFILL_AFTER_MS = 30;
+/** What a start under way gets at the end: given up half way, the engine may keep the container. */
+const CLOSE_GRACE_MS = 5000;
 
 /** Keeps single-use containers ready, so that a job does not wait for its container to start. */
 export function createPool(deps: PoolDeps): Pool {
@@ -57,6 +59,7 @@ export function createPool(deps: PoolDeps): Pool {
   /** In place of a lease's id, what containers that are started ahead carry as their label. */
   const owned = new Set<string>();
   const end = new AbortController();
+  const halt = new AbortController();
 
   async function acquire(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
     const shelf = shelfOf(spec);
@@ -106,7 +109,7 @@ export function createPool(deps: PoolDeps): Pool {
     owned.add(label);
     try {
       const labels = { ...spec.labels, leaseId: label };
-      const sandbox = await start({ ...spec, labels }, end.signal);
+      const sandbox = await start({ ...spec, labels }, halt.signal);
       return { ...sandbox, close: () => sandbox.close().finally(forget) };
     } catch (error) {
       forget();
@@ -163,6 +166,8 @@ export function createPool(deps: PoolDeps): Pool {
     close: async () => {
       end.abort();
       changes.tell();
+      using grace = deadline(clock, CLOSE_GRACE_MS);
+      grace.signal.addEventListener("abort", () => halt.abort(grace.signal.reason));
       await Promise.all(work);
       const left = [...shelves.values()].flatMap(({ ready }) => ready.splice(0));
       await Promise.all(left.map(({ sandbox }) => remove(sandbox)));

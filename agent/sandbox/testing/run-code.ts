@@ -43,7 +43,7 @@ export async function runCode(
       {
         code,
         inputJson: "{}",
-        timeoutMs: 20_000,
+        timeoutMs: 60_000,
         caps: { streamBytes: 1_000_000, artifactBytes: 50_000_000 },
         ...settings.job,
       },
