@@ -36,6 +36,7 @@ describe("migrations", () => {
       "builds_id_unique",
       "builds_lease",
       "builds_open",
+      "builds_queue",
       "dead_letters",
       "dead_letters_execution_id_unique",
       "executions",

@@ -215,6 +215,9 @@ export const builds = sqliteTable(
     uniqueIndex("builds_open")
       .on(t.jobType, t.tag, t.spec)
       .where(sql`${t.status} IN ('queued', 'running')`),
+    index("builds_queue")
+      .on(t.seq)
+      .where(sql`${t.status} IN ('queued', 'running')`),
     uniqueIndex("builds_lease")
       .on(t.leaseId)
       .where(sql`${t.leaseId} IS NOT NULL`),

@@ -1,0 +1,1 @@
+CREATE INDEX `builds_queue` ON `builds` (`seq`) WHERE "builds"."status" IN ('queued', 'running');
