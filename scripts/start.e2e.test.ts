@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -24,8 +25,11 @@ afterEach(async () => {
 });
 
 /** Starts the whole service on a free port and returns its URL. */
-async function start(): Promise<{ airlock: StartProcess; url: string }> {
-  const airlock = startProcess(process.cwd(), { AIRLOCK_PORT: "0", AIRLOCK_DATA_DIR: dataDir });
+async function start(
+  env: Record<string, string> = {},
+): Promise<{ airlock: StartProcess; url: string }> {
+  const own = { AIRLOCK_PORT: "0", AIRLOCK_DATA_DIR: dataDir };
+  const airlock = startProcess(process.cwd(), { ...own, ...env });
   running = airlock;
   onTestFailed(() => void process.stderr.write(airlock.output()));
   await airlock.printed("ready in");
@@ -99,3 +103,20 @@ test("after kill -9 in a job it starts again, keeps its records and removes what
   expect(await airlock.exited).toBe(0);
   expect(await containers()).toEqual([]);
 }, 60_000);
+
+test("builds the image of the default job type where there must be one", async () => {
+  const prefix = `airlock-test-${randomUUID()}`;
+  const env = { AIRLOCK_PRODUCTION_MODE: "true", AIRLOCK_IMAGE_PREFIX: prefix };
+  const image = connect(
+    (await ensureEngine(process.env["AIRLOCK_DOCKER_HOST"])).dockerHost,
+  ).getImage(`${prefix}-default:latest`);
+  for (let starts = 0; starts < 2; starts++) {
+    const { airlock, url } = await start(env);
+    expect(airlock.output()).toContain("building the image of the default job type");
+    expect(await post(`${url}/execute`, { code: "print(1)" })).toMatchObject({ stdout: "1\n" });
+    airlock.signal("SIGTERM");
+    await airlock.exited;
+    // Gone at the next start, which makes it anew.
+    await image.remove();
+  }
+});
