@@ -31,7 +31,7 @@ const operations = [
   "getDocs",
 ];
 /** Requests per endpoint, and milliseconds after which those that are left are not made. */
-const runs = { numRuns: 100, interruptAfterTimeLimit: 15_000 };
+const runs = { numRuns: 100, interruptAfterTimeLimit: 5000 };
 
 let api: NodeProcess;
 let document: OpenApiDocument;
