@@ -1,4 +1,5 @@
 import type { ExecutionErrorType } from "../../shared/errors.ts";
+import { reportWith } from "../sandbox/testing/report.ts";
 import type { Sandbox, SandboxJob, RunOptions, RunReport, Verdict } from "../sandbox/types.ts";
 
 /** A container that does what the test says, and notes what was asked of it. */
@@ -44,26 +45,9 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   };
 }
 
-export function reportOf(report: Partial<RunReport> = {}): RunReport {
-  return {
-    ending: "exited",
-    started: true,
-    exitStatus: 0,
-    exitSignal: null,
-    exception: null,
-    outOfMemory: false,
-    lostReason: null,
-    stdout: new Uint8Array(),
-    stderr: new Uint8Array(),
-    stdoutTruncated: false,
-    stderrTruncated: false,
-    result: { kind: "absent" },
-    artifacts: [],
-    skipped: [],
-    executionMs: 5,
-    usage: { cpuTimeMs: 3, maxRssBytes: 10 * 1024 ** 2, wallTimeMs: 6 },
-    ...report,
-  };
+function reportOf(report: Partial<RunReport> = {}): RunReport {
+  const usage = { cpuTimeMs: 3, maxRssBytes: 10 * 1024 ** 2, wallTimeMs: 6 };
+  return reportWith({ executionMs: 5, usage, ...report });
 }
 
 const verdicts: Record<RunReport["ending"], Verdict> = {
