@@ -1,0 +1,53 @@
+import { connectEngine } from "../agent/sandbox/engine.ts";
+import { removeBare } from "./bench/bare.ts";
+import { describeMachine, loadNow } from "./bench/machine.ts";
+import { benchHelp, parseBenchOptions } from "./bench/options.ts";
+import {
+  measureRow,
+  mergeResults,
+  readResults,
+  type RowResult,
+  writeResults,
+} from "./bench/results.ts";
+import { rows } from "./bench/rows.ts";
+import { markdownTable, plainTable, tableCells } from "./bench/table.ts";
+import { createWorld } from "./bench/world.ts";
+import { readConfig } from "./config.ts";
+import { runMain } from "./operator-error.ts";
+import { say } from "./say.ts";
+import { connect } from "./setup/connect.ts";
+import { setUp } from "./setup/set-up.ts";
+
+const RESULTS_FILE = "bench.json";
+
+await runMain(async () => {
+  const names = rows.map(({ name }) => name);
+  const options = parseBenchOptions(process.argv.slice(2), names);
+  if (options.help) {
+    process.stdout.write(benchHelp(rows));
+    return;
+  }
+  const load = loadNow();
+  if (load.isHigh) {
+    const busy = load.perMinute.toFixed(2);
+    say(`THE MACHINE IS BUSY (load average ${busy}): these numbers are worth little`);
+  }
+  const { dockerHost, image } = await setUp(readConfig(process.env));
+  const engine = connectEngine(dockerHost);
+  await removeBare(engine);
+  const world = createWorld({ engine, dockerHost, image, quick: options.quick });
+
+  const measured: RowResult[] = [];
+  for (const row of rows) {
+    if (options.only.length > 0 && !options.only.includes(row.name)) continue;
+    say(`${row.name}: ${row.what}`);
+    measured.push(await measureRow(row, world, load.perMinute));
+  }
+  const machine = await describeMachine(connect(dockerHost));
+  const results = mergeResults(readResults(RESULTS_FILE), { machine, rows: measured }, names);
+  if (!options.quick) writeResults(RESULTS_FILE, results);
+  const table = options.markdown ? markdownTable : plainTable;
+  process.stdout.write(`\n${table(tableCells(measured))}\n`);
+  say(Object.values(machine).join("; "));
+  process.exit(0);
+});

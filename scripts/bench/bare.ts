@@ -1,0 +1,79 @@
+import { execFile } from "node:child_process";
+import { text } from "node:stream/consumers";
+import { promisify } from "node:util";
+import type { Engine } from "../../agent/sandbox/engine.ts";
+import { containerProfile } from "../../agent/sandbox/profile.ts";
+import { hasCommand } from "../setup/install-engine.ts";
+
+/** The job that everybody runs. */
+export const HELLO = "print('hello')";
+
+const MiB = 1024 ** 2;
+const LABEL = "io.airlock.bench";
+const CALL_MS = 60_000;
+
+/**
+ * One container from create to removed, straight over the engine's socket, with the options that an
+ * Airlock container has.
+ */
+export async function coldCycle(
+  engine: Engine,
+  image: string,
+  runtime: string | null = null,
+  code: string = HELLO,
+): Promise<void> {
+  const signal = AbortSignal.timeout(CALL_MS);
+  const profile = bareProfile(image, runtime, code);
+  const id = await engine.create(profile, signal);
+  try {
+    const stream = await engine.attach(id, signal);
+    const printed = text(stream);
+    await engine.start(id, signal);
+    await engine.wait(id, signal);
+    if (!(await printed).includes("hello")) throw new Error("the container did not say hello");
+  } finally {
+    await engine.remove(id, signal);
+  }
+}
+
+function bareProfile(image: string, runtime: string | null, code: string) {
+  const profile = containerProfile({
+    image,
+    labels: { agentId: "bench", agentName: "bench", leaseId: null },
+    memoryBytes: 512 * MiB,
+    cpus: 1,
+    pids: 128,
+    network: "none",
+    runtime,
+    seccomp: true,
+    env: {},
+    preload: [],
+    gpus: 0,
+  });
+  const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;
+  return { ...profile, Labels: labels, Cmd: ["-c", code], OpenStdin: false, StdinOnce: false };
+}
+
+/** Removes what a bench that was killed has left. */
+export async function removeBare(engine: Engine): Promise<void> {
+  const signal = AbortSignal.timeout(CALL_MS);
+  for (const { id } of await engine.list(LABEL, "bare", signal)) await engine.remove(id, signal);
+}
+
+export const hasDockerCommand = hasCommand("docker");
+
+const run = promisify(execFile);
+
+/** The command line that a user would pick instead. */
+export async function dockerRun(
+  dockerHost: string,
+  image: string,
+  runtime: string | null = null,
+): Promise<void> {
+  const chosen = runtime === null ? [] : ["--runtime", runtime];
+  const args = ["run", "--rm", "--network", "none", ...chosen, image, "python3", "-c", HELLO];
+  const { stdout } = await run("docker", args, {
+    env: { ...process.env, DOCKER_HOST: dockerHost },
+  });
+  if (stdout !== "hello\n") throw new Error(`docker run printed ${JSON.stringify(stdout)}`);
+}

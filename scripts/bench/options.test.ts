@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import { benchHelp, parseBenchOptions } from "./options.ts";
+
+test("all rows with all samples, unless told otherwise", () => {
+  expect(parseBenchOptions([], ["a"])).toEqual({
+    help: false,
+    only: [],
+    quick: false,
+    markdown: false,
+    writeDocs: false,
+  });
+  expect(parseBenchOptions(["--only", "a", "--only=b", "--quick"], ["a", "b"])).toMatchObject({
+    only: ["a", "b"],
+    quick: true,
+  });
+});
+
+test("an unknown row is refused with the names of those there are", () => {
+  expect(() => parseBenchOptions(["--only", "c"], ["a", "b"])).toThrow(
+    "--only c: no such row; there are a, b",
+  );
+});
+
+test("an unknown option is refused, with a way to the list", () => {
+  expect(() => parseBenchOptions(["--onyl"], [])).toThrow(/--onyl[^]*npm run bench -- --help/);
+});
+
+test("the help lists the rows", () => {
+  expect(benchHelp([{ name: "warm", what: "hello" }])).toMatch(/warm +hello/);
+});

@@ -1,0 +1,67 @@
+import { parseArgs } from "node:util";
+import { OperatorError } from "../operator-error.ts";
+
+export type BenchOptions = {
+  readonly help: boolean;
+  /** Names of rows; empty for all. */
+  readonly only: readonly string[];
+  /** Few samples: whether everything works, not how fast it is. */
+  readonly quick: boolean;
+  readonly markdown: boolean;
+  readonly writeDocs: boolean;
+};
+
+export function benchHelp(rows: readonly { name: string; what: string }[]): string {
+  const list = rows.map(({ name, what }) => `  ${name.padEnd(18)}${what}`).join("\n");
+  return `Usage: npm run bench -- [options]
+
+Measures Airlock beside the bare container engine and \`docker run\`, prints a table and keeps the
+numbers in bench.json. Sets up what is missing (container engine, images).
+
+Options:
+      --only <row>   measure this row; may be repeated
+      --quick        few samples: shows that it works, not how fast it is
+      --markdown     print the table as Markdown
+      --write-docs   also write the tables of docs/performance.md from bench.json
+  -h, --help
+
+Rows:
+${list}
+`;
+}
+
+/** Reads the arguments of `npm run bench --`. Throws OperatorError on one that it does not know. */
+export function parseBenchOptions(args: string[], rows: readonly string[]): BenchOptions {
+  const values = parse(args);
+  const only = values.only ?? [];
+  const unknown = only.find((name) => !rows.includes(name));
+  if (unknown !== undefined) {
+    throw new OperatorError(`--only ${unknown}: no such row; there are ${rows.join(", ")}`);
+  }
+  return {
+    help: values.help ?? false,
+    only,
+    quick: values.quick ?? false,
+    markdown: values.markdown ?? false,
+    writeDocs: values["write-docs"] ?? false,
+  };
+}
+
+function parse(args: string[]) {
+  try {
+    return parseArgs({
+      args,
+      options: {
+        help: { type: "boolean", short: "h" },
+        only: { type: "string", multiple: true },
+        quick: { type: "boolean" },
+        markdown: { type: "boolean" },
+        "write-docs": { type: "boolean" },
+      },
+    }).values;
+  } catch (error) {
+    throw new OperatorError(
+      `${(error as Error).message}\n\`npm run bench -- --help\` lists the options`,
+    );
+  }
+}

@@ -1,0 +1,37 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Engine } from "../../agent/sandbox/engine.ts";
+import { type Service, type ServiceOptions, startService } from "./service.ts";
+
+/** What a row measures with. */
+export type World = {
+  readonly engine: Engine;
+  readonly dockerHost: string;
+  /** The image of the default job type. */
+  readonly image: string;
+  /** Few samples: whether it works, not how fast. */
+  readonly quick: boolean;
+  /** `full` of something, or the few that are enough to see that it works. */
+  readonly samples: (full: number) => number;
+  /** API and agent as `npm start` runs them, gone with all they made once disposed of. */
+  readonly startService: (options?: ServiceOptions) => Promise<Service>;
+  readonly pause: (ms: number) => Promise<void>;
+};
+
+const QUICK_SAMPLES = 2;
+
+export function createWorld({
+  engine,
+  dockerHost,
+  image,
+  quick,
+}: Pick<World, "engine" | "dockerHost" | "image" | "quick">): World {
+  return {
+    engine,
+    dockerHost,
+    image,
+    quick,
+    samples: (full) => (quick ? Math.min(QUICK_SAMPLES, full) : full),
+    startService: (options) => startService(engine, dockerHost, options),
+    pause: (ms) => sleep(ms),
+  };
+}
