@@ -9,12 +9,14 @@ import { OperatorError, runMain } from "./operator-error.ts";
 import { toolEnv } from "./run-tool.ts";
 import { say } from "./say.ts";
 import { ensureChromium } from "./setup/chromium.ts";
+import { connect } from "./setup/connect.ts";
+import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
 import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 
-Sets up what the tests need (container engine, base image, browser), runs format, lint and type checks,
+Sets up what the tests need (container engine, images, browser), runs format, lint and type checks,
 then all tests.
 `;
 
@@ -27,7 +29,8 @@ await runMain(async () => {
   const { dockerHost, image } = await setUp(readConfig(process.env));
   await ensureChromium();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
-  const checked = noCheck || (await runChecks());
+  const science = ensureScienceImage(connect(dockerHost));
+  const [checked] = await Promise.all([noCheck || runChecks(), science]);
   const { passed, summary } = await runTests(dockerHost, rest);
   if (!checked) say("not all checks passed, see above the tests");
   process.stdout.write(`${summary}\n`);

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { beforeAll, describe, expect, test } from "vitest";
+import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
 import { type CallNumbers, denied } from "./testing/denied-calls.ts";
 import { testEngine } from "./testing/engine.ts";
+import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
 
 type Call = readonly [numbers: CallNumbers, args: readonly number[]];
@@ -130,6 +132,18 @@ test.each(["runc", "runsc"])("what Python programs need %s lets through", async 
   expect({ failed: JSON.parse(out) as unknown, err, end }).toEqual({
     // This gVisor has no copy_file_range; the standard library does without.
     failed: runtime === "runsc" ? { copying: "OSError(38, 'Function not implemented')" } : {},
+    err: "",
+    end: "succeeded - 0",
+  });
+});
+
+test.each(["runc", "runsc"])("what numpy and pandas need %s lets through", async (runtime) => {
+  const image = await ensureScienceImage(rawEngine);
+  const { out, err, end } = await runCode(place, program("science-needs"), {
+    spec: { image, runtime, cpus: 2 },
+  });
+  expect({ failed: JSON.parse(out) as unknown, err, end }).toEqual({
+    failed: {},
     err: "",
     end: "succeeded - 0",
   });

@@ -7,7 +7,7 @@ import { hasCommand } from "./install-engine.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
 /** What the official Python images set too. */
-const SETTINGS = [
+export const PYTHON_SETTINGS = [
   "ENV LANG=C.UTF-8",
   "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   'CMD ["python3"]',
@@ -26,7 +26,7 @@ export async function buildStandIn(docker: Docker, baseImage: string): Promise<s
 
   const repo = "airlock/python";
   const tag = standIn.python;
-  const changes = [`LABEL ${STANDS_IN_FOR}=${baseImage}`, ...SETTINGS];
+  const changes = [`LABEL ${STANDS_IN_FOR}=${baseImage}`, ...PYTHON_SETTINGS];
   await withDebian(standIn, mirror, (root) => importImage(docker, root, { repo, tag, changes }));
   say(`${repo}:${tag} stands in for ${baseImage}`);
   return `${repo}:${tag}`;

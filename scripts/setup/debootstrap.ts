@@ -26,9 +26,14 @@ const EMPTIED = [
 /** Runs what follows in namespaces that die with this process, so that no mount outlives it. */
 const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
+export type Debian = StandIn & {
+  /** Packages beside Python and pip. */
+  packages?: string[];
+};
+
 /** Builds a minimal Debian with Python in a temporary folder and hands it to `use`. Needs root. */
 export async function withDebian(
-  standIn: StandIn,
+  { suite, python, packages = [] }: Debian,
   mirror: string,
   use: (root: string) => Promise<void>,
 ): Promise<void> {
@@ -36,15 +41,15 @@ export async function withDebian(
   await installDebootstrap();
   const root = mkdtempSync(join(PARENT, PREFIX));
   try {
-    const include = `--include=${PACKAGES.join(",")}`;
+    const include = `--include=${[...PACKAGES, ...packages].join(",")}`;
     await runStep({
-      title: `building Python ${standIn.python} from Debian ${standIn.suite} (about 40 s)`,
+      title: `building Python ${python} from Debian ${suite} (about 40 s)`,
       command: "setpriv",
-      args: [...CONFINED, "debootstrap", "--variant=minbase", include, standIn.suite, root, mirror],
+      args: [...CONFINED, "debootstrap", "--variant=minbase", include, suite, root, mirror],
       logFile: join(LOG_DIR, "debootstrap.log"),
       detailFile: join(root, "debootstrap/debootstrap.log"),
     });
-    trim(root, standIn);
+    trim(root, python);
     await use(root);
   } finally {
     rmSync(root, { recursive: true, force: true });
@@ -63,11 +68,11 @@ function removeLeftovers(): void {
   }
 }
 
-function trim(root: string, standIn: StandIn): void {
+function trim(root: string, python: string): void {
   for (const path of EMPTIED) {
     rmSync(join(root, path), { recursive: true, force: true });
     mkdirSync(join(root, path));
   }
   // The official image lets pip install into it; so does this one.
-  rmSync(join(root, `usr/lib/python${standIn.python}/EXTERNALLY-MANAGED`), { force: true });
+  rmSync(join(root, `usr/lib/python${python}/EXTERNALLY-MANAGED`), { force: true });
 }
