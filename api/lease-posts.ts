@@ -119,7 +119,8 @@ async function explain(
   { jobType, jobRef, requirements }: ExecutionRow,
   error: ExecutionError | null,
 ): Promise<ExecutionError | null> {
-  const explained = explainIgnored(error, requirements);
+  const ignored = config.allow_runtime_requirements ? [] : requirements;
+  const explained = explainIgnored(error, ignored);
   if (explained?.type !== "import_error") return explained;
   const type = resolveJobType(config, jobType);
   const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));

@@ -66,7 +66,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),
         input_json: decodeUtf8(payload.input),
-        requirements: execution.requirements,
+        requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,
         caps: {

@@ -47,6 +47,7 @@ const examples: Record<keyof Config, Example> = {
   database_auth_token: text("a", "b"),
   log_level: text("error", "debug", ["loud", '"debug"|"info"|"warning"|"error"']),
   log_format: text("text", "json", ["xml", '"text"|"json"']),
+  allow_runtime_requirements: boolean,
   production_mode: boolean,
   max_queue_size: number(5, 7, 0, ">=1"),
   default_timeout: number(5, 7, 0, ">=1"),
@@ -102,6 +103,9 @@ const examples: Record<keyof Config, Example> = {
   pip_index_url: text("http://a", "https://me:secret@pypi.example/simple", ["a", "Invalid URL"]),
   pip_find_links: text("a", "/srv/wheels", ["", ">=1 characters"]),
   pip_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),
+  enable_runtime_dependency_cache: boolean,
+  dependency_cache_dir: text("a", "/var/cache/airlock", ["", ">=1 characters"]),
+  dependency_cache_bytes: number(2 ** 20, 2 ** 30, 1000, ">=1048576"),
   drain_grace_s: number(0, 2.5, -1, ">=0"),
   spool_dir: text("a", "/var/tmp"),
 };

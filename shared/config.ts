@@ -30,6 +30,10 @@ export const Config = z.strictObject({
     .default("text")
     .describe("Log lines as text, or as one JSON object each."),
 
+  allow_runtime_requirements: z
+    .boolean()
+    .default(false)
+    .describe("Install the `requirements` of a request; agents have to be set to it too."),
   production_mode: z.boolean().default(false).describe("Require pre-built images."),
   max_queue_size: z.int().min(1).default(100).describe("Queued executions accepted at once."),
   default_timeout: z.int().min(1).default(30).describe("Seconds; default timeout of the code."),
@@ -160,19 +164,33 @@ export const Config = z.strictObject({
   pip_index_url: z
     .url({ protocol: /^https?$/ })
     .optional()
-    .describe("Agent: package index that builds install from; default: PyPI."),
+    .describe("Agent: package index that builds and jobs install from; default: PyPI."),
   pip_find_links: z
     .string()
     .min(1)
     .optional()
     .describe(
-      "Agent: folder of wheels that builds install from; without pip_index_url no index is asked.",
+      "Agent: folder of wheels that builds and jobs install from; without pip_index_url no index is asked.",
     ),
   pip_ca_file: z
     .string()
     .min(1)
     .optional()
     .describe("Agent: certificates (PEM) that the package index is trusted by."),
+  enable_runtime_dependency_cache: z
+    .boolean()
+    .default(false)
+    .describe("Agent: keep installed `requirements` for the next job that asks for the same."),
+  dependency_cache_dir: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Agent: folder of that cache; default: dependency-cache in data_dir."),
+  dependency_cache_bytes: z
+    .int()
+    .min(MiB)
+    .default(2048 * MiB)
+    .describe("Agent: bytes of that cache; what was not used for longest goes first."),
   drain_grace_s: z
     .number()
     .min(0)

@@ -3,6 +3,7 @@ import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "./json.ts";
 import { limits } from "./limits.ts";
 import { orNull } from "./or-null.ts";
+import { RequirementText } from "./requirement.ts";
 
 /** States of an execution record: interface-spec.md "States and transitions". */
 export const executionStatuses = [
@@ -65,11 +66,12 @@ export const ExecuteRequest = z
       .meta({ description: "Seconds for container creation and dependency install." }),
     job_type: z.string().min(1).max(128).default("default"),
     requirements: z
-      .array(z.string().min(1).max(256))
+      .array(RequirementText)
       .max(100)
       .default([])
       .meta({
-        description: "Package specifiers, honoured only with `allow_runtime_requirements`.",
+        description:
+          "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
         example: ["requests>=2.31"],
       }),
   })

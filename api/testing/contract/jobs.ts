@@ -303,6 +303,20 @@ export const jobRows: Row[] = [
       );
     },
   },
+  {
+    rule: "With allow_runtime_requirements the agent gets the requirements, and an import error is left as it is",
+    server: "with requirements",
+    async check(api) {
+      const requirements = ["numpy", "requests[socks] >= 2.31"];
+      const { job_id } = await api.submit({ requirements });
+      const agent = api.agent();
+      const job = await agent.takeJob();
+      expect(job.requirements).toEqual(requirements);
+      const error = { type: "import_error", message: "No x", phase: "execution" } as const;
+      await agent.result(job.lease_id, { status: "failed", exit_code: 1, error });
+      expect((await api.record(job_id)).error).toEqual(error);
+    },
+  },
   ...each(
     [nobody, "not-an-id", "%00", "..", "1", encodeURIComponent("'; --"), "%F0%9F%92%A9"],
     (id) => `A job or execution id that names nothing (${id}) is 404`,

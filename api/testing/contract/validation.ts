@@ -9,6 +9,13 @@ type Body = string | Uint8Array<ArrayBuffer>;
 const paths = ["/execute", "/execute/async"];
 const long = (n: number): string => "x".repeat(n);
 
+/** What pip, a shell or a file system would take for more than a package's name. */
+const notNames = (
+  "--index-url=https://x|-e .|-r /etc/passwd|a --no-binary :all:|a @ file:///x|a@https://x/a.whl|" +
+  "git+https://github.com/x/y|https://x/a.whl|a; echo|a && b|$(id)|${HOME}|../x|/x|./x|a.whl|" +
+  "a.tar.gz|a\nb|a\n--index-url x|a\r|a\\|a\0|a #x|ä|a\ud800| "
+).split("|");
+
 /** Fields with a value that no request may have; the fault names the first part of the path. */
 const faults: [path: string, value: unknown][] = [
   ["code", undefined],
@@ -46,6 +53,9 @@ const faults: [path: string, value: unknown][] = [
   ["requirements.0", [""]],
   ["requirements.1", ["numpy", long(257)]],
   ["requirements", Array.from({ length: 101 }, () => "a")],
+  ["requirements", Array.from({ length: 10_000 }, () => "a")],
+  ["requirements.3", ["numpy", "requests[socks]>=2.31", "a; os_name == 'nt'", "--index-url x"]],
+  ...notNames.map((text): [string, unknown] => ["requirements.0", [text]]),
   ["extra", 1],
   ["Code", "print(1)"],
 ];

@@ -1,0 +1,139 @@
+import { describe, expect, it } from "vitest";
+import { parseRequirement, RequirementText } from "./requirement.ts";
+
+describe("parseRequirement takes", () => {
+  const parts = (name: string, rest: object = {}) => ({
+    name,
+    extras: [],
+    specifiers: [],
+    marker: "",
+    ...rest,
+  });
+  it.each([
+    ["numpy", parts("numpy")],
+    [" numpy ", parts("numpy")],
+    ["x", parts("x")],
+    ["Zope.Interface__x", parts("zope-interface-x")],
+    ["numpy==2.3.4", parts("numpy", { specifiers: ["==2.3.4"] })],
+    ["a >= 1.0 , < 2", parts("a", { specifiers: ["<2", ">=1.0"] })],
+    ["a(>=1,!=1.5.*)", parts("a", { specifiers: ["!=1.5.*", ">=1"] })],
+    ["a==1.*", parts("a", { specifiers: ["==1.*"] })],
+    ["a~=1.4.2", parts("a", { specifiers: ["~=1.4.2"] })],
+    ["a===1.0", parts("a", { specifiers: ["===1.0"] })],
+    [
+      "a==1!2.0RC1.post2.dev3+Local.7",
+      parts("a", { specifiers: ["==1!2.0rc1.post2.dev3+local.7"] }),
+    ],
+    [
+      "requests[socks, Use_Chardet]>=2",
+      parts("requests", { extras: ["socks", "use-chardet"], specifiers: [">=2"] }),
+    ],
+    ["a[]", parts("a")],
+    ["a;python_version<'3.9'", parts("a", { marker: "python_version < '3.9'" })],
+    [
+      'a>1; (os_name == "nt" or extra=="x") and sys_platform not  in "win32 cygwin"',
+      parts("a", {
+        specifiers: [">1"],
+        marker: '(os_name == "nt" or extra == "x") and sys_platform not in "win32 cygwin"',
+      }),
+    ],
+    ["a; 'linux' in sys_platform", parts("a", { marker: "'linux' in sys_platform" })],
+  ])("%j", (text, expected) => {
+    expect(parseRequirement(text)).toEqual(expected);
+  });
+});
+
+describe("parseRequirement refuses", () => {
+  it.each([
+    "",
+    " ",
+    "--index-url x",
+    "--index-url=https://x",
+    "-r /etc/passwd",
+    "-e .",
+    "-e git+https://x/y",
+    "a --index-url x",
+    "a==1 --hash=sha256:00",
+    "a --no-binary :all:",
+    "a @ file:///x",
+    "a@https://x/a.whl",
+    "a[b] @ https://x/a.whl",
+    "git+https://github.com/x/y",
+    "https://x/a.whl",
+    "file:///etc/shadow",
+    "a; echo",
+    "a; rm -rf /",
+    "a && b",
+    "a | b",
+    "a`id`",
+    "$(id)",
+    "${HOME}",
+    "a==${HOME}",
+    "../x",
+    "./x",
+    "x/y",
+    "/x",
+    "~/x",
+    "C:\\x",
+    "a.whl",
+    "a-1.0-py3-none-any.whl",
+    "a.tar.gz",
+    "a.ZIP",
+    "a\nb",
+    "a\n--index-url x",
+    "a\r",
+    "a\t",
+    "a\\",
+    "a\0",
+    "a #x",
+    "ä",
+    "a\u2028b",
+    "a b",
+    "a,b",
+    "a==",
+    "a=1",
+    "a==1.zip",
+    "a==x",
+    "a>=1.*",
+    "a~=1",
+    "a>=1,",
+    "a(>=1",
+    "a>=1)",
+    "a[b",
+    "a[b,]",
+    "a[-b]",
+    "_a",
+    "a_",
+    "a;",
+    "a; python_version",
+    "a; python_version <",
+    "a; python_version < 3",
+    "a; nonsense == 'x'",
+    "a; python_version < '3' or",
+    "a; (python_version < '3'",
+    "a; python_version < '3\"",
+    "a; os_name == '/etc'",
+    "a; os_name == '${HOME}'",
+    "a; os_name == 'x' # y",
+  ])("%j", (text) => {
+    expect(parseRequirement(text)).toBeNull();
+  });
+});
+
+it.each([
+  ["a long name", `${"a".repeat(1_000_000)}!`],
+  ["many digits", `a==${"1".repeat(100_000)}!`],
+  ["many dots", `a==${"1.".repeat(100_000)}`],
+  ["many separators", `a${"-._".repeat(100_000)}`],
+])("takes no time over %s", (_, text) => {
+  const before = process.cpuUsage();
+  expect(parseRequirement(text)).toBeNull();
+  const { user, system } = process.cpuUsage(before);
+  expect(user + system).toBeLessThan(500_000);
+});
+
+it("nests no deeper than its length", () => {
+  const text = `a; ${"(".repeat(110)}extra == 'x'${")".repeat(110)}`;
+  expect(RequirementText.safeParse(text).success).toBe(true);
+  expect(RequirementText.safeParse(`a; ${"(".repeat(250)}`).success).toBe(false);
+});
