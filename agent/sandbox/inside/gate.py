@@ -58,6 +58,7 @@ def wait_for_go():
     if posix.read(go_fd, 1) != b"g":
         posix._exit(1)
     posix.close(go_fd)
+    add_packages()
     posix.set_inheritable(tell_fd, False)
     posix.set_blocking(tell_fd, False)
 
@@ -68,6 +69,25 @@ def wait_for_go():
     sys.path.remove(gate_dir)
     sys.path_importer_cache.pop(gate_dir, None)
     del sys.modules["sitecustomize"]
+
+
+def add_packages():
+    """Has the job's own packages come before the image's, here and in the processes it starts."""
+    import os
+    import site
+    import sys
+
+    if not os.path.isdir("/packages/lib"):
+        return
+    os.environ["PYTHONUSERBASE"] = "/packages"
+    site.USER_BASE = site.USER_SITE = None
+    folder = site.getusersitepackages()
+    images = [path for path in site.getsitepackages() if path in sys.path]
+    at = min(map(sys.path.index, images), default=len(sys.path))
+    behind = sys.path[at:]
+    del sys.path[at:]
+    site.addsitedir(folder)
+    sys.path += [path for path in behind if path not in sys.path]
 
 
 report_exception_at_exit()

@@ -22,10 +22,11 @@ class Supervisor:
     def __init__(self, gate_source, preload):
         self.inbox = Inbox(0)
         self.outbox = Outbox(1)
-        self.orders = None
+        self.orders = self.packages = None
         self.may_go = self.cancelled = False
         self.exit = None
         self.childless = False
+        self.max_rss_kb = 0
         self.child_events, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -107,7 +108,7 @@ class Supervisor:
                 "exception": self.job.read_exception(),
                 "wall_ms": (ended - started) * 1000,
                 "cpu_ms": max(0.0, children_cpu_ms() - self.cpu_before_ms),
-                "max_rss_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+                "max_rss_bytes": self.max_rss_kb * 1024,
                 "truncated": [stream.truncated for stream in self.job.streams],
             },
         )
@@ -150,6 +151,9 @@ class Supervisor:
         poll = select.poll()
         for fd in handlers:
             poll.register(fd, select.POLLIN)
+        for fd, events, handler in self.packages.watch() if self.packages else ():
+            handlers[fd] = handler
+            poll.register(fd, events)
         if not self.outbox.empty:
             handlers[self.outbox.fd] = self.outbox.write
             poll.register(self.outbox.fd, select.POLLOUT)
@@ -172,19 +176,34 @@ class Supervisor:
                 self.may_go = True
             elif kind == b"K":
                 self.cancelled = True
+            elif kind == b"P":
+                self.packages = begin_packages(self.outbox, from_json(payload))
+            elif self.packages:
+                self.packages.take(kind, payload)
 
     def reap(self):
         os.read(self.child_events, 4096)
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self.childless = True
                 return
             if pid == 0:
                 return
+            if self.packages and pid == self.packages.pid:
+                self.packages.ended(status)
+                continue
+            self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
             if pid == self.job.pid:
                 self.exit = (time.monotonic(), status)
+
+
+def begin_packages(outbox, order):
+    for name, text in order["modules"].items():
+        module = sys.modules[name] = type(sys)(name)
+        exec(compile(text, "airlock/%s.py" % name, "exec"), module.__dict__)
+    return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
 
 
 def signal_all(number):

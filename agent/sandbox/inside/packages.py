@@ -1,0 +1,203 @@
+"""Puts a job's packages into /packages, which the code can only read, before the code comes.
+
+Sent along with the first order, so that other jobs do not pay for it. The order is JSON: `requirements`,
+`runner` (the source of run_pip.py), `keep`, and `pip_env`, null where the packages themselves follow.
+
+to the supervisor    A head of a file below /packages (JSON)  D its data  Z no more files: install
+to the agent         A, D the files that were installed, where they are to be kept
+                     P the end (JSON): exit_status, exit_signal, out_of_memory, output
+both ways            what tunnel.py says
+"""
+
+import os
+import select
+import shutil
+import signal
+import stat
+
+from link import MAX_DATA, from_json
+from tunnel import Tunnel
+
+_ROOT = "/packages"
+_WORK = _ROOT + "/.pip"
+_REQUIREMENTS = "/input/_requirements.txt"
+_MAX_OUTPUT = 16 * 1024
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+class Packages:
+    """One installation: by pip, or of files that the agent kept of an earlier one."""
+
+    def __init__(self, outbox, order, count_oom_kills):
+        self.pid = None  # pip's, while it runs
+        self._outbox = outbox
+        self._order = order
+        self._count_oom_kills = count_oom_kills
+        self._oom_kills = count_oom_kills()
+        self._tunnel = self._output_fd = self._file = None
+        self._output = b""
+        os.umask(0o022)
+        with open(_REQUIREMENTS, "w") as file:
+            file.write("".join(line + "\n" for line in order["requirements"]))
+        if order["pip_env"] is not None:
+            os.mkdir(_WORK, 0o700)
+
+    def watch(self):
+        """What to poll for: (descriptor, events, handler)."""
+        if self._output_fd is not None:
+            yield self._output_fd, select.POLLIN, self._read_output
+        if self._tunnel is not None:
+            yield from self._tunnel.watch()
+
+    def take(self, kind, payload):
+        if kind in b"dwex":
+            if self._tunnel is not None:
+                self._tunnel.take(kind, payload)
+        elif kind == b"A":
+            self._open(from_json(payload))
+        elif kind == b"D":
+            self._file.write(payload)
+        elif kind == b"Z":
+            self._open(None)
+            if self._order["pip_env"] is None:
+                self._tell(0)
+            else:
+                self._start_pip()
+
+    def ended(self, status):
+        """Pip has ended: nothing of it is left, then the agent is told."""
+        self.pid = None
+        self._tunnel.close()
+        self._tunnel = None
+        _end_strangers(self._known)
+        while self._output_fd is not None and self._read_output():
+            pass
+        shutil.rmtree(_WORK)
+        if status == 0 and self._order["keep"]:
+            self._send_files()
+        self._tell(status)
+
+    def _start_pip(self):
+        self._known = set(_processes_of_root())
+        self._tunnel = Tunnel(self._outbox)
+        self._output_fd, output = os.pipe()
+        os.set_blocking(self._output_fd, False)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _exec_pip(self._order, "http://127.0.0.1:%d" % self._tunnel.port, output)
+            except BaseException as error:
+                os.write(output, ("ERROR: %r\n" % error).encode())
+                os._exit(127)
+        os.close(output)
+
+    def _read_output(self):
+        try:
+            chunk = os.read(self._output_fd, MAX_DATA)
+        except BlockingIOError:
+            return False
+        self._output = (self._output + chunk)[-_MAX_OUTPUT:]
+        if not chunk:
+            os.close(self._output_fd)
+            self._output_fd = None
+        return bool(chunk)
+
+    def _tell(self, status):
+        signaled = os.WIFSIGNALED(status)
+        end = {
+            "exit_status": None if signaled else os.WEXITSTATUS(status),
+            "exit_signal": os.WTERMSIG(status) if signaled else None,
+            "out_of_memory": self._count_oom_kills() > self._oom_kills,
+            "output": self._output.decode("utf-8", "replace"),
+        }
+        self._outbox.put_json(b"P", end)
+
+    def _open(self, head):
+        """Begins the next of the files that come, and ends the one before."""
+        if self._file is not None:
+            self._file.close()
+            os.utime(self._file.name, (self._mtime, self._mtime))
+        self._file = None
+        if head is None:
+            return
+        parts = head["name"].split("/")
+        if not all(parts) or ".." in parts:
+            raise ValueError("not a name below " + _ROOT)
+        path = os.path.join(_ROOT, *parts)
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        self._file = open(path, "xb")
+        os.chmod(path, 0o755 if head["executable"] else 0o644)
+        self._mtime = head["mtime"]
+
+    def _send_files(self):
+        """Blocks: there is nothing else to do, and the link's end ends this process."""
+        os.set_blocking(self._outbox.fd, True)
+        for folder, folders, names in os.walk(_ROOT):
+            folders.sort()
+            for path in (os.path.join(folder, name) for name in sorted(names)):
+                found = os.lstat(path)
+                if stat.S_ISREG(found.st_mode):
+                    self._send_file(path, found)
+        os.set_blocking(self._outbox.fd, False)
+
+    def _send_file(self, path, found):
+        head = {
+            "name": os.path.relpath(path, _ROOT),
+            "executable": bool(found.st_mode & stat.S_IXUSR),
+            "mtime": int(found.st_mtime),  # in whole seconds, as bytecode knows its source's
+        }
+        self._outbox.put_json(b"A", head)
+        with open(path, "rb") as file:
+            for piece in iter(lambda: file.read(MAX_DATA), b""):
+                self._outbox.put(b"D", piece)
+                while self._outbox.full:
+                    self._outbox.write()
+        while not self._outbox.empty:
+            self._outbox.write()
+
+
+def _exec_pip(order, proxy, output):
+    """Becomes pip: root without a capability, which exec takes as the bounding set is empty."""
+    os.setsid()
+    _prefer_for_oom()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, fd in ((0, nothing), (1, output), (2, output)):
+        os.dup2(fd, target)
+    os.chdir(_WORK)
+    env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
+    env.update(order["pip_env"], HOME=_WORK, TMPDIR=_WORK, PIP_PROXY=proxy)
+    env.update(http_proxy=proxy, https_proxy=proxy, PYTHONUSERBASE=_ROOT)
+    arguments = ["--only-binary", ":all:", "--requirement", _REQUIREMENTS]
+    os.execvpe("python3", ["python3", "-I", "-c", order["runner"], "install", *arguments], env)
+
+
+def _processes_of_root():
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat("/proc/" + name).st_uid == 0:
+                yield int(name)
+        except FileNotFoundError:
+            pass
+
+
+def _end_strangers(known):
+    """Ends what a pip that was tricked may have started; dead parents leave their children here."""
+    while True:
+        strangers = [pid for pid in _processes_of_root() if pid not in known]
+        if not strangers:
+            return
+        for pid in strangers:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+
+
+def _prefer_for_oom():
+    """Has the kernel's OOM killer take pip rather than PID 1."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
