@@ -18,6 +18,7 @@ import { healthRoutes } from "./routes/health.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
 import { openApiRoute } from "./routes/openapi.ts";
+import { probeRoutes } from "./routes/probes.ts";
 
 /** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
@@ -37,6 +38,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   jobTypeRoutes(app, deps);
   deadLetterRoutes(app, deps);
   healthRoutes(app, deps);
+  probeRoutes(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
   return app;

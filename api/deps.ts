@@ -18,6 +18,8 @@ export interface Deps {
   newId: () => string;
   /** The socket address of the client, which no header can forge. */
   clientAddress: (c: Context) => string;
+  /** Whether the process is about to end: no more requests should be sent here. */
+  isStopping: () => boolean;
   docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 

@@ -26,6 +26,8 @@ const operations = [
   "getDeadLetterStats",
   "deleteDeadLetter",
   "getHealth",
+  "getLiveness",
+  "getReadiness",
   "getPoolStats",
   "getOpenApi",
   "getDocs",

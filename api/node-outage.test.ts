@@ -101,3 +101,22 @@ test("while a remote database is gone, requests are 503; when it is back, its le
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await api.job(job_id)).status).toBe("succeeded");
 });
+
+test("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
+  const port = await freePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+  expect((await api.get("/health/ready")).status).toBe(200);
+
+  sqld.kill("SIGSTOP");
+  expectTryLater(await api.get("/health/ready"));
+  expect((await api.get("/health/live")).status).toBe(200);
+  sqld.kill("SIGCONT");
+  expect((await api.get("/health/ready")).status).toBe(200);
+
+  await kill(sqld);
+  expectTryLater(await api.get("/health/ready"));
+  expect((await api.get("/health/live")).status).toBe(200);
+  await startSqld(port);
+  expect((await api.get("/health/ready")).status).toBe(200);
+});

@@ -1,8 +1,9 @@
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ScriptedAgent } from "./testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "./testing/start-node.ts";
@@ -47,15 +48,17 @@ async function submit(code = "print(1)"): Promise<string> {
 /** The end of a request, however it comes about. */
 const settled = (request: Promise<unknown>): Promise<unknown> => request.catch(() => undefined);
 
+const unfinished =
+  "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+
 /** A connection on which a request has begun and goes no further. */
-async function halfARequest(): Promise<void> {
+async function halfARequest(text = unfinished): Promise<Socket> {
   const { hostname, port } = new URL(api.url);
   const socket = connect(Number(port), hostname);
   await once(socket, "connect");
   socket.on("error", () => {});
-  socket.write(
-    "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-  );
+  socket.write(text);
+  return socket;
 }
 
 test.each(["SIGTERM", "SIGINT"] as const)(
@@ -102,6 +105,24 @@ async function refusesConnections(): Promise<void> {
     )
   );
 }
+
+test("while it stops it is live, and no more ready", async () => {
+  const probes = await Promise.all(
+    ["/health/live", "/health/ready"].map((path) =>
+      halfARequest(`GET ${path} HTTP/1.1\r\nConnection: close\r\n`),
+    ),
+  );
+  // Both connections have been taken on once a later one is answered.
+  await fetch(`${api.url}/health`);
+  api.child.kill("SIGTERM");
+  await refusesConnections();
+  const answers = probes.map((socket) => text(socket));
+  for (const socket of probes) socket.write("Host: a\r\n\r\n");
+  const [live, ready] = await Promise.all(answers);
+  expect(live).toMatch(/^HTTP\/1\.1 200 /);
+  expect(ready).toMatch(/^HTTP\/1\.1 503 /);
+  expect(ready).toContain("The service is stopping.");
+});
 
 test("SIGTERM under load: what was acknowledged is there at the next start", async () => {
   const acknowledged: string[] = [];

@@ -27,6 +27,7 @@ async function main(): Promise<void> {
   const log = await startLog(config);
   if (warning) log.warn(warning);
 
+  let isStopping = false;
   const client = await openDatabase(config);
   const deps: Deps = {
     config,
@@ -37,6 +38,7 @@ async function main(): Promise<void> {
     now: Date.now,
     newId: v7,
     clientAddress: clientAddress(config.trusted_proxies),
+    isStopping: () => isStopping,
     docsAsset,
   };
   const { fetch, idle } = counted(createApp(deps).fetch);
@@ -48,6 +50,7 @@ async function main(): Promise<void> {
   process.send?.({ type: "ready", url });
 
   await stopRequested();
+  isStopping = true;
   log.info("stopping");
   clearInterval(sweeping);
   await close(server);

@@ -56,6 +56,7 @@ async function buildApp(env: Env): Promise<App> {
     now: Date.now,
     newId: v7,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
+    isStopping: () => false,
     docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
   });
 }

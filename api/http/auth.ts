@@ -4,6 +4,7 @@ import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { sha256 } from "../hash.ts";
 import type { AppEnv } from "./context.ts";
+import { isHealthPath } from "./health-paths.ts";
 
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
 
@@ -22,9 +23,9 @@ export function identifyKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   };
 }
 
-/** Whether a path needs a key: all but /health, and the description where it is public. */
+/** Whether a path needs a key: all but those of health, and the description where it is public. */
 export function needsKey(path: string, config: Config): boolean {
-  const open = path === "/health" || (config.api_docs_public && docsPaths.test(path));
+  const open = isHealthPath(path) || (config.api_docs_public && docsPaths.test(path));
   return config.api_auth_enabled && !open;
 }
 

@@ -4,15 +4,16 @@ import type { Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
+import { isHealthPath } from "./health-paths.ts";
 
-/** Whether requests of a path are counted: of all but /health. */
+/** Whether requests of a path are counted: of all but those about health. */
 export function isRateLimited(path: string, config: Config): boolean {
-  return config.api_rate_limit_enabled && path !== "/health";
+  return config.api_rate_limit_enabled && !isHealthPath(path);
 }
 
 /**
  * Counts requests per accepted API key, else per client address: `api_rate_limit_*`. The answers
- * carry `RateLimit-*`, a refusal also `Retry-After`. /health is exempt, and so are agents, whose
+ * carry `RateLimit-*`, a refusal also `Retry-After`. /health and its probes are exempt, and so are agents, whose
  * routes come before.
  */
 export function rateLimit({ config, clientAddress }: Deps): MiddlewareHandler<AppEnv> {

@@ -14,6 +14,7 @@ import type {
 } from "../../shared/execution.ts";
 import type { Health, PoolStats } from "../../shared/health.ts";
 import type { JobTypeView } from "../../shared/job-type.ts";
+import type { Probe } from "../../shared/probe.ts";
 
 /** Requests and answers that the OpenAPI document shows; all tell of the same few jobs. */
 
@@ -244,6 +245,8 @@ export const build: Build = {
   ended_at: null,
   log: "Collecting numpy==2.3.4\n",
 };
+
+export const probe: Probe = { status: "ok" };
 
 export const health: Health = {
   status: "healthy",

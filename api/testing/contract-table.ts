@@ -14,6 +14,7 @@ import { healthRows } from "./contract/health.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
+import { probeRows } from "./contract/probes.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
@@ -22,6 +23,7 @@ import { validationRows } from "./contract/validation.ts";
 /** The contract, rule by rule, as anyone sees it who speaks HTTP. */
 export const contractTable: Row[] = [
   ...healthRows,
+  ...probeRows,
   ...executeRows,
   ...jobRows,
   ...deriveRows,

@@ -23,6 +23,7 @@ export function testDeps(
     now,
     newId: v7,
     clientAddress: () => "192.0.2.1",
+    isStopping: () => false,
     docsAsset: () => Promise.resolve(undefined),
   };
 }

@@ -34,6 +34,8 @@ const endpoints: [method: string, path: string][] = [
   ["get", "/jobs/{job_id}/artifacts/{artifact_name}"],
   ["head", "/jobs/{job_id}/artifacts/{artifact_name}"],
   ["get", "/health"],
+  ["get", "/health/live"],
+  ["get", "/health/ready"],
   ["get", "/pool/stats"],
   ["get", "/executions"],
   ["get", "/executions/{id}"],

@@ -96,8 +96,11 @@ export const authRows: Row[] = [
     rule: "GET /health needs no key",
     server,
     async check(api) {
-      expect((await api.get("/health")).status).toBe(200);
-      expect((await api.get("/health", { "X-API-Key": "wrong" })).status).toBe(200);
+      for (const path of ["/health", "/health/live", "/health/ready"]) {
+        expect((await api.get(path)).status).toBe(200);
+        expect((await api.get(path, { "X-API-Key": "wrong" })).status).toBe(200);
+      }
+      expect((await api.get("/health/nowhere")).status).toBe(401);
     },
   },
   {

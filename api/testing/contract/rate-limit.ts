@@ -60,12 +60,12 @@ export const rateLimitRows: Row[] = [
     },
   },
   {
-    rule: "/health and agents are not counted",
+    rule: "/health, its probes and agents are not counted",
     server: "with the rate limit of the contract",
     async check(api) {
       const agent = api.agent();
       for (let i = 0; i < 130; i++) {
-        const reply = await api.get("/health");
+        const reply = await api.get(["/health", "/health/live", "/health/ready"][i % 3] ?? "");
         expect(reply.status).toBe(200);
         expect(reply.headers.has("RateLimit-Limit")).toBe(false);
         await agent.poll();

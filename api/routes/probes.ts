@@ -1,0 +1,71 @@
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
+import { describeError } from "../../shared/log-line.ts";
+import { Probe } from "../../shared/probe.ts";
+import type { Deps } from "../deps.ts";
+import { unavailable } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { ping } from "../store/ping.ts";
+import { probe as example } from "./examples.ts";
+import { problem } from "./problem-responses.ts";
+import { json } from "./responses.ts";
+
+/** Milliseconds that the database has to answer a probe. */
+const answerWithinMs = 2000;
+
+const silent = "The database does not answer.";
+const stopping = "The service is stopping.";
+
+const getLiveness = createRoute({
+  method: "get",
+  path: "/health/live",
+  operationId: "getLiveness",
+  tags: ["Health"],
+  summary: "Whether the process serves",
+  description: "Asks nothing but the process itself. Needs no key and is not rate limited.",
+  security: [],
+  responses: { 200: json(Probe, "It serves.", { example }) },
+});
+
+const getReadiness = createRoute({
+  method: "get",
+  path: "/health/ready",
+  operationId: "getReadiness",
+  tags: ["Health"],
+  summary: "Whether requests should be sent here",
+  description:
+    "The database answers and the service is not stopping. Agents and their engines do not count: jobs may be submitted without them. Needs no key and is not rate limited.",
+  security: [],
+  responses: {
+    200: json(Probe, "It can take requests.", { example }),
+    503: problem("unavailable", {
+      detail: silent,
+      error: { type: "service_unavailable", message: silent, phase: "startup" },
+    }),
+  },
+});
+
+/** What a supervisor of processes and a load balancer ask. */
+export function probeRoutes(app: OpenAPIHono<AppEnv>, { db, isStopping }: Deps): void {
+  app.openapi(getLiveness, (c) => c.json({ status: "ok" } as const, 200));
+
+  app.openapi(getReadiness, async (c) => {
+    if (isStopping()) throw unavailable(stopping, 5);
+    try {
+      await within(ping(db), answerWithinMs);
+    } catch (error) {
+      c.get("log").warn("not ready: {reason}", { reason: describeError(error) });
+      throw unavailable(silent, 5);
+    }
+    return c.json({ status: "ok" } as const, 200);
+  });
+}
+
+async function within(call: Promise<void>, timeoutMs: number): Promise<void> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer in ${timeoutMs} ms`)), timeoutMs);
+  try {
+    await Promise.race([call, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
