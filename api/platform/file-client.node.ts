@@ -1,49 +1,98 @@
-import { createClient, type Client } from "@libsql/client";
-import { prepareFile } from "../store/database.ts";
+import { LibsqlError, type Client, type InStatement, type ResultSet } from "@libsql/client";
+import { fileSettings } from "../store/database.ts";
 import { isStoreOutage } from "../store/outage.ts";
+import { groupCommit } from "./group-commit.node.ts";
+import { openConnection, type Connection } from "./sqlite-connection.node.ts";
 
-/** Milliseconds that a write waits for the lock of another process; nothing else runs meanwhile. */
+/** Milliseconds that a statement blocks everything for the lock of another process. */
+const blockingMs = 10;
+/** Milliseconds that a write waits for that lock in all, while other work goes on. */
 const lockTimeoutMs = 2000;
 
-/** Calls that use the connection. */
-const calls = new Set<PropertyKey>(["execute", "batch", "migrate"]);
+const readOnly = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
 
 /**
- * A client of a local file, with one connection: PRAGMAs hold for the connection that ran them, and
- * a second one would meet SQLITE_BUSY at once.
+ * A client of a local file, with one connection. Reads run at once; writes share commits.
  *
- * A statement that meets a locked or full database stays open in the driver, and no transaction can
- * commit after it; so the next call after such an error has a new connection, with its settings.
+ * A statement that meets a full database stays open in the driver, and no transaction can commit
+ * after it; so the next call after such an error has a new connection, with its settings.
  */
 export function fileClient(url: string): Client {
-  const client = createClient({ url, concurrency: 1, timeout: lockTimeoutMs });
-  let isFresh = false;
-  let preparing: Promise<void> | undefined;
+  const path = pathOf(url);
+  let connection: Connection | undefined;
+  let isClosed = false;
 
-  const prepare = async (): Promise<void> => {
-    client.reconnect();
-    await prepareFile(client);
-    isFresh = true;
+  const connected = (): Connection => {
+    if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
+    return (connection ??= openPrepared(path));
   };
-  const guarded = async (call: () => Promise<unknown>): Promise<unknown> => {
-    if (!isFresh && !client.closed) {
-      preparing ??= prepare().finally(() => (preparing = undefined));
-      await preparing;
-    }
+  const disconnect = (): void => {
+    connection?.close();
+    connection = undefined;
+  };
+  const atOnce = <T>(call: (open: Connection) => T): T => {
     try {
-      return await call();
+      return call(connected());
     } catch (error) {
-      if (isStoreOutage(error)) isFresh = false;
+      if (isStoreOutage(error)) disconnect();
       throw error;
     }
   };
+  const writes = groupCommit({ connected, disconnect, lockTimeoutMs });
 
-  return new Proxy(client, {
-    get(target, key) {
-      const value: unknown = Reflect.get(target, key);
-      if (typeof value !== "function") return value;
-      const method = value.bind(target) as (...args: unknown[]) => Promise<unknown>;
-      return calls.has(key) ? (...args: unknown[]) => guarded(() => method(...args)) : method;
+  const execute = async (statement: InStatement): Promise<ResultSet> => {
+    const text = typeof statement === "string" ? statement : statement.sql;
+    if (readOnly.test(text)) return atOnce((open) => open.run(statement));
+    const [result] = await writes.add([statement]);
+    return result!;
+  };
+  const client = {
+    protocol: "file",
+    get closed() {
+      return isClosed;
     },
-  });
+    execute,
+    batch: (statements: InStatement[]) => writes.add(statements),
+    migrate: async (statements: InStatement[]) => atOnce((open) => migrate(open, statements)),
+    close() {
+      disconnect();
+      isClosed = true;
+    },
+  };
+  // Nobody here needs the rest of the interface; drizzle and the store call what is above.
+  return client as Partial<Client> as Client;
+}
+
+function openPrepared(path: string): Connection {
+  const connection = openConnection(path, blockingMs);
+  try {
+    for (const setting of fileSettings) connection.run(setting);
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
+}
+
+/** Runs statements that change the schema in one transaction, all or none. */
+function migrate(open: Connection, statements: InStatement[]): ResultSet[] {
+  open.run("PRAGMA foreign_keys = OFF");
+  try {
+    open.run("BEGIN IMMEDIATE");
+    const results = statements.map((statement) => open.run(statement));
+    open.run("COMMIT");
+    return results;
+  } finally {
+    if (open.inTransaction) open.run("ROLLBACK");
+    open.run("PRAGMA foreign_keys = ON");
+  }
+}
+
+/** The path of a `file:` URL, relative or absolute. */
+function pathOf(url: string): string {
+  const [, host = "", path = ""] = /^file:(?:\/\/([^/]*))?([^?#]*)/.exec(url) ?? [];
+  if (host !== "" && host !== "localhost") {
+    throw new LibsqlError(`a file URL names no host: ${host}`, "URL_INVALID");
+  }
+  return decodeURIComponent(path);
 }

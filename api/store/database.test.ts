@@ -70,7 +70,7 @@ describe("the connection that the store uses", () => {
     ["journal_mode", "wal"],
     ["synchronous", 2],
     ["foreign_keys", 1],
-    ["busy_timeout", 2000],
+    ["busy_timeout", 10],
   ])(
     "has %s = %s, also after a batch, a refused statement and many at once",
     async (name, value) => {
@@ -94,26 +94,27 @@ describe("the connection that the store uses", () => {
     ).rejects.toThrow("FOREIGN KEY");
   });
 
-  test("works again, with its settings, after another process held the lock", async () => {
+  test("waits for another process's lock while it answers reads, then refuses; works again", async () => {
     const { client } = store.db;
     const other = createClient({ url: `file:${store.folder}/airlock.db` });
-    const inserts = [
-      () => submitExecution(store.db, newExecution(), 100),
-      () => client.execute("DELETE FROM agents WHERE id = 'x'"),
-    ];
-    for (const write of inserts) {
-      await client.execute("PRAGMA busy_timeout = 0");
-      const lock = await other.transaction("write");
-      await expect(write()).rejects.toThrow("database is locked");
-      await lock.rollback();
-      await submitExecution(store.db, newExecution(), 100);
-      const settings = await Promise.all(
-        ["synchronous", "foreign_keys", "busy_timeout"].map((name) =>
-          client.execute(`PRAGMA ${name}`),
-        ),
-      );
-      expect(settings.map(({ rows: [row] }) => row?.[0])).toEqual([2, 1, 2000]);
+    const lock = await other.transaction("write");
+    const refused = Promise.allSettled([
+      submitExecution(store.db, newExecution(), 100),
+      client.execute("DELETE FROM agents WHERE id = 'x'"),
+    ]);
+    expect(await rows("SELECT 1")).toEqual([[1]]);
+    for (const result of await refused) {
+      expect(result).toMatchObject({ status: "rejected", reason: { code: "SQLITE_BUSY" } });
     }
+
+    const late = submitExecution(store.db, newExecution(), 100);
+    expect(await rows("SELECT 1")).toEqual([[1]]);
+    await lock.rollback();
+    expect(await late).toMatchObject({ kind: "accepted" });
+    const settings = await Promise.all(
+      ["synchronous", "foreign_keys", "busy_timeout"].map((name) => rows(`PRAGMA ${name}`)),
+    );
+    expect(settings.flat(2)).toEqual([2, 1, 10]);
     other.close();
   });
 

@@ -18,11 +18,11 @@ export function database(client: Client): Database {
  * Settings that hold for the one connection of a local file: readers beside a writer, and a commit
  * that survives a power cut. A remote server has its own.
  */
-export async function prepareFile(client: Client): Promise<void> {
-  await client.execute("PRAGMA journal_mode = WAL");
-  await client.execute("PRAGMA synchronous = FULL");
-  await client.execute("PRAGMA foreign_keys = ON");
-}
+export const fileSettings = [
+  "PRAGMA journal_mode = WAL",
+  "PRAGMA synchronous = FULL",
+  "PRAGMA foreign_keys = ON",
+];
 
 const dialect = new SQLiteAsyncDialect();
 

@@ -1,0 +1,88 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { InStatement } from "@libsql/client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { groupCommit } from "./group-commit.node.ts";
+import { openConnection, type Connection } from "./sqlite-connection.node.ts";
+
+let folder: string;
+let connection: Connection;
+let ran: InStatement[];
+let commit: ReturnType<typeof groupCommit>;
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-commit-"));
+  connection = openConnection(join(folder, "test.db"), 0);
+  connection.run("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)");
+  ran = [];
+  const noted: Connection = {
+    run(statement) {
+      ran.push(statement);
+      return connection.run(statement);
+    },
+    get inTransaction() {
+      return connection.inTransaction;
+    },
+    close() {},
+  };
+  commit = groupCommit({ connected: () => noted, disconnect() {}, lockTimeoutMs: 0 });
+});
+afterEach(() => {
+  connection.close();
+  rmSync(folder, { recursive: true });
+});
+
+function insert(name: string | null): InStatement {
+  return { sql: "INSERT INTO t (name) VALUES (?)", args: [name] };
+}
+
+function names(): unknown[] {
+  return connection.run("SELECT name FROM t ORDER BY id").rows.map(([name]): unknown => name);
+}
+
+test("writes of one turn share one commit, and are answered with their own results", async () => {
+  const answers = await Promise.all(["a", "b", "c"].map((name) => commit.add([insert(name)])));
+  expect(answers.map(([result]) => result?.lastInsertRowid)).toEqual([1n, 2n, 3n]);
+  expect(ran.filter((statement) => statement === "COMMIT")).toHaveLength(1);
+  expect(names()).toEqual(["a", "b", "c"]);
+});
+
+test("a write that is refused is undone whole and fails alone", async () => {
+  const results = await Promise.allSettled([
+    commit.add([insert("a"), insert("b")]),
+    commit.add([insert("c"), insert("a")]),
+    commit.add([insert(null)]),
+    commit.add([insert("d")]),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual([
+    "fulfilled",
+    "rejected",
+    "rejected",
+    "fulfilled",
+  ]);
+  expect(results[1]).toMatchObject({ reason: { code: "SQLITE_CONSTRAINT" } });
+  expect(names()).toEqual(["a", "b", "d"]);
+});
+
+test("writes that take long are committed in several turns", async () => {
+  const slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200000)";
+  const long = { sql: `INSERT INTO t (name) ${slow} SELECT ? || max(i) FROM n`, args: [""] };
+  const writes = ["a", "b", "c"].map((name) => commit.add([{ ...long, args: [name] }]));
+  await writes[0];
+  expect(names()).toEqual(["a200000"]);
+  await Promise.all(writes);
+  expect(names()).toHaveLength(3);
+});
+
+test("a write is not answered before its commit: when that fails, all of it are refused", async () => {
+  connection.run("PRAGMA foreign_keys = ON");
+  connection.run(
+    "CREATE TABLE child (parent INTEGER REFERENCES t(id) DEFERRABLE INITIALLY DEFERRED)",
+  );
+  const results = await Promise.allSettled([
+    commit.add([insert("a")]),
+    commit.add([{ sql: "INSERT INTO child VALUES (99)", args: [] }]),
+  ]);
+  expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+});
