@@ -71,14 +71,40 @@ it("runs a job and posts what came of it", async () => {
   await sandbox.closed;
 });
 
+it("removes the container when the result is posted, not before", async () => {
+  const { ended } = t.begin();
+  const sandbox = await t.sandbox(0);
+  const removed = sandbox.closed.then(() => "removed");
+  const posted = t.api.request("/result").then(() => "posted");
+  sandbox.finish();
+  expect(await Promise.race([removed, posted])).toBe("posted");
+  await removed;
+  await ended;
+});
+
 describe("while the code runs", () => {
   it("tells that it began, and does not hold the code up for that", async () => {
     t.api.answer("/started", "silence");
     const { ended } = t.begin();
-    (await t.sandbox(0)).finish();
-    await ended;
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(50);
     expect((await t.api.request("/started")).json).toEqual({ job_ref: `default@${testImage}` });
+    sandbox.finish();
+    await ended;
     expect(t.api.count("/result")).toBe(1);
+  });
+
+  it("does not tell that it began where it ends at once", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(49);
+    sandbox.finish();
+    await ended;
+    t.clock.advance(1);
+    await t.api.request("/result");
+    expect(t.api.count("/started")).toBe(0);
   });
 
   it("sends new output each second, and nothing twice", async () => {
@@ -109,9 +135,10 @@ describe("while the code runs", () => {
   it("drops the work when the API says that the lease is another's", async () => {
     t.api.answer("/started", { status: 409 });
     const { lease, ended } = t.begin();
-    await (
-      await t.sandbox(0)
-    ).closed;
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(50);
+    await sandbox.closed;
     await ended;
     expect(lease.drop.signal.aborted).toBe(true);
     expect(t.api.count("/result")).toBe(0);

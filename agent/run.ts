@@ -37,13 +37,14 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
   const deps = { ...agent, log };
   const run: Run = { lease, live: createLiveReport(deps, lease), startedMs: null };
   try {
-    await using folder = await deps.spool.folder(lease.job.lease_id);
+    await using folder = deps.spool.folder(lease.job.lease_id);
     const acquired = await startUp(deps, lease);
     await using removal = removalOf(deps, acquired.sandbox);
     // Work that is no longer ours deserves no grace: it may already run elsewhere.
     lease.drop.signal.addEventListener("abort", removal.begin);
     const outcome = await runCode(deps, run, acquired, folder.path);
-    removal.begin();
+    // To remove a container takes more CPU than to run a short job: only an upload is worth less.
+    if (outcome.kind === "result" && outcome.artifacts.length > 0) removal.begin();
     await postOutcome(deps, lease, outcome);
   } catch (error) {
     if (error instanceof ApiError) throw error;

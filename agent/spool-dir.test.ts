@@ -13,11 +13,13 @@ beforeEach(async () => {
 });
 afterEach(() => rm(root, { recursive: true }));
 
-it("gives each lease a private folder, and takes it back with its files", async () => {
+it("gives each lease a place in a private folder, and takes it back with its files", async () => {
   const spool = await openSpoolDir(join(root, "new"), own, async () => false);
-  const folder = await spool.folder("lease");
+  expect((await stat(join(root, "new", own))).mode & 0o777).toBe(0o700);
+  await spool.folder("unused")[Symbol.asyncDispose]();
+  const folder = spool.folder("lease");
+  await mkdir(folder.path);
   await writeFile(join(folder.path, "0"), "x");
-  expect((await stat(folder.path)).mode & 0o777).toBe(0o700);
   await folder[Symbol.asyncDispose]();
   expect(await readdir(join(root, "new", own))).toEqual([]);
   await spool.remove();

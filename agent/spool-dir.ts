@@ -4,8 +4,8 @@ import { join } from "node:path";
 
 /** This agent's folder for artifacts on their way from containers to the API. */
 export type SpoolDir = {
-  /** A new folder for one lease, gone with all its files once disposed of. */
-  readonly folder: (leaseId: string) => Promise<AsyncDisposable & { readonly path: string }>;
+  /** Where the files of one lease go, if it has any: a folder for them to make, gone once disposed of. */
+  readonly folder: (leaseId: string) => AsyncDisposable & { readonly path: string };
   /** Throws where no file can be written, as on a full disk. */
   readonly check: () => Promise<void>;
   readonly remove: () => Promise<void>;
@@ -30,9 +30,8 @@ export async function openSpoolDir(
   }
 
   return {
-    folder: async (leaseId) => {
+    folder: (leaseId) => {
       const path = join(own, leaseId);
-      await mkdir(path, { mode: 0o700 });
       return { path, [Symbol.asyncDispose]: () => remove(path) };
     },
     check: async () => {

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -297,8 +297,9 @@ test("an agent without room for artifacts fails rather than lose them", async ()
   say(ready);
   const session = await openSession(link, never);
   say(started, exit, fileHead("x", 1), data("y"), summary);
-  const spoolDir = join(spoolRoot, "does-not-exist");
-  await expect(session.run(job, optionsWith({ spoolDir }))).rejects.toThrow("ENOENT");
+  const spoolDir = join(spoolRoot, "no-folder");
+  writeFileSync(spoolDir, "");
+  await expect(session.run(job, optionsWith({ spoolDir }))).rejects.toThrow("EEXIST");
 });
 
 test("code and input of any size arrive in pieces", async () => {

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { open } from "node:fs/promises";
+import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { limits } from "../../shared/limits.ts";
 import { isArtifactName } from "./artifact-name.ts";
@@ -37,6 +37,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
 
   async function artifactSink(name: string): Promise<Sink> {
     const path = join(folder, String(artifacts.length));
+    await mkdir(folder, { recursive: true, mode: 0o700 });
     const file = await open(path, "wx", 0o600);
     const hash = createHash("sha256");
     let sizeBytes = 0;

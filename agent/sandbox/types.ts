@@ -51,7 +51,7 @@ export type StreamName = "stdout" | "stderr";
 export interface RunOptions {
   /** Aborting it cancels the code: SIGTERM, a short grace, SIGKILL; then `run` still reports. */
   readonly signal: AbortSignal;
-  /** An existing folder of the agent's own; artifacts land there under numbers, never their names. */
+  /** A folder of the agent's own; artifacts land there under numbers, never their names. Made with the first. */
   readonly spoolDir: string;
   readonly onStarted?: () => void;
   /** Live output up to half of the cap; whole bytes, not whole characters. */
