@@ -27,7 +27,7 @@ test.each([
     "one\n/usr/bin/python3: No module named pip\n\n",
     "/usr/bin/python3: No module named pip",
   ],
-  ["of silence the exit code", "\n", "The build ended with exit code 3."],
+  ["of silence the exit code", "\n", "Pip ended with exit code 3."],
 ])("%s", (_what, log, words) => {
   expect(wordsOfPip(log, 3)).toBe(words);
 });

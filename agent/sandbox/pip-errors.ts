@@ -11,5 +11,5 @@ export function wordsOfPip(log: string, exitCode: number): string {
   if (words.length === 0 || words.some((line) => line.includes("ERROR: Exception:"))) {
     words.push(...lines.slice(-1));
   }
-  return words.slice(-6).join("\n").slice(-2000) || `The build ended with exit code ${exitCode}.`;
+  return words.slice(-6).join("\n").slice(-2000) || `Pip ended with exit code ${exitCode}.`;
 }

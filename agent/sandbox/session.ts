@@ -2,6 +2,7 @@ import type { Writable } from "node:stream";
 import { limits } from "../../shared/limits.ts";
 import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
 import { NotReady, parseMessage, Ready } from "./messages.ts";
+import { installPackages, type PackageOrder } from "./packages.ts";
 import { startRecorder } from "./recorder.ts";
 import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
 
@@ -21,6 +22,12 @@ export interface Session {
   readonly preloadErrors: Readonly<Record<string, string>>;
   /** Aborts when the supervisor ends while it waits for a job. */
   readonly died: AbortSignal;
+  /**
+   * Puts packages in place, before the job.
+   *
+   * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
+   */
+  install(packages: PackageOrder, signal: AbortSignal): Promise<void>;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
 }
 
@@ -54,13 +61,29 @@ export async function openSession(
   signal.addEventListener("abort", giveUp);
   try {
     const ready = await readReady(frames);
-    const upcoming = frames.next();
     const died = new AbortController();
-    upcoming.catch((error: unknown) => died.abort(error));
+    const waitForNext = (): ReturnType<Frames["next"]> => {
+      const next = frames.next();
+      next.catch((error: unknown) => died.abort(error));
+      return next;
+    };
+    let upcoming = waitForNext();
     return {
       pythonVersion: ready.python_version,
       preloadErrors: ready.preload_errors,
       died: died.signal,
+      install: async (packages, limit) => {
+        await install(
+          link,
+          async () => {
+            const { value } = await upcoming;
+            upcoming = waitForNext();
+            return value;
+          },
+          packages,
+          limit,
+        );
+      },
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
     };
   } catch (error) {
@@ -95,6 +118,28 @@ async function readReady(frames: Frames): Promise<Ready> {
     throw new EngineError("other", `a container did not get ready: ${error.message}`, {
       cause: error,
     });
+  }
+}
+
+async function install(
+  link: Link,
+  nextFrame: () => Promise<Frame>,
+  packages: PackageOrder,
+  signal: AbortSignal,
+): Promise<void> {
+  signal.throwIfAborted();
+  const giveUp = (): void => link.destroy();
+  signal.addEventListener("abort", giveUp);
+  try {
+    await installPackages(link, nextFrame, packages);
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!(error instanceof FrameError)) throw error;
+    link.destroy();
+    const message = `the container ended while packages were installed: ${error.message}`;
+    throw new EngineError("other", message, { cause: error });
+  } finally {
+    signal.removeEventListener("abort", giveUp);
   }
 }
 
