@@ -1,10 +1,12 @@
 import { parseBytes } from "../shared/bytes.ts";
+import type { JobType } from "../shared/job-type.ts";
 import type { AgentIdentity, LeasedJob } from "../shared/lease.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Images } from "./images.ts";
 import type { Pool } from "./pool.ts";
+import type { Order } from "./pool/order.ts";
 import type { RuntimeChoice } from "./runtime-choice.ts";
-import { EngineError, type Sandbox, type SandboxSpec } from "./sandbox/types.ts";
+import { EngineError, type Sandbox } from "./sandbox/types.ts";
 
 export type AcquireDeps = {
   readonly agent: AgentIdentity;
@@ -48,20 +50,21 @@ async function acquireOnce(
   const { runtimes } = deps.engine.health();
   const runtime = deps.chooseRuntime(runtimes);
   const image = await deps.images.resolve(job.image, signal);
-  const sandbox = await deps.pool.acquire(specOf(deps, job, image, runtime), signal);
+  const sandbox = await deps.pool.acquire(orderOf(deps, job.job_type, image, runtime), signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
 
-function specOf(
-  { agent, seccomp }: AcquireDeps,
-  { lease_id, job_type }: LeasedJob,
+/** All of a container that is fixed before its job is known. */
+export function orderOf(
+  { agent, seccomp }: Pick<AcquireDeps, "agent" | "seccomp">,
+  job_type: JobType,
   image: string,
   runtime: string | null,
-): SandboxSpec {
-  return {
+): Order {
+  const spec = {
     image,
-    labels: { agentId: agent.id, agentName: agent.name, leaseId: lease_id },
+    labels: { agentId: agent.id, agentName: agent.name, leaseId: null },
     memoryBytes: parseBytes(job_type.memory_limit),
     cpus: job_type.cpu_limit,
     pids: PIDS,
@@ -72,4 +75,5 @@ function specOf(
     preload: job_type.preload,
     gpus: job_type.gpus,
   };
+  return { jobType: job_type.name, spec };
 }

@@ -3,6 +3,7 @@ import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./abortable.ts";
 import { type BuildDeps, runBuild } from "./build.ts";
 import type { Client } from "./client.ts";
+import { keepReady } from "./keep-ready.ts";
 import { deadline } from "./clock.ts";
 import type { Lease } from "./leases.ts";
 import { type PollDeps, pollForJobs } from "./poll.ts";
@@ -12,7 +13,7 @@ import type { SpoolDir } from "./spool-dir.ts";
 
 export type AgentDeps = RunDeps &
   BuildDeps &
-  Omit<PollDeps, "client" | "start" | "startBuild" | "refuse"> & {
+  Omit<PollDeps, "client" | "start" | "startBuild" | "refuse" | "keepReady"> & {
     readonly client: Client;
     readonly spool: SpoolDir;
     /** Milliseconds that running jobs get after `stop`. */
@@ -52,10 +53,14 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
       start: (lease) => void work(deps, lease).catch(fail),
       startBuild: (lease) => void workOnBuild(deps, lease).catch(fail),
       refuse: (job) => void refuse(deps, job, halt).catch(fail),
+      keepReady: (kinds, signal) => keepReady(deps, kinds, signal),
     },
     AbortSignal.any([stop, halt]),
   ).catch(fail);
+  // Nobody comes for what waits any more.
+  const emptied = deps.pool.close();
   await drain(deps, halt);
+  await abortable(emptied, halt).catch(() => {});
   if (!halt.aborted) await leave(deps, halt);
   end.abort();
   await background;

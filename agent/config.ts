@@ -14,8 +14,8 @@ export type AgentConfig = {
   /** Address of the engine; undefined where it is to be looked for. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
-  /** Containers kept ready for each kind of job that came lately, and for how long. */
-  readonly warmPool: { readonly size: number; readonly idleMs: number };
+  /** Containers kept ready for each kind of job that came lately and of all, and for how long. */
+  readonly warmPool: { readonly least: number; readonly most: number; readonly idleMs: number };
   readonly policy: Policy;
   /** Filter the system calls of the code. */
   readonly seccomp: boolean;
@@ -59,7 +59,11 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     labels: config.agent_labels,
     dockerHost: config.docker_host,
     slots: config.max_workers,
-    warmPool: { size: config.warm_pool_size, idleMs: config.warm_pool_idle_s * 1000 },
+    warmPool: {
+      least: config.warm_pool_size,
+      most: config.warm_pool_max,
+      idleMs: config.warm_pool_idle_s * 1000,
+    },
     policy: policyOf(config),
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
@@ -121,6 +125,7 @@ const agentKeys = [
   "agent_labels",
   "max_workers",
   "warm_pool_size",
+  "warm_pool_max",
   "warm_pool_idle_s",
   "docker_host",
   "container_runtime",

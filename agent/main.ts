@@ -103,9 +103,10 @@ async function createDeps(
   });
   const pool = createPool({
     start: (spec, signal) => openSandbox(engine, spec, signal),
-    size: config.warmPool.size,
+    size: { ...config.warmPool, slots: config.slots },
     idleMs: config.warmPool.idleMs,
     isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",
+    doubted: watch.doubted,
     clock,
     changes,
     log,

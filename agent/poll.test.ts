@@ -22,6 +22,7 @@ it("shows itself at once, then waits long", async () => {
     agent: t.deps.agent,
     slots: 2,
     warm: 0,
+    pool: [],
     engine: goodEngine,
     breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     leases: [],
@@ -30,9 +31,14 @@ it("shows itself at once, then waits long", async () => {
     cancelling: [],
     free_slots: 2,
     free_builds: 1,
+    is_new: true,
     wait_s: 0,
   });
-  expect((await t.api.request("/poll", 2)).json).toMatchObject({ free_slots: 2, wait_s: 14 });
+  expect((await t.api.request("/poll", 2)).json).toMatchObject({
+    free_slots: 2,
+    is_new: false,
+    wait_s: 14,
+  });
 });
 
 it("never asks for more than its free slots", async () => {

@@ -1,5 +1,11 @@
 import type { Logger } from "@logtape/logtape";
-import type { AgentIdentity, LeasedBuild, LeasedJob, PollRequest } from "../shared/lease.ts";
+import type {
+  AgentIdentity,
+  LeasedBuild,
+  LeasedJob,
+  PollRequest,
+  ReadyKind,
+} from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import { backoffMs } from "./backoff.ts";
@@ -18,7 +24,7 @@ export type PollDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
-  readonly pool: Pick<Pool, "warm">;
+  readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly changes: Changes;
   readonly clock: Clock;
@@ -27,6 +33,8 @@ export type PollDeps = {
   readonly startBuild: (lease: Lease<LeasedBuild>) => void;
   /** Hands back a job for which there is no slot. */
   readonly refuse: (job: LeasedJob) => void;
+  /** Has containers ready for jobs that may come. */
+  readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** The API has answered a poll, and knows all that it asks of this agent. */
   readonly polled: () => void;
 };
@@ -43,10 +51,13 @@ const LONGEST_WAIT_MS = 5000;
 export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<void> {
   const { clock, log } = deps;
   let failures = 0;
+  let isNew = true;
   let isKnown = false;
   while (!stop.aborted) {
     try {
-      isKnown = await pollOnce(deps, isKnown ? waitS(deps.leases) : 0, stop);
+      const wait_s = isKnown ? waitS(deps.leases) : 0;
+      isKnown = await pollOnce(deps, { wait_s, is_new: isNew }, stop);
+      isNew = false;
       failures = 0;
     } catch (error) {
       if (stop.aborted) return;
@@ -72,7 +83,11 @@ function waitS(leases: Leases): number {
 }
 
 /** Returns whether the API knows all that it asks of this agent. */
-async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Promise<boolean> {
+async function pollOnce(
+  deps: PollDeps,
+  asking: Pick<PollRequest, "wait_s" | "is_new">,
+  stop: AbortSignal,
+): Promise<boolean> {
   const { client, leases, builds, inventory, changes, clock } = deps;
   const outdated = new AbortController();
   const request: PollRequest = {
@@ -80,7 +95,7 @@ async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Prom
     free_slots: freeSlots(deps),
     free_builds: freeBuilds(deps),
     cancelling: leases.cancelling(),
-    wait_s,
+    ...asking,
   };
   const askedMs = clock.nowMs();
   using _listening = changes.listen(() => {
@@ -97,6 +112,7 @@ async function pollOnce(deps: PollDeps, wait_s: number, stop: AbortSignal): Prom
     }
     const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
     const isKnown = await inventory.want(reply.images_wanted, lookUp);
+    await deps.keepReady(reply.keep_ready, lookUp);
     if (isKnown) deps.polled();
     return isKnown;
   } catch (error) {

@@ -17,7 +17,7 @@ export type RenewDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
-  readonly pool: Pick<Pool, "warm">;
+  readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly clock: Clock;
   readonly log: Logger;

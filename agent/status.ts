@@ -10,7 +10,7 @@ export type StatusDeps = {
   readonly builds: Leases<LeasedBuild>;
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
-  readonly pool: Pick<Pool, "warm">;
+  readonly pool: Pick<Pool, "stats">;
 };
 
 /** What the agent tells the API of itself now. */
@@ -18,10 +18,12 @@ export function agentStatus(
   agent: AgentIdentity,
   { leases, builds, engine, inventory, pool }: StatusDeps,
 ): AgentStatus {
+  const kinds = pool.stats();
   return {
     agent,
     slots: leases.size,
-    warm: pool.warm(),
+    warm: kinds.reduce((sum, { ready }) => sum + ready, 0),
+    pool: kinds,
     engine: engine.health(),
     breaker: engine.breaker(),
     leases: leases.ids(),

@@ -41,6 +41,7 @@ async function poll(id: string, free_slots: number, wait_s = 0): Promise<PollRep
     agent: { id, name: "test", version: "0", labels: {} },
     slots: 4,
     warm: 0,
+    pool: [],
     engine: { available: true, version: null, runtimes: [] },
     breaker: closed,
     leases: [],

@@ -10,6 +10,7 @@ import type { Deps } from "./deps.ts";
 import { imageOf, type Environment } from "./domain/environment.ts";
 import { readEnvironments } from "./environments.ts";
 import { AppError } from "./errors.ts";
+import { keepReady } from "./keep-ready.ts";
 import { findAgent, recordAgent, touchAgent } from "./store/agents.ts";
 import { renewBuilds } from "./store/build-lease.ts";
 import { expireLeases, renewLeases, type LeaseTerms } from "./store/lease.ts";
@@ -46,7 +47,8 @@ export async function poll(
           ]);
       const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
       const images_wanted = imagesOf(environments);
-      const reply: PollReply = { ...renewed, cancel, images_wanted, jobs, builds };
+      const keep_ready = await keepReady(deps, request, environments);
+      const reply: PollReply = { ...renewed, cancel, images_wanted, keep_ready, jobs, builds };
       const left = deadline - now();
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;

@@ -96,6 +96,7 @@ const examples: Record<keyof Config, Example> = {
   docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
   max_workers: number(1, 8, 0, ">=1"),
   warm_pool_size: number(0, 3, -1, ">=0"),
+  warm_pool_max: number(0, 3, -1, ">=0"),
   warm_pool_idle_s: number(5, 7, 0, ">=1"),
   container_runtime: text("runc", "runsc", ["", ">=1 characters"]),
   security_mode: text("permissive", "strict", ["lax", '"permissive"|"strict"']),

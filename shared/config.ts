@@ -146,7 +146,15 @@ export const Config = z.strictObject({
     .min(0)
     .max(1000)
     .default(2)
-    .describe("Agent: containers kept ready for each kind of job that came lately; 0 for none."),
+    .describe(
+      "Agent: containers kept ready for each kind of job that came lately, and more of those that come often; 0 for none.",
+    ),
+  warm_pool_max: z
+    .int()
+    .min(0)
+    .max(10_000)
+    .default(16)
+    .describe("Agent: containers kept ready at the most, of all kinds together."),
   warm_pool_idle_s: z
     .number()
     .min(1)

@@ -58,13 +58,26 @@ const WorkerStats = z
   .meta({ id: "WorkerStats" });
 const QueueUse = z.object({ pending: z.int(), max: z.int() }).meta({ id: "QueueUse" });
 
+/** Containers that an agent started for one job type on one runtime. */
+export const PoolKind = z
+  .object({
+    job_type: z.string().max(63),
+    runtime: z.string().max(128).nullable().meta({ description: "null: the engine's default." }),
+    ready: z.int().min(0).meta({ description: "Wait for a job." }),
+    starting: z.int().min(0).meta({ description: "Start ahead of a job." }),
+    in_use: z.int().min(0).meta({ description: "Run a job." }),
+  })
+  .meta({ id: "PoolKind", description: "Containers of one job type on one runtime." });
+export type PoolKind = z.infer<typeof PoolKind>;
+
 export const PoolAgent = z
   .object({
     id: z.string(),
     labels: z.record(z.string(), z.string()),
     slots: z.int().meta({ description: "Executions it runs at once." }),
     running: z.int(),
-    warm: z.int().meta({ description: "Containers that wait for a job." }),
+    warm: z.int().meta({ description: "Containers that wait for a job, of all kinds." }),
+    pool: z.array(PoolKind),
     engine: EngineHealth,
     last_seen: Timestamp,
   })

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
-import { CircuitBreaker, EngineHealth } from "./health.ts";
+import { CircuitBreaker, EngineHealth, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
 import { isJsonObject, parseJson } from "./json.ts";
@@ -27,6 +27,7 @@ export const AgentStatus = z.object({
   agent: AgentIdentity,
   slots: z.int().min(0).max(10_000),
   warm: z.int().min(0),
+  pool: z.array(PoolKind).max(1000).default([]),
   engine: EngineHealth,
   breaker: CircuitBreaker,
   /** Every lease the agent holds; listing one renews it. */
@@ -44,6 +45,8 @@ export const PollRequest = AgentStatus.extend({
   free_builds: z.int().min(0).max(100).default(0),
   /** Leases held whose cancellation the agent already knows of: not told again. */
   cancelling: z.array(Uuid).max(10_000).default([]),
+  /** The agent has heard of no job types yet: the reply tells which to keep containers ready for. */
+  is_new: z.boolean().default(false),
   /** Seconds the poll may wait for work; the server may answer sooner. */
   wait_s: z.number().min(0).max(60),
 });
@@ -106,9 +109,15 @@ export const LeasedBuild = z.object({
 });
 export type LeasedBuild = z.infer<typeof LeasedBuild>;
 
+/** A job type and the image that its jobs would run on now, as in LeasedJob. */
+export const ReadyKind = LeasedJob.pick({ job_type: true, image: true });
+export type ReadyKind = z.infer<typeof ReadyKind>;
+
 export const PollReply = RenewReply.extend({
   jobs: z.array(LeasedJob),
   builds: z.array(LeasedBuild).default([]),
+  /** To a new agent: the default job type, and those in use lately, that it may be given. */
+  keep_ready: z.array(ReadyKind).default([]),
 });
 export type PollReply = z.infer<typeof PollReply>;
 

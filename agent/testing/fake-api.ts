@@ -8,6 +8,7 @@ import type {
   LeasedJob,
   PollReply,
   PollRequest,
+  ReadyKind,
 } from "../../shared/lease.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
@@ -35,6 +36,8 @@ export type FakeApi = AsyncDisposable & {
   readonly received: readonly Received[];
   intervals: Intervals;
   imagesWanted: string[];
+  /** What a new agent is told to keep containers ready for. */
+  keepReady: ReadyKind[];
   /** Leases that replies call lost. */
   readonly lost: string[];
   /** Leases that replies want cancelled. */
@@ -96,11 +99,12 @@ export async function startFakeApi(): Promise<FakeApi> {
     { json, hungUp, isHungUp }: Received,
     response: ServerResponse,
   ): Promise<void> {
-    const { free_slots, free_builds, wait_s } = json as PollRequest;
+    const { free_slots, free_builds, wait_s, is_new } = json as PollRequest;
     const reply = (): PollReply => ({
       ...news(),
       jobs: jobs.splice(0, free_slots),
       builds: builds.splice(0, free_builds),
+      keep_ready: is_new ? api.keepReady : [],
     });
     const hasNews = (): boolean =>
       [api.lost, api.cancel].some(({ length }) => length > 0) ||
@@ -142,6 +146,7 @@ export async function startFakeApi(): Promise<FakeApi> {
     received,
     intervals: { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 },
     imagesWanted: [],
+    keepReady: [],
     lost: [],
     cancel: [],
     offer: (...offered) => {

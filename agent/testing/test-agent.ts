@@ -104,9 +104,10 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     images: createImages(store, end.signal),
     pool: createPool({
       start: (spec, signal) => self.start(spec, signal),
-      size: 0,
+      size: { least: 0, most: 0, slots },
       idleMs: 600_000,
       isEngineWell: () => true,
+      doubted: engine.doubted,
       clock,
       changes,
       log,

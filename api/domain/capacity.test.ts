@@ -12,6 +12,7 @@ function agent(state: BreakerState, silentMs = 0): AgentReport {
     labels: {},
     slots: 4,
     warm: 0,
+    pool: [],
     engine: { available: true, version: null, runtimes: [] },
     breaker: { state, failure_count: 0, success_count: 0, last_failure: null },
     images: [],

@@ -7,6 +7,7 @@ export interface AgentReport {
   labels: Record<string, string>;
   slots: number;
   warm: number;
+  pool: PoolStats["agents"][number]["pool"];
   engine: PoolStats["agents"][number]["engine"];
   breaker: CircuitBreaker;
   /** Of the images that jobs may need, those that its engine has. */
@@ -90,12 +91,13 @@ export function poolStats(live: AgentReport[], queue: Queue, config: Config): Po
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: live.map(({ id, labels, slots, warm, engine, lastSeenAt }) => ({
+    agents: live.map(({ id, labels, slots, warm, pool, engine, lastSeenAt }) => ({
       id,
       labels,
       slots,
       running: queue.runningByAgent.get(id) ?? 0,
       warm,
+      pool,
       engine,
       last_seen: new Date(lastSeenAt).toISOString(),
     })),

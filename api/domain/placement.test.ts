@@ -19,6 +19,7 @@ const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   labels: {},
   slots: 1,
   warm: 0,
+  pool: [],
   engine: { available: true, version: "1", runtimes: [] },
   breaker,
   images: [],

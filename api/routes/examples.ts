@@ -268,6 +268,7 @@ export const poolStats: PoolStats = {
       slots: 4,
       running: 1,
       warm: 3,
+      pool: [{ job_type: "default", runtime: "runsc", ready: 3, starting: 0, in_use: 1 }],
       engine: { available: true, version: "20.10.24", runtimes: ["runc", "runsc"] },
       last_seen: at("29.500"),
     },

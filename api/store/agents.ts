@@ -8,7 +8,7 @@ export type AgentRow = typeof agents.$inferSelect;
 /** Writes down what an agent says of itself. */
 export async function recordAgent(
   db: Database,
-  { agent, slots, warm, engine, breaker, images }: AgentStatus,
+  { agent, slots, warm, pool, engine, breaker, images }: AgentStatus,
   tokenHash: string,
   now: number,
 ): Promise<void> {
@@ -19,6 +19,7 @@ export async function recordAgent(
     labels: agent.labels,
     slots,
     warm,
+    pool,
     engine,
     breaker,
     images,

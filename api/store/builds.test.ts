@@ -146,6 +146,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
     agent,
     slots: 1,
     warm: 0,
+    pool: [],
     engine,
     breaker,
     leases: [],

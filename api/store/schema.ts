@@ -13,7 +13,7 @@ import {
 import { buildStatuses } from "../../shared/build.ts";
 import type { ExecutionError } from "../../shared/errors.ts";
 import { executionStatuses, relationships, type Timing } from "../../shared/execution.ts";
-import type { CircuitBreaker, EngineHealth } from "../../shared/health.ts";
+import type { CircuitBreaker, EngineHealth, PoolKind } from "../../shared/health.ts";
 
 /** Drivers give an ArrayBuffer, Uint8Array or Buffer; the core sees Uint8Array only. */
 const bytes = customType<{ data: Uint8Array; driverData: ArrayBuffer | Uint8Array }>({
@@ -266,6 +266,7 @@ export const agents = sqliteTable("agents", {
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
   slots: integer("slots").notNull(),
   warm: integer("warm").notNull(),
+  pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull().default([]),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
   /** Of the images that jobs may need, those that its engine has. */

@@ -37,6 +37,7 @@ export class ScriptedAgent {
       agent: { id: this.id, name: "scripted", version: "0", labels: { zone: "test" } },
       slots: 4,
       warm: 1,
+      pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
       engine: { available: true, version: "20.10", runtimes: ["runc", "runsc"] },
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
       leases: [...this.held],

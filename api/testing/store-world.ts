@@ -293,7 +293,7 @@ export async function makeStart(folder: string): Promise<string> {
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     } as const;
     const engine = { ...status.engine, runtimes: [] };
-    const lists = { engine, leases: [], builds: [], images: [] };
+    const lists = { engine, pool: [], leases: [], builds: [], images: [] };
     await recordAgent(database(client), { ...status, ...lists }, tokenOf(id), 0);
   }
   await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");

@@ -78,6 +78,21 @@ export const agentRows: Row[] = [
     },
   },
   {
+    rule: "A new agent is told to keep ready the default job type, and those in use lately",
+    async check(api) {
+      const told = async (is_new: boolean) =>
+        (await api.agent().poll({ is_new })).keep_ready.map(({ job_type }) => job_type.name);
+      expect(await told(true)).toContain("default");
+      await api.submit({ job_type: "ml" });
+      expect(await told(false)).toEqual([]);
+      expect(await told(true)).toEqual(["default", "ml"]);
+      expect((await api.agent().poll({ is_new: true })).keep_ready[1]).toMatchObject({
+        job_type: { name: "ml", memory_limit: "1g" },
+        image: "python:3.13-slim",
+      });
+    },
+  },
+  {
     rule: "Jobs are leased first come first served, and no more than there are free slots",
     async check(api) {
       const jobs = [await api.submit(), await api.submit(), await api.submit()];

@@ -102,7 +102,14 @@ export const healthRows: Row[] = [
         workers: { max: 4, running: 1, idle: 3 },
         queue: { pending: 1, max: 100 },
         agents: [
-          { labels: { zone: "test" }, slots: 4, running: 1, warm: 1, engine: { available: true } },
+          {
+            labels: { zone: "test" },
+            slots: 4,
+            running: 1,
+            warm: 1,
+            pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
+            engine: { available: true },
+          },
         ],
         utilization: 0.25,
       });

@@ -1,0 +1,10 @@
+import type { SandboxSpec } from "../sandbox/types.ts";
+
+/** What a job needs of its container. */
+export type Order = { readonly jobType: string; readonly spec: SandboxSpec };
+
+/** Orders of one kind take the same containers: equal in all that is fixed at creation but labels. */
+export function kindOf({ jobType, spec }: Order): string {
+  const { labels: _, ...fixed } = spec;
+  return JSON.stringify([jobType, fixed]);
+}

@@ -1,0 +1,60 @@
+import type { Sandbox } from "../sandbox/types.ts";
+import { noOrders, type Rate } from "./sizing.ts";
+import type { Order } from "./order.ts";
+
+/** The containers of one kind. */
+export type Shelf = {
+  readonly order: Order;
+  /** Containers that wait for a job, the oldest first. */
+  readonly ready: Ready[];
+  /** Jobs that wait for one of the starts under way, never more than there are. */
+  readonly waiting: ((sandbox: Sandbox | null) => void)[];
+  /** Starts under way that no job has asked for. */
+  starting: number;
+  inUse: number;
+  rate: Rate;
+  /** What a start takes, lately. */
+  startMs: number;
+  /** When a job last came, or was last expected. */
+  askedMs: number;
+  /** Since when there have been too few; null where there are enough. */
+  shortSinceMs: number | null;
+  /** Failed starts in a row, and when the next may be tried. */
+  failures: number;
+  retryMs: number;
+};
+
+export type Ready = { readonly sandbox: Sandbox; readonly sinceMs: number };
+
+export function newShelf(order: Order): Shelf {
+  const counts = { starting: 0, inUse: 0, failures: 0, startMs: 0, askedMs: 0, retryMs: 0 };
+  return { order, ready: [], waiting: [], rate: noOrders, shortSinceMs: null, ...counts };
+}
+
+/**
+ * Waits for a start under way; null where there is none to spare or it failed.
+ *
+ * @throws the signal's reason.
+ */
+export async function takeStarting(shelf: Shelf, signal: AbortSignal): Promise<Sandbox | null> {
+  signal.throwIfAborted();
+  if (shelf.waiting.length >= shelf.starting) return null;
+  const { promise, resolve, reject } = Promise.withResolvers<Sandbox | null>();
+  // At once, so that no container goes to a job that has given up.
+  const leave = (): void => {
+    const at = shelf.waiting.indexOf(resolve);
+    if (at < 0) return;
+    shelf.waiting.splice(at, 1);
+    reject(signal.reason as Error);
+  };
+  shelf.waiting.push(resolve);
+  signal.addEventListener("abort", leave);
+  return promise.finally(() => signal.removeEventListener("abort", leave));
+}
+
+/** Takes a container off the shelf; false where it is gone already. */
+export function takeOff(shelf: Shelf, entry: Ready): boolean {
+  const at = shelf.ready.indexOf(entry);
+  if (at >= 0) shelf.ready.splice(at, 1);
+  return at >= 0;
+}

@@ -1,0 +1,104 @@
+import { getLogger } from "@logtape/logtape";
+import { createChanges } from "../changes.ts";
+import { createPool, type Pool, type StartSandbox } from "../pool.ts";
+import type { Order } from "../pool/order.ts";
+import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
+import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
+import { createTestClock, type TestClock } from "./test-clock.ts";
+
+export const idleMs = 600_000;
+const quietMs = 30;
+const tickMs = 15_000;
+
+/** A pool over a fake engine and a clock that stands still. */
+export interface PoolWorld extends AsyncDisposable {
+  readonly pool: Pool;
+  readonly clock: TestClock;
+  /** In the order of their starts; the n-th from 1 has the id `container-<n>`. */
+  readonly started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[];
+  /** Replaced where the engine should fail or hang. */
+  start: StartSandbox;
+  readonly engine: { isWell: boolean; doubts: number };
+  /** Tells that the engine's health has changed. */
+  readonly tell: () => void;
+  /** Acquires a container and returns its id. */
+  readonly take: (order?: Order) => Promise<string>;
+  readonly ready: () => number;
+  /** Resolves once so many containers wait. */
+  readonly warm: (count: number) => Promise<void>;
+  /** Lets the pause before a refill pass. */
+  readonly refill: () => Promise<void>;
+  /** Lets time pass, tick by tick. */
+  readonly pass: (ms: number) => Promise<void>;
+}
+
+export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): PoolWorld {
+  const clock = createTestClock();
+  const changes = createChanges();
+  const engine = { isWell: true, doubts: 0 };
+  const settle = () => new Promise(setImmediate);
+  const world: PoolWorld = {
+    clock,
+    started: [],
+    engine,
+    tell: changes.tell,
+    start: (spec) => {
+      const died = new AbortController();
+      const sandbox = { ...createFakeSandbox(), died: died.signal };
+      const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
+      return Promise.resolve({ ...sandbox, containerId });
+    },
+    pool: createPool({
+      start: (spec, signal) => world.start(spec, signal),
+      size: { least, most, slots },
+      idleMs,
+      isEngineWell: () => engine.isWell,
+      doubted: () => void (engine.doubts += 1),
+      clock,
+      changes,
+      log: getLogger(["airlock", "agent"]),
+    }),
+    take: async (wanted = order()) => idOf(await world.pool.acquire(wanted, never)),
+    ready: () => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
+    warm: async (count) => {
+      while (world.ready() !== count) await settle();
+    },
+    refill: async () => {
+      await clock.sleeping(quietMs);
+      clock.advance(quietMs);
+      await settle();
+    },
+    pass: async (ms) => {
+      for (let left = ms; left > 0; left -= tickMs) {
+        await clock.sleeping(tickMs);
+        clock.advance(Math.min(left, tickMs));
+        await settle();
+      }
+    },
+    [Symbol.asyncDispose]: () => world.pool.close(),
+  };
+  return world;
+}
+
+export const never = new AbortController().signal;
+
+export const idOf = ({ containerId }: Sandbox): string => containerId;
+
+export function order(over: Partial<SandboxSpec> = {}, jobType = "default"): Order {
+  const spec: SandboxSpec = {
+    image: "sha256:aa",
+    labels: { agentId: "a", agentName: "test", leaseId: null },
+    memoryBytes: 1,
+    cpus: 1,
+    pids: 1,
+    network: "none",
+    runtime: null,
+    env: {},
+    preload: [],
+    gpus: 0,
+    reuse: 1,
+    seccomp: true,
+    ...over,
+  };
+  return { jobType, spec };
+}

@@ -1,0 +1,23 @@
+import type { PollRequest, ReadyKind } from "../shared/lease.ts";
+import type { Deps } from "./deps.ts";
+import { imageOf, type Environment } from "./domain/environment.ts";
+import { defaultJobType } from "./domain/job-types.ts";
+import { hasLabels, isRunnable } from "./domain/placement.ts";
+import { jobTypesUsedSince } from "./store/recent-job-types.ts";
+
+const RECENT_MS = 10 * 60_000;
+
+/** What a new agent should have containers ready for before its first job; others know by their jobs. */
+export async function keepReady(
+  { db, now }: Deps,
+  { is_new, agent }: PollRequest,
+  environments: Environment[],
+): Promise<ReadyKind[]> {
+  if (!is_new) return [];
+  const possible = environments.filter((one) => isRunnable(one) && hasLabels(agent, one));
+  const names = possible.map(({ jobType }) => jobType.name);
+  const used = new Set(await jobTypesUsedSince(db, names, now() - RECENT_MS)).add(defaultJobType);
+  return possible
+    .filter(({ jobType }) => used.has(jobType.name))
+    .map((one) => ({ job_type: one.jobType, image: imageOf(one) }));
+}

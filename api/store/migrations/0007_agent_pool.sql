@@ -1,0 +1,1 @@
+ALTER TABLE `agents` ADD `pool` text DEFAULT '[]' NOT NULL;
