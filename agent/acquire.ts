@@ -1,6 +1,7 @@
 import { parseBytes } from "../shared/bytes.ts";
 import type { JobType } from "../shared/job-type.ts";
 import type { AgentIdentity, LeasedJob } from "../shared/lease.ts";
+import type { Admission } from "./admission.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import type { Images } from "./images.ts";
 import type { Pool } from "./pool.ts";
@@ -10,6 +11,7 @@ import { EngineError, type Sandbox } from "./sandbox/types.ts";
 
 export type AcquireDeps = {
   readonly agent: AgentIdentity;
+  readonly admission: Admission;
   readonly images: Images;
   readonly pool: Pool;
   readonly engine: Pick<EngineWatch, "health">;
@@ -49,6 +51,7 @@ async function acquireOnce(
 ): Promise<Acquired> {
   const { runtimes } = deps.engine.health();
   const runtime = deps.chooseRuntime(runtimes);
+  await deps.admission.admitJob(job, runtime, signal);
   const image = await deps.images.resolve(job.image, signal);
   const sandbox = await deps.pool.acquire(orderOf(deps, job.job_type, image, runtime), signal);
   const jobRef = `${job.job_type.name}@${image}`;

@@ -2,6 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import type { ExecutionError, ExecutionErrorType } from "../shared/errors.ts";
 import type { AgentIdentity, BuildReport, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
+import type { Admission } from "./admission.ts";
 import { ApiError } from "./api-error.ts";
 import { type BuildLog, createBuildLog } from "./build-log.ts";
 import type { Client } from "./client.ts";
@@ -24,6 +25,7 @@ export type MakeImage = (
 
 export type BuildDeps = {
   readonly agent: AgentIdentity;
+  readonly admission: Admission;
   readonly client: Pick<Client, "buildLogs" | "buildResult" | "buildRelease">;
   readonly images: Images;
   readonly inventory: Inventory;
@@ -52,7 +54,7 @@ export async function runBuild(agent: BuildDeps, lease: Lease<LeasedBuild>): Pro
 }
 
 async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outcome> {
-  const { clock, engine, inventory } = deps;
+  const { clock, engine, inventory, log } = deps;
   const { job, drop, cancel } = lease;
   const buildLog = createBuildLog(clock, (chunk) => sendLog(deps, lease, chunk));
   using limit = deadline(clock, job.timeout_s * 1000);
@@ -70,7 +72,13 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
       return release("service_unavailable", "The agent stopped before the build ended.");
     }
     if (error instanceof InstallError) return failed("dependency_error", error.message);
-    if (error instanceof JobRefusal) return failed(error.type, error.message);
+    if (error instanceof JobRefusal) {
+      log.warn("build of {image} refused: {reason}", {
+        image: job.job_type,
+        reason: error.message,
+      });
+      return failed(error.type, error.message);
+    }
     return outcomeOfFault(deps, lease, error);
   } finally {
     await buildLog.close().catch(() => {});
@@ -78,11 +86,12 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
 }
 
 async function build(
-  { agent, images, pip, makeImage }: BuildDeps,
+  { agent, admission, images, pip, makeImage }: BuildDeps,
   job: LeasedBuild,
   buildLog: BuildLog,
   signal: AbortSignal,
 ): Promise<MadeImage> {
+  await admission.admitBuild(job, signal);
   // A build takes the base image as it is now.
   images.forget(job.base_image);
   const baseImage = await images.resolve(job.base_image, signal);

@@ -22,7 +22,7 @@ it("reads the file that AIRLOCK_CONFIG names, the environment over it", () => {
     name: hostname(),
     slots: 7,
     drainGraceMs: 1500,
-    policy: { runtime: null, strict: false },
+    runtime: { runtime: null, strict: false },
     seccomp: true,
   });
 });
@@ -31,8 +31,25 @@ it.each([
   [{}, { runtime: null, strict: false }],
   [{ AIRLOCK_CONTAINER_RUNTIME: "runsc" }, { runtime: "runsc", strict: false }],
   [{ AIRLOCK_SECURITY_MODE: "strict" }, { runtime: "runsc", strict: true }],
-])("turns %o into the policy %o", (env, policy) => {
-  expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).policy).toEqual(policy);
+])("turns %o into the choice of runtime %o", (env, runtime) => {
+  expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).runtime).toEqual(runtime);
+});
+
+it("reads what the operator accepts; lists comma-separated or JSON", () => {
+  const env = {
+    AIRLOCK_AGENT_IMAGES: "python:3.13-slim, airlock-*",
+    AIRLOCK_AGENT_NETWORKS: '["none"]',
+    AIRLOCK_AGENT_MAX_MEMORY: "2g",
+    AIRLOCK_AGENT_MAX_CPUS: "1.5",
+    AIRLOCK_AGENT_BUILDS: "false",
+  };
+  expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).policy).toMatchObject({
+    agent_images: ["python:3.13-slim", "airlock-*"],
+    agent_networks: ["none"],
+    agent_max_memory: "2g",
+    agent_max_cpus: 1.5,
+    agent_builds: false,
+  });
 });
 
 it.each([

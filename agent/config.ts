@@ -4,6 +4,7 @@ import { parse, TomlError } from "smol-toml";
 import { Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import type { PipConfig } from "./package-source.ts";
+import type { Policy } from "./policy.ts";
 
 /** What an agent needs of the configuration. */
 export type AgentConfig = {
@@ -16,6 +17,7 @@ export type AgentConfig = {
   readonly slots: number;
   /** Containers kept ready for each kind of job that came lately and of all, and for how long. */
   readonly warmPool: { readonly least: number; readonly most: number; readonly idleMs: number };
+  readonly runtime: RuntimePolicy;
   readonly policy: Policy;
   /** Filter the system calls of the code. */
   readonly seccomp: boolean;
@@ -33,7 +35,7 @@ export type AgentConfig = {
 };
 
 /** Which engine runtime containers get; null stands for the engine's default. */
-export type Policy = {
+export type RuntimePolicy = {
   readonly runtime: string | null;
   /** Refuse jobs rather than fall back where the engine lacks the runtime. */
   readonly strict: boolean;
@@ -64,7 +66,8 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
       most: config.warm_pool_max,
       idleMs: config.warm_pool_idle_s * 1000,
     },
-    policy: policyOf(config),
+    runtime: runtimePolicyOf(config),
+    policy: config,
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
     spoolDir: config.spool_dir,
@@ -83,7 +86,7 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
   };
 }
 
-function policyOf(config: Config): Policy {
+function runtimePolicyOf(config: Config): RuntimePolicy {
   if (config.security_mode === "permissive") {
     return { runtime: config.container_runtime ?? null, strict: false };
   }
@@ -123,6 +126,15 @@ const agentKeys = [
   "agent_token",
   "agent_name",
   "agent_labels",
+  "agent_job_types",
+  "agent_images",
+  "agent_networks",
+  "agent_runtimes",
+  "agent_max_memory",
+  "agent_max_cpus",
+  "agent_max_gpus",
+  "agent_max_timeout",
+  "agent_builds",
   "max_workers",
   "warm_pool_size",
   "warm_pool_max",

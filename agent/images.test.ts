@@ -22,6 +22,7 @@ function images() {
         calls.push(`inspect ${reference}`);
         return ids[reference] ?? null;
       },
+      imageNames: async (reference) => [`what is called ${reference}`],
       labelledImageId: async (name, value) => {
         calls.push(`${name}=${value}`);
         return ids[`for ${value}`] ?? null;
@@ -75,6 +76,7 @@ it("leaves a failure of the engine what it is", async () => {
   const { resolve } = createImages(
     {
       imageId: () => Promise.reject(gone),
+      imageNames: () => Promise.reject(gone),
       labelledImageId: () => Promise.reject(gone),
       pull: () => Promise.reject(gone),
     },
@@ -104,4 +106,15 @@ it("lets one job give up a pull that another still waits for", async () => {
   ids["python:3"] = "sha256:3";
   pulled.resolve();
   expect(await second).toBe("sha256:3");
+});
+
+it.each(["sha256:ab12", "ab12", "AB12", "d"])(
+  "%s may be an id: its names are the engine's",
+  async (id) => {
+    expect(await images().namesOf(id, signal)).toEqual([`what is called ${id}`]);
+  },
+);
+
+it.each(["python", "ab12:latest", "library/ab12"])("%s is its own name", async (reference) => {
+  expect(await images().namesOf(reference, signal)).toEqual([reference]);
 });

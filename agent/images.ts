@@ -12,12 +12,22 @@ export type Images = {
    * @throws JobRefusal where there is none; EngineError; the signal's reason.
    */
   readonly resolve: (reference: string, signal: AbortSignal) => Promise<string>;
+  /**
+   * What `reference` may be called: itself; where it is, or may be, an id, the id and all names
+   * that the engine has for its image.
+   *
+   * @throws EngineError; the signal's reason.
+   */
+  readonly namesOf: (reference: string, signal: AbortSignal) => Promise<string[]>;
   /** The engine no longer has the image: the next `resolve` looks again. */
   readonly forget: (reference: string) => void;
 };
 
 /** The engine's store of images. */
-export type ImageStore = Pick<Engine, "imageId" | "labelledImageId" | "pull">;
+export type ImageStore = Pick<Engine, "imageId" | "imageNames" | "labelledImageId" | "pull">;
+
+/** An engine takes the beginning of an id for the whole. */
+const ID = /^(sha256:)?[0-9a-f]+$/i;
 
 /** Longer than any job waits for its start. */
 const LOOKUP_TIMEOUT_MS = 15 * 60_000;
@@ -43,7 +53,11 @@ export function createImages(store: ImageStore, end: AbortSignal): Images {
     lookups.delete(reference);
   }
 
-  return { resolve, forget };
+  async function namesOf(reference: string, signal: AbortSignal): Promise<string[]> {
+    return ID.test(reference) ? store.imageNames(reference, signal) : [reference];
+  }
+
+  return { resolve, namesOf, forget };
 }
 
 /** The id of the image on the engine that serves as `reference`, null where there is none. */

@@ -3,6 +3,7 @@ import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config.ts";
 import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
+import { createAdmission } from "./admission.ts";
 import { type AgentDeps, type AgentSignals, runAgent } from "./agent.ts";
 import { isAlive, showAlive } from "./alive.ts";
 import { ApiError } from "./api-error.ts";
@@ -111,6 +112,7 @@ async function createDeps(
     changes,
     log,
   });
+  const images = createImages(engine, end);
   const ready = Promise.withResolvers<void>();
   void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
   log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
@@ -132,10 +134,11 @@ async function createDeps(
     inventory,
     makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
     pip: config.pip,
-    images: createImages(engine, end),
+    images,
+    admission: createAdmission({ policy: config.policy, images, engine: watch }),
     pool,
     spool,
-    chooseRuntime: createRuntimeChoice(config.policy, log),
+    chooseRuntime: createRuntimeChoice(config.runtime, log),
     seccomp: config.seccomp,
     judge: classify,
     polled: ready.resolve,

@@ -48,6 +48,7 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
     await postOutcome(deps, lease, outcome);
   } catch (error) {
     if (error instanceof ApiError) throw error;
+    if (error instanceof JobRefusal) log.warn("job refused: {reason}", { reason: error.message });
     if (isInfrastructure(error, lease)) {
       log.error("run failed: {reason}", { reason: describeError(error) });
       deps.engine.doubted();

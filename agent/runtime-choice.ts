@@ -1,12 +1,15 @@
 import type { Logger } from "@logtape/logtape";
-import type { Policy } from "./config.ts";
+import type { RuntimePolicy } from "./config.ts";
 import { JobRefusal } from "./job-refusal.ts";
 
 /** Chooses the engine runtime of a container, given those the engine has; null is its default. */
 export type RuntimeChoice = (runtimes: readonly string[]) => string | null;
 
-/** The choice throws JobRefusal where the policy forbids to fall back. */
-export function createRuntimeChoice({ runtime, strict }: Policy, log: Logger): RuntimeChoice {
+/** The choice throws JobRefusal where it must not fall back. */
+export function createRuntimeChoice(
+  { runtime, strict }: RuntimePolicy,
+  log: Logger,
+): RuntimeChoice {
   let hasWarned = false;
   return (runtimes) => {
     if (runtime === null || runtimes.includes(runtime)) return runtime;

@@ -39,6 +39,13 @@ const keys: Example = {
   refused: [["too-short"], "at least 16 characters"],
 };
 
+const list = (file: string, refused: Example["refused"]): Example => ({
+  file: [file],
+  env: `${file}, b*`,
+  gives: [file, "b*"],
+  ...(refused && { refused }),
+});
+
 const examples: Record<keyof Config, Example> = {
   host: text("127.0.0.2", "::1", ["", ">=1 characters"]),
   port: number(1, 9090, 65_536, "<=65535"),
@@ -93,6 +100,20 @@ const examples: Record<keyof Config, Example> = {
     gives: { zone: "b" },
     refused: [{ gpu: 1 }, "expected string"],
   },
+  agent_job_types: list("science", [[""], ">=1 characters"]),
+  agent_images: list("python:3.13-slim", [[""], ">=1 characters"]),
+  agent_networks: {
+    file: ["none"],
+    env: "none,bridge",
+    gives: ["none", "bridge"],
+    refused: [["host"], '"none"|"bridge"'],
+  },
+  agent_runtimes: list("runsc", [[""], ">=1 characters"]),
+  agent_max_memory: text("64m", "2g", ["1m", "at least 32m"]),
+  agent_max_cpus: number(1, 0.5, 0, ">0"),
+  agent_max_gpus: number(0, 2, -1, ">=0"),
+  agent_max_timeout: number(5, 7, 0, ">=1"),
+  agent_builds: boolean,
   docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
   max_workers: number(1, 8, 0, ">=1"),
   warm_pool_size: number(0, 3, -1, ">=0"),

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JobTypeDefinition, JobTypeName, MemorySize } from "./job-type.ts";
+import { JobTypeDefinition, JobTypeName, MemorySize, NetworkMode } from "./job-type.ts";
 
 const MiB = 1024 * 1024;
 const key16 = z.string().min(16, "must be at least 16 characters");
@@ -136,6 +136,46 @@ export const Config = z.strictObject({
     .record(z.string(), z.string())
     .default({})
     .describe("Agent: labels that job types can ask for."),
+  agent_job_types: z
+    .array(z.string().min(1))
+    .optional()
+    .describe("Agent: job types it accepts, `*` for any part of a name; default: all."),
+  agent_images: z
+    .array(z.string().min(1))
+    .optional()
+    .describe(
+      "Agent: images it accepts, to run and to build: references, or ids (sha256:…), `*` for any text without a slash; default: all.",
+    ),
+  agent_networks: z
+    .array(NetworkMode)
+    .optional()
+    .describe("Agent: networks it accepts; installing packages needs bridge; default: all."),
+  agent_runtimes: z
+    .array(z.string().min(1))
+    .optional()
+    .describe("Agent: engine runtimes it accepts, `*` for any part of a name; default: all."),
+  agent_max_memory: MemorySize.optional().describe(
+    "Agent: most memory of a job it accepts: 512m, 2g; default: any.",
+  ),
+  agent_max_cpus: z
+    .number()
+    .positive()
+    .optional()
+    .describe("Agent: most CPUs of a job it accepts; default: any."),
+  agent_max_gpus: z
+    .int()
+    .min(0)
+    .optional()
+    .describe("Agent: most GPUs of a job it accepts; default: any."),
+  agent_max_timeout: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("Agent: longest timeout of a job it accepts, seconds; default: any."),
+  agent_builds: z
+    .boolean()
+    .default(true)
+    .describe("Agent: build images, which runs pip as root in a container with a network."),
   docker_host: z
     .string()
     .optional()

@@ -43,6 +43,8 @@ export interface Engine {
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
   /** The id of an image, null where there is none. */
   imageId(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The id of an image, its tags and its digests in registries; none where it is not there. */
+  imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
   /** The id of an image with the label `name=value`, null where there is none. */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
   pull(reference: string, signal: AbortSignal): Promise<void>;
@@ -73,6 +75,16 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
     DefaultRuntime?: string;
     Runtimes?: Record<string, unknown>;
   }>;
+
+  const inspectImage = (reference: string, signal: AbortSignal) =>
+    call(signal, async (abortSignal) => {
+      try {
+        return await abortable(docker.getImage(reference).inspect(), abortSignal);
+      } catch (error) {
+        if ((error as { statusCode?: number }).statusCode === 404) return null;
+        throw error;
+      }
+    });
 
   return {
     describe: (signal) =>
@@ -137,15 +149,12 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
           labels: Labels,
         }));
       }),
-    imageId: (reference, signal) =>
-      call(signal, async (abortSignal) => {
-        try {
-          return (await abortable(docker.getImage(reference).inspect(), abortSignal)).Id;
-        } catch (error) {
-          if ((error as { statusCode?: number }).statusCode === 404) return null;
-          throw error;
-        }
-      }),
+    imageId: async (reference, signal) => (await inspectImage(reference, signal))?.Id ?? null,
+    imageNames: async (reference, signal) => {
+      const image = await inspectImage(reference, signal);
+      // Of an image without a name some engines say null.
+      return image ? [image.Id, image.RepoTags ?? [], image.RepoDigests ?? []].flat() : [];
+    },
     labelledImageId: (name, value, signal) =>
       call(signal, async (abortSignal) => {
         const [image] = await docker.listImages({

@@ -5,6 +5,8 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 /** An address in front of a real engine that can go away and come back. */
 export type EngineProxy = AsyncDisposable & {
   readonly host: string;
+  /** What was asked of the engine so far, as in "POST /containers/create". */
+  readonly requests: readonly string[];
   /** Cuts all connections; nobody listens any more. */
   readonly cut: () => Promise<void>;
   readonly restore: () => Promise<void>;
@@ -15,6 +17,7 @@ export async function startEngineProxy(
   socketPath: string,
 ): Promise<EngineProxy> {
   const sockets = new Set<Socket>();
+  const requests: string[] = [];
   let server: Server | undefined;
 
   function link(from: Socket, to: Socket): void {
@@ -28,11 +31,18 @@ export async function startEngineProxy(
     from.pipe(to);
   }
 
+  /** A head comes in one piece, or at least its beginning does. */
+  function note(chunk: Buffer): void {
+    const head = /^([A-Z]+) ([^ ?]+)\S* HTTP\/1/.exec(chunk.toString("latin1", 0, 4096));
+    if (head) requests.push(`${head[1]} ${head[2]}`);
+  }
+
   async function restore(): Promise<void> {
     server = createServer({ allowHalfOpen: true }, (client) => {
       const { protocol, hostname, port, pathname } = new URL(engineHost);
       const engine =
         protocol === "unix:" ? connect(pathname) : connect(Number(port || 2375), hostname);
+      client.on("data", note);
       link(client, engine);
       link(engine, client);
     }).listen(socketPath);
@@ -46,5 +56,5 @@ export async function startEngineProxy(
   }
 
   await restore();
-  return { host: `unix://${socketPath}`, cut, restore, [Symbol.asyncDispose]: cut };
+  return { host: `unix://${socketPath}`, requests, cut, restore, [Symbol.asyncDispose]: cut };
 }

@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import type { EngineHealth } from "../../shared/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
+import { createAdmission } from "../admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage } from "../build.ts";
 import { createChanges } from "../changes.ts";
@@ -86,11 +87,14 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
   });
   const store = {
     imageId: () => Promise.resolve(testImage),
+    imageNames: () => Promise.resolve([testImage]),
     labelledImageId: () => Promise.resolve(null),
     pull: () => Promise.resolve(),
   };
+  const images = createImages(store, end.signal);
   const deps: AgentDeps = {
     agent,
+    admission: createAdmission({ policy: { agent_builds: true }, images, engine }),
     client,
     engine,
     changes,
@@ -101,7 +105,7 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     inventory: createInventory(store, changes),
     makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
     pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
-    images: createImages(store, end.signal),
+    images,
     pool: createPool({
       start: (spec, signal) => self.start(spec, signal),
       size: { least: 0, most: 0, slots },

@@ -1,0 +1,104 @@
+import { describe, expect, it } from "vitest";
+import { type Asked, type Policy, refusalOf } from "./policy.ts";
+
+const digest = `sha256:${"ab".repeat(32)}`;
+
+const job: Asked = {
+  jobType: "science",
+  images: [["python:3.13-slim"]],
+  networks: ["none"],
+  runtime: "runc",
+  memory: "512m",
+  cpus: 1,
+  gpus: 0,
+  timeoutS: 30,
+};
+const build: Asked = {
+  isBuild: true,
+  jobType: "science",
+  images: [["python:3.13-slim"], ["airlock-science:v1.0.0"]],
+  networks: ["bridge"],
+  runtime: "runc",
+};
+
+const accepts: [Partial<Policy>, Partial<Asked>][] = [
+  [{}, { memory: "1000g", gpus: 8, networks: ["bridge"] }],
+  [{ agent_job_types: ["default", "science"] }, {}],
+  [{ agent_job_types: ["sci*"] }, {}],
+  [{ agent_images: ["python:3.13-slim"] }, {}],
+  [{ agent_images: ["python:3.*-slim"] }, {}],
+  [{ agent_images: ["registry.example/*/tool:*"] }, { images: [["registry.example/team/tool:1"]] }],
+  [{ agent_images: [digest] }, { images: [[digest, "airlock-science:latest"]] }],
+  [{ agent_images: ["airlock-*"] }, { images: [[digest, "airlock-science:latest"]] }],
+  [{ agent_networks: ["none"] }, {}],
+  [{ agent_runtimes: ["runc"] }, {}],
+  [{ agent_runtimes: ["runsc*"] }, { runtime: "runsc-kvm" }],
+  [{ agent_max_memory: "512m" }, {}],
+  [{ agent_max_memory: "1g" }, { memory: "1024M" }],
+  [{ agent_max_cpus: 1 }, {}],
+  [{ agent_max_gpus: 0 }, {}],
+  [{ agent_max_timeout: 30 }, {}],
+  [{ agent_builds: false }, {}],
+];
+
+const refuses: [Partial<Policy>, Partial<Asked>, string][] = [
+  [{ agent_job_types: ["default"] }, {}, "agent_job_types leaves out science"],
+  [{ agent_job_types: ["sci"] }, {}, "agent_job_types leaves out science"],
+  [{ agent_job_types: [] }, {}, "agent_job_types leaves out science"],
+  [{ agent_images: ["python:3.13"] }, {}, "agent_images leaves out python:3.13-slim"],
+  [{ agent_images: ["python:3.13.slim"] }, {}, "agent_images leaves out python:3.13-slim"],
+  [{ agent_images: ["ython*"] }, {}, "agent_images leaves out python:3.13-slim"],
+  [
+    { agent_images: ["python:*"] },
+    { images: [["python:5000/evil:1"]] },
+    "agent_images leaves out python:5000/evil:1",
+  ],
+  [
+    { agent_images: ["airlock-*"] },
+    { images: [[digest, "private:1"]] },
+    `agent_images leaves out ${digest}, private:1`,
+  ],
+  [
+    { agent_images: ["*"] },
+    { images: [[]] },
+    "agent_images leaves out an image that is not on the host",
+  ],
+  [{ agent_networks: ["none"] }, { networks: ["bridge"] }, "agent_networks leaves out bridge"],
+  [
+    { agent_networks: ["none"] },
+    { networks: ["none", "bridge"] },
+    "agent_networks leaves out bridge",
+  ],
+  [{ agent_runtimes: ["runsc"] }, {}, "agent_runtimes leaves out runc"],
+  [{ agent_max_memory: "256m" }, {}, "agent_max_memory is 256m, less than 512m"],
+  [{ agent_max_cpus: 0.5 }, {}, "agent_max_cpus is 0.5, less than 1"],
+  [{ agent_max_gpus: 0 }, { gpus: 1 }, "agent_max_gpus is 0, less than 1"],
+  [{ agent_max_timeout: 10 }, {}, "agent_max_timeout is 10, less than 30"],
+];
+
+const builds: [Partial<Policy>, string | undefined][] = [
+  [{}, undefined],
+  [{ agent_max_memory: "64m", agent_max_cpus: 0.1, agent_max_timeout: 1 }, undefined],
+  [{ agent_images: ["python:3.13-slim", "airlock-*"] }, undefined],
+  [{ agent_builds: false }, "agent_builds is false"],
+  [{ agent_images: ["airlock-*"] }, "agent_images leaves out python:3.13-slim"],
+  [{ agent_images: ["python:*"] }, "agent_images leaves out airlock-science:v1.0.0"],
+  [{ agent_networks: ["none"] }, "agent_networks leaves out bridge"],
+  [{ agent_runtimes: ["runsc"] }, "agent_runtimes leaves out runc"],
+];
+
+const withDefaults = (policy: Partial<Policy>): Policy => ({ agent_builds: true, ...policy });
+
+describe("a policy", () => {
+  it.each(accepts)("%o accepts %o", (policy, asked) => {
+    expect(refusalOf(withDefaults(policy), { ...job, ...asked })).toBeUndefined();
+  });
+
+  it.each(refuses)("%o with %o: %s", (policy, asked, refusal) => {
+    expect(refusalOf(withDefaults(policy), { ...job, ...asked })).toBe(refusal);
+  });
+
+  it.each(builds)("%o on a build: %s", (policy, refusal) => {
+    expect(refusalOf(withDefaults(policy), build)).toBe(refusal);
+  });
+});
