@@ -14,7 +14,7 @@ export type Admission = {
 
 /** A job, or as much as is known of one that may come. */
 export type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
-  Partial<Pick<LeasedJob, "requirements" | "timeout_s">>;
+  Partial<Pick<LeasedJob, "timeout_s">>;
 
 export type AdmissionDeps = {
   readonly policy: Policy;
@@ -27,11 +27,11 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
     runtime ?? engine.health().runtimes[0] ?? "a runtime that is not known";
 
   async function admitJob(job: JobAsked, runtime: string | null, signal: AbortSignal) {
-    const { job_type, image, requirements = [], timeout_s = 0 } = job;
+    const { job_type, image, timeout_s = 0 } = job;
     const refusal = refusalOf(policy, {
       jobType: job_type.name,
       images: policy.agent_images ? [await images.namesOf(image, signal)] : [],
-      networks: requirements.length > 0 ? [job_type.network, "bridge"] : [job_type.network],
+      networks: [job_type.network],
       runtime: runtimeName(runtime),
       memory: job_type.memory_limit,
       cpus: job_type.cpu_limit,

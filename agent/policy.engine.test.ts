@@ -76,7 +76,6 @@ const cases: [string, Partial<LeasedJob>, Partial<JobType>][] = [
   ["agent_images leaves out evil:1", { image: "evil:1" }, {}],
   ["agent_images leaves out python:1/evil", { image: "python:1/evil" }, {}],
   ["agent_networks leaves out bridge", {}, { network: "bridge" }],
-  ["agent_networks leaves out bridge", { requirements: ["left-pad"] }, {}],
   ["agent_max_memory is 512m, less than 513m", {}, { memory_limit: "513m" }],
   ["agent_max_cpus is 1, less than 1.01", {}, { cpu_limit: 1.01 }],
   ["agent_max_gpus is 0, less than 1", {}, { gpus: 1 }],

@@ -64,11 +64,6 @@ const refuses: [Partial<Policy>, Partial<Asked>, string][] = [
     "agent_images leaves out an image that is not on the host",
   ],
   [{ agent_networks: ["none"] }, { networks: ["bridge"] }, "agent_networks leaves out bridge"],
-  [
-    { agent_networks: ["none"] },
-    { networks: ["none", "bridge"] },
-    "agent_networks leaves out bridge",
-  ],
   [{ agent_runtimes: ["runsc"] }, {}, "agent_runtimes leaves out runc"],
   [{ agent_max_memory: "256m" }, {}, "agent_max_memory is 256m, less than 512m"],
   [{ agent_max_cpus: 0.5 }, {}, "agent_max_cpus is 0.5, less than 1"],

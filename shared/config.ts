@@ -149,7 +149,9 @@ export const Config = z.strictObject({
   agent_networks: z
     .array(NetworkMode)
     .optional()
-    .describe("Agent: networks it accepts; installing packages needs bridge; default: all."),
+    .describe(
+      "Agent: networks it accepts; a build that installs packages needs bridge; default: all.",
+    ),
   agent_runtimes: z
     .array(z.string().min(1))
     .optional()
