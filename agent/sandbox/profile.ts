@@ -100,9 +100,17 @@ function temporaryFiles(memoryBytes: number) {
   const writable = `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`;
   // Only the supervisor writes there, so that no size is needed to hold the code back.
   const readable = `rw,nosuid,nodev,noexec,mode=755,size=${memoryBytes}`;
+  // In the place of a file system where every file that is opened becomes a message queue.
+  const closed = "ro,nosuid,nodev,noexec";
   return {
     ShmSize: seventh,
-    Tmpfs: { "/code": readable, "/input": readable, "/output": writable, "/tmp": writable },
+    Tmpfs: {
+      "/code": readable,
+      "/input": readable,
+      "/output": writable,
+      "/tmp": writable,
+      "/dev/mqueue": closed,
+    },
   };
 }
 

@@ -28,9 +28,6 @@ test.each([
   expect((await runCode(place, code)).end).toBe(`failed ${type} 1`);
 });
 
-const kill = (name: string) =>
-  `import os, signal; signal.signal(signal.${name}, signal.SIG_DFL) if "${name}" != "SIGKILL" else 0; os.kill(os.getpid(), signal.${name})`;
-
 describe.each(["runc", "runsc"])("under %s", (runtime) => {
   const isGvisor = runtime === "runsc";
 
@@ -81,69 +78,13 @@ open("note.txt", "w").write("kept")`,
 
   test.each([
     ["segfault 139", "import ctypes; ctypes.string_at(0)"],
-    ["segfault 139", kill("SIGSEGV")],
     ["abort 134", "import os; os.abort()"],
-    ["arithmetic_error 136", kill("SIGFPE")],
-    ["bus_error 135", kill("SIGBUS")],
-    ["pipe_error 141", kill("SIGPIPE")],
-    ["killed 137", kill("SIGKILL")],
-    ["killed 143", kill("SIGTERM")],
+    ["killed 143", "import os; os.kill(os.getpid(), 15)"],
     ["killed 130", "raise KeyboardInterrupt"],
     ["runtime_error 3", "import sys; sys.exit(3)"],
-    ["runtime_error 137", "import sys; sys.exit(137)"],
-    ["runtime_error 143", "import sys; sys.exit(143)"],
     ["runtime_error 1", "import sys; sys.exit('bye')"],
   ])("%s: %s", async (end, code) => {
     expect((await run(code)).end).toBe(`failed ${end}`);
-  });
-
-  const allocate = "x = []\nwhile True: x.append(bytearray(1_000_000))";
-
-  describe("the memory limit", () => {
-    const spec = { memoryBytes: 64 * 1024 * 1024 };
-
-    test("ends code that goes over it", async () => {
-      // Under gVisor the supervisor dies with the code: give it time to pass on what was printed.
-      const pause = isGvisor ? "import time; time.sleep(1)" : "";
-      const { end, out } = await run(`print("before")\n${pause}\n${allocate}`, { spec });
-      expect({ end, out }).toEqual({ end: "oom oom 137", out: "before\n" });
-    });
-
-    test("ends a child alone, and the code goes on; all of it where the kernel sees one process", async () => {
-      const code = `import subprocess, sys\nprint(subprocess.run([sys.executable, "-c", """${allocate}"""]).returncode)`;
-      const { end, out } = await run(code, { spec });
-      // gVisor is a single process to the kernel that kills.
-      const gvisor = { end: "oom oom 137", out: "" };
-      expect({ end, out }).toEqual(isGvisor ? gvisor : { end: "succeeded - 0", out: "-9\n" });
-    });
-
-    test("holds for files in memory, which are the code's own problem", async () => {
-      const code = `
-for folder in ("/tmp", "/output", "/dev/shm"):
-    try:
-        with open(folder + "/x", "wb") as f:
-            while True: f.write(b"x" * 1_000_000)
-    except OSError as e: print(folder, e.strerror)`;
-      const { end, out } = await run(code, { spec });
-      expect({ end, out }).toEqual({
-        end: "succeeded - 0",
-        out: "/tmp No space left on device\n/output No space left on device\n/dev/shm No space left on device\n",
-      });
-    });
-
-    test("leaves a supervisor that reports, when files and processes fill it together", async () => {
-      const code = `
-import os
-print("on")
-for folder in ("/tmp", "/output", "/dev/shm"):
-    try:
-        f = os.open(folder + "/x", os.O_CREAT | os.O_WRONLY)
-        while True: os.write(f, b"x" * 1_000_000)
-    except OSError: pass
-${allocate}`;
-      const { end, out } = await run(code, { spec });
-      expect({ end, out }).toEqual({ end: "oom oom 137", out: "on\n" });
-    });
   });
 
   describe("an end from outside", () => {
@@ -171,47 +112,10 @@ ${allocate}`;
     });
   });
 
-  test("the code has no rights and none to get", async () => {
-    const { out } = await run(`
-import ctypes, os
-print(os.getresuid(), os.getresgid(), os.getgroups())
-print([l.split()[1] for l in open("/proc/self/status") if l.startswith(("Cap", "NoNewPrivs", "Seccomp:"))])
-for act in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]), lambda: os.chroot("/tmp"), lambda: os.nice(-1)):
-    try: act(); print("done")
-    except OSError as e: print(e.strerror)`);
-    const denied = "Operation not permitted\n";
-    const none = "0000000000000000', '";
-    // gVisor shows neither an ambient set nor NoNewPrivs, and nice(2) reaches no host.
-    const rights = isGvisor ? `${none.repeat(4)}0']\n` : `${none.repeat(5)}1', '2']\n`;
-    expect(out).toBe(
-      "(1000, 1000, 1000) (1000, 1000, 1000) []\n" +
-        `['${rights}${denied.repeat(4)}${isGvisor ? "done\n" : denied}`,
-    );
-  });
-
-  test("a user namespace is denied, or gives no power over the supervisor", async () => {
-    const { end, out, files } = await run(`
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-print(libc.unshare(0x10000000))
-try: os.kill(1, 9)
-except OSError as e: print(type(e).__name__)
-print(libc.ptrace(16, 1, 0, 0), libc.mount(b"none", b"/output", b"tmpfs", 0, None))
-try: open("/proc/1/mem", "rb").read(1)
-except OSError as e: print(type(e).__name__)
-open("/output/kept", "w").write("x")`);
-    // gVisor makes the namespace inside its own kernel.
-    expect({ end, out, files }).toEqual({
-      end: "succeeded - 0",
-      out: `${isGvisor ? 0 : -1}\nPermissionError\n-1 -1\nPermissionError\n`,
-      files: { kept: "x" },
-    });
-  });
-
   test("the code can write where it may, and nowhere else", async () => {
     const { out } = await run(`
 import os
-for folder in ("/", "/code", "/input", "/etc", "/usr", "/var/tmp", "/dev", "/proc/sys/kernel", "/sys", "/run", "/root", "/home", "/output", "/tmp", "/dev/shm"):
+for folder in ("/", "/code", "/input", "/etc", "/usr", "/var/tmp", "/dev", "/dev/mqueue", "/proc/sys/kernel", "/sys", "/run", "/root", "/home", "/output", "/tmp", "/dev/shm"):
     try: open(folder + "/x", "w").close(); print(folder)
     except OSError: pass
 for file in ("/code/main.py", "/input/data.json", "/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/self/oom_score_adj"):

@@ -10,6 +10,8 @@ import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "..
 import { specWith } from "./report.ts";
 
 export interface Settings {
+  /** Label of the container, by which it can be told from others. */
+  readonly agentName?: string;
   readonly spec?: Partial<SandboxSpec>;
   readonly job?: Partial<SandboxJob>;
   readonly options?: Partial<RunOptions>;
@@ -34,7 +36,7 @@ export async function runCode(
   settings: Settings = {},
 ): Promise<Run> {
   const agentId = randomUUID();
-  const owner = { agentId, agentName: "sandbox-tests", leaseId: null };
+  const owner = { agentId, agentName: settings.agentName ?? "sandbox-tests", leaseId: null };
   const spec = specWith({ image, labels: owner, ...settings.spec });
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
   const sandbox = await openSandbox(engine, spec, AbortSignal.timeout(60_000));

@@ -1,5 +1,5 @@
 """Makes system calls by number. Reads from /input/data.json {"calls": {label: [[number on
-x86-64, number on arm64], arguments]}}, and
+x86-64, number on arm64], arguments, numbers or strings]}}, and
 prints a JSON object of what each came to: an errno's name, "allowed", or "killed by" a signal."""
 
 import ctypes
@@ -13,7 +13,7 @@ column = {"x86_64": 0, "aarch64": 1}[platform.machine()]
 
 
 def attempt(number, arguments):
-    words = [ctypes.c_long(word) for word in arguments]
+    words = [word.encode() if isinstance(word, str) else ctypes.c_long(word) for word in arguments]
     result = libc.syscall(ctypes.c_long(number), *words)
     return "allowed" if result >= 0 else errno.errorcode[ctypes.get_errno()]
 

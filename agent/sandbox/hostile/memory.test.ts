@@ -1,0 +1,61 @@
+import { describe, expect, test } from "vitest";
+import { hostileCases } from "../testing/hostile.ts";
+
+const allocate = "x = []\nwhile True: x.append(bytearray(1_000_000))";
+const spec = { memoryBytes: 64 * 1024 * 1024 };
+
+hostileCases(({ run, isGvisor }) => {
+  test("hostile 5: allocates past the limit", async () => {
+    // Under gVisor the supervisor dies with the code: give it time to pass on what was printed.
+    const pause = isGvisor ? "import time; time.sleep(1)" : "";
+    const { end, out } = await run(`print("before")\n${pause}\n${allocate}`, { spec });
+    expect({ end, out }).toEqual({ end: "oom oom 137", out: "before\n" });
+  });
+
+  test("hostile 6: a child is out of memory, and its parent ends well", async () => {
+    const code = `import subprocess, sys\nprint(subprocess.run([sys.executable, "-c", """${allocate}"""]).returncode)`;
+    const { end, out } = await run(code, { spec });
+    // gVisor is a single process to the kernel that kills: all of the job goes.
+    const gvisor = { end: "oom oom 137", out: "" };
+    expect({ end, out }).toEqual(isGvisor ? gvisor : { end: "succeeded - 0", out: "-9\n" });
+  });
+
+  describe("hostile 9: folders that are filled", () => {
+    test.each(["/tmp", "/output", "/dev/shm"])("%s", async (folder) => {
+      const code = `
+import os
+file = os.open("${folder}/x", os.O_CREAT | os.O_WRONLY)
+try:
+    while True: os.write(file, b"x" * 1_000_000)
+except OSError as e: print(e.strerror)`;
+      const { end, out } = await run(code, { spec });
+      expect({ end, out }).toEqual({ end: "succeeded - 0", out: "No space left on device\n" });
+    });
+
+    test("all three, in small files and in names", async () => {
+      const code = `
+import os
+for folder in ("/tmp", "/output", "/dev/shm"):
+    try:
+        for i in range(200_000): os.close(os.open("%s/%0200d" % (folder, i), os.O_CREAT | os.O_WRONLY))
+    except OSError as e: print(e.strerror)`;
+      const { end } = await run(code, { spec: { memoryBytes: 128 * 1024 * 1024 } });
+      // Names cost the kernel's memory, which the limit counts, and no space of the folder.
+      expect(["succeeded - 0", "oom oom 137", "failed file_error 0"]).toContain(end);
+    });
+
+    test("all three, and memory on top: the supervisor lives to tell", async () => {
+      const code = `
+import os
+print("on")
+for folder in ("/tmp", "/output", "/dev/shm"):
+    try:
+        f = os.open(folder + "/x", os.O_CREAT | os.O_WRONLY)
+        while True: os.write(f, b"x" * 1_000_000)
+    except OSError: pass
+${allocate}`;
+      const { end, out } = await run(code, { spec });
+      expect({ end, out }).toEqual({ end: "oom oom 137", out: "on\n" });
+    });
+  });
+});

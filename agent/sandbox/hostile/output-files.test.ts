@@ -1,0 +1,161 @@
+import { describe, expect, test } from "vitest";
+import { hostileCases } from "../testing/hostile.ts";
+
+hostileCases(({ run, canaryPath, isGvisor }) => {
+  const skips = ({ report }: Awaited<ReturnType<typeof run>>) =>
+    report.skipped.map(({ reason, count }) => [reason, count]);
+
+  test("hostile 16: links to files of the host, of the supervisor, and to folders", async () => {
+    const result = await run(`
+import os
+targets = ["/etc/shadow", "/proc/1/environ", "/proc/1/mem", "/", "${canaryPath()}", "fine", "/output", "link0"]
+for i, target in enumerate(targets): os.symlink(target, "link%d" % i)
+os.symlink("loop", "loop")
+open("fine", "w").write("y")`);
+    expect(result.files).toEqual({ fine: "y" });
+    expect(skips(result)).toEqual([["not_a_regular_file", 9]]);
+  });
+
+  describe("hostile 17: what is no plain file", () => {
+    test("hard links, pipes, sockets", async () => {
+      const result = await run(`
+import os, socket
+os.mkfifo("pipe")
+socket.socket(socket.AF_UNIX).bind("socket")
+open("one", "w").write("x"); os.link("one", "two")
+for there in ("/code/main.py", "/input/data.json", "/etc/passwd"):
+    try: os.link(there, "stolen")
+    except OSError as e: print(e.strerror)
+open("fine", "w").write("y")`);
+      expect(result.out).toBe("Invalid cross-device link\n".repeat(3));
+      expect(result.files).toEqual({ fine: "y" });
+      expect(skips(result)).toEqual([
+        ["hard_link", 2],
+        ["not_a_regular_file", 2],
+      ]);
+    });
+
+    test("a pipe with a reader and a writer that hold on to it", async () => {
+      const result = await run(`
+import os, time
+os.mkfifo("pipe"); os.mkfifo("result.json")
+if os.fork() == 0:
+    held = [os.open(name, os.O_RDWR) for name in ("pipe", "result.json")]
+    time.sleep(600)`);
+      expect(result.end).toBe("failed json_error 0");
+    });
+
+    test("a device cannot be made, or is one of gVisor's own and skipped", async () => {
+      const result = await run(`
+import os, stat
+for name, kind, number in (("zero", stat.S_IFCHR, (1, 5)), ("mem", stat.S_IFCHR, (1, 1)), ("disk", stat.S_IFBLK, (8, 0)), ("result.json", stat.S_IFCHR, (1, 5))):
+    try: os.mknod(name, kind | 0o666, os.makedev(*number)); print("made")
+    except OSError as e: print(e.strerror)
+for name in ("mem", "disk"):
+    try: print(open(name, "rb").read(1))
+    except OSError as e: print(type(e).__name__)`);
+      // gVisor's kernel lets anyone make a node; what it leads to are devices of that kernel alone.
+      const gvisor = "made\n".repeat(4) + "OSError\n".repeat(2);
+      const runc = "Operation not permitted\n".repeat(4) + "FileNotFoundError\n".repeat(2);
+      expect({ out: result.out, files: result.files }).toEqual({
+        out: isGvisor ? gvisor : runc,
+        files: {},
+      });
+      expect(skips(result)).toEqual(isGvisor ? [["not_a_regular_file", 4]] : []);
+    });
+  });
+
+  describe("hostile 18: too much", () => {
+    test("a sparse terabyte", async () => {
+      const { end, out, files } = await run(`
+import os
+sparse = os.open("sparse", os.O_CREAT | os.O_WRONLY)
+for size in (1 << 40, 1 << 28):
+    try: os.truncate(sparse, size)
+    except OSError as e: print(e.strerror)
+open("a", "w").write("kept")`);
+      expect({ end, out }).toEqual({ end: "failed file_error 0", out: "File too large\n" });
+      expect(files).toEqual({ a: "kept" });
+    });
+
+    test("a hundred thousand files", async () => {
+      const result = await run(
+        `
+import os
+open("/output/result.json", "w").write('{"a": 1}')
+for i in range(100_000): os.close(os.open("/output/n%d" % i, os.O_CREAT | os.O_WRONLY))`,
+        { spec: { memoryBytes: 1024 ** 3 } },
+      );
+      expect(result.end).toBe("failed file_error 0");
+      expect(result.verdict.error?.message).toContain("too many files");
+      expect(result.report.lostReason).toBeNull();
+      expect(result.report.skipped.map(({ reason }) => reason)).toEqual(["too_many_files"]);
+      expect(Object.keys(result.files).length).toBeLessThanOrEqual(1000);
+      expect(result.report.result).toEqual({ kind: "object", text: '{"a": 1}' });
+    });
+
+    test("a tree that is three thousand folders deep, and one that is wide", async () => {
+      const result = await run(`
+import os
+for i in range(3000): os.mkdir("d"); os.chdir("d")
+os.chdir("/output")
+for i in range(3000): os.makedirs("w%d/x" % i)
+open("/output/kept", "w").write("x")`);
+      expect(result.end).toMatch(/^(failed file_error|succeeded -) 0$/);
+      expect(result.report.lostReason).toBeNull();
+      expect(skips(result)).toEqual([["too_deep", 1]]);
+      expect(result.files).toEqual({ kept: "x" });
+    });
+  });
+
+  test("hostile 19: names that are no names for a URL or a header", async () => {
+    const result = await run(String.raw`
+names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", "\x7f", "_code.py", "..\\x", "\u2028"]
+names += ['quote"', "%2e", "n" * 255, "..x", "a b;c", "größe"]
+for name in names: open("/output/" + name, "w").close()`);
+    const kept = ['quote"', "%2e", "n".repeat(255), "..x", "a b;c", "größe"];
+    expect(Object.keys(result.files).sort()).toEqual(kept.sort());
+    expect(skips(result)).toEqual([["unsafe_name", 9]]);
+    for (const name of result.report.skipped[0]!.names) expect(name).toMatch(/^[ -~]*$/);
+  });
+
+  describe("hostile 22: /output itself", () => {
+    test("is not to be moved, removed, closed or covered", async () => {
+      const { end, out, files } = await run(`
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+open("kept", "w").write("x")
+for act in (lambda: os.rename("/output", "/moved"), lambda: os.rename("/tmp", "/output"), lambda: os.rmdir("/output"), lambda: os.chmod("/output", 0)):
+    try: act(); print("done")
+    except OSError: print("no")
+for over in (b"tmpfs", b"proc"): print(libc.mount(b"none", b"/output", over, 0, None))
+print(libc.mount(b"/tmp", b"/output", None, 4096, None), libc.umount2(b"/output", 2))`);
+      expect({ end, out, files }).toEqual({
+        end: "succeeded - 0",
+        out: "no\nno\nno\nno\n-1\n-1\n-1 -1\n",
+        files: { kept: "x" },
+      });
+    });
+
+    test("can be covered by nobody who makes a namespace first", async () => {
+      const kept = { kept: "x" };
+      const { files } = await run(`
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+open("/output/kept", "w").write("x")
+libc.unshare(0x10000000 | 0x20000)
+libc.mount(b"none", b"/output", b"tmpfs", 0, None)
+open("/output/hidden", "w").write("y")`);
+      // gVisor lets the code make namespaces, and a mount in them is seen by the code alone.
+      expect(files).toMatchObject(isGvisor ? kept : { ...kept, hidden: "y" });
+    });
+
+    test("keeps what the code has closed to itself", async () => {
+      const { files } = await run(`
+import os
+os.makedirs("a/b"); open("a/b/x", "w").write("1"); open("y", "w").write("2")
+os.chmod("y", 0); os.chmod("a/b", 0); os.chmod("a", 0)`);
+      expect(files).toEqual({ "a/b/x": "1", y: "2" });
+    });
+  });
+});

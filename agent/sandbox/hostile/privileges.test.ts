@@ -1,0 +1,197 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { type CallNumbers, denied } from "../testing/denied-calls.ts";
+import { hostileCases } from "../testing/hostile.ts";
+
+const all = Object.assign({}, ...Object.values(denied)) as Record<string, CallNumbers>;
+const probe = readFileSync(new URL("../testing/seccomp-probe.py", import.meta.url), "utf8");
+const zeros = "\0".repeat(128);
+
+/** A call with arguments that would do harm, and what gVisor's own kernel answers where not EPERM. */
+const calls: Record<string, [call: string, args: (number | string)[], gvisor?: string]> = {
+  // Rings of gVisor's own kernel, which the host's never sees.
+  "io_uring: a ring": ["io_uring_setup", [8, zeros], "allowed"],
+  "bpf: a map": ["bpf", [0, zeros, 72]],
+  "bpf: a program": ["bpf", [5, zeros, 72]],
+  userfaultfd: ["userfaultfd", [1], "ENOSYS"],
+  "keyctl: the session's keyring": ["keyctl", [0, -3, 1], "EACCES"],
+  add_key: ["add_key", ["user", "x", "y", 1, -3], "EACCES"],
+  "ptrace of the supervisor": ["ptrace", [16, 1, 0, 0]],
+  "ptrace of itself by its parent": ["ptrace", [0, 0, 0, 0], "allowed"],
+  "process_vm_readv of the supervisor": ["process_vm_readv", [1, 0, 0, 0, 0, 0], "ENOSYS"],
+  "process_vm_writev of the supervisor": ["process_vm_writev", [1, 0, 0, 0, 0, 0], "ENOSYS"],
+  "unshare: users": ["unshare", [0x1000_0000], "allowed"],
+  "unshare: mounts": ["unshare", [0x2_0000], "allowed"],
+  "unshare: the network": ["unshare", [0x4000_0000]],
+  "unshare: processes": ["unshare", [0x2000_0000]],
+  setns: ["setns", [0, 0], "ENOTSUP"],
+  "mount of a new file system": ["mount", ["none", "/tmp", "tmpfs", 0, 0]],
+  "mount of the root elsewhere": ["mount", ["/", "/tmp", 0, 4096, 0]],
+  "mount of the root for writing": ["mount", ["none", "/", 0, 32, 0]],
+  umount: ["umount2", ["/output", 2]],
+  pivot_root: ["pivot_root", ["/tmp", "/tmp"]],
+  chroot: ["chroot", ["/tmp"]],
+  init_module: ["init_module", ["x", 1, ""]],
+  finit_module: ["finit_module", [0, "", 0]],
+  delete_module: ["delete_module", ["x", 0]],
+  kexec_load: ["kexec_load", [0, 0, 0, 0]],
+  kexec_file_load: ["kexec_file_load", [0, 0, 0, "", 0]],
+  perf_event_open: ["perf_event_open", [zeros, 0, -1, -1, 0], "ENODEV"],
+  open_by_handle_at: ["open_by_handle_at", [-100, zeros, 0], "ENOTSUP"],
+  reboot: ["reboot", [0xfee1_dead, 672_274_793, 0x123_4567, 0]],
+  swapon: ["swapon", ["/tmp/x", 0]],
+  sethostname: ["sethostname", ["x", 1]],
+  clock_settime: ["clock_settime", [0, zeros]],
+};
+
+const sockets = `
+import json, socket
+AF = {"AF_ALG": 38, "AF_VSOCK": 40, "AF_PACKET": 17, "AF_KEY": 15, "AF_TIPC": 30, "AF_CAN": 29, "AF_BLUETOOTH": 31, "AF_RDS": 21, "AF_XDP": 44}
+wanted = {name: (number, kind) for name, number in AF.items() for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET)}
+for family in ("AF_INET", "AF_INET6"):
+    for protocol in (1, 6, 58, 255): wanted["%s raw %d" % (family, protocol)] = (getattr(socket, family), socket.SOCK_RAW, protocol)
+opened = []
+for name, arguments in wanted.items():
+    try: socket.socket(*arguments); opened.append(name)
+    except OSError: pass
+print(opened)`;
+
+hostileCases(({ run, isGvisor }) => {
+  test("hostile 23: AF_ALG, AF_VSOCK, AF_PACKET, raw sockets and their like", async () => {
+    expect(await run(sockets)).toMatchObject({ end: "succeeded - 0", out: "[]\n", err: "" });
+  });
+
+  test("hostile 24: io_uring, bpf, userfaultfd, keyctl, ptrace, unshare, mount, modules, kexec", async () => {
+    const wanted = Object.fromEntries(
+      Object.entries(calls).map(([what, [call, args]]) => [what, [all[call], args]]),
+    );
+    const job = { inputJson: JSON.stringify({ calls: wanted }) };
+    const { out, err } = await run(probe, { job });
+    expect(err).toBe("");
+    // gVisor answers with a kernel of its own, and what it allows ends there.
+    const expected = Object.entries(calls).map(([what, [, , gvisor]]) => [
+      what,
+      isGvisor ? (gvisor ?? "EPERM") : "EPERM",
+    ]);
+    expect(JSON.parse(out)).toEqual(Object.fromEntries(expected));
+  });
+
+  test("hostile 24: what gVisor allows reaches neither the supervisor nor its files", async () => {
+    const { end, out, files } = await run(`
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for flags in (0x10000000, 0x20000): libc.unshare(flags)
+try: open("/proc/self/uid_map", "w").write("0 1000 1")
+except OSError: pass
+gained = [libc.ptrace(16, 1, 0, 0) == 0]
+for act in (lambda: os.kill(1, 9), lambda: open("/proc/1/mem", "rb"), lambda: open("/code/main.py", "w"), lambda: open("/input/data.json", "w"), lambda: open("/usr/x", "w")):
+    try: act(); gained.append(True)
+    except OSError: gained.append(False)
+print(any(gained), flush=True)
+open("/output/kept", "w").write("x")
+os._exit(4)`);
+    expect({ end, out, files }).toEqual({
+      end: "failed runtime_error 4",
+      out: "False\n",
+      files: { kept: "x" },
+    });
+  });
+
+  test("hostile 25: writes to /proc and /sys", async () => {
+    const { out } = await run(`
+import os
+names = ["/proc/sysrq-trigger", "/proc/kcore", "/proc/kmsg", "/proc/kallsyms", "/proc/1/oom_score_adj", "/proc/1/mem", "/dev/mem", "/dev/kmsg"]
+for top in ("/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/sys"):
+    for folder, _, files in os.walk(top): names += [os.path.join(folder, name) for name in files]
+for folder in ("/proc/sys/kernel", "/sys", "/sys/fs/cgroup", "/sys/kernel"): names.append(folder + "/new")
+opened = []
+for name in names:
+    for how in (os.O_WRONLY, os.O_WRONLY | os.O_CREAT):
+        try: os.close(os.open(name, how)); opened.append(name)
+        except OSError: pass
+print(len(names) > 20, sorted(set(opened)))`);
+    expect(out).toBe("True []\n");
+  });
+
+  describe("hostile 29: rights", () => {
+    test("the code has no rights and none to get", async () => {
+      const { out } = await run(`
+import os
+print(os.getresuid(), os.getresgid(), os.getgroups())
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"): print(name, status.get(name, "-").strip())
+for act in (lambda: os.setuid(0), lambda: os.setresuid(-1, 0, -1), lambda: os.setgid(0), lambda: os.setgroups([0]), lambda: os.chroot("/tmp")):
+    try: act(); print("done")
+    except OSError as e: print(e.strerror)`);
+      const none = "0000000000000000";
+      // gVisor shows neither an ambient set nor NoNewPrivs, and filters its own calls to the host.
+      const [ambient, noNewPrivs, seccomp] = isGvisor ? ["-", "-", "0"] : [none, "1", "2"];
+      expect(out).toBe(`(1000, 1000, 1000) (1000, 1000, 1000) []
+CapInh ${none}
+CapPrm ${none}
+CapEff ${none}
+CapBnd ${none}
+CapAmb ${ambient}
+NoNewPrivs ${noNewPrivs}
+Seccomp ${seccomp}
+${"Operation not permitted\n".repeat(5)}`);
+    });
+
+    test("capset gives none back, one by one or all", async () => {
+      const { out } = await run(`
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+for low, high in [(1 << bit, 0) for bit in range(32)] + [(0, 1 << bit) for bit in range(32)] + [(2**32 - 1, 2**32 - 1)]:
+    for data in ((low, low, 0, high, high, 0), (0, low, 0, 0, high, 0), (0, 0, low, 0, 0, high)):
+        libc.capset(header, (ctypes.c_uint32 * 6)(*data))
+for bit in range(64): libc.prctl(47, 2, bit, 0, 0)
+print(libc.prctl(38, 0, 0, 0, 0), libc.prctl(8, 1, 0, 0, 0))
+print({line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")})`);
+      // The bit that keeps capabilities over a change of user may be set: there are none to keep.
+      expect(out).toBe("-1 0\n{'0000000000000000'}\n");
+    });
+
+    test("setuid and setgid programs run without the rights of their owners", async () => {
+      const { out, err } = await run(`
+import os, stat, subprocess, time
+found = set()
+for top in ("/bin", "/sbin", "/usr"):
+    for folder, _, names in os.walk(top):
+        for path in (os.path.join(folder, name) for name in names):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISREG(mode) and mode & 0o6000: found.add(path)
+ids = set()
+for path in sorted(found):
+    process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(50):
+        lines = open("/proc/%d/status" % process.pid).read().splitlines()
+        ids |= {line for line in lines if line.startswith(("Uid", "Gid", "CapEff", "CapPrm"))}
+        if process.poll() is not None: break
+    process.kill(); process.wait()
+print(any(path.endswith("/su") for path in found), sorted(ids))`);
+      expect(err).toBe("");
+      const ids = "\\t1000".repeat(4);
+      expect(out).toBe(
+        `True ['CapEff:\\t0000000000000000', 'CapPrm:\\t0000000000000000', 'Gid:${ids}', 'Uid:${ids}']\n`,
+      );
+    });
+
+    test("a user namespace is denied, or gives no power over the supervisor", async () => {
+      const { out } = await run(`
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+made = libc.unshare(0x10000000)
+try:
+    open("/proc/self/uid_map", "w").write("0 1000 1")
+    os.setuid(0)
+except OSError: pass
+print(made)
+for act in (lambda: os.kill(1, 9), lambda: os.kill(1, 15), lambda: open("/proc/1/mem", "rb").read(1), lambda: open("/code/main.py", "w"), lambda: os.chown("/code/main.py", 1000, 1000)):
+    try: act(); print("done")
+    except OSError: print("no")`);
+      // gVisor makes the namespace inside its own kernel.
+      expect(out).toBe(`${isGvisor ? 0 : -1}\n${"no\n".repeat(5)}`);
+    });
+  });
+});

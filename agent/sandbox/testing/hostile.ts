@@ -1,0 +1,63 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
+import { testEngine } from "./engine.ts";
+import { type Run, runCode, type Settings } from "./run-code.ts";
+import { type HostWatch, watchHost } from "./watch-host.ts";
+
+/** Where hostile code runs. */
+export interface Scene {
+  readonly runtime: string;
+  readonly isGvisor: boolean;
+  /** Path of a file of the host that no job may read or change; known while a test runs. */
+  readonly canaryPath: () => string;
+  readonly place: () => Awaited<ReturnType<typeof testEngine>>;
+  /** Runs code in a container of its own. */
+  readonly run: (code: string, settings?: Settings) => Promise<Run>;
+}
+
+const look = `
+import glob, os
+print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output/*") + glob.glob("/dev/mqueue/*"))`;
+
+/**
+ * Cases of hostile code, each to be run under runc and under gVisor. Each test ends with the
+ * invariant: host and agent are as before, and the next job runs well and finds nothing.
+ */
+export function hostileCases(cases: (scene: Scene) => void): void {
+  describe.each(["runc", "runsc"])("under %s", (runtime) => {
+    const agentName = `hostile-${randomUUID()}`;
+    let place: Awaited<ReturnType<typeof testEngine>>;
+    let watch: HostWatch;
+
+    async function run(code: string, settings: Settings = {}): Promise<Run> {
+      const spec = { runtime, ...settings.spec };
+      const result = await runCode(place, code, { agentName, ...settings, spec });
+      const { out, err, files, report } = result;
+      const told = JSON.stringify([out, err, files, report.result]);
+      expect(told).not.toContain(watch.canary.secret);
+      return result;
+    }
+
+    async function runNext(): Promise<void> {
+      const { end, out, err } = await run(look);
+      expect({ end, out, err }).toEqual({ end: "succeeded - 0", out: "next []\n", err: "" });
+    }
+
+    beforeAll(async () => {
+      place = await testEngine();
+      await runCode(place, look, { agentName, spec: { runtime } });
+      watch = await watchHost(agentName);
+    });
+    afterEach(() => watch.holds(runNext));
+    afterAll(() => watch?.close());
+
+    const isGvisor = runtime === "runsc";
+    cases({
+      runtime,
+      isGvisor,
+      canaryPath: () => watch.canary.path,
+      place: () => place,
+      run,
+    });
+  });
+}

@@ -1,0 +1,143 @@
+import { randomUUID } from "node:crypto";
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { expect, vi } from "vitest";
+import { labels } from "../profile.ts";
+import { rawEngine } from "./raw-engine.ts";
+
+/** What hostile jobs must leave as it was. */
+export interface HostWatch {
+  /** A file of the host, for its owner alone; `secret` is its content. */
+  readonly canary: { readonly path: string; readonly secret: string };
+  /** Fails where a job left a trace, or where the next one, a harmless one, does not run well. */
+  holds(runNext: () => Promise<void>): Promise<void>;
+  close(): void;
+}
+
+/** Milliseconds in which what is being torn down must be gone. */
+const patienceMs = 15_000;
+/** Connections that a client keeps for its next request. */
+const idleConnections = 4;
+const roomBytes = 48 * 1024 * 1024;
+
+/**
+ * Watches the containers of one agent, the canary, and the agent's process (by default this one).
+ * Looks at processes and mounts where the engine is on this machine.
+ */
+export async function watchHost(agentName: string, pid = process.pid): Promise<HostWatch> {
+  const canary = {
+    path: join(homedir(), `.airlock-canary-${randomUUID()}`),
+    secret: `canary-${randomUUID()}`,
+  };
+  writeFileSync(canary.path, canary.secret, { mode: 0o600 });
+  chmodSync(canary.path, 0o600);
+  const planted = stateOf(canary.path);
+  const containers = await followContainers(agentName);
+  const before = { descriptors: countDescriptors(pid), memory: memoryOf(pid) };
+
+  async function leftovers(): Promise<string[]> {
+    const filters = { label: [`${labels.agentName}=${agentName}`] };
+    const found = await rawEngine.listContainers({ all: true, filters });
+    return [...found.map(({ Id }) => `container ${Id}`), ...tracesOf(containers.marks)];
+  }
+
+  return {
+    canary,
+    async holds(runNext) {
+      await runNext();
+      expect(stateOf(canary.path)).toEqual(planted);
+      const look = async (): Promise<void> => {
+        expect(await leftovers()).toEqual([]);
+        expect(countDescriptors(pid)).toBeLessThanOrEqual(before.descriptors + idleConnections);
+      };
+      await vi.waitFor(look, { timeout: patienceMs, interval: 10 });
+      expect(memoryOf(pid)).toBeLessThan(before.memory + roomBytes);
+    },
+    close() {
+      containers.stop();
+      rmSync(canary.path);
+    },
+  };
+}
+
+/** Learns of every container of an agent what marks its traces on the host: its id, its mounts. */
+async function followContainers(agentName: string) {
+  const marks = new Set<string>();
+  const filters = { label: [`${labels.agentName}=${agentName}`], event: ["create", "start"] };
+  const events = (await rawEngine.getEvents({ filters })) as NodeJS.ReadableStream & {
+    destroy(): void;
+  };
+  events.on("error", () => {});
+  createInterface({ input: events }).on("line", (line) => {
+    const { id } = JSON.parse(line) as { id: string };
+    marks.add(id);
+    rawEngine
+      .getContainer(id)
+      .inspect()
+      .then(({ GraphDriver, NetworkSettings }) => {
+        const { MergedDir } = (GraphDriver?.Data ?? {}) as { MergedDir?: string };
+        const { SandboxKey } = NetworkSettings as { SandboxKey?: string };
+        for (const path of [MergedDir, SandboxKey]) if (path) marks.add(path);
+      })
+      .catch(() => {});
+  });
+  return { marks, stop: () => events.destroy() };
+}
+
+/** Mounts, control groups, and processes (the container's own, its shim, gVisor's) that carry a mark. */
+function tracesOf(marks: ReadonlySet<string>): string[] {
+  const traces: string[] = [];
+  function note(what: string, text: string): void {
+    for (const mark of marks) if (text.includes(mark)) traces.push(`${what}: ${text}`);
+  }
+  for (const mount of read("/proc/mounts").split("\n")) note("mount", mount);
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    const text = read(`/proc/${pid}/cmdline`) + read(`/proc/${pid}/cgroup`);
+    note("process", text.replaceAll("\0", " "));
+  }
+  for (const mark of marks) {
+    for (const group of ["memory/docker", "docker"]) {
+      const path = join("/sys/fs/cgroup", group, mark);
+      if (!mark.startsWith("/") && existsSync(path)) traces.push(`control group: ${path}`);
+    }
+  }
+  return traces;
+}
+
+/** Processes come and go while they are looked at. */
+function read(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function stateOf(path: string) {
+  const { mtimeNs, ctimeNs, mode, size, ino, nlink } = statSync(path, { bigint: true });
+  return { content: readFileSync(path, "utf8"), mtimeNs, ctimeNs, mode, size, ino, nlink };
+}
+
+function countDescriptors(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length;
+}
+
+/** Bytes: of this process what is reachable, of another one what it has in memory. */
+function memoryOf(pid: number): number {
+  if (pid !== process.pid) return 1024 * Number(/VmRSS:\s+(\d+)/.exec(statusOf(pid))?.[1]);
+  collectGarbage();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+function statusOf(pid: number): string {
+  return readFileSync(`/proc/${pid}/status`, "utf8");
+}
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
