@@ -4,7 +4,6 @@ import { limits } from "../shared/limits.ts";
 import type { Deps } from "./deps.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
-import { sha256 } from "./hash.ts";
 import { fromBase64, leaseLost, refuseUnless } from "./lease-posts.ts";
 import { advanceBuild, finishBuild } from "./store/advance-build.ts";
 import { findAgent } from "./store/agents.ts";
@@ -43,7 +42,7 @@ export async function buildLogged(
 }
 
 export async function buildFinished(
-  { db, notifier, now }: Deps,
+  { db, notifier, now, sha256 }: Deps,
   leaseId: string,
   report: BuildReport,
 ): Promise<void> {

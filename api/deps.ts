@@ -16,6 +16,8 @@ export interface Deps {
   now: () => number;
   /** A new UUID, version 7. */
   newId: () => string;
+  /** SHA-256 of text (as UTF-8) or bytes, in hex. */
+  sha256: (data: string | Uint8Array) => string | Promise<string>;
   /** The socket address of the client, which no header can forge. */
   clientAddress: (c: Context) => string;
   /** Whether the process is about to end: no more requests should be sent here. */

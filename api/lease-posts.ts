@@ -11,9 +11,8 @@ import { resolveJobType } from "./domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "./domain/requirements.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
-import { sha256 } from "./hash.ts";
 import { advance, type ExecutionRow } from "./store/advance.ts";
-import { findAgent } from "./store/agents.ts";
+import { findTokenHash } from "./store/agents.ts";
 import { isBuiltImage } from "./store/builds.ts";
 import { finishExecution } from "./store/finish.ts";
 import { findByLease } from "./store/read.ts";
@@ -32,8 +31,8 @@ export async function leasedExecution(
 ): Promise<ExecutionRow> {
   const execution = await findByLease(db, leaseId);
   if (!execution?.agentId) throw leaseLost(leaseId);
-  const agent = await findAgent(db, execution.agentId);
-  if (agent && agent.tokenHash !== tokenHash) {
+  const known = await findTokenHash(db, execution.agentId);
+  if (known !== undefined && known !== tokenHash) {
     throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
   }
   return execution;
@@ -41,9 +40,10 @@ export async function leasedExecution(
 
 export async function started(
   { db, now }: Deps,
-  { leaseId, codeStartedAt, jobRef }: ExecutionRow,
+  execution: ExecutionRow,
   report: StartedReport,
 ): Promise<void> {
+  const { leaseId, codeStartedAt, jobRef } = execution;
   const lease = leaseId ?? "";
   if (codeStartedAt !== null) {
     if (jobRef === report.job_ref) return;
@@ -51,7 +51,7 @@ export async function started(
   }
   const event = { kind: "start", leaseId: lease } as const;
   const columns = { jobRef: report.job_ref };
-  const result = await advance(db, { leaseId: lease }, event, now(), { columns });
+  const result = await advance(db, { leaseId: lease }, event, now(), { columns }, execution);
   if (result.kind !== "changed") throw leaseLost(lease);
 }
 
@@ -92,7 +92,7 @@ export async function finished(
   leaseId: string,
   report: ResultReport,
 ): Promise<void> {
-  const { db, notifier, now } = deps;
+  const { db, notifier, now, sha256 } = deps;
   const hash = await sha256(canonicalJson(report));
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const result = await finishExecution(
@@ -108,6 +108,7 @@ export async function finished(
       hash,
     },
     now(),
+    execution,
   );
   if (result.kind === "changed") return notifier.notify(`execution:${result.execution.id}`);
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
@@ -194,5 +195,8 @@ function utf8Length(text: string): number {
 }
 
 export function fromBase64(text: string): Uint8Array {
-  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
 }

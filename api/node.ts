@@ -11,6 +11,7 @@ import { artifactFolder } from "./platform/artifacts-fs.node.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { readConfig } from "./platform/config-file.node.ts";
 import { docsAsset } from "./platform/docs-assets.node.ts";
+import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
@@ -37,6 +38,7 @@ async function main(): Promise<void> {
     log,
     now: Date.now,
     newId: v7,
+    sha256,
     clientAddress: clientAddress(config.trusted_proxies),
     isStopping: () => isStopping,
     docsAsset,

@@ -8,7 +8,6 @@ import { timestamp } from "./domain/record.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "./errors.ts";
-import { sha256 } from "./hash.ts";
 import { findObstacle } from "./obstacles.ts";
 import { findExecution, queuePosition } from "./store/read.ts";
 import { submitExecution, type NewExecution } from "./store/submit.ts";
@@ -69,7 +68,7 @@ async function runnableEnvironment(deps: Deps, name: string): Promise<Environmen
 }
 
 async function newExecution(
-  { config, newId, now }: Deps,
+  { config, newId, now, sha256 }: Deps,
   request: AsyncSubmitRequest,
   { mode, correlationId, clientIp, lineage }: Origin,
   jobType: JobType,

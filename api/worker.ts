@@ -11,6 +11,7 @@ import { v7 } from "uuid";
 import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { formatLogLine, withPlainMessage } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
+import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
 import { database } from "./store/database.ts";
@@ -55,6 +56,7 @@ async function buildApp(env: Env): Promise<App> {
     log: await startLog(config),
     now: Date.now,
     newId: v7,
+    sha256,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
     isStopping: () => false,
     docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,

@@ -2,15 +2,14 @@ import type { Context, MiddlewareHandler } from "hono";
 import type { Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
-import { sha256 } from "../hash.ts";
 import type { AppEnv } from "./context.ts";
 import { isHealthPath } from "./health-paths.ts";
 
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
 
 /** Notes which of `api_keys` a request carries, by its hash. */
-export function identifyKey({ config }: Deps): MiddlewareHandler<AppEnv> {
-  const accepted = Promise.all(config.api_keys.map(sha256));
+export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.api_keys.map(async (key) => sha256(key)));
   return async (c, next) => {
     const given = config.api_auth_enabled
       ? [c.req.header(config.api_auth_header), bearerToken(c)]
@@ -42,8 +41,8 @@ export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
 }
 
 /** Requires one of `agent_tokens`; an API key never opens the agents' endpoints. */
-export function requireAgentToken({ config }: Deps): MiddlewareHandler<AppEnv> {
-  const accepted = Promise.all(config.agent_tokens.map(sha256));
+export function requireAgentToken({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
   return async (c, next) => {
     const token = bearerToken(c);
     const hash = token === undefined ? undefined : await sha256(token);

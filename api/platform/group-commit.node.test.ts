@@ -38,7 +38,7 @@ function insert(name: string | null): InStatement {
 }
 
 function names(): unknown[] {
-  return connection.run("SELECT name FROM t ORDER BY id").rows.map(([name]): unknown => name);
+  return connection.run("SELECT name FROM t ORDER BY id").rows.map((row): unknown => row[0]);
 }
 
 test("writes of one turn share one commit, and are answered with their own results", async () => {

@@ -1,7 +1,10 @@
-import { and, eq, type SQL, type SQLWrapper } from "drizzle-orm";
+import type { InStatement } from "@libsql/client/web";
+import { and, eq, sql, type SQL } from "drizzle-orm";
 import { transition, type ExecutionEvent, type Refusal } from "../domain/transition.ts";
 import { batch, is, type Database } from "./database.ts";
+import { findByLease, findExecution } from "./read.ts";
 import { executions } from "./schema.ts";
+import { query, statement, type Statement, type Values } from "./statement.ts";
 
 export type ExecutionRow = typeof executions.$inferSelect;
 
@@ -13,7 +16,7 @@ export type Advanced =
 /** What else an event writes in the same transaction: columns of the row, guarded statements. */
 export interface Companion {
   columns?: Partial<typeof executions.$inferInsert>;
-  statements?: SQLWrapper[];
+  statements?: InStatement[];
 }
 
 /** An execution by its id, or by the lease it was last given. */
@@ -21,7 +24,8 @@ export type Target = { id: string } | { leaseId: string };
 
 /**
  * Applies an event to one execution: reads it, asks the state machine, and writes
- * the change where the row still is what was read. Whoever loses that race asks again.
+ * the change where the row still is what was read. Whoever loses that race asks again. A caller
+ * that has just `read` it spares the first read.
  */
 export async function advance(
   db: Database,
@@ -29,16 +33,20 @@ export async function advance(
   event: ExecutionEvent,
   now: number,
   companion: Companion = {},
+  read?: ExecutionRow,
 ): Promise<Advanced> {
   for (;;) {
-    const [execution] = await db.orm.select().from(executions).where(matching(target));
+    const execution =
+      read ??
+      (await ("id" in target ? findExecution(db, target.id) : findByLease(db, target.leaseId)));
+    read = undefined;
     if (!execution) return { kind: "not_found" };
     const result = transition(execution, event, now);
     if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
 
     const change = { ...result.change, ...companion.columns };
     const [updated] = await batch(db, [
-      db.orm.update(executions).set(change).where(unchangedSince(execution)),
+      updateUnchanged(execution, change),
       ...(companion.statements ?? []),
     ]);
     if (updated?.rowsAffected === 1) {
@@ -47,19 +55,40 @@ export async function advance(
   }
 }
 
-function matching(target: Target): SQL {
-  return "id" in target ? eq(executions.id, target.id) : eq(executions.leaseId, target.leaseId);
+const updates = new Map<string, Statement>();
+
+/** Writes these columns where those that the state machine decides by are as they were read. */
+function updateUnchanged(row: ExecutionRow, change: Companion["columns"] = {}): InStatement {
+  const columns = Object.keys(change);
+  const name = columns.join();
+  const update = updates.get(name) ?? updateOf(columns);
+  updates.set(name, update);
+  const values: Values = { ...change };
+  for (const column of decidingColumns) values[`read.${column}`] = row[column];
+  return update(values);
 }
 
-/** The columns that the state machine decides by. */
-function unchangedSince(row: ExecutionRow): SQL | undefined {
-  return and(
-    eq(executions.id, row.id),
-    eq(executions.status, row.status),
-    eq(executions.attempt, row.attempt),
-    is(executions.leaseId, row.leaseId),
-    is(executions.leaseExpiresAt, row.leaseExpiresAt),
-    is(executions.codeStartedAt, row.codeStartedAt),
-    eq(executions.cancelRequested, row.cancelRequested),
+const decidingColumns = [
+  "id",
+  "status",
+  "attempt",
+  "leaseId",
+  "leaseExpiresAt",
+  "codeStartedAt",
+  "cancelRequested",
+] as const;
+
+function updateOf(columns: string[]): Statement {
+  const isUnchanged = decidingColumns.map((name): SQL => {
+    const column = executions[name];
+    const read = sql.param(sql.placeholder(`read.${name}`), column);
+    return column.notNull ? eq(column, read) : is(column, read);
+  });
+  const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
+  return statement(
+    query
+      .update(executions)
+      .set(set)
+      .where(and(...isUnchanged)),
   );
 }

@@ -1,7 +1,8 @@
-import { eq, gte, lt } from "drizzle-orm";
+import { eq, getTableColumns, gte, lt, sql } from "drizzle-orm";
 import type { AgentStatus } from "../../shared/lease.ts";
 import type { Database } from "./database.ts";
 import { agents } from "./schema.ts";
+import { query, rowsQuery } from "./statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
@@ -37,9 +38,32 @@ export async function touchAgent(db: Database, id: string, now: number): Promise
 }
 
 export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
-  const [row] = await db.orm.select().from(agents).where(eq(agents.id, id));
+  const [row] = await agentById(db, { id });
   return row;
 }
+
+const agentColumns = getTableColumns(agents);
+const agentById = rowsQuery(
+  agentColumns,
+  query
+    .select()
+    .from(agents)
+    .where(eq(agents.id, sql.placeholder("id"))),
+);
+
+/** SHA-256 of the token of an agent; undefined where it is not known. */
+export async function findTokenHash(db: Database, id: string): Promise<string | undefined> {
+  const [row] = await tokenHashById(db, { id });
+  return row?.tokenHash;
+}
+
+const tokenHashById = rowsQuery(
+  { tokenHash: agents.tokenHash },
+  query
+    .select({ tokenHash: agents.tokenHash })
+    .from(agents)
+    .where(eq(agents.id, sql.placeholder("id"))),
+);
 
 export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
@@ -47,8 +71,17 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
 
 /** Agents heard of at or after a time, the longest known first. */
 export async function agentsSeenSince(db: Database, since: number): Promise<AgentRow[]> {
-  return db.orm.select().from(agents).where(gte(agents.lastSeenAt, since)).orderBy(agents.name);
+  return seenSince(db, { since });
 }
+
+const seenSince = rowsQuery(
+  agentColumns,
+  query
+    .select()
+    .from(agents)
+    .where(gte(agents.lastSeenAt, sql.placeholder("since")))
+    .orderBy(agents.name),
+);
 
 export async function forgetAgentsUnseenSince(db: Database, since: number): Promise<void> {
   await db.orm.delete(agents).where(lt(agents.lastSeenAt, since));

@@ -1,7 +1,8 @@
-import { and, desc, eq, inArray, max, sql } from "drizzle-orm";
+import { and, desc, eq, getTableColumns, inArray, max, sql } from "drizzle-orm";
 import type { BuiltImage } from "../domain/environment.ts";
 import { batch, type Database } from "./database.ts";
 import { builds } from "./schema.ts";
+import { query, rowsQuery } from "./statement.ts";
 
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
@@ -55,21 +56,38 @@ export async function lastBuild(db: Database, jobType: string): Promise<BuildRow
 
 /** Builds that are queued or running, oldest first. */
 export async function openBuilds(db: Database): Promise<BuildRow[]> {
-  return db.orm.select().from(builds).where(isOpen).orderBy(builds.seq);
+  return open(db, {});
 }
+
+const open = rowsQuery(
+  getTableColumns(builds),
+  query.select().from(builds).where(isOpen).orderBy(builds.seq),
+);
 
 /** The last image built for each job type and specification. */
 export async function builtImages(db: Database): Promise<BuiltImage[]> {
-  const last = db.orm
-    .select({ seq: max(builds.seq) })
-    .from(builds)
-    .where(isBuilt)
-    .groupBy(builds.jobType, builds.spec);
-  const rows = await db.orm.select().from(builds).where(inArray(builds.seq, last));
+  const rows = await lastBuilt(db, {});
   return rows.flatMap(({ digest, pythonVersion, ...row }) =>
     digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
   );
 }
+
+const lastBuilt = rowsQuery(
+  getTableColumns(builds),
+  query
+    .select()
+    .from(builds)
+    .where(
+      inArray(
+        builds.seq,
+        query
+          .select({ seq: max(builds.seq) })
+          .from(builds)
+          .where(isBuilt)
+          .groupBy(builds.jobType, builds.spec),
+      ),
+    ),
+);
 
 /** Whether an image was built for a job type. */
 export async function isBuiltImage(

@@ -27,11 +27,15 @@ export const fileSettings = [
 const dialect = new SQLiteAsyncDialect();
 
 /** Runs statements in one immediate transaction: all of them or none. */
-export async function batch(db: Database, queries: SQLWrapper[]): Promise<ResultSet[]> {
+export async function batch(
+  db: Database,
+  queries: (SQLWrapper | InStatement)[],
+): Promise<ResultSet[]> {
   return db.client.batch(queries.map(toStatement), "write");
 }
 
-function toStatement(query: SQLWrapper): InStatement {
+function toStatement(query: SQLWrapper | InStatement): InStatement {
+  if (typeof query === "string" || !("getSQL" in query)) return query;
   const { sql: text, params } = dialect.sqlToQuery(query.getSQL());
   return { sql: text, args: params as InValue[] };
 }

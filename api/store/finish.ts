@@ -1,8 +1,9 @@
-import { and, eq, exists } from "drizzle-orm";
+import { and, eq, exists, sql } from "drizzle-orm";
 import type { ResultReport } from "../../shared/lease.ts";
-import { advance, type Advanced } from "./advance.ts";
+import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
 import { executions, payloads } from "./schema.ts";
+import { query, statement } from "./statement.ts";
 
 /** A result as the store keeps it: streams as bytes, and the hash of the post that brought it. */
 export interface Result extends Omit<ResultReport, "stdout_base64" | "stderr_base64"> {
@@ -18,17 +19,8 @@ export async function finishExecution(
   leaseId: string,
   result: Result,
   now: number,
+  read?: ExecutionRow,
 ): Promise<Advanced> {
-  const endedByThis = db.orm
-    .select({ id: executions.id })
-    .from(executions)
-    .where(
-      and(
-        eq(executions.id, payloads.executionId),
-        eq(executions.leaseId, leaseId),
-        eq(executions.resultHash, result.hash),
-      ),
-    );
   return advance(
     db,
     { leaseId },
@@ -53,12 +45,25 @@ export async function finishExecution(
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
       },
-      statements: [
-        db.orm
-          .update(payloads)
-          .set({ stdout: result.stdout, stderr: result.stderr, output: result.output })
-          .where(exists(endedByThis)),
-      ],
+      statements: [keepOutput({ leaseId, ...result })],
     },
+    read,
   );
 }
+
+const endedByThis = query
+  .select({ id: executions.id })
+  .from(executions)
+  .where(
+    and(
+      eq(executions.leaseId, sql.placeholder("leaseId")),
+      eq(executions.resultHash, sql.placeholder("hash")),
+    ),
+  );
+const bytes = (name: string) => sql.placeholder(name) as never;
+const keepOutput = statement(
+  query
+    .update(payloads)
+    .set({ stdout: bytes("stdout"), stderr: bytes("stderr"), output: bytes("output") })
+    .where(eq(payloads.executionId, sql`${endedByThis}`)),
+);

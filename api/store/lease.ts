@@ -2,6 +2,7 @@ import { and, eq, gt, inArray, isNull, lte, notInArray, sql, type SQL } from "dr
 import { advance, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
 import { executions, isQueued, isRunning, payloads } from "./schema.ts";
+import { query, rowsQuery } from "./statement.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
@@ -33,7 +34,7 @@ export async function claimNext(
   count: number,
   offers: Offer[],
 ): Promise<ExecutionRow[]> {
-  if (offers.length === 0) return [];
+  if (offers.length === 0 || !(await isAnythingDue(db, now))) return [];
   const jobTypes = offers.map(({ jobType }) => jobType);
   const next = db.orm
     .select({ seq: executions.seq })
@@ -64,6 +65,21 @@ export async function claimNext(
     .returning();
   return claimed.sort((a, b) => a.seq - b.seq);
 }
+
+/** Whether any job waits whose time has come: a read, where a claim would take the writers' lock. */
+async function isAnythingDue(db: Database, now: number): Promise<boolean> {
+  return (await firstDue(db, { now })).length > 0;
+}
+
+const firstDue = rowsQuery(
+  { seq: executions.seq },
+  query
+    .select({ seq: executions.seq })
+    .from(executions)
+    .where(and(isQueued, lte(executions.availableAt, sql.placeholder("now"))))
+    .orderBy(executions.seq)
+    .limit(1),
+);
 
 /** What an offer says for the job type of each row. */
 function byJobType(offers: Offer[], value: (offer: Offer) => string | null): SQL {

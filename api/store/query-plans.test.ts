@@ -99,7 +99,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "a claim",
-    [bySeq, queue],
+    [queue, bySeq, queue],
     () => claimNext(db, terms, 1, [...offers, { ...offers[0]!, jobType: "other" }]),
   ],
   [

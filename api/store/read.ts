@@ -1,4 +1,15 @@
-import { and, asc, count, desc, eq, inArray, lte, sql, type SQL } from "drizzle-orm";
+import {
+  and,
+  asc,
+  count,
+  desc,
+  eq,
+  getTableColumns,
+  inArray,
+  lte,
+  sql,
+  type SQL,
+} from "drizzle-orm";
 import { concatBytes } from "../../shared/bytes.ts";
 import type { ExecutionStatus } from "../../shared/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
@@ -12,6 +23,7 @@ import {
   logChunks,
   payloads,
 } from "./schema.ts";
+import { query, rowsQuery } from "./statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 export type ArtifactRow = typeof artifacts.$inferSelect;
@@ -24,15 +36,31 @@ export interface FullExecution {
 }
 
 export async function findExecution(db: Database, id: string): Promise<ExecutionRow | undefined> {
-  const [row] = await db.orm.select().from(executions).where(eq(executions.id, id));
+  const [row] = await executionById(db, { id });
   return row;
 }
+
+const executionColumns = getTableColumns(executions);
+const executionById = rowsQuery(
+  executionColumns,
+  query
+    .select()
+    .from(executions)
+    .where(eq(executions.id, sql.placeholder("id"))),
+);
+const executionByLease = rowsQuery(
+  executionColumns,
+  query
+    .select()
+    .from(executions)
+    .where(eq(executions.leaseId, sql.placeholder("leaseId"))),
+);
 
 export async function findByLease(
   db: Database,
   leaseId: string,
 ): Promise<ExecutionRow | undefined> {
-  const [row] = await db.orm.select().from(executions).where(eq(executions.leaseId, leaseId));
+  const [row] = await executionByLease(db, { leaseId });
   return row;
 }
 

@@ -1,6 +1,7 @@
 import { and, count, eq, exists, lt, lte, notExists, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
 import { executions, isQueued, payloads } from "./schema.ts";
+import { query, statement, type Statement } from "./statement.ts";
 
 export type NewExecution = typeof executions.$inferInsert & { code: Uint8Array; input: Uint8Array };
 
@@ -19,35 +20,17 @@ export async function submitExecution(
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
-  const queued = db.orm.select({ n: count() }).from(executions).where(isQueued);
-  const holderOfKey = db.orm
-    .select({ id: executions.id, hash: executions.submissionHash })
-    .from(executions)
-    .where(eq(executions.idempotencyKey, sql.param(key)));
-  const stored = db.orm.select({ seq: executions.seq }).from(executions);
-  const isStored = eq(executions.id, execution.id);
-
+  const columns = Object.entries(execution).filter(([, value]) => value !== undefined);
+  const insert = insertOf(
+    columns.map(([name]) => name),
+    key !== null,
+  );
+  const { id } = execution;
   const [inserted, , position, holder] = await batch(db, [
-    insertWhere(
-      executions,
-      execution,
-      and(lt(sql`(${queued})`, maxQueueSize), notExists(holderOfKey)),
-    ),
-    insertWhere(
-      payloads,
-      { executionId: execution.id, code, input },
-      exists(stored.where(isStored)),
-    ),
-    db.orm
-      .select({ n: count() })
-      .from(executions)
-      .where(
-        and(
-          isQueued,
-          lte(executions.seq, sql`(select seq from executions where id = ${execution.id})`),
-        ),
-      ),
-    holderOfKey,
+    insert({ ...Object.fromEntries(columns), maxQueueSize }),
+    insertPayload({ id, code, input }),
+    placeOf({ id }),
+    ...(key === null ? [] : [holderOfKey({ idempotencyKey: key })]),
   ]);
   if (inserted?.rowsAffected === 1) {
     return { kind: "accepted", queuePosition: Number(position?.rows[0]?.[0]) };
@@ -57,3 +40,48 @@ export async function submitExecution(
     ? { kind: "existing", id: existing[0] as string, submissionHash: existing[1] as string }
     : { kind: "queue_full" };
 }
+
+const queued = query.select({ n: count() }).from(executions).where(isQueued);
+const selectHolder = query
+  .select({ id: executions.id, hash: executions.submissionHash })
+  .from(executions)
+  .where(eq(executions.idempotencyKey, sql.placeholder("idempotencyKey")));
+const holderOfKey = statement(selectHolder);
+
+const inserts = new Map<string, Statement>();
+
+/** The guarded insert of a row that has these columns. */
+function insertOf(columns: string[], hasKey: boolean): Statement {
+  const name = columns.join();
+  const known = inserts.get(name);
+  if (known) return known;
+  const row = Object.fromEntries(columns.map((column) => [column, sql.placeholder(column)]));
+  const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
+  const made = statement(
+    insertWhere(executions, row as never, hasKey ? and(hasRoom, notExists(selectHolder)) : hasRoom),
+  );
+  inserts.set(name, made);
+  return made;
+}
+
+const isStored = eq(executions.id, sql.placeholder("id"));
+const stored = query.select({ seq: executions.seq }).from(executions).where(isStored);
+
+const insertPayload = statement(
+  insertWhere(
+    payloads,
+    {
+      executionId: sql.placeholder("id"),
+      code: sql.placeholder("code"),
+      input: sql.placeholder("input"),
+    } as never,
+    exists(stored),
+  ),
+);
+
+const placeOf = statement(
+  query
+    .select({ n: count() })
+    .from(executions)
+    .where(and(isQueued, lte(executions.seq, sql`${stored}`))),
+);

@@ -4,6 +4,7 @@ import { v7 } from "uuid";
 import { loadConfig, type Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
 import { artifactFolder } from "../platform/artifacts-fs.node.ts";
+import { sha256 } from "../platform/hash.node.ts";
 import { memoryNotifier } from "../platform/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
 
@@ -22,6 +23,7 @@ export function testDeps(
     log: getLogger(["airlock", "test"]),
     now,
     newId: v7,
+    sha256,
     clientAddress: () => "192.0.2.1",
     isStopping: () => false,
     docsAsset: () => Promise.resolve(undefined),

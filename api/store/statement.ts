@@ -1,0 +1,78 @@
+import type { InStatement, InValue, ResultSet, Value } from "@libsql/client/web";
+import {
+  Column,
+  is,
+  Param,
+  Placeholder,
+  type InferColumnsDataTypes,
+  type SQLWrapper,
+} from "drizzle-orm";
+import { drizzle } from "drizzle-orm/libsql/web";
+import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
+import type { Database } from "./database.ts";
+
+/** Builds queries that no database is asked yet. */
+export const query = drizzle.mock();
+
+/** Values of a query's placeholders, by their names. */
+export type Values = Record<string, unknown>;
+
+/** A query of the hot path: its text is made once, a call only fills in its placeholders. */
+export type Statement = (values: Values) => InStatement;
+
+const dialect = new SQLiteAsyncDialect();
+
+export function statement(built: SQLWrapper): Statement {
+  const { sql, params } = dialect.sqlToQuery(built.getSQL());
+  const fill = params.map(toArgument);
+  return (values) => ({ sql, args: fill.map((argument) => argument(values)) });
+}
+
+function toArgument(param: unknown): (values: Values) => InValue {
+  if (is(param, Placeholder)) return (values) => given(values, param.name) as InValue;
+  if (is(param, Param) && is(param.value, Placeholder)) {
+    const { name } = param.value;
+    return (values) => {
+      const value = given(values, name);
+      return value === null ? null : (param.encoder.mapToDriverValue(value) as InValue);
+    };
+  }
+  return () => param as InValue;
+}
+
+function given(values: Values, name: string): unknown {
+  const value = values[name];
+  if (value === undefined) throw new TypeError(`no value for ${name}`);
+  return value;
+}
+
+type Columns = Record<string, Column>;
+
+/** A hot query that gives rows with these columns, in the order in which it selects them. */
+export function rowsQuery<C extends Columns>(columns: C, built: SQLWrapper) {
+  const fill = statement(built);
+  const decode = decoder(columns);
+  return async (db: Database, values: Values): Promise<InferColumnsDataTypes<C>[]> => {
+    const { rows } = await db.client.execute(fill(values));
+    return rows.map(decode);
+  };
+}
+
+/** Turns a driver's row into a record. */
+export function decoder<C extends Columns>(
+  columns: C,
+): (row: ResultSet["rows"][number]) => InferColumnsDataTypes<C> {
+  const fields = Object.entries(columns).map(([name, column]) => {
+    const isPlain = column.mapFromDriverValue === Column.prototype.mapFromDriverValue;
+    return { name, read: isPlain ? undefined : (value: Value) => column.mapFromDriverValue(value) };
+  });
+  return (row) => {
+    const record: Record<string, unknown> = {};
+    for (let i = 0; i < fields.length; i++) {
+      const { name, read } = fields[i]!;
+      const value = row[i] as Value;
+      record[name] = value === null || !read ? value : read(value);
+    }
+    return record as InferColumnsDataTypes<C>;
+  };
+}
