@@ -53,7 +53,8 @@ async function acquireOnce(
   const runtime = deps.chooseRuntime(runtimes);
   await deps.admission.admitJob(job, runtime, signal);
   const image = await deps.images.resolve(job.image, signal);
-  const sandbox = await deps.pool.acquire(orderOf(deps, job.job_type, image, runtime), signal);
+  const order = orderOf(deps, job.job_type, image, runtime);
+  const sandbox = await deps.pool.acquire(order, null, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }

@@ -60,7 +60,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   // Nobody comes for what waits any more.
   const emptied = deps.pool.close();
   await drain(deps, halt);
-  await abortable(emptied, halt).catch(() => {});
+  await abortable(Promise.all([emptied, deps.pool.close()]), halt).catch(() => {});
   if (!halt.aborted) await leave(deps, halt);
   end.abort();
   await background;

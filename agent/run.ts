@@ -10,7 +10,7 @@ import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { resultOfReport } from "./result.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
-import { EngineError, type RunReport, type Sandbox, type Verdict } from "./sandbox/types.ts";
+import { EngineError, type RunReport, type Verdict } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
 export type RunDeps = StartUpDeps & {
@@ -39,12 +39,14 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
   try {
     await using folder = deps.spool.folder(lease.job.lease_id);
     const acquired = await startUp(deps, lease);
-    await using removal = removalOf(deps, acquired.sandbox);
+    const { sandbox } = acquired;
+    await using _loan = { [Symbol.asyncDispose]: () => deps.pool.giveBack(sandbox) };
     // Work that is no longer ours deserves no grace: it may already run elsewhere.
-    lease.drop.signal.addEventListener("abort", removal.begin);
+    lease.drop.signal.addEventListener("abort", () => deps.pool.discard(sandbox));
     const outcome = await runCode(deps, run, acquired, folder.path);
     // To remove a container takes more CPU than to run a short job: only an upload is worth less.
-    if (outcome.kind === "result" && outcome.artifacts.length > 0) removal.begin();
+    if (outcome.kind === "result" && outcome.artifacts.length > 0)
+      await deps.pool.giveBack(sandbox);
     await postOutcome(deps, lease, outcome);
   } catch (error) {
     if (error instanceof ApiError) throw error;
@@ -109,13 +111,4 @@ function withStopReason(verdict: Verdict, lease: Lease): Verdict {
 
 function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
   return { takenMs: lease.takenMs, startedMs, endedMs: clock.nowMs() };
-}
-
-/** The removal of a container: off the critical path once begun, over once disposed of. */
-type Removal = AsyncDisposable & { readonly begin: () => void };
-
-function removalOf({ pool }: RunDeps, sandbox: Sandbox): Removal {
-  let removing: Promise<void> | undefined;
-  const remove = (): Promise<void> => (removing ??= pool.giveBack(sandbox));
-  return { begin: () => void remove(), [Symbol.asyncDispose]: remove };
 }

@@ -21,15 +21,15 @@ test("nothing is started ahead while jobs have just come, unless that goes on", 
   await using world = createPoolWorld(2);
   world.pool.expect(order());
   await world.warm(2);
-  for (let ms = 0; ms < 500; ms += 20) {
+  for (let ms = 0; ms < 500; ms += 50) {
     await world.take(order({}, "another"));
     if (ms === 0) await world.take();
     expect(world.pool.stats()[0]).toMatchObject({ job_type: "default", ready: 1, starting: 0 });
-    world.clock.advance(20);
+    world.clock.advance(50);
     await settle();
   }
   await world.take(order({}, "another"));
-  world.clock.advance(20);
+  world.clock.advance(50);
   await settle();
   expect(world.pool.stats()[0]).toMatchObject({ ready: 2 });
 });
@@ -52,8 +52,8 @@ test("a job that finds no container ready takes one that is about to be", async 
   const held = holdStarts(world);
   world.pool.expect(order());
   await settle();
-  const first = world.pool.acquire(order(), never);
-  const second = world.pool.acquire(order(), never);
+  const first = world.pool.acquire(order(), null, never);
+  const second = world.pool.acquire(order(), null, never);
   await settle();
   expect(held).toHaveLength(2);
   held[0]!.resolve();
@@ -68,7 +68,7 @@ test("a job that gives up waiting leaves the container to the next", async () =>
   world.pool.expect(order());
   await settle();
   const impatient = new AbortController();
-  const first = world.pool.acquire(order(), impatient.signal);
+  const first = world.pool.acquire(order(), null, impatient.signal);
   impatient.abort(new Error("cancelled"));
   await expect(first).rejects.toThrow("cancelled");
   held[0]!.resolve();
@@ -81,7 +81,7 @@ test("a job whose awaited start fails starts its own", async () => {
   const held = holdStarts(world);
   world.pool.expect(order());
   await settle();
-  const job = world.pool.acquire(order(), never);
+  const job = world.pool.acquire(order(), null, never);
   held[0]!.reject(new EngineError("other", "no space"));
   while (held.length < 2) await settle();
   held[1]!.resolve();

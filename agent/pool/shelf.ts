@@ -6,7 +6,9 @@ import type { Order } from "./order.ts";
 export type Shelf = {
   readonly order: Order;
   /** Containers that wait for a job, the oldest first. */
-  readonly ready: Ready[];
+  readonly ready: Shelved[];
+  /** Containers that have served a key and can serve it again, the oldest first. */
+  readonly used: Used[];
   /** Jobs that wait for one of the starts under way, never more than there are. */
   readonly waiting: ((sandbox: Sandbox | null) => void)[];
   /** Starts under way that no job has asked for. */
@@ -24,11 +26,14 @@ export type Shelf = {
   retryMs: number;
 };
 
-export type Ready = { readonly sandbox: Sandbox; readonly sinceMs: number };
+export type Shelved = { readonly sandbox: Sandbox; readonly sinceMs: number };
+
+/** `keyId` is the API key whose jobs it ran; null stands for all who need none. */
+export type Used = Shelved & { readonly keyId: string | null };
 
 export function newShelf(order: Order): Shelf {
   const counts = { starting: 0, inUse: 0, failures: 0, startMs: 0, askedMs: 0, retryMs: 0 };
-  return { order, ready: [], waiting: [], rate: noOrders, shortSinceMs: null, ...counts };
+  return { order, ready: [], used: [], waiting: [], rate: noOrders, shortSinceMs: null, ...counts };
 }
 
 /**
@@ -52,9 +57,23 @@ export async function takeStarting(shelf: Shelf, signal: AbortSignal): Promise<S
   return promise.finally(() => signal.removeEventListener("abort", leave));
 }
 
-/** Takes a container off the shelf; false where it is gone already. */
-export function takeOff(shelf: Shelf, entry: Ready): boolean {
-  const at = shelf.ready.indexOf(entry);
-  if (at >= 0) shelf.ready.splice(at, 1);
+/** Puts a container into a row of its shelf until it is taken out or dies, which is told. */
+export function shelve<Entry extends Shelved>(
+  row: Entry[],
+  entry: Entry,
+  onDeath: () => void,
+): void {
+  row.push(entry);
+  const drop = (): void => {
+    if (takeOut(row, entry)) onDeath();
+  };
+  if (entry.sandbox.died.aborted) drop();
+  else entry.sandbox.died.addEventListener("abort", drop, { once: true });
+}
+
+/** False where it is not there any more. */
+export function takeOut<Entry>(row: Entry[], entry: Entry): boolean {
+  const at = row.indexOf(entry);
+  if (at >= 0) row.splice(at, 1);
   return at >= 0;
 }

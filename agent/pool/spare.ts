@@ -1,15 +1,30 @@
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 
 /**
- * A container that waited, with a fresh one in its place where it turns out to have died before the
+ * A container that waits, with a fresh one in its place where it turns out to have died before the
  * code began: between the last look at it and its use nothing else tells.
  */
 export function withSpare(
-  waited: Sandbox,
+  waiting: Sandbox,
   startSpare: (signal: AbortSignal) => Promise<Sandbox>,
 ): Sandbox {
-  let current = waited;
-  const dead: Sandbox[] = [];
+  const all = [waiting];
+  let current = waiting;
+  let isUntouched = true;
+
+  async function use<T>(signal: AbortSignal, task: () => Promise<T>): Promise<T> {
+    try {
+      return await task();
+    } catch (error) {
+      if (!(error instanceof EngineError) || !isUntouched || signal.aborted) throw error;
+      current = await startSpare(signal);
+      all.push(current);
+      return await task();
+    } finally {
+      isUntouched = false;
+    }
+  }
+
   return {
     get containerId() {
       return current.containerId;
@@ -26,18 +41,15 @@ export function withSpare(
     get died() {
       return current.died;
     },
-    async run(job, options) {
-      try {
-        return await current.run(job, options);
-      } catch (error) {
-        if (!(error instanceof EngineError) || options.signal.aborted) throw error;
-        dead.push(current);
-        current = await startSpare(options.signal);
-        return current.run(job, options);
-      }
+    install: (packages, signal) => use(signal, () => current.install(packages, signal)),
+    run: (job, options) => use(options.signal, () => current.run(job, options)),
+    jobsLeft: () => current.jobsLeft(),
+    async rearm() {
+      isUntouched = true;
+      return await current.rearm();
     },
     async close() {
-      await Promise.all([...new Set([...dead, current])].map((sandbox) => sandbox.close()));
+      await Promise.all(all.map((sandbox) => sandbox.close()));
     },
   };
 }

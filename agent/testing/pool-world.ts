@@ -7,7 +7,7 @@ import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
 
 export const idleMs = 600_000;
-const quietMs = 30;
+const quietMs = 100;
 const tickMs = 15_000;
 
 /** A pool over a fake engine and a clock that stands still. */
@@ -19,6 +19,8 @@ export interface PoolWorld extends AsyncDisposable {
   /** Replaced where the engine should fail or hang. */
   start: StartSandbox;
   readonly engine: { isWell: boolean; doubts: number };
+  /** Jobs that a container serves. */
+  jobs: number;
   /** Tells that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
@@ -41,10 +43,13 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
     clock,
     started: [],
     engine,
+    jobs: 1,
     tell: changes.tell,
     start: (spec) => {
       const died = new AbortController();
-      const sandbox = { ...createFakeSandbox(), died: died.signal };
+      let left = world.jobs;
+      const rearm = () => Promise.resolve((left -= 1) > 0);
+      const sandbox = { ...createFakeSandbox(), died: died.signal, rearm };
       const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
       return Promise.resolve({ ...sandbox, containerId });
     },
@@ -58,7 +63,7 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
       changes,
       log: getLogger(["airlock", "agent"]),
     }),
-    take: async (wanted = order()) => idOf(await world.pool.acquire(wanted, never)),
+    take: async (wanted = order()) => idOf(await world.pool.acquire(wanted, null, never)),
     ready: () => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
     warm: async (count) => {
       while (world.ready() !== count) await settle();
@@ -98,6 +103,7 @@ export function order(over: Partial<SandboxSpec> = {}, jobType = "default"): Ord
     gpus: 0,
     reuse: 1,
     seccomp: true,
+    packages: false,
     ...over,
   };
   return { jobType, spec };
