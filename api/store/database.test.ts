@@ -49,9 +49,13 @@ describe("migrations", () => {
       "executions_job_type",
       "executions_lease",
       "executions_queue",
+      "executions_queue_moved",
+      "executions_queued",
       "executions_status",
+      "executions_unqueued",
       "log_chunks",
       "payloads",
+      "queue_length",
     ]);
   });
 

@@ -1,4 +1,4 @@
-import { and, eq, exists, sql } from "drizzle-orm";
+import { and, eq, sql } from "drizzle-orm";
 import type { ResultReport } from "../../shared/lease.ts";
 import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";

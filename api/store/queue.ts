@@ -1,6 +1,6 @@
 import { count } from "drizzle-orm";
 import type { Database } from "./database.ts";
-import { executions, isQueued, isRunning } from "./schema.ts";
+import { executions, isRunning, queueLength } from "./schema.ts";
 
 export interface QueueStats {
   pending: number;
@@ -12,7 +12,7 @@ export interface QueueStats {
 /** How many executions wait, and how many are leased to whom. */
 export async function queueStats(db: Database): Promise<QueueStats> {
   const [[pending], leased] = await Promise.all([
-    db.orm.select({ n: count() }).from(executions).where(isQueued),
+    db.orm.select({ n: queueLength.queued }).from(queueLength),
     db.orm
       .select({ agentId: executions.agentId, n: count() })
       .from(executions)

@@ -127,6 +127,15 @@ export const isQueued = sql`${executions.status} = 'queued'`;
 export const isRunning = sql`${executions.status} = 'running'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
+/**
+ * How many executions are queued, in one row. Triggers on every change of a status keep it, so that
+ * neither a submission nor /health counts a long queue.
+ */
+export const queueLength = sqliteTable("queue_length", {
+  id: integer("id").primaryKey(),
+  queued: integer("queued").notNull(),
+});
+
 /** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
 export const payloads = sqliteTable("payloads", {
   executionId: text("execution_id")

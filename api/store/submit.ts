@@ -1,6 +1,6 @@
-import { and, count, eq, exists, lt, lte, notExists, sql } from "drizzle-orm";
+import { and, eq, exists, lt, notExists, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
-import { executions, isQueued, payloads } from "./schema.ts";
+import { executions, payloads, queueLength } from "./schema.ts";
 import { query, statement, type Statement } from "./statement.ts";
 
 export type NewExecution = typeof executions.$inferInsert & { code: Uint8Array; input: Uint8Array };
@@ -29,7 +29,7 @@ export async function submitExecution(
   const [inserted, , position, holder] = await batch(db, [
     insert({ ...Object.fromEntries(columns), maxQueueSize }),
     insertPayload({ id, code, input }),
-    placeOf({ id }),
+    lastPlace,
     ...(key === null ? [] : [holderOfKey({ idempotencyKey: key })]),
   ]);
   if (inserted?.rowsAffected === 1) {
@@ -41,7 +41,9 @@ export async function submitExecution(
     : { kind: "queue_full" };
 }
 
-const queued = query.select({ n: count() }).from(executions).where(isQueued);
+const queued = query.select({ n: queueLength.queued }).from(queueLength);
+/** The newest is the last in the queue: others were submitted before it. */
+const lastPlace = statement(queued)({});
 const selectHolder = query
   .select({ id: executions.id, hash: executions.submissionHash })
   .from(executions)
@@ -77,11 +79,4 @@ const insertPayload = statement(
     } as never,
     exists(stored),
   ),
-);
-
-const placeOf = statement(
-  query
-    .select({ n: count() })
-    .from(executions)
-    .where(and(isQueued, lte(executions.seq, sql`${stored}`))),
 );

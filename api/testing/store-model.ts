@@ -101,7 +101,7 @@ const dead = new Set<ExecutionStatus>(["failed", "timeout", "oom"]);
 
 /** What must hold whatever happened, read from the database alone: faults.md. */
 export function checkInvariants(before: Snapshot, now: Snapshot, maxQueueSize: number): void {
-  const { rows, letters } = now;
+  const { rows, letters, queued } = now;
   for (const old of before.rows) {
     const row = rows.find(({ id }) => id === old.id);
     expect(row, "an accepted execution stays").toBeDefined();
@@ -114,6 +114,9 @@ export function checkInvariants(before: Snapshot, now: Snapshot, maxQueueSize: n
     for (const artifact of artifacts) expect(artifact.leaseId, "the winner's").toBe(winner);
   }
   const due = rows.filter(({ mode, status }) => mode === "async" && dead.has(status));
+  expect(queued, "the length of the queue is known").toBe(
+    rows.filter(({ status }) => status === "queued").length,
+  );
   expect(letters.toSorted(), "one dead letter for each failed job").toEqual(
     due.map(({ id }) => id).toSorted(),
   );

@@ -6,6 +6,7 @@ import { createClient } from "@libsql/client";
 import type { ExecutionRow } from "../store/advance.ts";
 import { database, type Database } from "../store/database.ts";
 import { type FullExecution, withPayloads } from "../store/read.ts";
+import { queueStats } from "../store/queue.ts";
 import { deadLetters, executions } from "../store/schema.ts";
 
 /** Thousands of commits: where there is a file system in memory, none of them waits for a disk. */
@@ -16,16 +17,20 @@ export interface Snapshot {
   rows: ExecutionRow[];
   /** Executions that have a dead letter, one entry per letter. */
   letters: string[];
+  /** How many it takes for queued. */
+  queued: number;
   shown: Map<string, FullExecution>;
 }
 
 export async function snapshot(db: Database): Promise<Snapshot> {
   const rows = await db.orm.select().from(executions).orderBy(executions.seq);
   const letters = await db.orm.select({ id: deadLetters.executionId }).from(deadLetters);
+  const { pending } = await queueStats(db);
   const full = await withPayloads(db, rows);
   return {
     rows,
     letters: letters.map(({ id }) => id),
+    queued: pending,
     shown: new Map(full.map((one) => [one.execution.id, one])),
   };
 }

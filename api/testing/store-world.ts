@@ -32,7 +32,7 @@ export class StoreWorld {
   /** Leases that each agent knows of. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
-  #seen: Snapshot = { rows: [], letters: [], shown: new Map() };
+  #seen: Snapshot = { rows: [], letters: [], queued: 0, shown: new Map() };
 
   private constructor(folder: string, db: Database) {
     this.#folder = folder;
