@@ -1,0 +1,179 @@
+import { randomUUID } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { AgentStatus, ResultReport } from "../shared/lease.ts";
+import { orderOf } from "./acquire.ts";
+import { createChanges } from "./changes.ts";
+import { systemClock } from "./clock.ts";
+import { engineHost } from "./engine-host.ts";
+import { createImages } from "./images.ts";
+import { createPool } from "./pool.ts";
+import { connectEngine } from "./sandbox/engine.ts";
+import { labels } from "./sandbox/profile.ts";
+import { openSandbox } from "./sandbox/sandbox.ts";
+import { type AgentProcess, startAgent } from "./testing/agent-process.ts";
+import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
+import { testJob } from "./testing/test-agent.ts";
+
+const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
+const engine = connectEngine(host);
+const never = new AbortController().signal;
+const soon = () => AbortSignal.timeout(10_000);
+
+let name: string;
+let folder: string;
+beforeEach(async () => {
+  name = `test-${randomUUID()}`;
+  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+});
+afterEach(async () => {
+  await Promise.all((await containers()).map((id) => engine.remove(id, soon())));
+  await rm(folder, { recursive: true });
+});
+
+async function containers(): Promise<string[]> {
+  return (await engine.list(labels.agentName, name, soon())).map(({ id }) => id);
+}
+
+describe("an agent", () => {
+  let api: FakeApi;
+  const agents: AgentProcess[] = [];
+  beforeEach(async () => {
+    api = await startFakeApi();
+    const { job_type, image } = testJob();
+    api.keepReady = [{ job_type, image }];
+    api.imagesWanted = [image];
+  });
+  afterEach(async () => {
+    for (const { process } of agents) process.kill("SIGKILL");
+    await Promise.all(agents.splice(0).map(({ exit }) => exit));
+    await api[Symbol.asyncDispose]();
+  });
+
+  async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
+    const agent = startAgent({
+      AIRLOCK_API_URL: api.url,
+      AIRLOCK_AGENT_NAME: name,
+      AIRLOCK_DOCKER_HOST: host,
+      AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+      AIRLOCK_WARM_POOL_SIZE: "2",
+      ...env,
+    });
+    agents.push(agent);
+    await agent.ready;
+    return agent;
+  }
+
+  /** What the agent tells of its pool now. */
+  async function pool() {
+    const polls = api.count("/poll");
+    api.wake();
+    const status = (await api.request("/poll", polls + 1)).json as AgentStatus;
+    return status.pool;
+  }
+
+  async function warm(): Promise<string[]> {
+    await expect.poll(pool, { timeout: 20_000 }).toMatchObject([{ ready: 2, starting: 0 }]);
+    return containers();
+  }
+
+  it("has containers ready before its first job, which gets one of them", async () => {
+    await start();
+    const ready = await warm();
+    expect(ready).toHaveLength(2);
+    api.offer(testJob({ code: "import time\nprint('on', flush=True)\ntime.sleep(60)" }));
+    await expect
+      .poll(pool, { interval: 5 })
+      .toMatchObject([{ job_type: "default", runtime: null, in_use: 1 }]);
+    expect(await containers()).toEqual(expect.arrayContaining(ready));
+  });
+
+  it("replaces a container that dies while it waits; the next job does not notice", async () => {
+    await start();
+    const ready = await warm();
+    await Promise.all(ready.map((id) => engine.remove(id, soon())));
+    api.offer(testJob());
+    const report = (await api.request("/result")).json as ResultReport;
+    expect(report.status).toBe("succeeded");
+    expect(api.count("/release")).toBe(0);
+    const fresh = await warm();
+    expect(fresh.filter((id) => ready.includes(id))).toEqual([]);
+  });
+
+  it("lets go of containers that nobody asks for", async () => {
+    await start({ AIRLOCK_WARM_POOL_IDLE_S: "1" });
+    await expect.poll(containers, { timeout: 20_000, interval: 20 }).not.toEqual([]);
+    await expect.poll(containers, { timeout: 20_000 }).toEqual([]);
+  });
+
+  it("leaves none of them when it stops", async () => {
+    const agent = await start();
+    await warm();
+    agent.process.kill("SIGTERM");
+    expect(await agent.exit).toBe(0);
+    expect(await containers()).toEqual([]);
+  });
+
+  it("removes, once it starts again, those that it left when it was killed", async () => {
+    const killed = await start();
+    const left = await warm();
+    killed.process.kill("SIGKILL");
+    await killed.exit;
+    expect(await containers()).toHaveLength(2);
+    const agent = await start();
+    await warm();
+    await expect.poll(containers, { timeout: 10_000 }).toHaveLength(2);
+    expect((await containers()).filter((id) => left.includes(id))).toEqual([]);
+    agent.process.kill("SIGTERM");
+    await agent.exit;
+  });
+});
+
+it("runs the job in a fresh container where the one it was given has just died", async () => {
+  const log = getLogger(["airlock", "agent"]);
+  await using world = new AsyncDisposableStack();
+  const pool = world.adopt(
+    createPool({
+      start: (spec, signal) => openSandbox(engine, spec, signal),
+      size: { least: 1, most: 1, slots: 1 },
+      idleMs: 600_000,
+      isEngineWell: () => true,
+      doubted: () => {},
+      clock: systemClock,
+      changes: createChanges(),
+      log,
+    }),
+    ({ close }) => close(),
+  );
+  const { job_type, image } = testJob();
+  const id = await createImages(engine, never).resolve(image, soon());
+  const agent = { id: randomUUID(), name, version: "0", labels: {} };
+  const order = orderOf(
+    { agent, seccomp: true, requirements: { allowed: false } },
+    job_type,
+    id,
+    null,
+  );
+  pool.expect(order);
+  await expect.poll(pool.stats, { timeout: 20_000 }).toMatchObject([{ ready: 1 }]);
+  const sandbox = await pool.acquire(order, null, soon());
+  const given = sandbox.containerId;
+  await engine.remove(given, soon());
+  const report = await sandbox.run(
+    {
+      code: "print('here')",
+      inputJson: "{}",
+      timeoutMs: 10_000,
+      caps: { streamBytes: 1000, artifactBytes: 1000 },
+    },
+    { signal: never, spoolDir: folder },
+  );
+  expect(Buffer.from(report.stdout).toString()).toBe("here\n");
+  expect(sandbox.containerId).not.toBe(given);
+  await pool.giveBack(sandbox);
+  await pool.close();
+  expect(await containers()).toEqual([]);
+});
