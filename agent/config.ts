@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
+import { join } from "node:path";
 import { parse, TomlError } from "smol-toml";
 import { Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
@@ -24,6 +25,11 @@ export type AgentConfig = {
   readonly drainGraceMs: number;
   readonly spoolDir: string | undefined;
   readonly pip: PipConfig;
+  /** Packages that jobs bring; `cache` is null where they are not kept. */
+  readonly requirements: {
+    readonly allowed: boolean;
+    readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
+  };
   readonly logLevel: Config["log_level"];
   readonly logFormat: Config["log_format"];
   /** In use until the server has sent its own, in seconds. */
@@ -75,6 +81,15 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
       indexUrl: config.pip_index_url,
       findLinks: config.pip_find_links,
       caFile: config.pip_ca_file,
+    },
+    requirements: {
+      allowed: config.allow_runtime_requirements,
+      cache: config.enable_runtime_dependency_cache
+        ? {
+            folder: config.dependency_cache_dir ?? join(config.data_dir, "dependency-cache"),
+            maxBytes: config.dependency_cache_bytes,
+          }
+        : null,
     },
     logLevel: config.log_level,
     logFormat: config.log_format,
@@ -145,6 +160,10 @@ const agentKeys = [
   "enable_seccomp",
   "drain_grace_s",
   "spool_dir",
+  "allow_runtime_requirements",
+  "enable_runtime_dependency_cache",
+  "dependency_cache_dir",
+  "dependency_cache_bytes",
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",

@@ -17,6 +17,7 @@ import { createImages } from "./images.ts";
 import { createInventory } from "./inventory.ts";
 import { createLeases } from "./leases.ts";
 import { startLog } from "./log.ts";
+import { openPackageCache } from "./package-cache.ts";
 import { createPool } from "./pool.ts";
 import { createRuntimeChoice } from "./runtime-choice.ts";
 import { classify } from "./sandbox/classify.ts";
@@ -102,6 +103,8 @@ async function createDeps(
     changes,
     log,
   });
+  const { allowed, cache: kept } = config.requirements;
+  const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
   const pool = createPool({
     start: (spec, signal) => openSandbox(engine, spec, signal),
     size: { ...config.warmPool, slots: config.slots },
@@ -134,6 +137,7 @@ async function createDeps(
     inventory,
     makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
     pip: config.pip,
+    requirements: { allowed, cache },
     images,
     admission: createAdmission({ policy: config.policy, images, engine: watch }),
     pool,

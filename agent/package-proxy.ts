@@ -30,13 +30,28 @@ const filesHost = new URL(filesUrl).host;
 
 class Refusal extends Error {}
 
+/** A status line, which pip repeats. */
+type Answer = { readonly status: number; readonly text: string };
+
 /**
  * An HTTP proxy without a port of its own: it serves the connections that it is given. Names are
  * looked up here, and the connection goes to the address that was checked.
+ *
+ * @param onProblem told what could not be reached, which pip keeps to itself where it has other links.
  */
-export function createPackageProxy(reach: Reach): (connection: Duplex) => void {
+export function createPackageProxy(
+  reach: Reach,
+  onProblem: (words: string) => void,
+): (connection: Duplex) => void {
+  function answerTo(error: unknown): Answer {
+    const status = error instanceof Refusal ? 403 : 502;
+    const text = describeError(error).replaceAll(/[^\x20-\x7e]/g, "?");
+    onProblem(text);
+    return { status, text };
+  }
   const server = createServer((request, response) => {
-    forward(reach, request, response).catch((error: unknown) => refuse(response, error));
+    const refuse = (error: unknown): void => send(response, answerTo(error));
+    forward(reach, request, response, refuse).catch(refuse);
   });
   server.on("connect", (request: IncomingMessage, client: Duplex, head: Buffer) => {
     tunnel(reach, request.url ?? "", client, head).catch((error: unknown) => {
@@ -60,7 +75,12 @@ async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buf
 }
 
 /** Passes on one request without TLS. */
-async function forward(reach: Reach, request: IncomingMessage, response: ServerResponse) {
+async function forward(
+  reach: Reach,
+  request: IncomingMessage,
+  response: ServerResponse,
+  refuse: (error: unknown) => void,
+) {
   const target = URL.parse(request.url ?? "");
   if (target?.protocol !== "http:") throw new Refusal("not a request to a proxy");
   if (target.host === filesHost) return serveFile(reach.files, target, response);
@@ -79,7 +99,7 @@ async function forward(reach: Reach, request: IncomingMessage, response: ServerR
     response.writeHead(answer.statusCode ?? 502, endToEnd(answer.headers));
     pipeline(answer, response, () => {});
   });
-  upstream.on("error", (error) => refuse(response, error));
+  upstream.on("error", refuse);
   pipeline(request, upstream, () => {});
 }
 
@@ -138,15 +158,7 @@ function serveFile(files: readonly PackageFile[], { pathname }: URL, response: S
   }
 }
 
-function refuse(response: ServerResponse, error: unknown): void {
-  if (response.headersSent) return void response.destroy();
-  const { status, text } = answerTo(error);
-  response.writeHead(status, text, { connection: "close" }).end();
-}
-
-/** As the status line of an answer, which pip repeats. */
-function answerTo(error: unknown): { status: number; text: string } {
-  const status = error instanceof Refusal ? 403 : 502;
-  const text = describeError(error).replaceAll(/[^\x20-\x7e]/g, "?");
-  return { status, text };
+function send(response: ServerResponse, { status, text }: Answer): void {
+  if (response.headersSent) response.destroy();
+  else response.writeHead(status, text, { connection: "close" }).end();
 }

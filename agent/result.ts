@@ -7,6 +7,8 @@ import type { RunReport, Verdict } from "./sandbox/types.ts";
 /** When what happened to one job, milliseconds on the agent's clock. */
 export type Times = {
   readonly takenMs: number;
+  /** How long packages were installed. */
+  readonly installMs: number;
   /** Null where the code never began. */
   readonly startedMs: number | null;
   readonly endedMs: number;
@@ -63,13 +65,13 @@ export function resultWithoutReport(
 }
 
 function timing(
-  { takenMs, startedMs, endedMs }: Times,
+  { takenMs, installMs, startedMs, endedMs }: Times,
   executionMs: number,
   phase: Timing["phase_at_exit"],
 ): Timing {
   return {
     startup_ms: Math.round((startedMs ?? endedMs) - takenMs),
-    dep_install_ms: 0,
+    dep_install_ms: Math.round(installMs),
     execution_ms: Math.round(executionMs),
     total_ms: Math.round(endedMs - takenMs),
     phase_at_exit: phase,

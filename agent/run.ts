@@ -8,22 +8,25 @@ import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
+import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError, type RunReport, type Verdict } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
-export type RunDeps = StartUpDeps & {
-  readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
-  readonly spool: Pick<SpoolDir, "folder">;
-  readonly judge: (report: RunReport) => Verdict;
-  readonly log: Logger;
-};
+export type RunDeps = StartUpDeps &
+  RequirementsDeps & {
+    readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
+    readonly spool: Pick<SpoolDir, "folder">;
+    readonly judge: (report: RunReport) => Verdict;
+    readonly log: Logger;
+  };
 
 /** One run on its way, as far as it has come. */
 type Run = {
   readonly lease: Lease;
   readonly live: LiveReport;
+  installMs: number;
   startedMs: number | null;
 };
 
@@ -35,14 +38,16 @@ type Run = {
 export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
   const log = agent.log.with({ correlationId: lease.job.correlation_id });
   const deps = { ...agent, log };
-  const run: Run = { lease, live: createLiveReport(deps, lease), startedMs: null };
+  const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
   try {
     await using folder = deps.spool.folder(lease.job.lease_id);
+    admitRequirements(deps, lease.job);
     const acquired = await startUp(deps, lease);
     const { sandbox } = acquired;
     await using _loan = { [Symbol.asyncDispose]: () => deps.pool.giveBack(sandbox) };
     // Work that is no longer ours deserves no grace: it may already run elsewhere.
     lease.drop.signal.addEventListener("abort", () => deps.pool.discard(sandbox));
+    await installRequirements(deps, lease, acquired, (ms) => (run.installMs = ms));
     const outcome = await runCode(deps, run, acquired, folder.path);
     // To remove a container takes more CPU than to run a short job: only an upload is worth less.
     if (outcome.kind === "result" && outcome.artifacts.length > 0)
@@ -109,6 +114,6 @@ function withStopReason(verdict: Verdict, lease: Lease): Verdict {
   return { ...verdict, error: { ...error, message: "The agent was stopped while the code ran." } };
 }
 
-function timesOf({ clock }: RunDeps, { lease, startedMs }: Run) {
-  return { takenMs: lease.takenMs, startedMs, endedMs: clock.nowMs() };
+function timesOf({ clock }: RunDeps, { lease, installMs, startedMs }: Run) {
+  return { takenMs: lease.takenMs, installMs, startedMs, endedMs: clock.nowMs() };
 }

@@ -138,3 +138,9 @@ export const RequirementText = z
     (text) => parseRequirement(text) !== null,
     'must be a package\'s name, with extras, versions and a marker at most, such as "requests[socks]>=2.31"',
   );
+
+/** The same text for specifiers that differ in their spelling only. */
+export function canonicalRequirement(text: string): string {
+  const { name, extras, specifiers, marker } = parseRequirement(text)!;
+  return `${name}[${extras.join()}]${specifiers.join()};${marker}`;
+}

@@ -8,6 +8,10 @@ import { type Wheel, wheelBytes, wheelFile } from "./wheel.ts";
 export interface IndexOptions {
   readonly address: string;
   readonly wheels: readonly Wheel[];
+  /** Packages that are not built: file name to bytes. */
+  readonly sdists?: Readonly<Record<string, Buffer>>;
+  /** Paths that answer with another address. */
+  readonly redirects?: Readonly<Record<string, string>>;
   /** `user:password` that every request must carry. */
   readonly credentials?: string;
   readonly tls?: Certificate;
@@ -25,6 +29,7 @@ export interface PackageIndex {
 
 export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
   const { address, wheels, credentials, tls, opens = Promise.resolve() } = options;
+  const { sdists = {}, redirects = {} } = options;
   const requests: string[] = [];
 
   function handle(request: IncomingMessage, response: ServerResponse): void {
@@ -39,18 +44,30 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
       response.writeHead(401, { "www-authenticate": 'Basic realm="index"' }).end();
       return;
     }
+    const location = redirects[path];
+    if (location !== undefined) {
+      response.writeHead(302, { location }).end();
+      return;
+    }
+    const sdist = sdists[path.replace("/files/", "")];
+    if (sdist) {
+      response.end(sdist);
+      return;
+    }
     const file = wheels.find((wheel) => path === `/files/${wheelFile(wheel)}`);
     if (file) {
       response.end(wheelBytes(file));
       return;
     }
     const project = /^\/simple\/([^/]+)\/$/.exec(path)?.[1];
-    const found = wheels.filter(({ name }) => name.replaceAll("_", "-") === project);
+    const isOfProject = (file: string): boolean =>
+      file.replace(/-[0-9].*/, "").replaceAll("_", "-") === project;
+    const found = [...wheels.map(wheelFile), ...Object.keys(sdists)].filter(isOfProject);
     if (found.length === 0) {
       response.writeHead(404).end();
       return;
     }
-    const links = found.map(wheelFile).map((name) => `<a href="/files/${name}">${name}</a>`);
+    const links = found.map((name) => `<a href="/files/${name}">${name}</a>`);
     response.writeHead(200, { "content-type": "text/html" });
     response.end(`<!doctype html><html><body>${links.join("\n")}</body></html>`);
   }

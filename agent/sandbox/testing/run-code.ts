@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../classify.ts";
 import type { Engine } from "../engine.ts";
+import type { PackageOrder } from "../packages.ts";
 import { labels } from "../profile.ts";
 import { openSandbox } from "../sandbox.ts";
 import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
@@ -13,6 +14,9 @@ export interface Settings {
   /** Label of the container, by which it can be told from others. */
   readonly agentName?: string;
   readonly spec?: Partial<SandboxSpec>;
+  /** Installed before the job. */
+  readonly packages?: PackageOrder;
+  readonly installSignal?: AbortSignal;
   readonly job?: Partial<SandboxJob>;
   readonly options?: Partial<RunOptions>;
 }
@@ -41,6 +45,8 @@ export async function runCode(
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
   const sandbox = await openSandbox(engine, spec, AbortSignal.timeout(60_000));
   try {
+    const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
+    if (packages) await sandbox.install(packages, installSignal);
     const report = await sandbox.run(
       {
         code,

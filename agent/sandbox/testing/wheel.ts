@@ -11,6 +11,8 @@ export interface Wheel {
   readonly source: string;
   /** Requirements of its own. */
   readonly requires?: readonly string[];
+  /** Further files by their paths in site-packages. */
+  readonly files?: Readonly<Record<string, string>>;
 }
 
 export function wheelFile({ name, version }: Wheel): string {
@@ -18,9 +20,10 @@ export function wheelFile({ name, version }: Wheel): string {
 }
 
 export function wheelBytes(wheel: Wheel): Buffer {
-  const { name, version, source, requires = [] } = wheel;
+  const { name, version, source, requires = [], files: more = {} } = wheel;
   const info = `${name}-${version}.dist-info`;
   const files: Record<string, string> = {
+    ...more,
     [`${name}.py`]: source,
     [`${info}/METADATA`]: [
       "Metadata-Version: 2.1",
