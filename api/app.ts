@@ -3,6 +3,7 @@ import type { Deps } from "./deps.ts";
 import { identifyKey, requireApiKey } from "./http/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
+import { measure } from "./http/measure.ts";
 import { onError, onNotFound } from "./http/problem.ts";
 import { rateLimit } from "./http/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
@@ -17,13 +18,14 @@ import { executionRoutes } from "./routes/executions.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
+import { metricsRoute } from "./routes/metrics.ts";
 import { openApiRoute } from "./routes/openapi.ts";
 import { probeRoutes } from "./routes/probes.ts";
 
 /** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
-  app.use(correlation(deps), securityHeaders);
+  app.use(measure(deps), correlation(deps), securityHeaders);
   app.onError(onError);
   app.notFound(onNotFound);
 
@@ -39,6 +41,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   deadLetterRoutes(app, deps);
   healthRoutes(app, deps);
   probeRoutes(app, deps);
+  metricsRoute(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
   return app;

@@ -22,7 +22,18 @@ export interface Deps {
   clientAddress: (c: Context) => string;
   /** Whether the process is about to end: no more requests should be sent here. */
   isStopping: () => boolean;
+  /** Undefined where a process keeps nothing of its own between requests. */
+  processMetrics: ProcessMetrics | undefined;
   docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;
+}
+
+/** Metrics of one process, beside those that the database keeps for all. */
+export interface ProcessMetrics {
+  answered(request: { method: string; route: string; status: number; seconds: number }): void;
+  /** A request met a database that is locked, full or out of reach. */
+  storeFailed(): void;
+  /** All of it in Prometheus' text format. */
+  text(): Promise<string>;
 }
 
 /** Wake-up hints. The database is the truth: whoever waits asks it again after each wake. */

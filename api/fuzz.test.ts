@@ -28,6 +28,7 @@ const operations = [
   "getHealth",
   "getLiveness",
   "getReadiness",
+  "getMetrics",
   "getPoolStats",
   "getOpenApi",
   "getDocs",

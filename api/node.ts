@@ -16,6 +16,7 @@ import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { processMetrics } from "./platform/process-metrics.node.ts";
 import { sweep } from "./sweep.ts";
 import { database } from "./store/database.ts";
 
@@ -41,6 +42,7 @@ async function main(): Promise<void> {
     sha256,
     clientAddress: clientAddress(config.trusted_proxies),
     isStopping: () => isStopping,
+    processMetrics: processMetrics(),
     docsAsset,
   };
   const { fetch, idle } = counted(createApp(deps).fetch);

@@ -59,6 +59,7 @@ async function buildApp(env: Env): Promise<App> {
     sha256,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
     isStopping: () => false,
+    processMetrics: undefined,
     docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
   });
 }

@@ -76,6 +76,7 @@ const examples: Record<keyof Config, Example> = {
   api_keys: keys,
   api_auth_header: text("X-Key", "X-Other", ["X Key", "a header name"]),
   api_docs_public: boolean,
+  metrics_public: boolean,
   allow_unauthenticated_network_access: boolean,
   api_rate_limit_enabled: boolean,
   api_rate_limit_requests: number(5, 7, 0, ">=1"),

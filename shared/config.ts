@@ -85,6 +85,7 @@ export const Config = z.strictObject({
     .boolean()
     .default(false)
     .describe("Open /docs and /openapi.json without a key."),
+  metrics_public: z.boolean().default(false).describe("Open /metrics without a key."),
   allow_unauthenticated_network_access: z
     .boolean()
     .default(false)

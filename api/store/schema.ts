@@ -189,6 +189,49 @@ export const deadLetters = sqliteTable("dead_letters", {
   createdAt: integer("created_at").notNull(),
 });
 
+/** What has happened so far, by name; kept by triggers, so that nobody has to count the history. */
+export const counts = sqliteTable(
+  "counts",
+  {
+    /** executions (ended), leases (lost), retries, dead_letters. */
+    name: text("name").notNull(),
+    jobType: text("job_type").notNull(),
+    /** The status of executions, the reason of leases; else empty. */
+    label: text("label").notNull(),
+    n: integer("n").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.name, t.jobType, t.label] })],
+);
+
+/** How long ended executions took, by phase: how many fell under a bound and above the one before. */
+export const durations = sqliteTable(
+  "durations",
+  {
+    jobType: text("job_type").notNull(),
+    /** queue, startup, dep_install, execution, total. */
+    phase: text("phase").notNull(),
+    leMs: integer("le_ms").notNull(),
+    n: integer("n").notNull(),
+    sumMs: integer("sum_ms").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.jobType, t.phase, t.leMs] })],
+);
+
+/**
+ * Artifacts whose record is gone, and those of lost leases; put down by triggers with the change
+ * itself, so that no crash leaves bytes behind that nobody knows of.
+ */
+export const removals = sqliteTable(
+  "removals",
+  {
+    /** `<execution id>` or `<execution id>/<lease id>`. */
+    prefix: text("prefix").primaryKey(),
+    /** Epoch ms; no upload that began before the change is still under way by then. */
+    dueAt: integer("due_at").notNull(),
+  },
+  (t) => [index("removals_due").on(t.dueAt)],
+);
+
 /** One row per build of a job type's image. Times are epoch milliseconds. */
 export const builds = sqliteTable(
   "builds",

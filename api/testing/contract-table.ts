@@ -14,6 +14,7 @@ import { healthRows } from "./contract/health.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
+import { metricsRows } from "./contract/metrics.ts";
 import { probeRows } from "./contract/probes.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
@@ -24,6 +25,7 @@ import { validationRows } from "./contract/validation.ts";
 export const contractTable: Row[] = [
   ...healthRows,
   ...probeRows,
+  ...metricsRows,
   ...executeRows,
   ...jobRows,
   ...deriveRows,

@@ -36,6 +36,7 @@ const endpoints: [method: string, path: string][] = [
   ["get", "/health"],
   ["get", "/health/live"],
   ["get", "/health/ready"],
+  ["get", "/metrics"],
   ["get", "/pool/stats"],
   ["get", "/executions"],
   ["get", "/executions/{id}"],

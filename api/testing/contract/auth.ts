@@ -22,6 +22,7 @@ const guarded: [method: string, path: string][] = [
   ["GET", "/job-types/default/build"],
   ["POST", "/job-types/default/build"],
   ["GET", "/pool/stats"],
+  ["GET", "/metrics"],
   ["GET", "/openapi.json"],
   ["GET", "/docs"],
   ["GET", "/nowhere"],
@@ -135,6 +136,7 @@ export const authRows: Row[] = [
       expect(reply.text).toContain(`"name":"${customHeader}"`);
       expect((await api.get("/docs")).status).toBe(200);
       expect((await api.get("/pool/stats")).status).toBe(401);
+      expect((await api.get("/metrics")).status).toBe(401);
     },
   },
 ];

@@ -1,0 +1,24 @@
+import type { Context, MiddlewareHandler } from "hono";
+import { matchedRoutes } from "hono/route";
+import type { Deps } from "../deps.ts";
+import { isStoreOutage } from "../store/outage.ts";
+import type { AppEnv } from "./context.ts";
+
+/** Tells the process's metrics of every answer, where the platform keeps some. */
+export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    if (!processMetrics) return next();
+    const startedAt = now();
+    await next();
+    const { method } = c.req;
+    const seconds = (now() - startedAt) / 1000;
+    processMetrics.answered({ method, route: routeOf(c), status: c.res.status, seconds });
+    if (c.error && isStoreOutage(c.error)) processMetrics.storeFailed();
+  };
+}
+
+/** The endpoint's path as it is declared, so that there are no more series than endpoints. */
+function routeOf(c: Context): string {
+  const path = matchedRoutes(c).findLast((route) => !route.path.endsWith("*"))?.path;
+  return path?.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}") ?? "none";
+}

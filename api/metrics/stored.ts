@@ -1,0 +1,135 @@
+import type { Config } from "../../shared/config.ts";
+import type { AgentReport } from "../domain/capacity.ts";
+import { type Counts, phaseBoundsMs } from "../store/counts.ts";
+import type { QueueStats } from "../store/queue.ts";
+import type { Family, Sample } from "./family.ts";
+
+export interface Stored {
+  counts: Counts;
+  queue: QueueStats;
+  /** The live agents. */
+  agents: (AgentReport & { name: string })[];
+  version: string;
+  now: number;
+}
+
+/** What the database knows: the same whichever API process is asked. */
+export function storedFamilies(stored: Stored, config: Config): Family[] {
+  const { counts, queue, agents, version, now } = stored;
+  const age = counts.oldestQueuedAt === null ? 0 : (now - counts.oldestQueuedAt) / 1000;
+  return [
+    gauge("airlock_build_info", "The version that answers.", [{ labels: { version }, value: 1 }]),
+    gauge("airlock_queued_executions", "Executions that wait for a worker.", [
+      { value: queue.pending },
+    ]),
+    gauge("airlock_queue_capacity", "Executions that may wait: max_queue_size.", [
+      { value: config.max_queue_size },
+    ]),
+    gauge("airlock_oldest_queued_age_seconds", "Age of the oldest execution that waits.", [
+      { value: Math.max(0, age) },
+    ]),
+    counter("airlock_executions_total", "Executions that have ended.", counts, "executions", {
+      label: "status",
+    }),
+    phases(counts),
+    counter("airlock_leases_lost_total", "Leases that brought no result.", counts, "leases", {
+      label: "reason",
+    }),
+    counter("airlock_retries_total", "Executions queued once more.", counts, "retries"),
+    gauge("airlock_dead_letters", "Entries of the dead letter queue.", [
+      { value: total(counts, "dead_letters") },
+    ]),
+    gauge(
+      "airlock_agents",
+      "Live agents by the state of their circuit breaker.",
+      byBreaker(agents),
+    ),
+    gauge(
+      "airlock_engines_available",
+      "Live agents whose container engine answers.",
+      perAgent(agents, ({ engine }) => Number(engine.available)),
+    ),
+    gauge(
+      "airlock_slots",
+      "Executions that an agent runs at once.",
+      perAgent(agents, ({ slots }) => slots),
+    ),
+    gauge(
+      "airlock_running_executions",
+      "Executions leased to an agent.",
+      perAgent(agents, ({ id }) => queue.runningByAgent.get(id) ?? 0),
+    ),
+    gauge(
+      "airlock_warm_containers",
+      "Containers that wait for a job.",
+      perAgent(agents, ({ warm }) => warm),
+    ),
+  ];
+}
+
+function gauge(name: string, help: string, samples: Sample[]): Family {
+  return { name, help, type: "gauge", samples };
+}
+
+function counter(
+  name: string,
+  help: string,
+  { totals }: Counts,
+  counted: string,
+  { label }: { label?: string } = {},
+): Family {
+  const samples = totals
+    .filter((row) => row.name === counted)
+    .map((row) => ({
+      labels: { job_type: row.jobType, ...(label !== undefined && { [label]: row.label }) },
+      value: row.n,
+    }));
+  return { name, help, type: "counter", samples };
+}
+
+function total({ totals }: Counts, counted: string): number {
+  return totals.filter(({ name }) => name === counted).reduce((sum, { n }) => sum + n, 0);
+}
+
+function byBreaker(agents: AgentReport[]): Sample[] {
+  return ["closed", "half_open", "open"].map((state) => ({
+    labels: { breaker: state },
+    value: agents.filter(({ breaker }) => breaker.state === state).length,
+  }));
+}
+
+/** One sample for each name: agents that share theirs are added up. */
+function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => number): Sample[] {
+  const names = [...new Set(agents.map(({ name }) => name))];
+  return names.map((name) => ({
+    labels: { agent: name },
+    value: agents.filter((a) => a.name === name).reduce((sum, agent) => sum + value(agent), 0),
+  }));
+}
+
+function phases({ durations }: Counts): Family {
+  const series = Map.groupBy(durations, ({ jobType, phase }) => `${phase} ${jobType}`);
+  const samples = [...series.values()].flatMap((rows): Sample[] => {
+    const { jobType: job_type, phase } = rows[0]!;
+    const labels = { job_type, phase };
+    const upTo = (boundMs: number) =>
+      rows.filter(({ leMs }) => leMs <= boundMs).reduce((sum, { n }) => sum + n, 0);
+    const sumMs = rows.reduce((sum, row) => sum + row.sumMs, 0);
+    return [
+      ...phaseBoundsMs.map((bound): Sample => ({
+        suffix: "_bucket",
+        labels: { ...labels, le: String(bound / 1000) },
+        value: upTo(bound),
+      })),
+      { suffix: "_bucket", labels: { ...labels, le: "+Inf" }, value: upTo(Infinity) },
+      { suffix: "_sum", labels, value: sumMs / 1000 },
+      { suffix: "_count", labels, value: upTo(Infinity) },
+    ];
+  });
+  return {
+    name: "airlock_execution_phase_seconds",
+    help: "Time of ended executions by phase: queue, startup, dep_install, execution, total.",
+    type: "histogram",
+    samples,
+  };
+}

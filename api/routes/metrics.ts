@@ -1,0 +1,46 @@
+import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
+import type { Deps } from "../deps.ts";
+import { isLive } from "../domain/capacity.ts";
+import type { AppEnv } from "../http/context.ts";
+import { familiesText, textFormat } from "../metrics/family.ts";
+import { storedFamilies } from "../metrics/stored.ts";
+import { agentsSeenSince } from "../store/agents.ts";
+import { readCounts } from "../store/counts.ts";
+import { queueStats } from "../store/queue.ts";
+import { version } from "../version.ts";
+
+const getMetrics = createRoute({
+  method: "get",
+  path: "/metrics",
+  operationId: "getMetrics",
+  tags: ["Health"],
+  summary: "Metrics for Prometheus",
+  description:
+    "The text format 0.0.4. What comes from the database is the same whichever process answers; requests and what begins with `process_` and `nodejs_` are the process's own, and absent on Workers.",
+  responses: {
+    200: {
+      description: "Metrics.",
+      content: {
+        "text/plain": {
+          schema: z.string(),
+          example: 'airlock_executions_total{job_type="default",status="succeeded"} 42\n',
+        },
+      },
+    },
+  },
+});
+
+export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const { config, db, now, processMetrics } = deps;
+  app.openapi(getMetrics, async (c) => {
+    const [counts, queue, known, own] = await Promise.all([
+      readCounts(db),
+      queueStats(db),
+      agentsSeenSince(db, now() - config.lease_ttl_s * 1000),
+      processMetrics?.text() ?? "",
+    ]);
+    const agents = known.filter((agent) => isLive(agent, config, now()));
+    const stored = storedFamilies({ counts, queue, agents, version, now: now() }, config);
+    return c.text(familiesText(stored) + own, 200, { "Content-Type": textFormat });
+  });
+}

@@ -1,0 +1,134 @@
+import { expect } from "vitest";
+import type { Api } from "./api.ts";
+import type { Row } from "./row.ts";
+import { apiKeys } from "./servers.ts";
+
+type Series = Map<string, number>;
+
+/** Every series of a scrape, by its name and labels; each line is held to the text format. */
+async function scrape(api: Api): Promise<Series> {
+  const reply = await api.get("/metrics");
+  expect(reply.status).toBe(200);
+  expect(reply.headers.get("Content-Type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const lines = reply.text.split("\n").filter((line) => line !== "");
+  const found: Series = new Map();
+  for (const line of lines.filter((line) => !line.startsWith("#"))) {
+    const [, series = "", value] =
+      /^([a-z0-9_:]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})?) (\S+)$/.exec(line) ?? [];
+    expect([line, found.has(series)]).toEqual([`${series} ${value}`, false]);
+    found.set(series, Number(value));
+  }
+  const types = lines.filter((line) => line.startsWith("# TYPE "));
+  expect(new Set(types).size).toBe(types.length);
+  return found;
+}
+
+/** What a part of the work added to the series that it changed. */
+async function added(api: Api, work: () => Promise<unknown>): Promise<Record<string, number>> {
+  const before = await scrape(api);
+  await work();
+  const after = await scrape(api);
+  const grown = [...after].map(([name, n]) => [name, n - (before.get(name) ?? 0)] as const);
+  return Object.fromEntries(grown.filter(([, n]) => n !== 0));
+}
+
+const phase = (name: string, rest: string): string =>
+  `airlock_execution_phase_seconds${rest.replace("{", `{job_type="ml",phase="${name}"`)}`;
+
+const requests = (route: string, status: number): string =>
+  `airlock_http_request_duration_seconds_count{method="GET",route="${route}",status="${status}"}`;
+
+/** Not in the contract: what a monitoring system reads. */
+export const metricsRows: Row[] = [
+  {
+    rule: "GET /metrics counts executions by job type and status, and their phases",
+    async check(api) {
+      const agent = api.agent();
+      const changes = await added(api, async () => {
+        await api.submit({ job_type: "ml" });
+        const { lease_id } = await agent.takeJob();
+        await agent.result(lease_id);
+      });
+      expect(changes).toMatchObject({
+        'airlock_executions_total{job_type="ml",status="succeeded"}': 1,
+        [phase("execution", '_bucket{,le="2.5"}')]: 1,
+        [phase("execution", '_bucket{,le="+Inf"}')]: 1,
+        [phase("execution", "_sum{}")]: expect.closeTo(1.5) as number,
+        [phase("execution", "_count{}")]: 1,
+        [phase("queue", "_count{}")]: 1,
+        [phase("startup", "_count{}")]: 1,
+        [phase("total", "_count{}")]: 1,
+      });
+      expect(changes).not.toHaveProperty([phase("execution", '_bucket{,le="1"}')]);
+      expect(changes).not.toHaveProperty([phase("dep_install", "_count{}")]);
+    },
+  },
+  {
+    rule: "GET /metrics counts leases that brought no result, retries and dead letters",
+    async check(api) {
+      const agent = api.agent();
+      const error = { type: "docker_error", message: "", phase: "startup" } as const;
+      const changes = await added(api, async () => {
+        await api.submit({ job_type: "ml" });
+        for (let attempt = 0; attempt < 2; attempt++) {
+          const { lease_id } = await agent.takeJob();
+          await agent.post(lease_id, "release", { error });
+          agent.held.delete(lease_id);
+        }
+      });
+      expect(changes).toMatchObject({
+        'airlock_leases_lost_total{job_type="ml",reason="released"}': 2,
+        'airlock_retries_total{job_type="ml"}': 1,
+        'airlock_executions_total{job_type="ml",status="failed"}': 1,
+        airlock_dead_letters: 1,
+      });
+    },
+  },
+  {
+    rule: "GET /metrics tells queue and agents as they are",
+    async check(api) {
+      const agent = api.agent();
+      await api.submit();
+      await api.submit();
+      await agent.renew({ breaker: { ...agent.status().breaker, state: "open" } });
+      const series = await scrape(api);
+      expect(Object.fromEntries(series)).toMatchObject({
+        airlock_queued_executions: 2,
+        airlock_queue_capacity: 100,
+        'airlock_agents{breaker="open"}': 1,
+        'airlock_agents{breaker="closed"}': 0,
+        'airlock_engines_available{agent="scripted"}': 1,
+        'airlock_slots{agent="scripted"}': 4,
+        'airlock_warm_containers{agent="scripted"}': 1,
+        'airlock_running_executions{agent="scripted"}': 0,
+      });
+      expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
+    },
+  },
+  {
+    rule: "GET /metrics tells requests by endpoint, method and status, and the process",
+    notOnWorkerd: "an isolate's own numbers tell nothing: it comes and goes",
+    async check(api) {
+      const changes = await added(api, async () => {
+        await api.get("/executions/x");
+        await api.get("/executions/y");
+        await api.get("/nowhere/z");
+      });
+      expect(changes).toMatchObject({
+        [requests("/executions/{id}", 404)]: 2,
+        [requests("none", 404)]: 1,
+        [requests("/metrics", 200)]: 1,
+      });
+      expect((await scrape(api)).get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
+    },
+  },
+  {
+    rule: "metrics_public opens /metrics, and nothing else",
+    server: "with a short window",
+    async check(api) {
+      expect((await api.get("/metrics")).status).toBe(200);
+      expect((await api.get("/pool/stats")).status).toBe(401);
+      expect((await api.get("/pool/stats", { "X-API-Key": apiKeys[0] })).status).toBe(200);
+    },
+  },
+];
