@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, request, type Server } from "node:http";
+import { createServer, type IncomingMessage, request, type Server } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -52,9 +52,9 @@ async function startProxy(reach: Partial<Reach> = {}) {
   ): Promise<{ status: number; words: string; body: string }> {
     const sent = request({ host: "127.0.0.1", port, path: url, method: "POST", agent: false });
     sent.end(body);
-    const [answer] = await once(sent, "response");
+    const [answer] = (await once(sent, "response")) as [IncomingMessage];
     const { statusCode, statusMessage } = answer;
-    return { status: statusCode, words: statusMessage, body: await text(answer) };
+    return { status: statusCode!, words: statusMessage!, body: await text(answer) };
   }
   async function tunnel(authority: string): Promise<string> {
     const socket = connect(port, "127.0.0.1");

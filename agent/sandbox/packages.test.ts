@@ -27,7 +27,9 @@ afterEach(() => {
 });
 
 const wheel = (name: string, source = "", more: object = {}) => ({
-  ...{ name, version: "1.0", source },
+  name,
+  version: "1.0",
+  source,
   ...more,
 });
 
@@ -170,7 +172,14 @@ print({denied(act) for act in (
       [
         "['lo']",
         runtime === "runc" ? "{'ENETUNREACH'}" : "{'EHOSTUNREACH'}",
-        ...["[]", "[]", "['0100007F']", "[]", "[0, 1000]", "['lib'] ['main.py']", "True", ""],
+        "[]",
+        "[]",
+        "['0100007F']",
+        "[]",
+        "[0, 1000]",
+        "['lib'] ['main.py']",
+        "True",
+        "",
       ],
     ]);
   });

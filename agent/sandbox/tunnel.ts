@@ -11,7 +11,8 @@ export interface Tunnel {
 
 /** Bytes that a connection may be ahead of what has been passed on, in each direction. */
 const windowBytes = 256 * 1024;
-const maxConnections = 16;
+/** More than the other end has: it forgets a connection sooner. */
+const maxConnections = 64;
 /** Bytes in all, both directions. */
 const maxBytes = 8 * 1024 ** 3;
 

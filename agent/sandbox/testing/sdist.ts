@@ -20,7 +20,7 @@ function head(path: string, text: string): Buffer {
   block.write(`${Buffer.byteLength(text).toString(8).padStart(11, "0")}\0`, 124);
   block.write("00000000000\0", 136);
   block.write("        0", 148);
-  block.write("ustar\0" + "00", 257);
+  block.write("ustar\x0000", 257);
   const sum = block.reduce((total, byte) => total + byte, 0);
   block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
   return block;
