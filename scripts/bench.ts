@@ -35,7 +35,8 @@ await runMain(async () => {
   const { dockerHost, image } = await setUp(readConfig(process.env));
   const engine = connectEngine(dockerHost);
   await removeBare(engine);
-  const world = createWorld({ engine, dockerHost, image, quick: options.quick });
+  const docker = connect(dockerHost);
+  const world = createWorld({ engine, docker, dockerHost, image, quick: options.quick });
 
   const measured: RowResult[] = [];
   for (const row of rows) {
@@ -43,7 +44,7 @@ await runMain(async () => {
     say(`${row.name}: ${row.what}`);
     measured.push(await measureRow(row, world, load.perMinute));
   }
-  const machine = await describeMachine(connect(dockerHost));
+  const machine = await describeMachine(docker);
   const results = mergeResults(readResults(RESULTS_FILE), { machine, rows: measured }, names);
   if (!options.quick) writeResults(RESULTS_FILE, results);
   const table = options.markdown ? markdownTable : plainTable;

@@ -31,7 +31,7 @@ export async function measureRow(row: Row, world: World, load: number): Promise<
   const measured = await row.measure(world);
   const series = measured.map(({ name, unit, samples }) => ({ name, unit, ...summarize(samples) }));
   const of = (wanted: string): Summary => {
-    const found = series.find(({ name }) => name === wanted);
+    const found = series.find(({ name }) => name.startsWith(wanted));
     if (!found) throw new Error(`the row ${row.name} measured no ${wanted}`);
     return found;
   };

@@ -1,5 +1,18 @@
 import type { Row } from "./row.ts";
+import { agentMemory } from "./rows/agent-memory.ts";
+import { cold } from "./rows/cold.ts";
+import { preload } from "./rows/preload.ts";
+import { reuse } from "./rows/reuse.ts";
+import { throughput } from "./rows/throughput.ts";
 import { warm, warmGvisor } from "./rows/warm.ts";
 
 /** In the order in which they are measured and shown. */
-export const rows: readonly Row[] = [warm, warmGvisor];
+export const rows: readonly Row[] = [
+  warm,
+  warmGvisor,
+  preload,
+  cold,
+  throughput,
+  reuse,
+  agentMemory,
+];

@@ -1,10 +1,11 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import type Docker from "dockerode";
 import type { Engine } from "../../agent/sandbox/engine.ts";
 import { type Service, type ServiceOptions, startService } from "./service.ts";
 
 /** What a row measures with. */
 export type World = {
   readonly engine: Engine;
+  readonly docker: Docker;
   readonly dockerHost: string;
   /** The image of the default job type. */
   readonly image: string;
@@ -14,24 +15,17 @@ export type World = {
   readonly samples: (full: number) => number;
   /** API and agent as `npm start` runs them, gone with all they made once disposed of. */
   readonly startService: (options?: ServiceOptions) => Promise<Service>;
-  readonly pause: (ms: number) => Promise<void>;
 };
 
 const QUICK_SAMPLES = 2;
 
-export function createWorld({
-  engine,
-  dockerHost,
-  image,
-  quick,
-}: Pick<World, "engine" | "dockerHost" | "image" | "quick">): World {
+export function createWorld(
+  given: Pick<World, "engine" | "docker" | "dockerHost" | "image" | "quick">,
+): World {
+  const { engine, dockerHost, quick } = given;
   return {
-    engine,
-    dockerHost,
-    image,
-    quick,
+    ...given,
     samples: (full) => (quick ? Math.min(QUICK_SAMPLES, full) : full),
     startService: (options) => startService(engine, dockerHost, options),
-    pause: (ms) => sleep(ms),
   };
 }
