@@ -47,6 +47,7 @@ class Supervisor:
         ending = self.watch(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
         self.kill_all()
+        self.others_cpu_before_ms = others_cpu_ms()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
         self.collect()
 
@@ -107,12 +108,16 @@ class Supervisor:
                 "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
                 "exception": self.job.read_exception(),
                 "wall_ms": (ended - started) * 1000,
-                "cpu_ms": max(0.0, children_cpu_ms() - self.cpu_before_ms),
+                "cpu_ms": self.cpu_ms(),
                 "max_rss_bytes": self.max_rss_kb * 1024,
                 "truncated": [stream.truncated for stream in self.job.streams],
             },
         )
-        self.flush()
+
+    def cpu_ms(self):
+        """CPU time of the job. Children of one that ignores SIGCHLD are in its cgroup's account only."""
+        waited_for = children_cpu_ms() - self.cpu_before_ms
+        return max(0.0, waited_for, others_cpu_ms() - self.others_cpu_before_ms)
 
     def collect(self):
         """Sends /output from a child with the rights of the code, so that no file can trick root."""
@@ -234,3 +239,20 @@ def main(gate_source, *preload):
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
     Supervisor(gate_source, preload).run()
+def others_cpu_ms():
+    """CPU time of all of this container but PID 1; cgroup v2, then v1; 0 where neither can be read."""
+    own_ms = time.process_time() * 1000
+    try:
+        with open("/sys/fs/cgroup/cpu.stat") as file:
+            stat = dict(line.split() for line in file)
+        if "nr_periods" in stat:  # else it is the host's
+            return int(stat["usage_usec"]) / 1e3 - own_ms
+    except OSError:
+        pass
+    try:
+        with open("/sys/fs/cgroup/cpuacct/cpuacct.usage") as file:
+            return int(file.read()) / 1e6 - own_ms
+    except OSError:
+        return 0.0
+
+

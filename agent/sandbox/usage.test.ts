@@ -1,0 +1,162 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { testEngine } from "./testing/engine.ts";
+import { runCode, type Settings } from "./testing/run-code.ts";
+
+/** What is reported of code that knows what it uses. */
+
+const MiB = 1024 * 1024;
+
+let place: Awaited<ReturnType<typeof testEngine>>;
+beforeAll(async () => {
+  place = await testEngine();
+});
+
+/** `burn` uses CPU time in this thread; `tell` prints what this process has used since it began. */
+const head = `
+import os, signal, sys, threading, time
+began = time.process_time()
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
+def tell():
+    os.write(1, b"%d %f\\n" % (os.getpid(), time.process_time() - began))
+def child():
+    global began
+    pid = os.fork()
+    began = 0 if pid == 0 else began
+    return pid == 0
+def until(path):
+    while not os.path.exists(path): time.sleep(0.01)
+`;
+
+const programs: Record<string, string> = {
+  "one process": `burn(0.5); tell()`,
+  threads: `
+threads = [threading.Thread(target=burn, args=(0.1,)) for _ in range(5)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+tell()`,
+  "children that are waited for": `
+for _ in range(2):
+    if child(): burn(0.25); tell(); os._exit(0)
+for _ in range(2): os.wait()
+tell()`,
+  "a child that nobody waits for": `
+if child(): burn(0.5); tell(); open("/tmp/done", "w"); os._exit(0)
+until("/tmp/done"); tell()`,
+  "an orphan in a session of its own": `
+if child():
+    os.setsid()
+    if child(): burn(0.5); tell(); open("/tmp/done", "w")
+    os._exit(0)
+until("/tmp/done"); tell()`,
+  "a child that outlives the code": `
+if child():
+    while True: burn(0.01); tell(); time.process_time() > 0.5 and open("/tmp/done", "w")
+until("/tmp/done"); tell()`,
+  "a child of one that outlives the code": `
+if child():
+    if child(): burn(0.5); tell(); open("/tmp/done", "w"); os._exit(0)
+    os.wait(); time.sleep(100)
+until("/tmp/done"); time.sleep(0.1); tell()`,
+};
+
+const hidden = `
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if child(): burn(0.5); tell(); open("/tmp/done", "w"); os._exit(0)
+until("/tmp/done"); time.sleep(0.1); tell()`;
+
+/** Each has a process of 100 MiB. */
+const holders: Record<string, string> = {
+  "the code itself": `x = bytearray(100 << 20)`,
+  "memory that is free again": `x = bytearray(100 << 20); del x; time.sleep(0.1)`,
+  "a child that is waited for": `
+if os.fork() == 0: x = bytearray(100 << 20); os._exit(0)
+os.wait()`,
+  "a child that outlives the code": `
+if os.fork() == 0: x = bytearray(100 << 20); open("/tmp/done", "w"); time.sleep(100)
+while not os.path.exists("/tmp/done"): time.sleep(0.01)`,
+  "two at once": `
+for _ in range(2):
+    if os.fork() == 0: x = bytearray(100 << 20); time.sleep(0.2); os._exit(0)
+for _ in range(2): os.wait()`,
+  "files in /tmp are not a process's": `
+x = bytearray(100 << 20)
+for _ in range(4): open("/tmp/x", "ab").write(memoryview(x)[: 10 << 20])`,
+};
+
+/** Runs code; with what it printed: of each process its last word of seconds, added up. */
+async function burnt(runtime: string, code: string, settings: Settings = {}) {
+  const calledMs = performance.now();
+  const { report, out, err } = await runCode(place, head + code, {
+    spec: { runtime, cpus: 2 },
+    ...settings,
+  });
+  expect(err).toBe("");
+  const words = out
+    .trim()
+    .split("\n")
+    .map((line) => line.split(" "));
+  const byProcess = new Map(words.map(([pid, seconds]) => [pid, 1000 * Number(seconds)]));
+  const toldMs = [...byProcess.values()].reduce((sum, ms) => sum + ms, 0);
+  const { cpuTimeMs, wallTimeMs } = report.usage!;
+  const outsideMs = performance.now() - calledMs;
+  return { toldMs, cpuTimeMs, wallTimeMs, executionMs: report.executionMs, outsideMs };
+}
+
+/** Peak memory of code in MiB. */
+async function peak(runtime: string, code: string): Promise<number> {
+  const { report, end } = await runCode(place, code, { spec: { runtime, memoryBytes: 512 * MiB } });
+  expect(end).toBe("succeeded - 0");
+  return report.usage!.maxRssBytes / MiB;
+}
+
+describe.each([
+  // What a process does after its last word.
+  ["runc", 25],
+  // Its clock is a count of ticks of 10 ms at which a process was busy.
+  ["runsc", 100],
+] as const)("under %s", (runtime, slackMs) => {
+  test.each(Object.entries(programs))("the CPU time of %s is counted", async (_who, code) => {
+    const { toldMs, cpuTimeMs } = await burnt(runtime, code);
+    expect(cpuTimeMs).toBeGreaterThan(0.95 * toldMs - slackMs);
+    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
+  });
+
+  test("that of a child of code that ignores SIGCHLD is, too, where there is a cgroup", async () => {
+    const { toldMs, cpuTimeMs } = await burnt(runtime, hidden);
+    expect(cpuTimeMs > 0.95 * toldMs - slackMs).toBe(runtime === "runc");
+    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
+  });
+
+  test("that of code that its time limit ends is, too", async () => {
+    const code = "while True: burn(0.01); tell()";
+    const { toldMs, cpuTimeMs, executionMs } = await burnt(runtime, code, {
+      job: { timeoutMs: 700 },
+    });
+    expect(cpuTimeMs).toBeGreaterThan(0.95 * toldMs - slackMs);
+    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
+    expect(executionMs).toBeGreaterThanOrEqual(700);
+  });
+
+  test("time asleep is time, and no CPU time", async () => {
+    const code = `
+began = time.monotonic()
+time.sleep(0.7)
+print(1, time.monotonic() - began)`;
+    const run = await burnt(runtime, code);
+    expect(run.cpuTimeMs).toBeLessThan(slackMs);
+    expect(run.wallTimeMs).toBe(run.executionMs);
+    expect(run.executionMs).toBeGreaterThanOrEqual(run.toldMs);
+    expect(run.executionMs).toBeLessThan(run.outsideMs);
+  });
+
+  test("memory is the peak of the largest process, beside the interpreter's own", async () => {
+    const idle = await peak(runtime, "");
+    for (const [who, code] of Object.entries(holders)) {
+      const held = (await peak(runtime, `import os, time\n${code}`)) - idle;
+      expect(held, who).toBeGreaterThan(94);
+      expect(held, who).toBeLessThan(104);
+    }
+  });
+});
