@@ -11,7 +11,7 @@ import { imageOf, type Environment } from "./domain/environment.ts";
 import { readEnvironments } from "./environments.ts";
 import { AppError } from "./errors.ts";
 import { keepReady } from "./keep-ready.ts";
-import { findAgent, recordAgent, touchAgent } from "./store/agents.ts";
+import { findAgent, recordAgent, saysTheSame, touchAgent, type AgentRow } from "./store/agents.ts";
 import { renewBuilds } from "./store/build-lease.ts";
 import { expireLeases, renewLeases, type LeaseTerms } from "./store/lease.ts";
 import { takeBuilds } from "./take-builds.ts";
@@ -33,6 +33,7 @@ export async function poll(
   const wakes = notifier.subscribe(["queue", `agent:${request.agent.id}`]);
   try {
     await register(deps, request, tokenHash);
+    let seenAt = now();
     for (;;) {
       const [environments, renewed] = await Promise.all([
         readEnvironments(deps),
@@ -53,7 +54,9 @@ export async function poll(
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
-      await touchAgent(db, request.agent.id, now());
+      if (now() - seenAt < recordEveryMs) continue;
+      seenAt = now();
+      await touchAgent(db, request.agent.id, seenAt);
     }
   } finally {
     wakes.close();
@@ -84,7 +87,15 @@ async function register({ db, now }: Deps, status: AgentStatus, tokenHash: strin
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
   }
+  if (known && isRecent(known, now()) && saysTheSame(known, status)) return;
   await recordAgent(db, status, tokenHash, now());
+}
+
+/** An agent's row is written anew when it says something new, or after this long: not with each poll. */
+const recordEveryMs = 1000;
+
+function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
+  return now - lastSeenAt < recordEveryMs && lastSeenAt <= now;
 }
 
 async function renewHeld(

@@ -9,27 +9,27 @@ export type AgentRow = typeof agents.$inferSelect;
 /** Writes down what an agent says of itself. */
 export async function recordAgent(
   db: Database,
-  { agent, slots, warm, pool, engine, breaker, images }: AgentStatus,
+  status: AgentStatus,
   tokenHash: string,
   now: number,
 ): Promise<void> {
-  const row = {
-    name: agent.name,
-    tokenHash,
-    version: agent.version,
-    labels: agent.labels,
-    slots,
-    warm,
-    pool,
-    engine,
-    breaker,
-    images,
-    lastSeenAt: now,
-  };
+  const row = { ...said(status), tokenHash, lastSeenAt: now };
   await db.orm
     .insert(agents)
-    .values({ id: agent.id, ...row })
+    .values({ id: status.agent.id, ...row })
     .onConflictDoUpdate({ target: agents.id, set: row });
+}
+
+/** Whether an agent says of itself what is written down already. */
+export function saysTheSame(row: AgentRow, status: AgentStatus): boolean {
+  return Object.entries(said(status)).every(
+    ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
+  );
+}
+
+function said({ agent, slots, warm, pool, engine, breaker, images }: AgentStatus) {
+  const { name, version, labels } = agent;
+  return { name, version, labels, slots, warm, pool, engine, breaker, images };
 }
 
 /** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */

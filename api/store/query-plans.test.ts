@@ -79,7 +79,6 @@ const byKey = "SEARCH executions_idempotency_key (idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const byPlace = "SEARCH executions_queue (seq<?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
-const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
@@ -104,7 +103,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "leases never delivered",
-    [byRow, byHolder],
+    [byHolder, byLease],
     () => undeliveredLeases(db, terms, [lease], 1, [jobType, "other"]),
   ],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],

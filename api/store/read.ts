@@ -1,15 +1,4 @@
-import {
-  and,
-  asc,
-  count,
-  desc,
-  eq,
-  getTableColumns,
-  inArray,
-  lte,
-  sql,
-  type SQL,
-} from "drizzle-orm";
+import { and, asc, count, desc, eq, getTableColumns, lte, sql, type SQL } from "drizzle-orm";
 import { concatBytes } from "../../shared/bytes.ts";
 import type { ExecutionStatus } from "../../shared/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
@@ -23,7 +12,7 @@ import {
   logChunks,
   payloads,
 } from "./schema.ts";
-import { query, rowsQuery } from "./statement.ts";
+import { listed, query, rowsQuery } from "./statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 export type ArtifactRow = typeof artifacts.$inferSelect;
@@ -109,22 +98,10 @@ function hasStatus(status: ExecutionStatus): SQL | undefined {
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
-  const ids = rows.map((row) => row.id);
+  const ids = JSON.stringify(rows.map((row) => row.id));
   const [payloadRows, artifactRows] = await Promise.all([
-    db.orm
-      .select({
-        executionId: payloads.executionId,
-        stdout: payloads.stdout,
-        stderr: payloads.stderr,
-        output: payloads.output,
-      })
-      .from(payloads)
-      .where(inArray(payloads.executionId, ids)),
-    db.orm
-      .select()
-      .from(artifacts)
-      .where(visible(inArray(artifacts.executionId, ids)))
-      .orderBy(asc(artifacts.name)),
+    outputs(db, { ids }),
+    visibleArtifacts(db, { ids }),
   ]);
   return Promise.all(
     rows.map(async (execution) => ({
@@ -138,6 +115,29 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
     })),
   );
 }
+
+const outputColumns = {
+  executionId: payloads.executionId,
+  stdout: payloads.stdout,
+  stderr: payloads.stderr,
+  output: payloads.output,
+};
+const outputs = rowsQuery(
+  outputColumns,
+  query
+    .select(outputColumns)
+    .from(payloads)
+    .where(sql`${payloads.executionId} in ${listed("ids")}`),
+);
+
+const visibleArtifacts = rowsQuery(
+  getTableColumns(artifacts),
+  query
+    .select()
+    .from(artifacts)
+    .where(visible(sql`${artifacts.executionId} in ${listed("ids")}`))
+    .orderBy(asc(artifacts.name)),
+);
 
 export async function withPayload(db: Database, row: ExecutionRow): Promise<FullExecution> {
   const [full] = await withPayloads(db, [row]);

@@ -4,7 +4,9 @@ import {
   is,
   Param,
   Placeholder,
+  sql,
   type InferColumnsDataTypes,
+  type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/libsql/web";
@@ -23,9 +25,9 @@ export type Statement = (values: Values) => InStatement;
 const dialect = new SQLiteAsyncDialect();
 
 export function statement(built: SQLWrapper): Statement {
-  const { sql, params } = dialect.sqlToQuery(built.getSQL());
+  const { sql: text, params } = dialect.sqlToQuery(built.getSQL());
   const fill = params.map(toArgument);
-  return (values) => ({ sql, args: fill.map((argument) => argument(values)) });
+  return (values) => ({ sql: text, args: fill.map((argument) => argument(values)) });
 }
 
 function toArgument(param: unknown): (values: Values) => InValue {
@@ -44,6 +46,11 @@ function given(values: Values, name: string): unknown {
   const value = values[name];
   if (value === undefined) throw new TypeError(`no value for ${name}`);
   return value;
+}
+
+/** The values of a placeholder that is given as a JSON array: one text for lists of any length. */
+export function listed(name: string): SQL {
+  return sql`(select value from json_each(${sql.placeholder(name)}))`;
 }
 
 type Columns = Record<string, Column>;
