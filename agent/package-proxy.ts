@@ -68,6 +68,7 @@ async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buf
   const port = Number(/:([0-9]+)$/.exec(authority)?.[1]);
   const lookup = await pin(reach, target, port);
   const upstream = connect({ host: bare(target), port, lookup });
+  client.on("close", () => upstream.destroy(new Error("given up")));
   await once(upstream, "connect");
   client.write("HTTP/1.1 200 Connection established\r\n\r\n");
   upstream.write(head);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command as PID 1 of new namespaces that look like a sandbox from inside: a root of its own,
-# tmpfs on /code, /input, /output and /tmp, and the given Python installation first on PATH.
+# tmpfs on /code, /input, /output and /tmp, a loopback, and the given Python installation first on PATH.
 # Usage: namespace.sh <folder of the Python installation> <command> [argument ...]
 set -eu
 if [ "${1-}" != inside ]; then
@@ -9,9 +9,10 @@ fi
 python=$2
 shift 2
 
+ip link set lo up
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cd /mnt
-mkdir -p code input output tmp proc dev etc usr ".$python"
+mkdir -p code input output packages tmp proc dev etc usr ".$python"
 cp -P /bin /lib /lib64 /sbin .
 {
   echo "/usr /mnt/usr none rbind"
