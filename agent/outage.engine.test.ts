@@ -14,7 +14,8 @@ import { testJob } from "./testing/test-agent.ts";
 const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 const engine = connectEngine(host);
 const name = `test-${randomUUID()}`;
-const containers = () => engine.list(labels.agentName, name, AbortSignal.timeout(10_000));
+const containers = async () =>
+  (await engine.list(labels.agentName, name, AbortSignal.timeout(10_000))).map(({ id }) => id);
 
 let api: FakeApi;
 let folder: string;
@@ -25,14 +26,6 @@ beforeEach(async () => {
   api = await startFakeApi();
   folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
   proxy = await startEngineProxy(host, join(folder, "engine.sock"));
-  agent = startAgent({
-    AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: name,
-    AIRLOCK_DOCKER_HOST: proxy.host,
-    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
-    AIRLOCK_WARM_POOL_SIZE: "0",
-  });
-  await agent.ready;
 });
 afterEach(async () => {
   agent.process.kill("SIGTERM");
@@ -42,9 +35,26 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-it("an engine that goes away hands the run back, stops leasing, and is used and cleaned again", async () => {
+async function start(poolSize: number): Promise<void> {
+  agent = startAgent({
+    AIRLOCK_API_URL: api.url,
+    AIRLOCK_AGENT_NAME: name,
+    AIRLOCK_DOCKER_HOST: proxy.host,
+    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_WARM_POOL_SIZE: String(poolSize),
+  });
+  await agent.ready;
+}
+
+const outage =
+  "an engine that goes away hands the run back, stops leasing, and is used and cleaned again";
+
+it.each([0, 1, 2])(`${outage}, with a warm pool of %d`, async (poolSize) => {
+  await start(poolSize);
   api.offer(testJob({ code: "import time\nprint('on', flush=True)\ntime.sleep(600)" }));
   await api.request("/logs");
+  await expect.poll(containers, { timeout: 10_000 }).toHaveLength(1 + poolSize);
+  const before = await containers();
   const polls = api.count("/poll");
   await proxy.cut();
   expect((await api.request("/release")).json).toMatchObject({
@@ -57,5 +67,7 @@ it("an engine that goes away hands the run back, stops leasing, and is used and 
   await down.hungUp;
   api.offer(testJob());
   expect((await api.request("/result")).json).toMatchObject({ status: "succeeded" });
-  await expect.poll(containers, { timeout: 10_000 }).toEqual([]);
+  const left = async () => (await containers()).filter((id) => before.includes(id));
+  await expect.poll(left, { timeout: 10_000 }).toEqual([]);
+  await expect.poll(containers, { timeout: 10_000 }).toHaveLength(poolSize);
 });

@@ -41,8 +41,7 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
       AIRLOCK_AGENT_TOKEN: token,
       AIRLOCK_AGENT_NAME: `outage-${process.pid}`,
       AIRLOCK_DOCKER_HOST: dockerd.host,
-      // A dockerd that is killed while it starts a container leaves a shim that nobody ends.
-      AIRLOCK_WARM_POOL_SIZE: "0",
+      AIRLOCK_WARM_POOL_SIZE: "2",
     });
     await agent.ready;
   });
@@ -88,6 +87,11 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
     return id;
   }
 
+  /** A dockerd that is killed while it starts a container leaves a shim that nobody ends. */
+  async function untilRunning(count: number): Promise<void> {
+    while ((await connect(dockerd.host).listContainers()).length < count) await sleep(20);
+  }
+
   async function untilStatus(id: string, status: string): Promise<void> {
     while ((await get(`/jobs/${id}`))["status"] !== status) await sleep(20);
   }
@@ -111,7 +115,8 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
   }
 
   test("killed and soon back: the job runs again and succeeds, its first container is gone", async () => {
-    const id = await begin(4);
+    const id = await begin(6);
+    await untilRunning(1 + 2);
     const first = await containers();
     await dockerd.end("SIGKILL");
     await untilStatus(id, "queued");

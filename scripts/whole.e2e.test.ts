@@ -21,9 +21,10 @@ open("plot.png", "wb").write(bytes(range(256)) * 4096)
 
 /** One API, on Node or in workerd, and two real agents on the real engine. */
 describe.each([
-  ["api/node.ts", startNode],
-  ["api/worker.ts in workerd, over sqld", startWorker],
-])("%s with two agents", (_name, startApi) => {
+  ["api/node.ts, no warm pool,", startNode, 0],
+  ["api/node.ts, a warm pool of one,", startNode, 1],
+  ["api/worker.ts in workerd, over sqld, a warm pool of two,", startWorker, 2],
+])("%s with two agents", (_name, startApi, poolSize) => {
   let api: Awaited<ReturnType<typeof startApi>>;
   let agents: AgentProcess[] = [];
 
@@ -35,6 +36,7 @@ describe.each([
         AIRLOCK_AGENT_TOKEN: token,
         AIRLOCK_AGENT_NAME: `whole-${name}-${process.pid}-${new URL(api.url).port}`,
         AIRLOCK_MAX_WORKERS: "2",
+        AIRLOCK_WARM_POOL_SIZE: String(poolSize),
         AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
       }),
     );
