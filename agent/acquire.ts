@@ -17,6 +17,8 @@ export type AcquireDeps = {
   readonly engine: Pick<EngineWatch, "health">;
   readonly chooseRuntime: RuntimeChoice;
   readonly seccomp: boolean;
+  /** What may be installed for a job. */
+  readonly requirements: { readonly allowed: boolean };
 };
 
 /** A container for one job, the reference that pins its image, and the runtime where it is known. */
@@ -53,7 +55,7 @@ async function acquireOnce(
   const runtime = deps.chooseRuntime(runtimes);
   await deps.admission.admitJob(job, runtime, signal);
   const image = await deps.images.resolve(job.image, signal);
-  const order = orderOf(deps, job.job_type, image, runtime);
+  const order = orderOf(deps, singleUse(job), image, runtime);
   const sandbox = await deps.pool.acquire(order, null, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
@@ -61,7 +63,7 @@ async function acquireOnce(
 
 /** All of a container that is fixed before its job is known. */
 export function orderOf(
-  { agent, seccomp }: Pick<AcquireDeps, "agent" | "seccomp">,
+  { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
   job_type: JobType,
   image: string,
   runtime: string | null,
@@ -75,9 +77,21 @@ export function orderOf(
     network: job_type.network,
     runtime,
     seccomp,
+    packages: requirements.allowed,
     env: job_type.env,
     preload: job_type.preload,
     gpus: job_type.gpus,
+    reuse: reuseOf(job_type),
   };
   return { jobType: job_type.name, spec };
+}
+
+/** A container that packages are installed into gets no other job before or after. */
+function singleUse({ job_type, requirements }: LeasedJob): JobType {
+  return requirements.length === 0 ? job_type : { ...job_type, reuse: 1 };
+}
+
+/** A network and a device may keep traces that cannot be wiped from inside. */
+function reuseOf({ network, gpus, reuse }: JobType): number {
+  return network === "none" && gpus === 0 ? reuse : 1;
 }

@@ -29,6 +29,7 @@ it("runs a job and posts what came of it", async () => {
     env: {},
     preload: [],
     gpus: 0,
+    reuse: 1,
   });
   const running = await sandbox.running;
   expect(running.job).toEqual({

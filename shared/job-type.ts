@@ -59,6 +59,14 @@ export const JobTypeDefinition = z.strictObject({
     .default({})
     .describe("Labels that an agent must have to run its jobs."),
   gpus: z.int().min(0).default(0).describe("GPUs."),
+  reuse: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .default(1)
+    .describe(
+      "Jobs of one API key that a container serves, one after the other and cleaned in between; 1: each job has its own.",
+    ),
   env: z
     .record(envName, z.string())
     .default({})

@@ -51,6 +51,9 @@ export const OutputSummary = z.object({
 });
 export type OutputSummary = z.infer<typeof OutputSummary>;
 
+/** Whether the container is ready for its next job. */
+export const Next = z.object({ problem: z.string().nullable(), verified: z.array(z.string()) });
+
 /** @throws FrameError where the payload is not JSON of that shape. */
 export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {
   try {

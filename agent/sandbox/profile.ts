@@ -21,7 +21,7 @@ const seccomp = JSON.stringify(seccompProfile());
  * Source: Docker Engine API 1.41, ContainerCreate.
  */
 export function containerProfile(spec: SandboxSpec) {
-  const [entrypoint = "", ...command] = supervisorCommand(spec.preload);
+  const [entrypoint = "", ...command] = supervisorCommand(spec.preload, spec.reuse > 1);
   const isGvisor = spec.runtime?.startsWith("runsc") ?? false;
   const memory = spec.memoryBytes + (isGvisor ? gvisorBytes : 0);
   return {
@@ -65,7 +65,7 @@ export function containerProfile(spec: SandboxSpec) {
         ulimit("core", 0),
         ...(isGvisor ? [ulimit("nproc", spec.pids)] : []),
       ],
-      ...temporaryFiles(spec.memoryBytes),
+      ...temporaryFiles(spec),
       LogConfig: { Type: "none", Config: {} },
       ...(spec.runtime === null ? {} : { Runtime: spec.runtime }),
       ...(spec.gpus === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
@@ -94,12 +94,14 @@ function environment({ cpus, env }: SandboxSpec): string[] {
  * The folders in memory. Their pages count against the memory limit, so that together they leave
  * enough of it to processes: a full disk is then the code's ENOSPC, and no process's death.
  */
-function temporaryFiles(memoryBytes: number) {
+function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
   const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
   const seventh = Math.floor((memoryBytes - forProcesses) / 7);
   const writable = `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`;
   // Only the supervisor writes there, so that no size is needed to hold the code back.
   const readable = `rw,nosuid,nodev,noexec,mode=755,size=${memoryBytes}`;
+  // Full before pip, which needs some memory beside, meets the limit.
+  const installed = `rw,nosuid,nodev,exec,mode=755,size=${Math.floor(memoryBytes * 0.75)}`;
   // In the place of a file system where every file that is opened becomes a message queue.
   const closed = "ro,nosuid,nodev,noexec";
   return {
@@ -110,6 +112,7 @@ function temporaryFiles(memoryBytes: number) {
       "/output": writable,
       "/tmp": writable,
       "/dev/mqueue": closed,
+      ...(packages && { "/packages": installed }),
     },
   };
 }

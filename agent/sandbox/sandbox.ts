@@ -2,6 +2,8 @@ import type { Duplex } from "node:stream";
 import type { ContainerState, Engine } from "./engine.ts";
 import { engineDemux } from "./frames.ts";
 import { containerProfile } from "./profile.ts";
+import { InstallError } from "./image-build.ts";
+import { noMemory } from "./packages.ts";
 import { type Link, openSession } from "./session.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./types.ts";
 
@@ -34,20 +36,41 @@ export async function openSandbox(
     const session = await openSession(link, signal).catch(async (error: unknown) => {
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
     });
+    let jobsLeft = spec.reuse;
+    let isUnharmed = true;
+    async function close(): Promise<void> {
+      jobsLeft = 0;
+      link.destroy();
+      await remove();
+    }
     return {
       containerId,
       pythonVersion: session.pythonVersion,
       preloadErrors: session.preloadErrors,
       startupMs: performance.now() - beganAtMs,
       died: session.died,
+      async install(packages, limit) {
+        await session.install(packages, limit).catch(async (error: unknown) => {
+          if (!(error instanceof EngineError)) throw error;
+          // Under gVisor what is out of memory takes its container along.
+          const found = await autopsy(engine, containerId);
+          throw found?.outOfMemory ? new InstallError(noMemory, { cause: error }) : error;
+        });
+      },
       async run(job, options) {
+        jobsLeft = Math.max(0, jobsLeft - 1);
+        isUnharmed = false;
         const report = await session.run(job, options);
+        isUnharmed = report.ending === "exited" && !report.outOfMemory && !report.lostReason;
         return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
       },
-      async close() {
-        link.destroy();
-        await remove();
+      jobsLeft: () => jobsLeft,
+      async rearm() {
+        const problem = isUnharmed && jobsLeft > 0 ? await session.rearm() : "not to be used again";
+        if (problem !== null) await close();
+        return problem === null;
       },
+      close,
     };
   } catch (error) {
     // The first failure is the one to tell; what cannot be removed now is left to the reaper.

@@ -26,9 +26,14 @@ describe.each(findPythons())("Python $version", (python) => {
     plain = runPlain(python);
   }, 120_000);
 
-  test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
-    const report = await runSupervised(python, code);
-    expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
+  describe.each([
+    ["in an interpreter of its own", false],
+    ["forked of one that serves several jobs", true],
+  ])("%s", (_how, isReused) => {
+    test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
+      const report = await runSupervised(python, code, isReused);
+      expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
+    });
   });
 
   test.each([
@@ -60,8 +65,12 @@ function runPlain(python: Python): Map<string, Outcome> {
   );
 }
 
-async function runSupervised(python: Python, code: string | Uint8Array): Promise<RunReport> {
-  const link = startOnHost(python);
+async function runSupervised(
+  python: Python,
+  code: string | Uint8Array,
+  isReused = false,
+): Promise<RunReport> {
+  const link = startOnHost(python, { isReused });
   const session = await openSession(link, AbortSignal.timeout(30_000));
   const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
   const report = await session.run(

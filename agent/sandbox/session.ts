@@ -3,6 +3,7 @@ import { limits } from "../../shared/limits.ts";
 import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
 import { NotReady, parseMessage, Ready } from "./messages.ts";
 import { installPackages, type PackageOrder } from "./packages.ts";
+import { askForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
 import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
 
@@ -29,6 +30,8 @@ export interface Session {
    */
   install(packages: PackageOrder, signal: AbortSignal): Promise<void>;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
+  /** Gets ready for one more job after a run that ended by itself; says why where it cannot. */
+  rearm(): Promise<string | null>;
 }
 
 /** Milliseconds between SIGTERM and SIGKILL. */
@@ -85,6 +88,15 @@ export async function openSession(
         );
       },
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
+      async rearm() {
+        const problem = await askForNext(
+          link,
+          async () => (await frames.next()).value,
+          patience.overtimeMs,
+        );
+        if (problem === null) upcoming = waitForNext();
+        return problem;
+      },
     };
   } catch (error) {
     signal.throwIfAborted();

@@ -1,20 +1,24 @@
 import { readFileSync } from "node:fs";
 
-const sources = Object.fromEntries(
-  ["privileges", "link", "relay", "job", "collect", "supervisor"].map((name) => [
-    name,
-    source(name),
-  ]),
-);
-const program = `${loadModules(sources)}sys.modules["supervisor"].main(*sys.argv[1:])\n`;
-const gate = source("gate");
+const always = ["privileges", "link", "relay", "job", "collect", "supervisor"];
+const single = { program: programOf(always), gate: source("gate") };
+const reused = {
+  program: programOf([...always, "wipe", "reuse"]),
+  gate: source("zygote") + source("gate"),
+};
 
 /**
- * The command of a sandbox's PID 1. It carries the whole supervisor, so that any image with
- * python3 ≥ 3.8 will do; every process inside can read it.
+ * The command of a sandbox's PID 1, for one job or for several. It carries the whole supervisor, so
+ * that any image with python3 ≥ 3.8 will do; every process inside can read it.
  */
-export function supervisorCommand(preload: readonly string[]): string[] {
+export function supervisorCommand(preload: readonly string[], isReused = false): string[] {
+  const { program, gate } = isReused ? reused : single;
   return ["python3", "-I", "-S", "-u", "-c", program, gate, ...preload];
+}
+
+function programOf(names: readonly string[]): string {
+  const sources = Object.fromEntries(names.map((name) => [name, source(name)]));
+  return `${loadModules(sources)}sys.modules["supervisor"].main(*sys.argv[1:])\n`;
 }
 
 /** A Python program that makes modules of their sources, each able to import those before it. */

@@ -1,6 +1,7 @@
 import type { ExecutionErrorType } from "../../shared/errors.ts";
 import type { TerminalStatus, Timing } from "../../shared/execution.ts";
 import type { NetworkMode } from "../../shared/job-type.ts";
+import type { PackageOrder } from "./packages.ts";
 
 /** Everything that is fixed before a job is known, so that a container can wait ready for one. */
 export interface SandboxSpec {
@@ -16,10 +17,14 @@ export interface SandboxSpec {
   readonly runtime: string | null;
   /** Filter system calls, and with false none of them. */
   readonly seccomp: boolean;
+  /** Has /packages, for packages to be installed into. */
+  readonly packages: boolean;
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];
   readonly gpus: number;
+  /** Jobs that the container may serve, one after the other; 1 for single use. */
+  readonly reuse: number;
 }
 
 export interface SandboxLabels {
@@ -58,7 +63,7 @@ export interface RunOptions {
   readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
 }
 
-/** A container whose supervisor waits for its one job. */
+/** A container whose supervisor waits for a job. */
 export interface Sandbox {
   readonly containerId: string;
   /** Such as "3.13.5". */
@@ -70,11 +75,26 @@ export interface Sandbox {
   /** Aborts when the container dies or its stream ends while it waits for a job. */
   readonly died: AbortSignal;
   /**
-   * Runs the one job. Code that fails, hangs or kills its container is data in the report.
+   * Puts packages into /packages, before the job; the container is then good for that job alone.
+   *
+   * @throws InstallError in pip's own words; EngineError; the signal's reason on abort.
+   */
+  install(packages: PackageOrder, signal: AbortSignal): Promise<void>;
+  /**
+   * Runs one job: the next one only after `rearm`. Code that fails, hangs or kills its container is data in the report.
    *
    * @throws EngineError where the container is gone before the code began.
    */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
+  /** Jobs that it can still serve at the most, the one that it waits for included; 0 once closed. */
+  readonly jobsLeft: () => number;
+  /**
+   * Wipes what the last job left and gets ready for one more. False where that is not certain to
+   * have succeeded, or no more jobs are due: then the container is removed.
+   *
+   * @throws EngineError where the engine does not remove it in time.
+   */
+  rearm(): Promise<boolean>;
   /**
    * Removes the container by force; safe to call twice.
    *

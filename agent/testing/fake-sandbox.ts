@@ -27,12 +27,15 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
     preloadErrors: {},
     startupMs: 1,
     died: new AbortController().signal,
+    install: () => Promise.resolve(),
     run: (job, options) => {
       options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
       if (begins) options.onStarted?.();
       running.resolve({ job, options });
       return ended.promise;
     },
+    jobsLeft: () => 0,
+    rearm: () => Promise.resolve(false),
     close: () => {
       closed.resolve();
       finish({ ending: "lost", lostReason: "closed" });

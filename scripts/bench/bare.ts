@@ -46,9 +46,11 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     network: "none",
     runtime,
     seccomp: true,
+    packages: false,
     env: {},
     preload: [],
     gpus: 0,
+    reuse: 1,
   });
   const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;
   return { ...profile, Labels: labels, Cmd: ["-c", code], OpenStdin: false, StdinOnce: false };

@@ -1,11 +1,14 @@
 # The job's interpreter finds this file as `sitecustomize` while it starts, and waits here for the
 # job. It leaves nothing that the code would meet: modules, paths, __main__, sys.argv, frames and
 # tracebacks are those of a fresh interpreter.
-# The supervisor puts one line before it that sets go_fd, tell_fd, gate_dir, python_path, preload.
+# The supervisor puts one line before it that sets go_fd, tell_fd, control_fd, gate_dir, python_path,
+# preload. With a control_fd zygote.py is there, too.
 
 
 def report_exception_at_exit():
     """Has the interpreter's last act be to tell the supervisor which exception ended the code.
+
+    Returns a list of one pid: the process whose exception it is.
 
     An excepthook is for the code to replace, and an audit hook makes each id() take 180 ns instead
     of 40, so that it serves only before 3.10, where what atexit knows dies with its module.
@@ -13,14 +16,14 @@ def report_exception_at_exit():
     import posix
     import sys
 
-    write, getpid, job, fd = posix.write, posix.getpid, posix.getpid(), tell_fd
+    write, getpid, job, fd = posix.write, posix.getpid, [posix.getpid()], tell_fd
     mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
     length = len
 
     def report():
         try:
             error = sys.last_value
-            if getpid() != job:
+            if getpid() != job[0]:
                 return
             classes = ["%s.%s" % (c.__module__, c.__qualname__) for c in mro_of(class_of(error))]
             names = "\0".join([name[:100] for name in classes[:1] + classes[1:][-15:]])
@@ -32,14 +35,15 @@ def report_exception_at_exit():
 
     if sys.version_info < (3, 10):
         sys.addaudithook(lambda event, _: event == "sys.excepthook" and report())
-        return
+        return job
     import atexit
 
     atexit.register(report)
     del sys.modules["atexit"]
+    return job
 
 
-def wait_for_go():
+def wait_for_go(job):
     import os
     import posix
     import sys
@@ -53,8 +57,12 @@ def wait_for_go():
         return ""
 
     failures = "".join(import_ahead(name) for name in preload)
-    cpu_ns = time.process_time_ns()
-    posix.write(tell_fd, ("%d\0%s" % (cpu_ns, failures)).encode("utf-8", "replace")[:4096])
+    # Has the finders read the folders of sys.path before the job is there.
+    sys.meta_path[-1].find_spec("-")
+    traces = "" if control_fd is None else fork_jobs()  # noqa: F821
+    job[0] = posix.getpid()
+    told = "%d\0%d\0%s\0%s" % (job[0], time.process_time_ns(), traces, failures)
+    posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])
     if posix.read(go_fd, 1) != b"g":
         posix._exit(1)
     posix.close(go_fd)
@@ -90,6 +98,5 @@ def add_packages():
     sys.path += [path for path in behind if path not in sys.path]
 
 
-report_exception_at_exit()
-wait_for_go()
+wait_for_go(report_exception_at_exit())
 import sitecustomize  # noqa: E402,F401  the image's own, if there is one

@@ -13,52 +13,38 @@ _MAX_REPORT = 4000
 
 
 class Job:
-    """Forked at once, before anything of the job is known.
+    """One run, begun with the process that `start` makes of its descriptors: go, tell, stdout, stderr.
 
     `state` is "starting", then "ready" once it waits at the gate, or "failed".
     """
 
-    def __init__(self, gate_source, preload):
+    def __init__(self, start):
         self.state = "starting"
+        self.pid = None
         go, self._go = os.pipe()
         self.tell, tell = os.pipe()
         out, err = os.pipe(), os.pipe()
         self.streams = [Stream(out[0], b"O"), Stream(err[0], b"E")]
-        go_fd, tell_fd = _high_descriptors()
-        _write_gate(
-            gate_source,
-            go_fd=go_fd,
-            tell_fd=tell_fd,
-            gate_dir=GATE_DIR,
-            python_path=os.environ.get("PYTHONPATH"),
-            preload=preload,
-        )
-        self.pid = os.fork()
-        if self.pid == 0:
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            try:
-                _exec_job({0: nothing, 1: out[1], 2: err[1], go_fd: go, tell_fd: tell})
-            except BaseException as error:
-                os.write(err[1], repr(error).encode())
-                os._exit(127)
-        for fd in (go, tell, out[1], err[1]):
-            os.close(fd)
+        theirs = (go, tell, out[1], err[1])
+        try:
+            start(*theirs)
+        finally:
+            for fd in theirs:
+                os.close(fd)
 
     def hear(self):
         """Reads what the gate says once the interpreter waits there, or finds that it has ended."""
         words = os.read(self.tell, 4096).decode("utf-8", "replace").split("\0")
         self.state = "failed"
-        if len(words) < 2:
+        if len(words) < 4:
             return
-        self.start_cpu_ns = int(words[0])
-        self.preload_errors = dict(zip(words[1:-1:2], words[2:-1:2]))
-        os.unlink(_GATE)
-        os.rmdir(GATE_DIR)
+        self.pid, self.start_cpu_ns = int(words[0]), int(words[1])
+        self.lasting_traces = words[2]
+        self.preload_errors = dict(zip(words[3:-1:2], words[4:-1:2]))
         self.state = "ready"
 
     def go(self):
         os.write(self._go, b"g")
-        os.close(self._go)
 
     def read_exception(self):
         """The last exception that the interpreter reported, if it reported one."""
@@ -77,28 +63,72 @@ class Job:
             told = told[end:]
         return exception
 
+    def close(self):
+        for fd in (self._go, self.tell, *(stream.fd for stream in self.streams)):
+            os.close(fd)
+
+
+class Interpreter:
+    """Started at once, before anything of its job is known; for the one job that it runs."""
+
+    def __init__(self, gate_source, preload):
+        self._source = gate_source
+        self._preload = preload
+
+    def start(self, go, tell, out, err):
+        go_fd, tell_fd, _ = high_descriptors()
+        start_at_gate(self._source, self._preload, None, {1: out, 2: err, go_fd: go, tell_fd: tell})
+
+
+def start_at_gate(source, preload, control_fd, descriptors):
+    """Starts the interpreter with these descriptors; it imports `preload` and then waits. Returns its pid."""
+    go_fd, tell_fd, _ = high_descriptors()
+    os.mkdir(GATE_DIR, 0o755)
+    _write_gate(
+        source,
+        go_fd=go_fd,
+        tell_fd=tell_fd,
+        control_fd=control_fd,
+        gate_dir=GATE_DIR,
+        python_path=os.environ.get("PYTHONPATH"),
+        preload=preload,
+    )
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            if control_fd is None:
+                _prefer_for_oom()
+            _exec_at_gate({0: os.open(os.devnull, os.O_RDONLY), **descriptors})
+        except BaseException as error:
+            os.write(descriptors[2], repr(error).encode())
+            os._exit(127)
+    return pid
+
+
+def remove_gate():
+    os.unlink(_GATE)
+    os.rmdir(GATE_DIR)
+
 
 def write_file(path, data, mode="wb"):
     with open(path, mode) as file:
         file.write(data)
 
 
-def _high_descriptors():
-    """Two numbers that code does not meet, below what select(2) can watch."""
+def high_descriptors():
+    """Numbers for go, tell and control that code does not meet, below what select(2) can watch."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = min(soft, 1024) if soft > 0 else 1024
-    return top - 2, top - 1
+    return top - 2, top - 1, top - 3
 
 
 def _write_gate(source, **constants):
-    os.mkdir(GATE_DIR, 0o755)
     head = "; ".join("%s = %r" % constant for constant in constants.items())
     write_file(_GATE, (head + "\n" + source).encode())
 
 
-def _exec_job(descriptors):
-    os.setsid()
-    _prefer_for_oom()
+def _exec_at_gate(descriptors):
     become_unprivileged()
     for signal_number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(signal_number, signal.SIG_DFL)

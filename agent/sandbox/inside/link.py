@@ -1,10 +1,11 @@
 """The link to the agent: frames of type (1 byte), length (4 bytes, big-endian) and payload.
 
-to the supervisor    J job (JSON)  C code  I input  G go  K cancel
+to the supervisor    J job (JSON)  C code  I input  G go  K cancel  N get ready for the next one
                      P packages (JSON), before the job: see packages.py for what follows
 to the agent         R ready (JSON)  F failed to get ready (JSON)  S started
                      O stdout  E stderr  X exit (JSON)
-                     A head of a file (JSON)  D its data  Z summary of /output (JSON), the last
+                     A head of a file (JSON)  D its data  Z summary of /output (JSON), the last of a job
+                     N ready for the next one, or why not (JSON)
 """
 
 import os

@@ -11,7 +11,7 @@ import sys
 import time
 
 from collect import Collector
-from job import Job, write_file
+from job import Interpreter, Job, remove_gate, write_file
 from link import Inbox, Outbox, from_json
 from privileges import become_unprivileged, harden_supervisor
 
@@ -19,35 +19,41 @@ _REAP_LIMIT_S = 5
 
 
 class Supervisor:
-    def __init__(self, gate_source, preload):
+    def __init__(self, interpreter):
         self.inbox = Inbox(0)
         self.outbox = Outbox(1)
-        self.orders = self.packages = None
-        self.may_go = self.cancelled = False
-        self.exit = None
-        self.childless = False
-        self.max_rss_kb = 0
+        self.packages = None
+        self.interpreter = interpreter
         self.child_events, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.job = Job(gate_source, preload)
+        self.begin_job()
+
+    def begin_job(self):
+        self.orders = self.exit = self.collector = None
+        self.may_go = self.cancelled = self.childless = False
+        self.max_rss_kb = 0
+        self.job = Job(self.interpreter.start)
 
     def run(self):
         self.get_ready()
+        self.serve()
+
+    def serve(self):
         while not self.may_go:
             self.turn()
         oom_kills = count_oom_kills()
         for stream in self.job.streams:
             stream.begin(self.orders["stream_bytes"])
         self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
+        self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
         self.job.go()
         self.outbox.put(b"S")
         ending = self.watch(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
         self.kill_all()
-        self.others_cpu_before_ms = others_cpu_ms()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
         self.collect()
 
@@ -56,6 +62,7 @@ class Supervisor:
             self.turn()
         if self.job.state == "failed":
             self.fail("the interpreter ended before it was ready")
+        remove_gate()
         version = "%d.%d.%d" % sys.version_info[:3]
         ready = {"python_version": version, "preload_errors": self.job.preload_errors}
         self.outbox.put_json(b"R", ready)
@@ -81,7 +88,7 @@ class Supervisor:
 
     def terminate(self):
         """Asks every process of the job to end, and waits a grace for its first one."""
-        signal_all(signal.SIGTERM)
+        self.signal_all(signal.SIGTERM)
         grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
         while self.exit is None and time.monotonic() < grace_over:
             self.turn(grace_over)
@@ -89,9 +96,18 @@ class Supervisor:
     def kill_all(self):
         """Ends every process but this one; bounded, as one may be stuck in the kernel."""
         limit = time.monotonic() + _REAP_LIMIT_S
-        while not self.childless and time.monotonic() < limit:
-            signal_all(signal.SIGKILL)
+        while not self.is_over() and time.monotonic() < limit:
+            self.signal_all(signal.SIGKILL)
             self.turn(time.monotonic() + 0.02)
+
+    def is_over(self):
+        return self.childless
+
+    def signal_all(self, number):
+        try:
+            os.kill(-1, number)
+        except ProcessLookupError:
+            pass
 
     def report(self, ending, started, out_of_memory):
         ended, status = self.exit or (time.monotonic(), signal.SIGKILL)
@@ -121,9 +137,14 @@ class Supervisor:
 
     def collect(self):
         """Sends /output from a child with the rights of the code, so that no file can trick root."""
+        if not os.listdir("/output"):
+            self.outbox.put_json(b"Z", {"result_problem": None, "skipped": []})
+            self.flush()
+            return
+        self.flush()
         os.set_blocking(self.outbox.fd, True)
-        self.childless = False
-        if os.fork() == 0:
+        self.collector = os.fork()
+        if self.collector == 0:
             try:
                 become_unprivileged()
                 Collector(
@@ -136,8 +157,9 @@ class Supervisor:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
             os._exit(0)
-        while not self.childless:
+        while self.collector is not None:
             self.turn()
+        os.set_blocking(self.outbox.fd, False)
 
     def flush(self):
         while not self.outbox.empty:
@@ -167,24 +189,27 @@ class Supervisor:
 
     def take_orders(self):
         for kind, payload in self.inbox.read():
-            if kind == b"J":
-                self.orders = from_json(payload)
-                write_file("/code/main.py", b"")
-                write_file("/input/data.json", b"")
-            elif kind == b"C":
-                write_file("/code/main.py", payload, "ab")
-            elif kind == b"I":
-                write_file("/input/data.json", payload, "ab")
-            elif kind == b"G":
-                os.chmod("/code/main.py", 0o444)
-                os.chmod("/input/data.json", 0o444)
-                self.may_go = True
-            elif kind == b"K":
-                self.cancelled = True
-            elif kind == b"P":
-                self.packages = begin_packages(self.outbox, from_json(payload))
-            elif self.packages:
-                self.packages.take(kind, payload)
+            self.obey(kind, payload)
+
+    def obey(self, kind, payload):
+        if kind == b"J":
+            self.orders = from_json(payload)
+            write_file("/code/main.py", b"")
+            write_file("/input/data.json", b"")
+        elif kind == b"C":
+            write_file("/code/main.py", payload, "ab")
+        elif kind == b"I":
+            write_file("/input/data.json", payload, "ab")
+        elif kind == b"G":
+            os.chmod("/code/main.py", 0o444)
+            os.chmod("/input/data.json", 0o444)
+            self.may_go = True
+        elif kind == b"K":
+            self.cancelled = True
+        elif kind == b"P":
+            self.packages = begin_packages(self.outbox, from_json(payload))
+        elif self.packages:
+            self.packages.take(kind, payload)
 
     def reap(self):
         os.read(self.child_events, 4096)
@@ -199,9 +224,17 @@ class Supervisor:
             if self.packages and pid == self.packages.pid:
                 self.packages.ended(status)
                 continue
-            self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
-            if pid == self.job.pid:
-                self.exit = (time.monotonic(), status)
+            self.reaped(pid, status, usage)
+
+    def reaped(self, pid, status, usage):
+        if pid == self.collector:
+            self.collector = None
+            if status != 0:
+                raise SystemExit("/output could not be collected")
+            return
+        self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
+        if pid == self.job.pid:
+            self.exit = (time.monotonic(), status)
 
 
 def begin_packages(outbox, order):
@@ -211,34 +244,11 @@ def begin_packages(outbox, order):
     return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
 
 
-def signal_all(number):
-    try:
-        os.kill(-1, number)
-    except ProcessLookupError:
-        pass
-
-
 def children_cpu_ms():
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (usage.ru_utime + usage.ru_stime) * 1000
 
 
-def count_oom_kills():
-    """Processes of this container that the kernel killed for want of memory; cgroup v2, then v1."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            with open(path) as file:
-                return int(dict(line.split() for line in file)["oom_kill"])
-        except (OSError, KeyError, ValueError):
-            pass
-    return 0
-
-
-def main(gate_source, *preload):
-    if os.getpid() != 1:
-        raise SystemExit("not PID 1: its signals to every process would reach the host's")
-    harden_supervisor()
-    Supervisor(gate_source, preload).run()
 def others_cpu_ms():
     """CPU time of all of this container but PID 1; cgroup v2, then v1; 0 where neither can be read."""
     own_ms = time.process_time() * 1000
@@ -256,3 +266,22 @@ def others_cpu_ms():
         return 0.0
 
 
+def count_oom_kills():
+    """Processes of this container that the kernel killed for want of memory; cgroup v2, then v1."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as file:
+                return int(dict(line.split() for line in file)["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            pass
+    return 0
+
+
+def main(gate_source, *preload):
+    if os.getpid() != 1:
+        raise SystemExit("not PID 1: its signals to every process would reach the host's")
+    harden_supervisor()
+    if "reuse" in sys.modules:
+        sys.modules["reuse"].Reuser(gate_source, preload).run()
+    else:
+        Supervisor(Interpreter(gate_source, preload)).run()

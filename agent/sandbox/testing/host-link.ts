@@ -19,16 +19,17 @@ export interface HostLink extends Link {
 
 export interface HostOptions {
   readonly preload?: readonly string[];
+  readonly isReused?: boolean;
   readonly env?: Readonly<Record<string, string>>;
 }
 
 /** A supervisor that runs without an engine. Needs root. */
 export function startOnHost(
   python: Python,
-  { preload = [], env = {} }: HostOptions = {},
+  { preload = [], env = {}, isReused = false }: HostOptions = {},
 ): HostLink {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-  const command = ["env", ...assignments, ...supervisorCommand(preload)];
+  const command = ["env", ...assignments, ...supervisorCommand(preload, isReused)];
   const [file = "", ...args] = inNamespace(python, command);
   const child = spawn(file, args, { stdio: "pipe" });
   let stderr = "";

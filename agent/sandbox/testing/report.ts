@@ -33,9 +33,11 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     network: "none",
     runtime: null,
     seccomp: true,
+    packages: false,
     env: {},
     preload: [],
     gpus: 0,
+    reuse: 1,
     ...changes,
   };
 }

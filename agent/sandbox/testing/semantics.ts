@@ -62,6 +62,11 @@ print(site.ENABLE_USER_SITE, site.getuserbase(), site.getsitepackages(), sys.fla
 import gc, threading, sys
 print(gc.isenabled(), gc.get_threshold(), [t.name for t in threading.enumerate()])
 print(sys.getdefaultencoding(), sys.getfilesystemencoding(), sys.implementation.cache_tag)`,
+  "ctypes, sockets and limits": `
+import ctypes, os, resource, socket
+print(ctypes.CDLL(None).getpid() == os.getpid(), ctypes.sizeof(ctypes.c_long), ctypes.c_char_p(b"x").value)
+a, b = socket.socketpair(); a.send(b"x"); print(b.recv(1), resource.getrlimit(resource.RLIMIT_CORE))
+print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), open("/proc/self/oom_score_adj").read() in ("0\\n", "1000\\n"))`,
   "no trace of the gate": `
 import gc, os, sys
 print(sorted(os.listdir("/code")), [p for p in sys.path if "gate" in p])

@@ -1,0 +1,125 @@
+"""Makes a container as it was before its last job, once no process of that is left."""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import time
+
+from privileges import rights_of_code
+
+_WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
+_OURS = ("/code/main.py", "/input/data.json")
+_SAFE_MOUNTS = ("/proc", "/dev", "/sys", "/code", "/input", "/output", "/packages", "/tmp")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_AT_ONCE = 1000
+_LIMIT_S = 2
+_IPC_RMID = 0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unclean(Exception):
+    """Something of the last job may be left."""
+
+
+def wipe():
+    """Empties what the code could write, its System V IPC, and the files of its job."""
+    for path in _OURS:
+        os.unlink(path)
+    folders = [folder for folder in _WRITABLE if _is_writable(folder)]
+    full = [folder for folder in folders if os.listdir(folder)]
+    objects = list(_ipc_objects())
+    if full or objects:
+        with rights_of_code():
+            limit = time.monotonic() + _LIMIT_S
+            for folder in full:
+                _empty(folder, limit)
+            for remove, number in objects:
+                remove(number)
+    for folder in folders:
+        os.utime(folder, (0, 0))
+    left = [path for path in (*folders, "/code", "/input") if os.listdir(path)]
+    left += ["System V IPC" for _ in _ipc_objects()]
+    if left:
+        raise Unclean("not empty: %s" % ", ".join(left))
+
+
+def lasting_mounts():
+    """Where a file could outlive its job: what is mounted writable but does not get wiped."""
+    with open("/proc/mounts") as file:
+        mounts = [line.split() for line in file]
+    return [
+        point
+        for _, point, _, options, *_ in mounts
+        if options.split(",")[0] != "ro" and not (point + "/").startswith(tuple(s + "/" for s in _SAFE_MOUNTS))
+    ]
+
+
+def count_sockets():
+    """Sockets of any kind, those included that no process holds: passed around in a circle, or in TIME_WAIT."""
+    counts = {}
+    with contextlib.suppress(FileNotFoundError), open("/proc/net/sockstat") as file:
+        counts["used"] = int(file.readline().split()[2])
+    # gVisor has no such sum.
+    families = ("tcp", "tcp6") if counts else ("unix", "tcp", "tcp6", "udp", "packet")
+    for family in families:
+        with contextlib.suppress(FileNotFoundError), open("/proc/net/" + family) as file:
+            counts[family] = sum(1 for _ in file)
+    return counts
+
+
+def _is_writable(folder):
+    return os.path.isdir(folder) and not os.statvfs(folder).f_flag & os.ST_RDONLY
+
+
+def _ipc_objects():
+    kinds = (
+        ("shm", lambda number: _libc.shmctl(number, _IPC_RMID, None)),
+        ("sem", lambda number: _libc.semctl(number, 0, _IPC_RMID)),
+        ("msg", lambda number: _libc.msgctl(number, _IPC_RMID, None)),
+    )
+    for kind, remove in kinds:
+        with open("/proc/sysvipc/" + kind) as file:
+            for line in itertools.islice(file, 1, None):
+                yield remove, int(line.split()[1])
+
+
+def _empty(folder, limit):
+    """A subfolder's own folders move up before it goes, so that no depth is too deep."""
+    top = os.open(folder, _DIRECTORY)
+    fresh = ("%s-%d" % (os.urandom(8).hex(), number) for number in itertools.count())
+    try:
+        names = os.listdir(top)
+        while names:
+            for name in names:
+                if time.monotonic() > limit:
+                    raise Unclean("%s takes too long to empty" % folder)
+                if not _unlink(name, top):
+                    _hoist(name, top, fresh, limit)
+            names = os.listdir(top)
+    finally:
+        os.close(top)
+
+
+def _unlink(name, folder):
+    try:
+        os.unlink(name, dir_fd=folder)
+        return True
+    except IsADirectoryError:
+        return False
+
+
+def _hoist(name, top, fresh, limit):
+    os.chmod(name, 0o700, dir_fd=top)
+    folder = os.open(name, _DIRECTORY, dir_fd=top)
+    try:
+        for inner in os.listdir(folder):
+            if time.monotonic() > limit:
+                raise Unclean("too many files to remove")
+            if not _unlink(inner, folder):
+                os.chmod(inner, 0o700, dir_fd=folder)
+                os.rename(inner, next(fresh), src_dir_fd=folder, dst_dir_fd=top)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)

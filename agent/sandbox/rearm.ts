@@ -1,0 +1,33 @@
+import { encodeFrame, type Frame, FrameError } from "./frames.ts";
+import { Next, parseMessage } from "./messages.ts";
+import type { Link } from "./session.ts";
+
+/** What must have been looked over before a container may serve another job. */
+const needed = ["processes", "files", "ipc", "sockets", "interpreter"] as const;
+
+/**
+ * Has the supervisor wipe its container and get ready for one more job.
+ *
+ * @returns why it could not; null once it waits for the job.
+ */
+export async function askForNext(
+  link: Link,
+  read: () => Promise<Frame>,
+  withinMs: number,
+): Promise<string | null> {
+  const watchdog = setTimeout(() => link.destroy(), withinMs);
+  try {
+    link.input.write(encodeFrame("N"));
+    const { type, payload } = await read();
+    if (type !== "N") throw new FrameError(`a frame ${type} out of turn`);
+    const { problem, verified } = parseMessage(Next, payload);
+    if (problem !== null) return problem;
+    const missing = needed.filter((what) => !verified.includes(what));
+    return missing.length === 0 ? null : `not looked over: ${missing.join(", ")}`;
+  } catch (error) {
+    if (!(error instanceof FrameError)) throw error;
+    return error.message;
+  } finally {
+    clearTimeout(watchdog);
+  }
+}
