@@ -1,11 +1,16 @@
 import { gzipSync } from "node:zlib";
 
-/** A package that has to be built: a tar archive with a setup.py. Source: POSIX ustar, pax(1). */
-export function sdistBytes(name: string, version: string, setup: string): Buffer {
+/**
+ * A package that runs `source` to be built, and needs nothing for it: a tar archive whose build
+ * backend is its own. Source: PEP 517, "In-tree build backends"; POSIX ustar, pax(1).
+ */
+export function sdistBytes(name: string, version: string, source: string): Buffer {
   const folder = `${name}-${version}`;
+  const project = `[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n`;
   const files = {
     [`${folder}/PKG-INFO`]: `Metadata-Version: 2.1\nName: ${name}\nVersion: ${version}\n`,
-    [`${folder}/setup.py`]: `${setup}\nfrom setuptools import setup\nsetup(name="${name}", version="${version}")\n`,
+    [`${folder}/pyproject.toml`]: project,
+    [`${folder}/own.py`]: source,
   };
   const blocks = Object.entries(files).flatMap(([path, text]) => [head(path, text), padded(text)]);
   return gzipSync(Buffer.concat([...blocks, Buffer.alloc(1024)]));
