@@ -86,12 +86,13 @@ export async function released(deps: Deps, leaseId: string, report: ReleaseRepor
   else setTimeout(() => notifier.notify("queue"), delayMs);
 }
 
+/** Returns whether this post ended the execution; false where it only says again what did. */
 export async function finished(
   deps: Deps,
   execution: ExecutionRow,
   leaseId: string,
   report: ResultReport,
-): Promise<void> {
+): Promise<boolean> {
   const { db, notifier, now, sha256 } = deps;
   const hash = await sha256(canonicalJson(report));
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
@@ -110,8 +111,12 @@ export async function finished(
     now(),
     execution,
   );
-  if (result.kind === "changed") return notifier.notify(`execution:${result.execution.id}`);
+  if (result.kind === "changed") {
+    notifier.notify(`execution:${result.execution.id}`);
+    return true;
+  }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
+  return false;
 }
 
 /** The error with what only the API knows of its reason. */

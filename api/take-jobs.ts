@@ -1,11 +1,12 @@
 import { decodeUtf8 } from "../shared/bytes.ts";
 import type { LeasedJob, PollRequest } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
+import { readEnvironments } from "./environments.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "./domain/environment.ts";
 import { resolveJobType } from "./domain/job-types.ts";
 import { mayRun, servingAgents } from "./domain/placement.ts";
 import type { ExecutionRow } from "./store/advance.ts";
-import { agentsSeenSince } from "./store/agents.ts";
+import { agentsSeenSince, type AgentRow, findAgent } from "./store/agents.ts";
 import {
   claimNext,
   submittedPayloads,
@@ -31,9 +32,21 @@ export async function takeJobs(
   return describe(deps, [...undelivered, ...claimed]);
 }
 
+/** Leases a job for the slot that an agent says is free again; all else is as it last said. */
+export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]> {
+  const { config, db, now } = deps;
+  const agent = await findAgent(db, agentId);
+  if (!agent) return [];
+  const { labels, images } = agent;
+  const environments = await readEnvironments(deps);
+  const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
+  const offered = await offers(deps, { agent: { labels }, images }, environments);
+  return describe(deps, await claimNext(db, lease, 1, offered));
+}
+
 async function offers(
   { config, db, now }: Deps,
-  { agent: { labels }, images }: PollRequest,
+  { agent: { labels }, images }: Pick<PollRequest, "images"> & { agent: Pick<AgentRow, "labels"> },
   environments: Environment[],
 ): Promise<Offer[]> {
   const hasAll = environments.every((environment) => images.includes(imageOf(environment)));
@@ -62,6 +75,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         execution_id: execution.id,
         attempt: execution.attempt,
         correlation_id: execution.correlationId,
+        key_id: execution.keyId,
         job_type: jobType,
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),

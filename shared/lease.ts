@@ -62,6 +62,8 @@ export const LeasedJob = z.object({
   execution_id: Uuid,
   attempt: z.int(),
   correlation_id: z.string(),
+  /** Stands for the API key that submitted it: a container is reused for jobs of the same one only. */
+  key_id: z.string().max(64).nullable().default(null),
   job_type: JobType,
   /** The digest of the built image; the base image where the job type is not built. */
   image: z.string(),
@@ -168,6 +170,16 @@ export const ResultReport = z
     message: "must be null for a timeout",
   });
 export type ResultReport = z.infer<typeof ResultReport>;
+
+/** Answer to a result: the job for the slot that has become free, where the agent asked for one. */
+export const ResultReply = z.object({ jobs: z.array(LeasedJob).default([]) });
+export type ResultReply = z.infer<typeof ResultReply>;
+
+/**
+ * Request header with which a result asks for the next job, with the value "1". Not part of the
+ * report, so that a repeated post is still the same.
+ */
+export const takeHeader = "x-airlock-take";
 
 /** A piece of a build's log. */
 export const BuildLogChunk = LogChunk.omit({ stream: true });

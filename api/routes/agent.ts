@@ -8,8 +8,10 @@ import {
   LogChunk,
   PollRequest,
   ReleaseReport,
+  type ResultReply,
   ResultReport,
   StartedReport,
+  takeHeader,
 } from "../../shared/lease.ts";
 import { limits } from "../../shared/limits.ts";
 import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../build-posts.ts";
@@ -21,6 +23,7 @@ import { parseBody } from "../http/json-body.ts";
 import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
 import { leave } from "../leave.ts";
 import { poll, renew } from "../poll.ts";
+import { takeNext } from "../take-jobs.ts";
 
 /** The agents' side of the API, `/agent/v1/*`: shared/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
@@ -80,8 +83,11 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const report = await parseBody(c, ResultReport, resultBytes);
     const { lease_id } = c.req.param();
     const execution = await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
-    await finished(deps, execution, lease_id, report);
-    return c.json({});
+    const isNew = await finished(deps, execution, lease_id, report);
+    // What a repeated post asked for the first time comes with the next poll.
+    const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
+    const jobs = takes ? await takeNext(deps, execution.agentId ?? "") : [];
+    return c.json({ jobs } satisfies ResultReply);
   });
 
   app.post("/leases/:lease_id/release", async (c) => {

@@ -5,7 +5,9 @@ import {
   PollReply,
   PollRequest,
   RenewReply,
+  ResultReply,
   type ResultReport,
+  takeHeader,
 } from "../../shared/lease.ts";
 
 /** An answer of the service, its body read whole. */
@@ -83,8 +85,30 @@ export class ScriptedAgent {
   }
 
   /** Posts about a lease: `started`, `logs`, `result`, `release`. */
-  async post(leaseId: string, what: string, body: object): Promise<Reply> {
-    return this.send("POST", `/leases/${leaseId}/${what}`, JSON.stringify(body));
+  async post(
+    leaseId: string,
+    what: string,
+    body: object,
+    headers: Record<string, string> = {},
+  ): Promise<Reply> {
+    return this.send("POST", `/leases/${leaseId}/${what}`, JSON.stringify(body), headers);
+  }
+
+  /** Ends a lease as `result` does, and takes the job that comes with the answer. */
+  async resultAndTake(
+    leaseId: string,
+    changes: Partial<ResultReport> = {},
+  ): Promise<{ reply: Reply; jobs: LeasedJob[] }> {
+    const body = { ...success, ...changes };
+    const reply = await this.post(leaseId, "result", body, { [takeHeader]: "1" });
+    if (reply.status !== 200) return { reply, jobs: [] };
+    this.held.delete(leaseId);
+    const { jobs } = ResultReply.parse(JSON.parse(reply.text));
+    for (const { lease_id } of jobs) {
+      this.held.add(lease_id);
+      this.#given.add(lease_id);
+    }
+    return { reply, jobs };
   }
 
   async upload(

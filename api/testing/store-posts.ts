@@ -32,11 +32,12 @@ export async function sendPost(
       return uploaded(deps, execution, artifactName, stream, { sizeBytes: bytes.length, sha256 });
     }
     case "result":
-      return finished(deps, execution, leaseId, {
+      await finished(deps, execution, leaseId, {
         ...success,
         ...outcomes[body]!,
         stdout_base64: btoa(resultText(body)),
       });
+      return;
     case "release":
       return released(deps, leaseId, { error: releaseError });
   }

@@ -90,6 +90,49 @@ export const leasePostRows: Row[] = [
     },
   ),
   {
+    rule: "A result that asks for it brings the next job, the oldest; one that does not brings none",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id: second } = await api.submit();
+      const { job_id: third } = await api.submit();
+      const { reply, jobs } = await agent.resultAndTake(lease_id);
+      expect(reply.status).toBe(200);
+      expect(jobs).toMatchObject([{ execution_id: second, attempt: 1 }]);
+      expect((await api.job(second)).status).toBe("running");
+      const plain = await agent.result(jobs[0]?.lease_id ?? "");
+      expect(JSON.parse(plain.text)).toEqual({ jobs: [] });
+      expect((await api.job(third)).status).toBe("queued");
+      await agent.result((await agent.takeJob()).lease_id);
+    },
+  },
+  {
+    rule: "A result that is posted again is 200 and brings nothing; a job that got lost with the answer comes with the next poll",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id } = await api.submit();
+      const { jobs } = await agent.resultAndTake(lease_id);
+      const lost = jobs[0]?.lease_id ?? "";
+      agent.held.delete(lost);
+      const again = await agent.resultAndTake(lease_id);
+      expect(again.reply.status).toBe(200);
+      expect(again.jobs).toEqual([]);
+      expect(await agent.takeJob()).toMatchObject({ lease_id: lost, execution_id: job_id });
+      await agent.result(lost);
+    },
+  },
+  {
+    rule: "A result that is refused brings no job",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id } = await api.submit();
+      expect((await agent.resultAndTake(lease_id, { exit_code: 1.5 })).reply.status).toBe(400);
+      expect((await agent.resultAndTake(crypto.randomUUID())).reply.status).toBe(409);
+      expect((await api.job(job_id)).status).toBe("queued");
+      await agent.result(lease_id);
+      await agent.result((await agent.takeJob()).lease_id);
+    },
+  },
+  {
     rule: "An upload whose hash or size differs from its headers is refused, and never shows",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api);
