@@ -59,6 +59,10 @@ export interface ArtifactStore {
    */
   put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
   get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
+  /** Removes all that is stored under `<prefix>/`; nothing there is no error. */
+  remove(prefix: string): Promise<void>;
+  /** Removes what is left of uploads that broke off before a time (epoch ms). */
+  removePartial(before: number): Promise<void>;
 }
 
 export interface Announced {

@@ -47,8 +47,8 @@ async function main(): Promise<void> {
   };
   const { fetch, idle } = counted(createApp(deps).fetch);
   const { server, url } = await listen(httpServer(fetch, deps), config);
-  const sweeping = setInterval(() => {
-    sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
+  const sweeping = repeat(async () => {
+    await sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
   }, sweepEveryMs);
   log.info("listening on {url}", { url });
   process.send?.({ type: "ready", url });
@@ -56,9 +56,9 @@ async function main(): Promise<void> {
   await stopRequested();
   isStopping = true;
   log.info("stopping");
-  clearInterval(sweeping);
   await close(server);
   await idle();
+  await sweeping.stop();
   client.close();
 }
 
@@ -73,6 +73,26 @@ function counted(handle: Fetch): { fetch: Fetch; idle: () => Promise<unknown> } 
     return answer;
   };
   return { fetch, idle: () => Promise.allSettled(open) };
+}
+
+/** Does a work again and again, `pauseMs` after its last end; `stop` waits for the one under way. */
+function repeat(work: () => Promise<void>, pauseMs: number): { stop: () => Promise<void> } {
+  let isStopped = false;
+  let current = Promise.resolve();
+  let timer: NodeJS.Timeout;
+  const schedule = (): void => {
+    timer = setTimeout(() => {
+      current = work().then(() => (isStopped ? undefined : schedule()));
+    }, pauseMs);
+  };
+  schedule();
+  return {
+    stop() {
+      isStopped = true;
+      clearTimeout(timer);
+      return current;
+    },
+  };
 }
 
 function listen(server: Server, { host, port }: Config): Promise<{ server: Server; url: string }> {

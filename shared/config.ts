@@ -111,6 +111,13 @@ export const Config = z.strictObject({
     .min(0.001)
     .default(30)
     .describe("Days until a dead letter is removed."),
+  execution_retention_days: z
+    .number()
+    .min(0)
+    .default(0)
+    .describe(
+      "Days until an ended execution is removed, with its artifacts and dead letter; 0: never.",
+    ),
   agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
 
   poll_wait_s: z

@@ -7,6 +7,8 @@ export interface Bucket {
     key: string,
     options?: { range: { offset: number; length: number } },
   ): Promise<{ body: ReadableStream<Uint8Array> } | null>;
+  list(options: { prefix: string }): Promise<{ objects: { key: string }[] }>;
+  delete(keys: string[]): Promise<void>;
 }
 
 /**
@@ -27,5 +29,14 @@ export function artifactBucket(bucket: Bucket): ArtifactStore {
     async get(key, range) {
       return (await bucket.get(key, range && { range }))?.body;
     },
+    async remove(prefix) {
+      for (;;) {
+        const { objects } = await bucket.list({ prefix: `${prefix}/` });
+        if (objects.length === 0) return;
+        await bucket.delete(objects.map(({ key }) => key));
+      }
+    },
+    // R2 keeps nothing of an upload that broke off.
+    removePartial: () => Promise.resolve(),
   };
 }

@@ -8,10 +8,12 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { advance } from "./advance.ts";
+import { readCounts } from "./counts.ts";
 import { database, type Database } from "./database.ts";
 import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
 import { queueStats } from "./queue.ts";
 import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
+import { endedBefore, removeExecutions } from "./retention.ts";
 import { submitExecution } from "./submit.ts";
 import { recordArtifact } from "./uploads.ts";
 
@@ -83,6 +85,7 @@ const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byStatus = "SEARCH executions_status (status=?)";
+const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
 
 test.each<[string, string[], () => Promise<unknown>]>([
@@ -115,6 +118,9 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["the queue's numbers", ["SCAN executions_holder"], () => queueStats(db)],
   ["a list by job type", [byJobType], () => listExecutions(db, { jobType: "default" }, 10, 0)],
   ["a list of what waits", [queue], () => listExecutions(db, { status: "queued" }, 10, 0)],
+  ["the counts of the metrics", [queue], () => readCounts(db)],
+  ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
+  ["a removal", [byId], () => removeExecutions(db, ["none"])],
   ["a list of what ended", [byStatus], () => listExecutions(db, { status: "failed" }, 10, 0)],
 ])("%s goes by its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);

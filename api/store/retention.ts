@@ -1,0 +1,127 @@
+import { and, asc, eq, inArray, lt, lte, max, notInArray, sql } from "drizzle-orm";
+import { batch, type Database } from "./database.ts";
+import {
+  artifacts,
+  buildLogs,
+  builds,
+  deadLetters,
+  executions,
+  isEnded,
+  logChunks,
+  payloads,
+  removals,
+} from "./schema.ts";
+
+/** How much one statement may remove: the file's driver runs it on the thread that serves. */
+export interface Batch {
+  rows: number;
+  bytes: number;
+}
+
+/**
+ * Ids of executions that ended before a time (epoch ms), the oldest first: as many as a batch
+ * holds, one at least where there is any. Ids are UUIDs of version 7, so that their index is one by
+ * time too: what was made later is never looked at.
+ */
+export async function endedBefore(db: Database, before: number, most: Batch): Promise<string[]> {
+  const found = await db.orm
+    .select({ id: executions.id, bytes: storedBytes })
+    .from(executions)
+    .innerJoin(payloads, eq(payloads.executionId, executions.id))
+    .where(and(lt(executions.id, firstIdAt(before)), isEnded, lt(executions.endedAt, before)))
+    .orderBy(asc(executions.id))
+    .limit(most.rows);
+  let bytes = 0;
+  const fitting = found.findIndex((row) => (bytes += row.bytes) > most.bytes);
+  return found.slice(0, fitting === -1 ? found.length : Math.max(1, fitting)).map(({ id }) => id);
+}
+
+const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputBytes}
+  + coalesce(length(${payloads.stdout}), 0) + coalesce(length(${payloads.stderr}), 0)
+  + coalesce(length(${payloads.output}), 0)
+  + coalesce((select sum(length(${logChunks.data})) from ${logChunks}
+      where ${logChunks.executionId} = ${executions.id}), 0)`;
+
+/** Where the ids begin that are made from a time on. */
+function firstIdAt(time: number): string {
+  const hex = Math.max(0, Math.floor(time)).toString(16).padStart(12, "0");
+  return `${hex.slice(0, 8)}-${hex.slice(8)}`;
+}
+
+/** Removes ended executions with all that hangs on them; their artifacts' bytes fall due later. */
+export async function removeExecutions(db: Database, ids: string[]): Promise<void> {
+  await batch(db, [
+    db.orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
+    db.orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
+    db.orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),
+    db.orm.delete(payloads).where(inArray(payloads.executionId, ids)),
+    db.orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
+  ]);
+}
+
+/**
+ * Removes up to `rows` builds that ended before a time, with their logs; never the last of a job
+ * type, nor the last that made an image for what a job type asks for.
+ */
+export async function removeBuilds(db: Database, before: number, rows: number): Promise<void> {
+  const lastOfType = db.orm
+    .select({ seq: max(builds.seq) })
+    .from(builds)
+    .groupBy(builds.jobType);
+  const lastBuilt = db.orm
+    .select({ seq: max(builds.seq) })
+    .from(builds)
+    .where(eq(builds.status, "built"))
+    .groupBy(builds.jobType, builds.spec);
+  const old = await db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(
+      and(
+        lt(builds.endedAt, before),
+        notInArray(builds.seq, lastOfType),
+        notInArray(builds.seq, lastBuilt),
+      ),
+    )
+    .limit(rows);
+  if (old.length === 0) return;
+  const ids = old.map(({ id }) => id);
+  await batch(db, [
+    db.orm.delete(buildLogs).where(inArray(buildLogs.buildId, ids)),
+    db.orm.delete(builds).where(inArray(builds.id, ids)),
+  ]);
+}
+
+/** Places of bytes that nobody will see any more, due by now. */
+export async function dueRemovals(db: Database, now: number, rows: number): Promise<string[]> {
+  const due = await db.orm
+    .select({ prefix: removals.prefix })
+    .from(removals)
+    .where(lte(removals.dueAt, now))
+    .orderBy(removals.dueAt)
+    .limit(rows);
+  return due.map(({ prefix }) => prefix);
+}
+
+/** Removes what a lost lease uploaded and logged, but for the log that its execution still shows. */
+export async function removeLease(db: Database, executionId: string, leaseId: string) {
+  const holder = sql`(select ${executions.leaseId} from ${executions} where ${executions.id} = ${executionId})`;
+  await batch(db, [
+    db.orm
+      .delete(artifacts)
+      .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId))),
+    db.orm
+      .delete(logChunks)
+      .where(
+        and(
+          eq(logChunks.executionId, executionId),
+          eq(logChunks.leaseId, leaseId),
+          sql`${holder} is not ${leaseId}`,
+        ),
+      ),
+  ]);
+}
+
+export async function forgetRemoval(db: Database, prefix: string): Promise<void> {
+  await db.orm.delete(removals).where(eq(removals.prefix, prefix));
+}
