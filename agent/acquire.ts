@@ -56,7 +56,7 @@ async function acquireOnce(
   await deps.admission.admitJob(job, runtime, signal);
   const image = await deps.images.resolve(job.image, signal);
   const order = orderOf(deps, singleUse(job), image, runtime);
-  const sandbox = await deps.pool.acquire(order, null, signal);
+  const sandbox = await deps.pool.acquire(order, job.key_id, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }

@@ -17,6 +17,7 @@ export interface Origin {
   mode: "sync" | "async";
   correlationId: string;
   clientIp: string;
+  keyId?: string | undefined;
   lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }
 
@@ -70,7 +71,7 @@ async function runnableEnvironment(deps: Deps, name: string): Promise<Environmen
 async function newExecution(
   { config, newId, now, sha256 }: Deps,
   request: AsyncSubmitRequest,
-  { mode, correlationId, clientIp, lineage }: Origin,
+  { mode, correlationId, clientIp, keyId, lineage }: Origin,
   jobType: JobType,
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
@@ -112,6 +113,7 @@ async function newExecution(
     idempotencyKey: request.idempotency_key,
     correlationId,
     clientIp,
+    keyId,
     ...lineage,
   };
 }

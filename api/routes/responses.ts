@@ -86,6 +86,6 @@ export const viewQuery = z
 
 /** Who sent a request, for its record. */
 export function originOf({ clientAddress }: Deps, c: Context) {
-  const { correlationId } = c.var as AppEnv["Variables"];
-  return { correlationId, clientIp: clientAddress(c) };
+  const { correlationId, apiKeyHash } = c.var as AppEnv["Variables"];
+  return { correlationId, clientIp: clientAddress(c), keyId: apiKeyHash?.slice(0, 16) };
 }

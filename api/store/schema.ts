@@ -74,6 +74,8 @@ export const executions = sqliteTable(
     submissionHash: text("submission_hash").notNull(),
     correlationId: text("correlation_id").notNull(),
     clientIp: text("client_ip").notNull(),
+    /** Stands for the API key that submitted it; null where none is asked for. */
+    keyId: text("key_id"),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
