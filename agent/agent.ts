@@ -1,12 +1,13 @@
 import type { LeasedBuild, LeasedJob } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./abortable.ts";
+import { ApiError } from "./api-error.ts";
 import { type BuildDeps, runBuild } from "./build.ts";
 import type { Client } from "./client.ts";
 import { keepReady } from "./keep-ready.ts";
 import { deadline } from "./clock.ts";
 import type { Lease } from "./leases.ts";
-import { type PollDeps, pollForJobs } from "./poll.ts";
+import { MISSING_MS, type PollDeps, pollForJobs } from "./poll.ts";
 import { renewLeases } from "./renew.ts";
 import { type RunDeps, runLease } from "./run.ts";
 import type { SpoolDir } from "./spool-dir.ts";
@@ -42,6 +43,10 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   const halt = AbortSignal.any([abort, broken.signal]);
   const fail = (error: unknown): void => broken.abort(error);
 
+  /** With all slots in use no poll brings a job. */
+  const mayTake = (): boolean =>
+    !stop.aborted && !halt.aborted && deps.leases.free() === 0 && deps.engine.admits(1, 1) > 0;
+
   const background = Promise.all([
     deps.engine.run(end.signal).catch(fail),
     renewLeases(deps, end.signal).catch(fail),
@@ -50,7 +55,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   await pollForJobs(
     {
       ...deps,
-      start: (lease) => void work(deps, lease).catch(fail),
+      start: (lease) => void work(deps, lease, mayTake).catch(fail),
       startBuild: (lease) => void workOnBuild(deps, lease).catch(fail),
       refuse: (job) => void refuse(deps, job, halt).catch(fail),
       keepReady: (kinds, signal) => keepReady(deps, kinds, signal),
@@ -67,11 +72,25 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   broken.signal.throwIfAborted();
 }
 
-async function work(deps: AgentDeps, lease: Lease): Promise<void> {
-  try {
-    await runLease(deps, lease);
-  } finally {
-    deps.leases.end(lease);
+/** Runs one job after the other, as long as the result of each brings another. */
+async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Promise<void> {
+  const { leases, changes, clock } = deps;
+  for (let lease: Lease | null = first; lease !== null;) {
+    const ended: Lease = lease;
+    let askedMs = 0;
+    const takes = (): boolean => {
+      askedMs = clock.nowMs();
+      return mayTake();
+    };
+    lease = null;
+    try {
+      const [job] = await runLease(deps, ended, takes);
+      // One that was long on its way comes again with the next poll, if still leased.
+      if (job && leases.isFresh(askedMs)) lease = leases.replace(ended, job, askedMs);
+    } finally {
+      if (lease === null) leases.end(ended);
+    }
+    if (lease) void clock.sleep(MISSING_MS, lease.drop.signal).then(changes.tell, () => {});
   }
 }
 
@@ -98,16 +117,22 @@ async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   await abortable(idle, hurry.signal).catch(() => {});
 }
 
-/** Hands back a job that the API gave beyond the free slots. */
+/** Hands back a job that must not run here. */
 async function refuse(
   { client, log }: AgentDeps,
   { lease_id, correlation_id }: LeasedJob,
   signal: AbortSignal,
 ): Promise<void> {
-  log.with({ correlationId: correlation_id }).warn("no free slot: lease handed back");
+  const own = log.with({ correlationId: correlation_id });
   const message = "The agent had no free slot.";
   const error = { type: "service_unavailable", message, phase: "startup" } as const;
-  await client.release(lease_id, { error }, signal);
+  try {
+    await client.release(lease_id, { error }, signal);
+    own.warn("no free slot: lease handed back");
+  } catch (error) {
+    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
+    own.warn("lease not handed back: {reason}", { reason: describeError(error) });
+  }
 }
 
 async function leave({ client, agent, clock, log }: AgentDeps, halt: AbortSignal): Promise<void> {

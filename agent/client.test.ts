@@ -86,7 +86,7 @@ it.each([
 ])("%d is %s and not repeated", async (status, kind) => {
   api.answer("/result", { status });
   await expect(client.release(lease, {} as never, never)).resolves.toBeUndefined();
-  await expect(client.result(lease, {} as never, never)).rejects.toMatchObject({ kind });
+  await expect(client.result(lease, {} as never, false, never)).rejects.toMatchObject({ kind });
   expect(api.count("/result")).toBe(1);
 });
 

@@ -13,8 +13,10 @@ import {
   type PollRequest,
   type ReleaseReport,
   RenewReply,
+  ResultReply,
   type ResultReport,
   type StartedReport,
+  takeHeader,
 } from "../shared/lease.ts";
 import { ApiError } from "./api-error.ts";
 import { createHttp } from "./http.ts";
@@ -53,14 +55,15 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
     reply: z.ZodType<T>,
     timeoutMs: number,
     signal: AbortSignal,
+    more: Record<string, string> = {},
   ): Promise<T> {
-    const headers = { "content-type": "application/json" };
+    const headers = { "content-type": "application/json", ...more };
     const body = JSON.stringify(message);
     return http.send({ method: "POST", path, headers, body, reply, timeoutMs, signal });
   }
 
-  async function repeat(send: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
-    await pRetry(send, {
+  async function repeat<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    return pRetry(send, {
       ...times,
       randomize: true,
       signal,
@@ -89,8 +92,12 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
       report(`/leases/${leaseId}/started`, message, signal),
     logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
       report(`/leases/${leaseId}/logs`, message, signal),
-    result: (leaseId: string, message: ResultReport, signal: AbortSignal) =>
-      report(`/leases/${leaseId}/result`, message, signal),
+    /** Returns what the answer brings: with `takes` perhaps the next job. */
+    result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
+      const path = `/leases/${leaseId}/result`;
+      const headers = takes ? { [takeHeader]: "1" } : {};
+      return repeat(() => post(path, message, ResultReply, TIMEOUT_MS, signal, headers), signal);
+    },
     release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
       report(`/leases/${leaseId}/release`, message, signal),
 

@@ -47,6 +47,12 @@ export type Leases<Work extends Leased = LeasedJob> = {
   /** Holds the lease of a job that was asked for at `askedMs`. */
   readonly take: (job: Work, askedMs: number) => Lease<Work>;
   readonly end: (lease: Lease<Work>) => void;
+  /** Ends a lease and at once holds that of another job in its slot. */
+  readonly replace: (ended: Lease<Work>, job: Work, askedMs: number) => Lease<Work>;
+  /** Whether the lease ended here lately: its code must not run a second time. */
+  readonly hasEnded: (leaseId: string) => boolean;
+  /** Whether a lease has been held for `ms` that `listed` leaves out: nobody hears of its cancellation. */
+  readonly isMissing: (listed: readonly string[], ms: number) => boolean;
   /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
   readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
   readonly cancelAll: () => void;
@@ -62,6 +68,8 @@ type Held<Work extends Leased> = {
 
 /** The part of its life that a lease is given up before its end: the API's clock is never seen. */
 const MARGIN = 0.1;
+/** More than can end while one answer is on its way. */
+const ENDED_KEPT = 1000;
 
 export function createLeases<Work extends Leased = LeasedJob>(
   { clock, changes }: { clock: Clock; changes: Changes },
@@ -69,6 +77,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   defaults: Intervals,
 ): Leases<Work> {
   const held = new Map<string, Held<Work>>();
+  const ended = new Set<string>();
   let intervals = defaults;
 
   const leftMs = (askedMs: number): number =>
@@ -100,10 +109,32 @@ export function createLeases<Work extends Leased = LeasedJob>(
     return lease;
   }
 
-  function end({ job }: Lease<Work>): void {
+  function forget({ job }: Lease<Work>): void {
     held.get(job.lease_id)?.over.abort();
     held.delete(job.lease_id);
+    ended.add(job.lease_id);
+    for (const oldest of ended) {
+      if (ended.size <= ENDED_KEPT) break;
+      ended.delete(oldest);
+    }
+  }
+
+  function end(lease: Lease<Work>): void {
+    forget(lease);
     changes.tell();
+  }
+
+  function replace(ended: Lease<Work>, job: Work, askedMs: number): Lease<Work> {
+    forget(ended);
+    return take(job, askedMs);
+  }
+
+  function isMissing(listed: readonly string[], ms: number): boolean {
+    const before = clock.nowMs() - ms;
+    return [...held.values()].some(
+      ({ lease, isLost }) =>
+        lease.takenMs <= before && !isLost && !listed.includes(lease.job.lease_id),
+    );
   }
 
   function learn(reply: News, listed: readonly string[], askedMs: number): void {
@@ -138,6 +169,9 @@ export function createLeases<Work extends Leased = LeasedJob>(
     isFresh,
     take,
     end,
+    replace,
+    hasEnded: (leaseId) => ended.has(leaseId),
+    isMissing,
     learn,
     cancelAll: () => all().forEach(({ cancel }) => cancel.abort(new RunCancelled("stop"))),
     dropAll: () => all().forEach(({ drop }) => drop.abort(new LeaseDropped("the agent ends"))),

@@ -31,7 +31,7 @@ export type PollDeps = {
   readonly log: Logger;
   readonly start: (lease: Lease) => void;
   readonly startBuild: (lease: Lease<LeasedBuild>) => void;
-  /** Hands back a job for which there is no slot. */
+  /** Hands back a job for which there is no slot, or that has run already. */
   readonly refuse: (job: LeasedJob) => void;
   /** Has containers ready for jobs that may come. */
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
@@ -39,6 +39,8 @@ export type PollDeps = {
   readonly polled: () => void;
 };
 
+/** How long a job that came with a result may run before the pending poll must know of it. */
+export const MISSING_MS = 50;
 const LOOK_UP_MS = 5000;
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5000;
@@ -123,10 +125,11 @@ async function pollOnce(
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
-  const { engine, inventory } = deps;
+  const { engine, inventory, leases } = deps;
   const images = inventory.present();
   return (
     (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    leases.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||
     request.breaker.state !== engine.breaker().state ||
@@ -138,7 +141,7 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
 function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
   const { leases } = deps;
   if (leases.has(job.lease_id)) return;
-  if (leases.free() > 0) deps.start(leases.take(job, askedMs));
+  if (leases.free() > 0 && !leases.hasEnded(job.lease_id)) deps.start(leases.take(job, askedMs));
   else deps.refuse(job);
 }
 

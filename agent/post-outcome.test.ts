@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { writeFile } from "node:fs/promises";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { SpooledArtifact } from "./sandbox/types.ts";
@@ -16,6 +16,7 @@ afterEach(() => t[Symbol.asyncDispose]());
 async function spool(folder: string, n: number): Promise<SpooledArtifact> {
   const bytes = `file ${n}`;
   const path = join(folder, String(n));
+  await mkdir(folder, { recursive: true });
   await writeFile(path, bytes);
   const sha256 = createHash("sha256").update(bytes).digest("hex");
   return { name: `sub/${n}.txt`, path, sizeBytes: bytes.length, sha256 };

@@ -1,6 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { ExecutionError } from "../shared/errors.ts";
-import type { ResultReport } from "../shared/lease.ts";
+import type { LeasedJob, ResultReport } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import type { Client } from "./client.ts";
@@ -15,11 +15,16 @@ export type PostDeps = {
 
 /**
  * Tells the API how a lease ended, artifacts first, unless the lease is no longer ours. What cannot
- * be told is left to the lease's expiry.
+ * be told is left to the lease's expiry. Returns the jobs that came with the answer, where `takes`.
  *
  * @throws ApiError of kind `unauthorized`.
  */
-export async function postOutcome(deps: PostDeps, lease: Lease, outcome: Outcome): Promise<void> {
+export async function postOutcome(
+  deps: PostDeps,
+  lease: Lease,
+  outcome: Outcome,
+  takes: () => boolean = () => false,
+): Promise<readonly LeasedJob[]> {
   const { log } = deps;
   const { signal } = lease.drop;
   const { lease_id, attempt } = lease.job;
@@ -30,7 +35,7 @@ export async function postOutcome(deps: PostDeps, lease: Lease, outcome: Outcome
       log.warn("attempt {attempt} released: {reason}", { attempt, reason: outcome.error.message });
     } else {
       await uploadArtifacts(deps, lease_id, outcome.artifacts, signal);
-      await postResult(deps, lease_id, outcome.result, signal);
+      const jobs = await postResult(deps, lease_id, outcome.result, takes(), signal);
       const { status, timing, error } = outcome.result;
       log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
         attempt,
@@ -38,6 +43,7 @@ export async function postOutcome(deps: PostDeps, lease: Lease, outcome: Outcome
         type: error ? `(${error.type}) ` : "",
         ...timing,
       });
+      return jobs;
     }
   } catch (error) {
     if (error instanceof ApiError && error.kind === "unauthorized") throw error;
@@ -48,6 +54,7 @@ export async function postOutcome(deps: PostDeps, lease: Lease, outcome: Outcome
       log.error("attempt {attempt} could not be reported: {reason}", { attempt, reason });
     }
   }
+  return [];
 }
 
 /** A result that the API will never take must not make the code run a second time. */
@@ -55,14 +62,15 @@ async function postResult(
   { client, log }: PostDeps,
   leaseId: string,
   result: ResultReport,
+  takes: boolean,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<readonly LeasedJob[]> {
   try {
-    await client.result(leaseId, result, signal);
+    return (await client.result(leaseId, result, takes, signal)).jobs;
   } catch (error) {
     if (!(error instanceof ApiError) || error.kind !== "rejected") throw error;
     log.error("result refused: {reason}", { reason: describeError(error) });
-    await client.result(leaseId, withoutOutput(result), signal);
+    return (await client.result(leaseId, withoutOutput(result), takes, signal)).jobs;
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+import type { LeasedJob } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import type { Acquired } from "./acquire.ts";
 import { ApiError } from "./api-error.ts";
@@ -32,10 +33,15 @@ type Run = {
 
 /**
  * Runs one leased job, from its container to its posted result. Leaves no container and no file.
+ * Returns the jobs that came with the answer to the result, asked for where it then `takes` them.
  *
  * @throws ApiError of kind `unauthorized`.
  */
-export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
+export async function runLease(
+  agent: RunDeps,
+  lease: Lease,
+  takes?: () => boolean,
+): Promise<readonly LeasedJob[]> {
   const log = agent.log.with({ correlationId: lease.job.correlation_id });
   const deps = { ...agent, log };
   const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
@@ -52,7 +58,7 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
     // To remove a container takes more CPU than to run a short job: only an upload is worth less.
     if (outcome.kind === "result" && outcome.artifacts.length > 0)
       await deps.pool.giveBack(sandbox);
-    await postOutcome(deps, lease, outcome);
+    return await postOutcome(deps, lease, outcome, takes);
   } catch (error) {
     if (error instanceof ApiError) throw error;
     if (error instanceof JobRefusal) log.warn("job refused: {reason}", { reason: error.message });
@@ -60,7 +66,12 @@ export async function runLease(agent: RunDeps, lease: Lease): Promise<void> {
       log.error("run failed: {reason}", { reason: describeError(error) });
       deps.engine.doubted();
     }
-    await postOutcome(deps, lease, outcomeOfFailure(error, lease, timesOf(deps, run)));
+    return await postOutcome(
+      deps,
+      lease,
+      outcomeOfFailure(error, lease, timesOf(deps, run)),
+      takes,
+    );
   } finally {
     await run.live.close();
   }

@@ -45,7 +45,7 @@ export type TestAgent = AsyncDisposable & {
   /** Takes the lease of a job and runs it, without the rest of the agent. */
   readonly begin: (job?: Partial<LeasedJob>) => {
     readonly lease: Lease;
-    readonly ended: Promise<void>;
+    readonly ended: Promise<unknown>;
   };
   /** Starts the whole agent. */
   readonly run: () => RunningAgent;
