@@ -64,16 +64,19 @@ export function resultWithoutReport(
   };
 }
 
+/** The code's own time is PID 1's measure: word of its beginning may come later than that of its end. */
 function timing(
   { takenMs, installMs, startedMs, endedMs }: Times,
   executionMs: number,
   phase: Timing["phase_at_exit"],
 ): Timing {
+  const total_ms = Math.round(endedMs - takenMs);
+  const execution_ms = Math.min(total_ms, Math.round(executionMs));
   return {
-    startup_ms: Math.round((startedMs ?? endedMs) - takenMs),
+    startup_ms: Math.min(total_ms - execution_ms, Math.round((startedMs ?? endedMs) - takenMs)),
     dep_install_ms: Math.round(installMs),
-    execution_ms: Math.round(executionMs),
-    total_ms: Math.round(endedMs - takenMs),
+    execution_ms,
+    total_ms,
     phase_at_exit: phase,
   };
 }

@@ -164,14 +164,23 @@ export const Timing = z
     startup_ms: z.int().meta({ description: "Container start plus dependency install." }),
     dep_install_ms: z.int().meta({ description: "The part of start-up spent installing." }),
     execution_ms: z.int().meta({ description: "Time of the submitted code." }),
-    total_ms: z.int().meta({ description: "Container time in all." }),
+    total_ms: z.int().meta({
+      description: "From the agent's taking the job to the end of its collecting the output.",
+    }),
     phase_at_exit: PhaseAtExit,
   })
   .meta({ id: "Timing" });
 export type Timing = z.infer<typeof Timing>;
 
 export const ResourceUsage = z
-  .object({ max_rss_mb: z.number(), cpu_time_ms: z.int(), wall_time_ms: z.int() })
+  .object({
+    max_rss_mb: z.number().meta({
+      description:
+        "MiB; most memory that one process had resident, Python's own included, files in /tmp not.",
+    }),
+    cpu_time_ms: z.int().meta({ description: "CPU time of all processes and threads." }),
+    wall_time_ms: z.int().meta({ description: "Time of the submitted code." }),
+  })
   .meta({ id: "ResourceUsage" });
 export type ResourceUsage = z.infer<typeof ResourceUsage>;
 

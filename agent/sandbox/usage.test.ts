@@ -104,6 +104,8 @@ async function burnt(runtime: string, code: string, settings: Settings = {}) {
   return { toldMs, cpuTimeMs, wallTimeMs, executionMs: report.executionMs, outsideMs };
 }
 
+type Burnt = Awaited<ReturnType<typeof burnt>>;
+
 /** Peak memory of code in MiB. */
 async function peak(runtime: string, code: string): Promise<number> {
   const { report, end } = await runCode(place, code, { spec: { runtime, memoryBytes: 512 * MiB } });
@@ -113,30 +115,30 @@ async function peak(runtime: string, code: string): Promise<number> {
 
 describe.each([
   // What a process does after its last word.
-  ["runc", 25],
-  // Its clock is a count of ticks of 10 ms at which a process was busy.
-  ["runsc", 100],
-] as const)("under %s", (runtime, slackMs) => {
+  { runtime: "runc", lessMs: 25, moreMs: 25 },
+  // Its clock counts ticks of 10 ms at which a process could run, whether or not the host let it.
+  { runtime: "runsc", lessMs: 100, moreMs: 500 },
+])("under $runtime", ({ runtime, lessMs, moreMs }) => {
+  function miscount({ cpuTimeMs, toldMs }: Burnt): object | null {
+    const isRight = cpuTimeMs > 0.95 * toldMs - lessMs && cpuTimeMs < 1.05 * toldMs + moreMs;
+    return isRight ? null : { cpuTimeMs, toldMs };
+  }
+
   test.each(Object.entries(programs))("the CPU time of %s is counted", async (_who, code) => {
-    const { toldMs, cpuTimeMs } = await burnt(runtime, code);
-    expect(cpuTimeMs).toBeGreaterThan(0.95 * toldMs - slackMs);
-    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
+    expect(miscount(await burnt(runtime, code))).toBeNull();
   });
 
   test("that of a child of code that ignores SIGCHLD is, too, where there is a cgroup", async () => {
-    const { toldMs, cpuTimeMs } = await burnt(runtime, hidden);
-    expect(cpuTimeMs > 0.95 * toldMs - slackMs).toBe(runtime === "runc");
-    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
+    const run = await burnt(runtime, hidden);
+    if (runtime === "runc") expect(miscount(run)).toBeNull();
+    else expect(run.cpuTimeMs).toBeLessThan(run.toldMs);
   });
 
   test("that of code that its time limit ends is, too", async () => {
     const code = "while True: burn(0.01); tell()";
-    const { toldMs, cpuTimeMs, executionMs } = await burnt(runtime, code, {
-      job: { timeoutMs: 700 },
-    });
-    expect(cpuTimeMs).toBeGreaterThan(0.95 * toldMs - slackMs);
-    expect(cpuTimeMs).toBeLessThan(1.05 * toldMs + slackMs);
-    expect(executionMs).toBeGreaterThanOrEqual(700);
+    const run = await burnt(runtime, code, { job: { timeoutMs: 700 } });
+    expect(miscount(run)).toBeNull();
+    expect(run.executionMs).toBeGreaterThanOrEqual(700);
   });
 
   test("time asleep is time, and no CPU time", async () => {
@@ -145,7 +147,7 @@ began = time.monotonic()
 time.sleep(0.7)
 print(1, time.monotonic() - began)`;
     const run = await burnt(runtime, code);
-    expect(run.cpuTimeMs).toBeLessThan(slackMs);
+    expect(run.cpuTimeMs).toBeLessThan(run.toldMs / 2);
     expect(run.wallTimeMs).toBe(run.executionMs);
     expect(run.executionMs).toBeGreaterThanOrEqual(run.toldMs);
     expect(run.executionMs).toBeLessThan(run.outsideMs);
@@ -153,10 +155,11 @@ print(1, time.monotonic() - began)`;
 
   test("memory is the peak of the largest process, beside the interpreter's own", async () => {
     const idle = await peak(runtime, "");
+    const wrong: Record<string, number> = {};
     for (const [who, code] of Object.entries(holders)) {
       const held = (await peak(runtime, `import os, time\n${code}`)) - idle;
-      expect(held, who).toBeGreaterThan(94);
-      expect(held, who).toBeLessThan(104);
+      if (held < 94 || held > 104) wrong[who] = held;
     }
+    expect(wrong).toEqual({});
   });
 });
