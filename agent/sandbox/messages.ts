@@ -3,24 +3,29 @@ import { FrameError } from "./frames.ts";
 
 /** JSON payloads of the supervisor's frames; inside/supervisor.py and inside/collect.py write them. */
 export const Ready = z.object({
-  python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/),
+  python_version: z.string().regex(/^3\.[0-9]{1,4}\.[0-9]{1,4}$/),
   preload_errors: z.record(z.string(), z.string()),
 });
 export type Ready = z.infer<typeof Ready>;
 
 export const NotReady = z.object({ message: z.string(), output: z.string() });
 
-export const Exit = z.object({
-  ending: z.enum(["exited", "timeout", "cancelled"]),
-  exit_status: z.int().nullable(),
-  exit_signal: z.int().nullable(),
-  out_of_memory: z.boolean(),
-  exception: z.object({ mro: z.array(z.string()).min(1), message: z.string() }).nullable(),
-  wall_ms: z.number().min(0),
-  cpu_ms: z.number().min(0),
-  max_rss_bytes: z.int().min(0),
-  truncated: z.tuple([z.boolean(), z.boolean()]),
-});
+/** What no run can reach: 30 years of one CPU. */
+const millisecondsMax = 1e12;
+
+export const Exit = z
+  .object({
+    ending: z.enum(["exited", "timeout", "cancelled"]),
+    exit_status: z.int().min(0).max(255).nullable(),
+    exit_signal: z.int().min(1).max(64).nullable(),
+    out_of_memory: z.boolean(),
+    exception: z.object({ mro: z.array(z.string()).min(1), message: z.string() }).nullable(),
+    wall_ms: z.number().min(0).max(millisecondsMax),
+    cpu_ms: z.number().min(0).max(millisecondsMax),
+    max_rss_bytes: z.int().min(0),
+    truncated: z.tuple([z.boolean(), z.boolean()]),
+  })
+  .refine(({ exit_status, exit_signal }) => (exit_status === null) !== (exit_signal === null));
 export type Exit = z.infer<typeof Exit>;
 
 export const FileHead = z.object({
@@ -42,12 +47,17 @@ const SkipReason = z.enum([
   "unreadable",
 ]);
 
+/** A name as collect.py escapes it for logs and messages. */
+const ShownName = z.string().regex(/^[ -~]{0,200}$/);
+
 export const OutputSummary = z.object({
   /** Why result.json could not be sent as the result. */
   result_problem: SkipReason.nullable(),
-  skipped: z.array(
-    z.object({ reason: SkipReason, count: z.int().min(1), names: z.array(z.string()).max(10) }),
-  ),
+  skipped: z
+    .array(
+      z.object({ reason: SkipReason, count: z.int().min(1), names: z.array(ShownName).max(10) }),
+    )
+    .max(SkipReason.options.length),
 });
 export type OutputSummary = z.infer<typeof OutputSummary>;
 

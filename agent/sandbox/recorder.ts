@@ -1,4 +1,5 @@
 import { constants } from "node:os";
+import { createByteLog } from "./byte-log.ts";
 import { type Frame, FrameError } from "./frames.ts";
 import { Exit, FileHead, OutputSummary, parseMessage } from "./messages.ts";
 import { openSpool } from "./spool.ts";
@@ -17,23 +18,31 @@ export interface Recorder {
    * there will be no more.
    */
   report(ending: Ending, lostReason: string | null): Promise<RunReport>;
+  /** Drops what is not complete; safe to call twice. */
+  close(): Promise<void>;
 }
 
 export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
-  const streams = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
-  const streamBytes = { stdout: 0, stderr: 0 };
+  const streams = { stdout: createByteLog(), stderr: createByteLog() };
   const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
   let startedAtMs: number | null = null;
   let exit: Exit | null = null;
   let summary: OutputSummary | null = null;
 
   function takeOutput(name: StreamName, bytes: Buffer): void {
-    streamBytes[name] += bytes.length;
-    if (streamBytes[name] > job.caps.streamBytes + markerBytes) {
+    if (bytes.length === 0) throw new FrameError("output without bytes");
+    if (streams[name].length + bytes.length > job.caps.streamBytes + markerBytes) {
       throw new FrameError(`${name} over its cap`);
     }
-    streams[name].push(bytes);
+    streams[name].add(bytes);
     options.onOutput?.(name, bytes);
+  }
+
+  function checked(told: Exit): Exit {
+    if (told.ending === "cancelled" && !options.signal.aborted) {
+      throw new FrameError("a cancel that nobody asked for");
+    }
+    return told;
   }
 
   function progress(): Recorder["progress"] {
@@ -60,7 +69,7 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
         case "E":
           return takeOutput("stderr", payload);
         case "X":
-          exit = parseMessage(Exit, payload);
+          exit = checked(parseMessage(Exit, payload));
           return;
         case "A":
           return spool.begin(parseMessage(FileHead, payload));
@@ -71,6 +80,7 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
           return spool.finish(summary);
       }
     },
+    close: () => spool.abandon(),
     async report(ending, lostReason) {
       await spool.abandon();
       const seenMs = startedAtMs === null ? 0 : performance.now() - startedAtMs;
@@ -82,8 +92,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
         exception: exit?.exception ?? null,
         outOfMemory: exit?.out_of_memory ?? false,
         lostReason,
-        stdout: Buffer.concat(streams.stdout),
-        stderr: Buffer.concat(streams.stderr),
+        stdout: streams.stdout.all(),
+        stderr: streams.stderr.all(),
         stdoutTruncated: exit?.truncated[0] ?? false,
         stderrTruncated: exit?.truncated[1] ?? false,
         result: spool.result,

@@ -2,58 +2,26 @@ import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { PassThrough } from "node:stream";
 import { afterAll, expect, test } from "vitest";
-import { encodeFrame, frameDecoder } from "./frames.ts";
-import { type Link, openSession, type Patience } from "./session.ts";
-import type { RunOptions, RunReport, SandboxJob } from "./types.ts";
+import { encodeFrame } from "./frames.ts";
+import { openSession, type Patience } from "./session.ts";
+import {
+  data,
+  exit,
+  exitedWell,
+  fakeSupervisor,
+  fileHead,
+  job,
+  json,
+  ready,
+  started,
+  summary,
+} from "./testing/fake-supervisor.ts";
+import type { RunOptions, RunReport } from "./types.ts";
 
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-session-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));
 
-const json = (type: string, value: unknown): Buffer =>
-  encodeFrame(type, Buffer.from(JSON.stringify(value)));
-const ready = json("R", { python_version: "3.13.5", preload_errors: {} });
-const started = encodeFrame("S");
-const summary = json("Z", { result_problem: null, skipped: [] });
-const exitedWell = {
-  ending: "exited",
-  exit_status: 0,
-  exit_signal: null,
-  out_of_memory: false,
-  exception: null,
-  wall_ms: 1.5,
-  cpu_ms: 1,
-  max_rss_bytes: 1000,
-  truncated: [false, false],
-};
-const exit = json("X", exitedWell);
-const fileHead = (name: string, size: number, result = false): Buffer =>
-  json("A", { name, size, result });
-const data = (text: string): Buffer => encodeFrame("D", Buffer.from(text));
-
-/** A supervisor that says what it is told to say. */
-function fakeSupervisor() {
-  const input = new PassThrough();
-  const output = new PassThrough();
-  const heard: string[] = [];
-  const decode = frameDecoder();
-  input.on("data", (chunk: Buffer) => heard.push(...decode(chunk).map(({ type }) => type)));
-  const link: Link = {
-    input,
-    output,
-    diagnostics: () => "Traceback: its own",
-    destroy: () => output.destroy(),
-  };
-  return { link, heard, output, say: (...frames: Buffer[]) => output.write(Buffer.concat(frames)) };
-}
-
-const job: SandboxJob = {
-  code: "print(1)",
-  inputJson: "{}",
-  timeoutMs: 60_000,
-  caps: { streamBytes: 1000, artifactBytes: 1000 },
-};
 const never = new AbortController().signal;
 
 function optionsWith(changes: Partial<RunOptions> = {}): RunOptions {
@@ -201,39 +169,7 @@ test("a stream that ends in the middle of a file keeps the files before it", asy
   expect(report.lostReason).not.toBeNull();
 });
 
-test.each([
-  ["output before the start", [out]],
-  ["a second start", [started, started]],
-  ["a frame of no known type", [started, encodeFrame("?")]],
-  ["an exit that is not JSON", [started, encodeFrame("X", Buffer.from("{"))]],
-  ["an exit of another shape", [started, json("X", { ...exitedWell, ending: "succeeded" })]],
-  ["output after the exit", [started, exit, out]],
-  ["more output than the cap", [started, encodeFrame("O", Buffer.alloc(5000))]],
-  ["a file before the exit", [started, fileHead("x", 1)]],
-  ["data without a file", [started, exit, data("x")]],
-  ["more data than announced", [started, exit, fileHead("x", 1), data("xy")]],
-  ["a file inside another", [started, exit, fileHead("x", 1), fileHead("y", 1)]],
-  ["the end inside a file", [started, exit, fileHead("x", 1), summary]],
-  ["more bytes than the cap", [started, exit, fileHead("x", 1001)]],
-  ["a result over its cap", [started, exit, fileHead("result.json", 11_000_000, true)]],
-  ["a name that leaves the folder", [started, exit, fileHead("../x", 1)]],
-  ["a name that breaks headers", [started, exit, fileHead("a\r\nb", 1)]],
-])("a supervisor that lies is not believed: %s", async (_what, frames) => {
-  const outcome = await runAgainst(...frames).catch((error: unknown) => error);
-  const isRefused =
-    outcome instanceof Error ||
-    ((outcome as RunReport).lostReason !== null && (outcome as RunReport).artifacts.length === 0);
-  expect(isRefused).toBe(true);
-});
-
-test("more files than the cap are refused", async () => {
-  const files = Array.from({ length: 1100 }, (_, i) => fileHead(`f${i}`, 0));
-  const report = await runAgainst(started, exit, ...files, summary);
-  expect(report.lostReason).not.toBeNull();
-  expect(report.artifacts.length).toBeLessThanOrEqual(1001);
-});
-
-const impatient: Patience = { overtimeMs: 0, silenceMs: 20 };
+const impatient: Patience = { overtimeMs: 0, silenceMs: 20, collectMs: 60_000 };
 
 test("a supervisor that does not end the code in time is given up: the code timed out", async () => {
   const { link, say } = fakeSupervisor();

@@ -43,10 +43,16 @@ export interface Patience {
   readonly overtimeMs: number;
   /** Between two pieces of /output. */
   readonly silenceMs: number;
+  /** For all of /output. */
+  readonly collectMs: number;
 }
 
 /** An overtime of more than the 5 s that the supervisor may wait for processes to die. */
-const defaultPatience: Patience = { overtimeMs: 15_000, silenceMs: 30_000 };
+const defaultPatience: Patience = {
+  overtimeMs: 15_000,
+  silenceMs: 30_000,
+  collectMs: 300_000,
+};
 
 /**
  * Waits until the supervisor is ready for a job.
@@ -161,12 +167,13 @@ async function runJob(
   upcoming: ReturnType<Frames["next"]>,
   job: SandboxJob,
   options: RunOptions,
-  { overtimeMs, silenceMs }: Patience,
+  { overtimeMs, silenceMs, collectMs }: Patience,
 ): Promise<RunReport> {
   const recorder = startRecorder(job, options);
   if (options.signal.aborted) return recorder.report("cancelled", null);
 
   let overdue = false;
+  let collectedByMs: number | null = null;
   let watchdog: NodeJS.Timeout | undefined;
   function expectNewsWithin(ms: number): void {
     clearTimeout(watchdog);
@@ -187,7 +194,10 @@ async function runJob(
     await recorder.take((await upcoming).value);
     while (recorder.progress !== "complete") {
       await recorder.take((await frames.next()).value);
-      if (recorder.progress === "exited") expectNewsWithin(silenceMs);
+      if (recorder.progress === "exited") {
+        collectedByMs ??= performance.now() + collectMs;
+        expectNewsWithin(Math.max(0, Math.min(silenceMs, collectedByMs - performance.now())));
+      }
     }
     return await recorder.report("exited", null);
   } catch (error) {
@@ -203,6 +213,7 @@ async function runJob(
   } finally {
     clearTimeout(watchdog);
     options.signal.removeEventListener("abort", cancel);
+    await recorder.close();
   }
 }
 

@@ -31,6 +31,8 @@ interface Sink {
 
 export function openSpool(folder: string, maxBytes: number): Spool {
   const artifacts: SpooledArtifact[] = [];
+  const names = new Set<string>();
+  let hasResult = false;
   let result: ResultFile = { kind: "absent" };
   let bytesLeft = maxBytes;
   let current: { sink: Sink; missingBytes: number } | null = null;
@@ -65,6 +67,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
         const bytes = Buffer.concat(chunks);
         result = readResultFile(bytes);
         if (result.kind === "object") return;
+        names.add("result.json");
         const sink = await artifactSink("result.json");
         await sink.write(bytes);
         await sink.keep();
@@ -76,9 +79,13 @@ export function openSpool(folder: string, maxBytes: number): Spool {
   function check({ name, size, result }: FileHead): void {
     if (current !== null) throw new FrameError("a file inside another");
     if (result) {
+      if (hasResult) throw new FrameError("a second result.json");
       if (size > limits.resultJsonMaxBytes) throw new FrameError("result.json over its cap");
+      hasResult = true;
       return;
     }
+    if (names.has(name)) throw new FrameError(`a second ${JSON.stringify(name)}`);
+    names.add(name);
     if (!isArtifactName(name)) throw new FrameError(`an artifact named ${JSON.stringify(name)}`);
     bytesLeft -= size;
     // One more than the limit: a result.json that is no result is kept beside the artifacts.
@@ -108,7 +115,8 @@ export function openSpool(folder: string, maxBytes: number): Spool {
       await advance(0);
     },
     async write(bytes) {
-      if (current === null || bytes.length > current.missingBytes) {
+      // Without bytes there would be no end of it.
+      if (current === null || bytes.length === 0 || bytes.length > current.missingBytes) {
         throw new FrameError("file data that was not announced");
       }
       await current.sink.write(bytes);

@@ -1,0 +1,321 @@
+import { mkdtempSync, readdirSync, readlinkSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, describe, expect, test } from "vitest";
+import { isArtifactName } from "./artifact-name.ts";
+import { encodeFrame, maxPayloadBytes } from "./frames.ts";
+import { openSession, type Patience } from "./session.ts";
+import {
+  data,
+  exit,
+  exitedWell,
+  fakeSupervisor,
+  fileHead,
+  job,
+  json,
+  ready,
+  started,
+  summary,
+} from "./testing/fake-supervisor.ts";
+import { EngineError, type RunReport } from "./types.ts";
+
+/** Code that has taken over its PID 1 can say what it likes: it must harm nobody but itself. */
+const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-liar-"));
+afterAll(() => rmSync(spoolRoot, { recursive: true }));
+
+const never = new AbortController().signal;
+const patience: Patience = { overtimeMs: 0, silenceMs: 60, collectMs: 150 };
+const out = encodeFrame("O", Buffer.from("partial"));
+
+interface Heard {
+  readonly outcome: RunReport | EngineError;
+  readonly spoolDir: string;
+}
+
+/** Runs a job against a supervisor that says `bytes`, and then ends or goes silent. */
+async function runAgainst(bytes: Buffer, end: "ends" | "stalls" = "ends"): Promise<Heard> {
+  const { link, output } = fakeSupervisor();
+  const spoolDir = mkdtempSync(join(spoolRoot, "run-"));
+  output.write(bytes);
+  if (end === "ends") output.end();
+  const outcome = await openSession(link, AbortSignal.timeout(200), patience)
+    .then((session) => session.run({ ...job, timeoutMs: 60 }, { signal: never, spoolDir }))
+    .catch((error: unknown) => {
+      if (error instanceof EngineError || (error as Error).name === "TimeoutError") return error;
+      throw error;
+    });
+  return { outcome: outcome as Heard["outcome"], spoolDir };
+}
+
+/** What is wrong with an outcome, whatever was said. */
+function harmIn({ outcome, spoolDir }: Heard): string[] {
+  const harm = openFilesIn(spoolDir).map((path) => `open: ${path}`);
+  if (outcome instanceof Error) return harm;
+  const { artifacts, stdout, stderr } = outcome;
+  const names = artifacts.map(({ name }) => name);
+  harm.push(...names.filter((name) => !isArtifactName(name)).map((name) => `unsafe: ${name}`));
+  if (new Set(names).size < names.length) harm.push("a name twice");
+  const kept = artifacts.filter(({ name }) => name !== "result.json");
+  const bytes = kept.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (bytes > job.caps.artifactBytes) harm.push("too many bytes of artifacts");
+  if (readdirSync(spoolDir).length > artifacts.length + 1) harm.push("files of nobody");
+  const longest = Math.max(stdout.length, stderr.length);
+  if (longest > job.caps.streamBytes + 100) harm.push("too many bytes of output");
+  return harm;
+}
+
+function openFilesIn(folder: string): string[] {
+  const links = readdirSync("/proc/self/fd").map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return "";
+    }
+  });
+  return links.filter((link) => link.startsWith(folder));
+}
+
+function summaryOf({ outcome }: Heard): string {
+  if (outcome instanceof Error) return outcome.name;
+  return outcome.ending + (outcome.lostReason === null ? "" : ", with a reason");
+}
+
+/** An exit that is not the protocol's. */
+const exitWith = (changes: object): Buffer => json("X", { ...exitedWell, ...changes });
+const summaryWith = (skipped: unknown): Buffer => json("Z", { result_problem: null, skipped });
+const skip = { reason: "too_deep", count: 1, names: ["a"] };
+
+const lies: [what: string, frames: Buffer[]][] = [
+  ["output before the start", [out]],
+  ["an exit before the start", [exit]],
+  ["a second start", [started, started]],
+  ["a second readiness", [started, ready]],
+  ["a frame of no known type", [started, encodeFrame("?")]],
+  ["a frame of the agent's own", [started, encodeFrame("G")]],
+  ["a frame longer than any", [started, Buffer.from([0x4f, 0xff, 0xff, 0xff, 0xff])]],
+  ["a frame a byte too long", [started, encodeFrame("O", Buffer.alloc(maxPayloadBytes + 1))]],
+  ["output without bytes", [started, encodeFrame("O")]],
+  ["more output than the cap", [started, encodeFrame("O", Buffer.alloc(5000))]],
+  ["output after the exit", [started, exit, out]],
+  ["an exit that is not JSON", [started, encodeFrame("X", Buffer.from("{"))]],
+  ["an exit that is no object", [started, json("X", [exitedWell])]],
+  ["an exit that is nested deep", [started, encodeFrame("X", Buffer.from("[".repeat(200_000)))]],
+  ["an exit of another shape", [started, exitWith({ ending: "succeeded" })]],
+  ["an exit with a status below zero", [started, exitWith({ exit_status: -1 })]],
+  ["an exit with a status no process has", [started, exitWith({ exit_status: 256 })]],
+  ["an exit with a broken status", [started, exitWith({ exit_status: 0.5 })]],
+  [
+    "an exit with a signal no kernel has",
+    [started, exitWith({ exit_status: null, exit_signal: 65 })],
+  ],
+  ["an exit with status and signal", [started, exitWith({ exit_signal: 9 })]],
+  ["an exit with neither", [started, exitWith({ exit_status: null })]],
+  ["an exit before its beginning", [started, exitWith({ wall_ms: -1 })]],
+  ["an exit after the end of time", [started, exitWith({ cpu_ms: 1e300 })]],
+  ["an exit that nobody asked for", [started, exitWith({ ending: "cancelled" })]],
+  ["a second exit", [started, exit, exit]],
+  ["a file before the exit", [started, fileHead("x", 1)]],
+  ["data without a file", [started, exit, data("x")]],
+  ["data after a file's end", [started, exit, fileHead("x", 1), data("x"), data("x")]],
+  ["more data than announced", [started, exit, fileHead("x", 1), data("xy")]],
+  ["data without bytes", [started, exit, fileHead("x", 1), encodeFrame("D")]],
+  ["a file inside another", [started, exit, fileHead("x", 1), fileHead("y", 1)]],
+  ["the end inside a file", [started, exit, fileHead("x", 1), summary]],
+  ["more bytes than the cap", [started, exit, fileHead("x", 1001)]],
+  ["more bytes than numbers", [started, exit, fileHead("x", 2 ** 60)]],
+  ["bytes below zero", [started, exit, fileHead("x", -1)]],
+  ["a result over its cap", [started, exit, fileHead("result.json", 11_000_000, true)]],
+  ["a name that leaves the folder", [started, exit, fileHead("../x", 1)]],
+  ["an absolute name", [started, exit, fileHead("/etc/passwd", 1)]],
+  ["a name that breaks headers", [started, exit, fileHead("a\r\nb", 1)]],
+  ["a name with NUL", [started, exit, fileHead("a\0b", 1)]],
+  ["a name that is reserved", [started, exit, fileHead("_code.py", 1)]],
+  ["no name", [started, exit, fileHead("", 1)]],
+  ["a name of a megabyte", [started, exit, fileHead("x".repeat(200_000), 1)]],
+  [
+    "skipped names that harm a terminal",
+    [started, exit, summaryWith([{ ...skip, names: ["\u001b[2J"] }])],
+  ],
+  ["a skip for no reason", [started, exit, summaryWith([{ ...skip, reason: "__proto__" }])]],
+  ["as many skips as fit", [started, exit, summaryWith(Array.from({ length: 2000 }, () => skip))]],
+];
+
+describe("a supervisor that lies is not believed", () => {
+  test.each(lies)("%s", async (_what, frames) => {
+    const heard = await runAgainst(Buffer.concat([ready, ...frames, summary]));
+    expect(harmIn(heard)).toEqual([]);
+    const { outcome } = heard;
+    const isRefused =
+      outcome instanceof Error || (outcome.lostReason !== null && outcome.artifacts.length <= 1);
+    expect(isRefused).toBe(true);
+  });
+
+  test.each([
+    ["a name twice", [fileHead("x", 0), fileHead("x", 0)]],
+    ["a result twice", [fileHead("result.json", 2, true), data("{}"), fileHead("r", 0, true)]],
+    [
+      "a result that is none, and its name again",
+      [fileHead("r", 0, true), fileHead("result.json", 0)],
+    ],
+  ])("%s: the first is kept", async (_what, files) => {
+    const heard = await runAgainst(Buffer.concat([ready, started, exit, ...files, summary]));
+    expect(harmIn(heard)).toEqual([]);
+    expect(heard.outcome).toMatchObject({
+      ending: "exited",
+      lostReason: expect.any(String) as string,
+    });
+  });
+
+  test("more files than the cap", async () => {
+    const files = Array.from({ length: 1100 }, (_, i) => fileHead(`f${i}`, 0));
+    const heard = await runAgainst(Buffer.concat([ready, started, exit, ...files, summary]));
+    expect(harmIn(heard)).toEqual([]);
+    expect((heard.outcome as RunReport).lostReason).not.toBeNull();
+    expect((heard.outcome as RunReport).artifacts.length).toBeLessThanOrEqual(1001);
+  });
+
+  test.each([
+    ["another version", { python_version: "2.7.18", preload_errors: {} }],
+    ["a version of a megabyte", { python_version: `3.${"9".repeat(9999)}.1`, preload_errors: {} }],
+    ["no errors", { python_version: "3.13.5" }],
+  ])("a readiness with %s", async (_what, told) => {
+    const { outcome } = await runAgainst(json("R", told));
+    expect(outcome).toMatchObject({ name: "EngineError" });
+  });
+});
+
+const honest = [
+  ready,
+  started,
+  out,
+  encodeFrame("E", Buffer.from("err")),
+  exit,
+  fileHead("result.json", 7, true),
+  data('{"a":1}'),
+  fileHead("x", 5),
+  data("he"),
+  data("llo"),
+  summary,
+];
+const whole = Buffer.concat(honest);
+/** Where the frames of `whole` begin, and its end. */
+const boundaries = honest.map((_, i) => Buffer.concat(honest.slice(0, i)).length);
+
+describe("a stream that ends in the middle", () => {
+  test("at each byte leaves what was known, or an error before the code began", async () => {
+    const [afterStart, afterExit] = [boundaries[2]!, boundaries[5]!];
+    for (let at = 0; at < whole.length; at++) {
+      const heard = await runAgainst(whole.subarray(0, at));
+      expect(harmIn(heard)).toEqual([]);
+      const known = at < afterExit ? "lost, with a reason" : "exited, with a reason";
+      expect([at, summaryOf(heard)]).toEqual([at, at < afterStart ? "EngineError" : known]);
+    }
+  }, 30_000);
+
+  test("goes well where nothing is missing", async () => {
+    const { outcome } = await runAgainst(whole);
+    expect(outcome).toMatchObject({
+      ending: "exited",
+      lostReason: null,
+      stdout: Buffer.from("partial"),
+    });
+  });
+});
+
+describe("a supervisor that stalls", () => {
+  test.each([
+    [0, "TimeoutError"],
+    [1, "EngineError"],
+    [2, "timeout, with a reason"],
+    [3, "timeout, with a reason"],
+    [4, "timeout, with a reason"],
+    [5, "exited, with a reason"],
+    [6, "exited, with a reason"],
+    [8, "exited, with a reason"],
+    [10, "exited, with a reason"],
+  ])("after %i frames is given up: %s", async (frames, end) => {
+    const heard = await runAgainst(whole.subarray(0, boundaries[frames]! + 3), "stalls");
+    expect(harmIn(heard)).toEqual([]);
+    expect(summaryOf(heard)).toBe(end);
+  });
+
+  test("byte by byte through /output is given up in the end", async () => {
+    const { link, say } = fakeSupervisor();
+    say(ready, started, exit, fileHead("x", 1000));
+    const drip = setInterval(() => say(data("x")), 20);
+    const session = await openSession(link, never, patience);
+    const spoolDir = mkdtempSync(join(spoolRoot, "run-"));
+    const report = await session.run(job, { signal: never, spoolDir });
+    clearInterval(drip);
+    expect(report).toMatchObject({ artifacts: [], lostReason: "the supervisor went silent" });
+  });
+});
+
+describe("a supervisor that floods", () => {
+  test.each([
+    ["readiness", Buffer.alloc(0), ready],
+    ["starts", ready, started],
+    ["empty output", Buffer.concat([ready, started]), encodeFrame("O")],
+    ["output", Buffer.concat([ready, started]), out],
+    ["empty files", Buffer.concat([ready, started, exit]), fileHead("x", 0)],
+    ["results", Buffer.concat([ready, started, exit]), fileHead("r", 0, true)],
+    ["empty data", Buffer.concat([ready, started, exit, fileHead("x", 1)]), encodeFrame("D")],
+    ["garbage", ready, Buffer.alloc(1000, 0xff)],
+  ])("with %s is cut off", async (_what, before, flood) => {
+    const { link, output } = fakeSupervisor();
+    const spoolDir = mkdtempSync(join(spoolRoot, "run-"));
+    const piece = Buffer.concat(Array.from({ length: 1000 }, () => flood));
+    let sentBytes = 0;
+    const pour = (): void => {
+      while (!output.destroyed && output.write(piece)) sentBytes += piece.length;
+    };
+    output.on("drain", pour);
+    output.write(before);
+    pour();
+    const patient = { overtimeMs: 10_000, silenceMs: 10_000, collectMs: 10_000 };
+    const end = await openSession(link, never, patient)
+      .then((session) => session.run(job, { signal: never, spoolDir }))
+      .catch((error: unknown) => error);
+    link.destroy();
+    expect(end).toSatisfy(
+      (outcome) => outcome instanceof EngineError || (outcome as RunReport).lostReason !== null,
+    );
+    expect(openFilesIn(spoolDir)).toEqual([]);
+    expect(sentBytes).toBeLessThan(20_000_000);
+  });
+});
+
+const frameTypes = "RFSOEXADZJCIGK?".split("");
+const anyFrame = fc.oneof(
+  fc.constantFrom(...honest),
+  fc
+    .tuple(fc.constantFrom(...frameTypes), fc.uint8Array({ maxLength: 200 }))
+    .map(([type, payload]) => encodeFrame(type, payload)),
+  fc
+    .tuple(fc.constantFrom(...frameTypes), fc.jsonValue())
+    .map(([type, value]) => json(type, value)),
+  fc
+    .record({ name: fc.string({ unit: "binary" }), size: fc.integer(), result: fc.boolean() })
+    .map((head) => json("A", head)),
+  fc
+    .record({
+      exit_status: fc.option(fc.integer()),
+      exit_signal: fc.option(fc.integer()),
+      wall_ms: fc.double(),
+      ending: fc.constantFrom("exited", "timeout", "cancelled"),
+    })
+    .map(exitWith),
+  fc.uint8Array({ maxLength: 20 }).map((bytes) => Buffer.from(bytes)),
+);
+
+test("whatever a supervisor says, its run ends and harms nobody", async () => {
+  const prefixes = fc.constantFrom(0, 1, 2, 4, 5, 7, 8);
+  await fc.assert(
+    fc.asyncProperty(prefixes, fc.array(anyFrame, { maxLength: 12 }), async (n, frames) => {
+      const said = Buffer.concat([...honest.slice(0, n), ...frames]);
+      expect(harmIn(await runAgainst(said))).toEqual([]);
+    }),
+    { numRuns: 400 },
+  );
+}, 60_000);
