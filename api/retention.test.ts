@@ -104,6 +104,11 @@ describe("executions", () => {
       artifacts: 1,
       dead_letters: 1,
     });
+    clock += hourMs - 1;
+    await sweep(deps);
+    expect(existsSync(file)).toBe(true);
+    clock += 1;
+    deps = testDeps(store.db, store.folder, () => clock);
     await sweep(deps);
     expect([existsSync(file), existsSync(youngFile)]).toEqual([false, true]);
     expect(await findArtifact(store.db, young, "young")).toBeDefined();

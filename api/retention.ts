@@ -24,11 +24,11 @@ export async function enforceRetention(deps: Deps): Promise<void> {
   await removeBytes(deps);
 }
 
-async function removeEnded({ db, log }: Deps, before: number): Promise<void> {
+async function removeEnded({ db, log, now }: Deps, before: number): Promise<void> {
   for (let done = 0; done < batchesPerSweep; done++) {
     const ids = await endedBefore(db, before, batch);
     if (ids.length === 0) return;
-    await removeExecutions(db, ids);
+    await removeExecutions(db, ids, now() + hourMs);
     log.debug("removed {count} executions that ended before {before}", {
       count: ids.length,
       before: new Date(before).toISOString(),
@@ -37,7 +37,10 @@ async function removeEnded({ db, log }: Deps, before: number): Promise<void> {
   }
 }
 
-/** Bytes go after their rows, so that no record is ever without its bytes. */
+/**
+ * Bytes go an hour after their rows, so that no record is ever without its bytes, nor one in a
+ * backup that was made of the rows just before.
+ */
 async function removeBytes({ db, artifacts, now }: Deps): Promise<void> {
   for (const prefix of await dueRemovals(db, now(), batch.rows)) {
     const [executionId = "", leaseId] = prefix.split("/");

@@ -57,7 +57,6 @@ describe("migrations", () => {
       "executions_queue",
       "executions_queue_moved",
       "executions_queued",
-      "executions_removed",
       "executions_status",
       "executions_unqueued",
       "log_chunks",

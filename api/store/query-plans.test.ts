@@ -120,7 +120,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a list of what waits", [queue], () => listExecutions(db, { status: "queued" }, 10, 0)],
   ["the counts of the metrics", [queue], () => readCounts(db)],
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
-  ["a removal", [byId], () => removeExecutions(db, ["none"])],
+  ["a removal", [byId], () => removeExecutions(db, ["none"], now)],
   ["a list of what ended", [byStatus], () => listExecutions(db, { status: "failed" }, 10, 0)],
 ])("%s goes by its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);

@@ -48,9 +48,17 @@ function firstIdAt(time: number): string {
   return `${hex.slice(0, 8)}-${hex.slice(8)}`;
 }
 
-/** Removes ended executions with all that hangs on them; their artifacts' bytes fall due later. */
-export async function removeExecutions(db: Database, ids: string[]): Promise<void> {
+/** Removes ended executions with all that hangs on them; their artifacts' bytes fall due at a time. */
+export async function removeExecutions(
+  db: Database,
+  ids: string[],
+  bytesDueAt: number,
+): Promise<void> {
   await batch(db, [
+    db.orm
+      .insert(removals)
+      .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
+      .onConflictDoNothing(),
     db.orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
     db.orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
     db.orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),

@@ -220,15 +220,15 @@ export const durations = sqliteTable(
 );
 
 /**
- * Artifacts whose record is gone, and those of lost leases; put down by triggers with the change
- * itself, so that no crash leaves bytes behind that nobody knows of.
+ * Artifacts whose record is gone, and those of lost leases; put down with the change itself, so
+ * that no crash leaves bytes behind that nobody knows of.
  */
 export const removals = sqliteTable(
   "removals",
   {
     /** `<execution id>` or `<execution id>/<lease id>`. */
     prefix: text("prefix").primaryKey(),
-    /** Epoch ms; no upload that began before the change is still under way by then. */
+    /** Epoch ms; by then no upload or backup that began before the change is still under way. */
     dueAt: integer("due_at").notNull(),
   },
   (t) => [index("removals_due").on(t.dueAt)],

@@ -76,12 +76,6 @@ BEGIN
   ON CONFLICT DO NOTHING;
 END;
 --> statement-breakpoint
-CREATE TRIGGER `executions_removed` AFTER DELETE ON `executions`
-BEGIN
-  INSERT INTO `removals` (`prefix`, `due_at`) VALUES (OLD.`id`, coalesce(OLD.`ended_at`, 0) + 3600000)
-  ON CONFLICT DO NOTHING;
-END;
---> statement-breakpoint
 CREATE TRIGGER `dead_letters_counted` AFTER INSERT ON `dead_letters`
 BEGIN
   INSERT INTO `counts` (`name`, `job_type`, `label`, `n`) VALUES ('dead_letters', '', '', 1)
