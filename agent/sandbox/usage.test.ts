@@ -130,8 +130,8 @@ describe.each([
 
   test("that of a child of code that ignores SIGCHLD is, too, where there is a cgroup", async () => {
     const run = await burnt(runtime, hidden);
-    if (runtime === "runc") expect(miscount(run)).toBeNull();
-    else expect(run.cpuTimeMs).toBeLessThan(run.toldMs);
+    expect(miscount(run) === null).toBe(runtime === "runc");
+    expect(run.cpuTimeMs).toBeLessThan(1.05 * run.toldMs + moreMs);
   });
 
   test("that of code that its time limit ends is, too", async () => {

@@ -1,0 +1,82 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
+import { openSession } from "./session.ts";
+import { testEngine } from "./testing/engine.ts";
+import { startOnHost } from "./testing/host-link.ts";
+import { findPythons } from "./testing/pythons.ts";
+import { rawEngine } from "./testing/raw-engine.ts";
+import { runCode } from "./testing/run-code.ts";
+
+/** How many CPUs a job takes itself to have, on a machine that has more. */
+
+const spoolDir = mkdtempSync(join(tmpdir(), "airlock-cpus-"));
+let place: Awaited<ReturnType<typeof testEngine>>;
+let science: string;
+beforeAll(async () => {
+  place = await testEngine();
+  science = await ensureScienceImage(rawEngine);
+}, 300_000);
+afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+const counts = `
+import multiprocessing, os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.pool import ThreadPool
+own = getattr(os, "process_cpu_count", os.cpu_count)
+executor, pool = ProcessPoolExecutor(), ThreadPool()
+print(os.cpu_count(), own(), multiprocessing.cpu_count(), executor._max_workers, pool._processes)
+`;
+
+test.each(findPythons())("Python $version counts what PYTHON_CPU_COUNT says", async (python) => {
+  const link = startOnHost(python, { env: { PYTHON_CPU_COUNT: "7" } });
+  const session = await openSession(link, AbortSignal.timeout(30_000));
+  const caps = { streamBytes: 10_000, artifactBytes: 0 };
+  const report = await session.run(
+    { code: counts, inputJson: "{}", timeoutMs: 60_000, caps },
+    { signal: new AbortController().signal, spoolDir },
+  );
+  link.destroy();
+  expect(Buffer.from(report.stdout).toString()).toBe("7 7 7 7 7\n");
+});
+
+/** Prints the threads that this process has once it has multiplied matrices. */
+const multiply = `
+import os, numpy
+matrix = numpy.random.default_rng(1).random((600, 600))
+for _ in range(3): matrix @ matrix
+print(len(os.listdir("/proc/self/task")))
+`;
+
+describe.each(["runc", "runsc"])("under %s", (runtime) => {
+  test.each([
+    [0.5, 1],
+    [1, 1],
+    [1.5, 2],
+  ])("a limit of %d CPUs is counted as %d", async (cpus, count) => {
+    const { out } = await runCode(place, counts, { spec: { runtime, cpus } });
+    expect(out).toBe(`${`${count} `.repeat(5).trim()}\n`);
+  });
+
+  test("numpy starts no more threads than the limit has CPUs, though the machine has more", async () => {
+    const spec = { image: science, runtime, cpus: 1 };
+    expect((await runCode(place, multiply, { spec })).out).toBe("1\n");
+    const env = { OPENBLAS_NUM_THREADS: "2", OMP_NUM_THREADS: "2" };
+    expect((await runCode(place, multiply, { spec: { ...spec, env } })).out).toBe("2\n");
+  });
+
+  test("the memory limit can be read where there is a cgroup, else of /proc", async () => {
+    const code = `
+import os
+for path in "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes":
+    if os.path.exists(path): print(open(path).read())
+total = int(open("/proc/meminfo").readline().split()[1]) * 1024
+print(total if total < 1 << 30 else "")`;
+    const { out } = await runCode(place, code, { spec: { runtime, memoryBytes: 256 << 20 } });
+    // gVisor's own share comes on top.
+    const seen = { runc: 256, runsc: 288 }[runtime];
+    expect(Number(out.trim()) / 2 ** 20).toBe(seen);
+  });
+});
