@@ -43,7 +43,7 @@ class Packages:
             os.mkdir(_WORK, 0o700)
 
     def watch(self):
-        """What to poll for: (descriptor, events, handler)."""
+        """What to poll for: (descriptor, events, handler). A handler may come when all is over."""
         if self._output_fd is not None:
             yield self._output_fd, select.POLLIN, self._read_output
         if self._tunnel is not None:
@@ -70,7 +70,7 @@ class Packages:
         self._tunnel.close()
         self._tunnel = None
         _end_strangers(self._known)
-        while self._output_fd is not None and self._read_output():
+        while self._read_output():
             pass
         shutil.rmtree(_WORK)
         if status == 0 and self._order["keep"]:
@@ -92,6 +92,8 @@ class Packages:
         os.close(output)
 
     def _read_output(self):
+        if self._output_fd is None:
+            return False
         try:
             chunk = os.read(self._output_fd, MAX_DATA)
         except BlockingIOError:

@@ -40,7 +40,7 @@ class Tunnel:
 
     def take(self, kind, payload):
         """A frame of the agent. One of a connection that is over crossed its end: no matter."""
-        connection = self._connections.get(int.from_bytes(payload[:4], "big"))
+        connection = self._connections.get(payload[:4])
         if connection is None:
             return
         if kind == b"x":
@@ -59,10 +59,13 @@ class Tunnel:
         except OSError:
             return
         self._opened += 1
-        self._connections[self._opened] = _Connection(self._opened, accepted)
-        self._outbox.put(b"o", self._opened.to_bytes(4, "big"))
+        number = self._opened.to_bytes(4, "big")
+        self._connections[number] = _Connection(number, accepted)
+        self._outbox.put(b"o", number)
 
     def _serve(self, connection):
+        if connection.number not in self._connections:
+            return
         try:
             connection.serve(self._outbox)
         except OSError:
@@ -73,13 +76,13 @@ class Tunnel:
             self._forget(connection)
 
     def _forget(self, connection):
-        del self._connections[int.from_bytes(connection.number, "big")]
+        del self._connections[connection.number]
         connection.close()
 
 
 class _Connection:
     def __init__(self, number, accepted):
-        self.number = number.to_bytes(4, "big")
+        self.number = number
         self.hears = self.speaks = True  # the agent has more for it; it may have more for the agent
         self.pending = bytearray()  # from the agent, not yet passed on
         self._credit = WINDOW
