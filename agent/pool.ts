@@ -6,7 +6,7 @@ import { type Clock, deadline } from "./clock.ts";
 import { createChores } from "./pool/chores.ts";
 import type { Order } from "./pool/order.ts";
 import { refill } from "./pool/refill.ts";
-import { type Shelf, shelve, takeOut, takeStarting } from "./pool/shelf.ts";
+import { type Shelf, shelve, takeStarting, takeUsed } from "./pool/shelf.ts";
 import { type Size, withOrder } from "./pool/sizing.ts";
 import { withSpare } from "./pool/spare.ts";
 import { createStock, QUIET_MS } from "./pool/stock.ts";
@@ -84,16 +84,10 @@ export function createPool(deps: PoolDeps): Pool {
   ): Promise<Sandbox> {
     const shelf = stock.receive(order);
     clock.sleep(QUIET_MS, end.signal).then(changes.tell, () => {});
-    const sandbox = takeUsed(shelf, keyId) ?? (await takeUnused(shelf, signal));
+    const sandbox = takeUsed(shelf, keyId)?.sandbox ?? (await takeUnused(shelf, signal));
     lent.set(sandbox, { shelf, keyId });
     shelf.inUse += 1;
     return sandbox;
-  }
-
-  function takeUsed({ used }: Shelf, keyId: string | null): Sandbox | undefined {
-    const entry = used.findLast((one) => one.keyId === keyId);
-    if (entry) takeOut(used, entry);
-    return entry?.sandbox;
   }
 
   async function takeUnused(shelf: Shelf, signal: AbortSignal): Promise<Sandbox> {

@@ -108,4 +108,5 @@ test("at the end used ones are removed, and those that come back then too", asyn
   await world.started[0]!.sandbox.closed;
   await world.pool.giveBack(late);
   await world.started[1]!.sandbox.closed;
+  expect(world.pool.stats()).toMatchObject([{ ready: 0, in_use: 0 }]);
 });

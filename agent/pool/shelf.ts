@@ -57,6 +57,13 @@ export async function takeStarting(shelf: Shelf, signal: AbortSignal): Promise<S
   return promise.finally(() => signal.removeEventListener("abort", leave));
 }
 
+/** Takes the container that has served the key last, if there is one. */
+export function takeUsed({ used }: Shelf, keyId: string | null): Used | undefined {
+  const entry = used.findLast((one) => one.keyId === keyId);
+  if (entry) takeOut(used, entry);
+  return entry;
+}
+
 /** Puts a container into a row of its shelf until it is taken out or dies, which is told. */
 export function shelve<Entry extends Shelved>(
   row: Entry[],

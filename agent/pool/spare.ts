@@ -44,9 +44,9 @@ export function withSpare(
     install: (packages, signal) => use(signal, () => current.install(packages, signal)),
     run: (job, options) => use(options.signal, () => current.run(job, options)),
     jobsLeft: () => current.jobsLeft(),
-    async rearm() {
+    rearm: () => {
       isUntouched = true;
-      return await current.rearm();
+      return current.rearm();
     },
     async close() {
       await Promise.all(all.map((sandbox) => sandbox.close()));

@@ -27,13 +27,40 @@ export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0))
 
 /** A decoder to be fed with chunks cut anywhere; it throws FrameError on a payload over the limit. */
 export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
-  const decode = recordDecoder(frameHeadBytes, (head) => {
-    const length = head.readUInt32BE(1);
-    if (length > maxPayloadBytes) throw new FrameError(`a frame of ${length} bytes`);
-    return length;
-  });
-  return (chunk) =>
-    decode(chunk).map(({ head, payload }) => ({ type: head.toString("latin1", 0, 1), payload }));
+  let pending: Buffer[] = [];
+  let pendingBytes = 0;
+  let wantedBytes = frameHeadBytes;
+
+  return (chunk) => {
+    pending.push(bufferOver(chunk));
+    pendingBytes += chunk.length;
+    if (pendingBytes < wantedBytes) return [];
+
+    // Only what spans chunks is copied.
+    let bytes = pending.length === 1 ? pending[0]! : Buffer.concat(pending);
+    const frames: Frame[] = [];
+    while (bytes.length >= frameHeadBytes) {
+      wantedBytes = frameHeadBytes + payloadLength(bytes);
+      if (bytes.length < wantedBytes) break;
+      const payload = bytes.subarray(frameHeadBytes, wantedBytes);
+      frames.push({ type: bytes.toString("latin1", 0, 1), payload });
+      bytes = bytes.subarray(wantedBytes);
+      wantedBytes = frameHeadBytes;
+    }
+    pending = bytes.length > 0 ? [bytes] : [];
+    pendingBytes = bytes.length;
+    return frames;
+  };
+}
+
+function payloadLength(head: Buffer): number {
+  const length = head.readUInt32BE(1);
+  if (length > maxPayloadBytes) throw new FrameError(`a frame of ${length} bytes`);
+  return length;
+}
+
+function bufferOver({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
 }
 
 export interface EngineOutput {
@@ -41,61 +68,46 @@ export interface EngineOutput {
   readonly bytes: Buffer;
 }
 
+const engineHeadBytes = 8;
+
 /**
- * Tells apart the two streams of an attached container, as `frameDecoder` cuts frames.
+ * Tells apart the two streams of an attached container: a decoder to be fed with chunks cut anywhere,
+ * which copies nothing, and throws FrameError on what no engine sends.
  * Source: Docker Engine API, ContainerAttach, "Stream format".
  */
 export function engineDemux(): (chunk: Uint8Array) => EngineOutput[] {
-  const decode = recordDecoder(8, (head) => {
-    if (head[0]! > 2 || head[1] || head[2] || head[3]) {
-      throw new FrameError(`not the head of an engine's stream: ${head.toString("hex")}`);
+  let head = Buffer.alloc(0);
+  let missingBytes = 0;
+
+  return (chunk) => {
+    const output: EngineOutput[] = [];
+    let rest = bufferOver(chunk);
+    while (rest.length > 0) {
+      if (missingBytes > 0) {
+        const bytes = rest.subarray(0, missingBytes);
+        missingBytes -= bytes.length;
+        rest = rest.subarray(bytes.length);
+        output.push({ stream: head[0] === 2 ? "stderr" : "stdout", bytes });
+      } else {
+        const begun = head.length < engineHeadBytes ? head : head.subarray(0, 0);
+        const more = rest.subarray(0, engineHeadBytes - begun.length);
+        head = Buffer.concat([begun, more]);
+        rest = rest.subarray(more.length);
+        if (head.length === engineHeadBytes) missingBytes = recordLength(head);
+      }
     }
-    const length = head.readUInt32BE(4);
-    if (length > maxEngineRecordBytes) throw new FrameError(`an engine record of ${length} bytes`);
-    return length;
-  });
-  return (chunk) =>
-    decode(chunk).map(({ head, payload }) => ({
-      stream: head[0] === 2 ? "stderr" : "stdout",
-      bytes: payload,
-    }));
+    return output;
+  };
+}
+
+function recordLength(head: Buffer): number {
+  if (head[0]! > 2 || head[1] || head[2] || head[3]) {
+    throw new FrameError(`not the head of an engine's stream: ${head.toString("hex")}`);
+  }
+  const length = head.readUInt32BE(4);
+  if (length > maxEngineRecordBytes) throw new FrameError(`an engine record of ${length} bytes`);
+  return length;
 }
 
 /** Engines cut at 32 KiB or less. */
 const maxEngineRecordBytes = 1024 * 1024;
-
-/** Cuts a byte stream into records of a head that tells the payload's length, and the payload. */
-function recordDecoder(
-  headBytes: number,
-  lengthOf: (head: Buffer) => number,
-): (chunk: Uint8Array) => { head: Buffer; payload: Buffer }[] {
-  let pending: Uint8Array[] = [];
-  let pendingBytes = 0;
-  let wantedBytes = headBytes;
-  let head: Buffer | null = null;
-
-  return (chunk) => {
-    pending.push(chunk);
-    pendingBytes += chunk.length;
-    if (pendingBytes < wantedBytes) return [];
-
-    const bytes = Buffer.concat(pending);
-    const records = [];
-    let at = 0;
-    while (bytes.length - at >= wantedBytes) {
-      const part = bytes.subarray(at, at + wantedBytes);
-      at += wantedBytes;
-      if (head === null) {
-        head = part;
-        wantedBytes = lengthOf(head);
-      } else {
-        records.push({ head, payload: part });
-        head = null;
-        wantedBytes = headBytes;
-      }
-    }
-    pending = [bytes.subarray(at)];
-    pendingBytes = bytes.length - at;
-    return records;
-  };
-}

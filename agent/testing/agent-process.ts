@@ -16,7 +16,8 @@ export type AgentProcess = {
 
 export function startAgent(env: Record<string, string | undefined>): AgentProcess {
   const agent = fork(join(import.meta.dirname, "../main.ts"), [], {
-    execArgv: ["--import", "tsx"],
+    // As scripts/run starts it.
+    execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
   });

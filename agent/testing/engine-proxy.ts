@@ -7,6 +7,8 @@ export type EngineProxy = AsyncDisposable & {
   readonly host: string;
   /** What was asked of the engine so far, as in "POST /containers/create". */
   readonly requests: readonly string[];
+  /** Bytes that came from the engine so far. */
+  readonly bytesOut: () => number;
   /** Cuts all connections; nobody listens any more. */
   readonly cut: () => Promise<void>;
   readonly restore: () => Promise<void>;
@@ -18,6 +20,7 @@ export async function startEngineProxy(
 ): Promise<EngineProxy> {
   const sockets = new Set<Socket>();
   const requests: string[] = [];
+  let bytesOut = 0;
   let server: Server | undefined;
 
   function link(from: Socket, to: Socket): void {
@@ -43,6 +46,7 @@ export async function startEngineProxy(
       const engine =
         protocol === "unix:" ? connect(pathname) : connect(Number(port || 2375), hostname);
       client.on("data", note);
+      engine.on("data", (chunk: Buffer) => (bytesOut += chunk.length));
       link(client, engine);
       link(engine, client);
     }).listen(socketPath);
@@ -56,5 +60,6 @@ export async function startEngineProxy(
   }
 
   await restore();
-  return { host: `unix://${socketPath}`, requests, cut, restore, [Symbol.asyncDispose]: cut };
+  const host = `unix://${socketPath}`;
+  return { host, requests, bytesOut: () => bytesOut, cut, restore, [Symbol.asyncDispose]: cut };
 }

@@ -38,7 +38,6 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
   const clock = createTestClock();
   const changes = createChanges();
   const engine = { isWell: true, doubts: 0 };
-  const settle = () => new Promise(setImmediate);
   const world: PoolWorld = {
     clock,
     started: [],
@@ -84,6 +83,8 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
   };
   return world;
 }
+
+const settle = () => new Promise(setImmediate);
 
 export const never = new AbortController().signal;
 

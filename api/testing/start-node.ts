@@ -70,7 +70,8 @@ export async function refusedStart(
 
 function forkNode(vars: Record<string, string>): { child: ChildProcess; stderr: Promise<string> } {
   const child = fork(entry, [], {
-    execArgv: ["--import", "tsx"],
+    // As scripts/run starts it.
+    execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], ...vars },
   });

@@ -1,0 +1,27 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+
+/** Bytes of memory that a process has had at the most, since the start or `forgetPeak`. */
+export function peakBytes(pid: number): number {
+  return statusBytes(pid, "VmHWM");
+}
+
+/** Bytes of memory that a process has now. */
+export function residentBytes(pid: number): number {
+  return statusBytes(pid, "VmRSS");
+}
+
+/** Source: proc(5), /proc/pid/clear_refs. */
+export function forgetPeak(pid: number): void {
+  writeFileSync(`/proc/${pid}/clear_refs`, "5");
+}
+
+export function openDescriptors(pid: number): number {
+  return readdirSync(`/proc/${pid}/fd`).length;
+}
+
+function statusBytes(pid: number, row: string): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const kib = new RegExp(`^${row}:\\s+([0-9]+) kB$`, "m").exec(status)?.[1];
+  if (kib === undefined) throw new Error(`no ${row} of process ${pid}`);
+  return Number(kib) * 1024;
+}
