@@ -11,10 +11,12 @@ import { v7 } from "uuid";
 import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { formatLogLine, withPlainMessage } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
+import type { Deps } from "./deps.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
 import { database } from "./store/database.ts";
+import { sweep } from "./sweep.ts";
 
 /** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
 interface Env extends Record<string, unknown> {
@@ -25,18 +27,26 @@ interface Env extends Record<string, unknown> {
 const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
 const formatJson = (record: LogRecord): string => jsonLines(withPlainMessage(record));
 
-type App = ReturnType<typeof createApp>;
-let app: Promise<App> | undefined;
+interface Service {
+  app: ReturnType<typeof createApp>;
+  deps: Deps;
+}
+let service: Promise<Service> | undefined;
 
-/** The API on Cloudflare Workers: one app per isolate, built by its first request. */
+/** The API on Cloudflare Workers: one service per isolate, built by its first event. */
 export default {
   async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
-    app ??= buildApp(env);
-    return (await app).fetch(request, env, context);
+    service ??= build(env);
+    return (await service).app.fetch(request, env, context);
+  },
+  /** The cron trigger: what time alone brings about. */
+  async scheduled(_event: unknown, env: Env): Promise<void> {
+    service ??= build(env);
+    await sweep((await service).deps);
   },
 };
 
-async function buildApp(env: Env): Promise<App> {
+async function build(env: Env): Promise<Service> {
   const config = loadConfig({}, textVariables(env));
   if (!config.database_url || config.database_url.startsWith("file:")) {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
@@ -48,7 +58,7 @@ async function buildApp(env: Env): Promise<App> {
     concurrency: Infinity,
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
-  return createApp({
+  const deps: Deps = {
     config,
     db: database(client),
     artifacts: artifactBucket(env.ARTIFACTS),
@@ -61,7 +71,8 @@ async function buildApp(env: Env): Promise<App> {
     isStopping: () => false,
     processMetrics: undefined,
     docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
-  });
+  };
+  return { app: createApp(deps), deps };
 }
 
 function textVariables(env: Env): Record<string, string | undefined> {

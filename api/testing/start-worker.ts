@@ -11,6 +11,9 @@ import { openDatabase } from "../platform/libsql.node.ts";
 /** A running service under test; `close` ends its processes and removes its data. */
 export interface RunningService {
   url: string;
+  databaseUrl: string;
+  /** Holds what the R2 bucket holds. */
+  stateFolder: string;
   close(): Promise<void>;
 }
 
@@ -30,6 +33,8 @@ export async function startWorker(vars: Record<string, string>): Promise<Running
   await untilAnswers(`${url}/health`, worker);
   return {
     url,
+    databaseUrl,
+    stateFolder: join(folder, "state"),
     async close() {
       await Promise.all([endGroup(worker), endGroup(sqld)]);
       await rm(folder, { recursive: true, force: true });
@@ -76,6 +81,7 @@ function startGroup(program: string, args: string[]): ChildProcess {
     CLOUDFLARE_CF_FETCH_ENABLED: "false",
     WRANGLER_SEND_METRICS: "false",
     WRANGLER_HIDE_BANNER: "true",
+    WRANGLER_LOG: "error",
   };
   return spawn(program, args, {
     detached: true,
