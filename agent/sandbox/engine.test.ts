@@ -102,6 +102,7 @@ const calls: Record<string, (engine: Engine, signal: AbortSignal) => Promise<unk
   start: (engine, signal) => engine.start("abc", signal),
   wait: (engine, signal) => engine.wait("abc", signal),
   inspect: (engine, signal) => engine.inspect("abc", signal),
+  tellsOutOfMemory: (engine, signal) => engine.tellsOutOfMemory("abc", signal),
   remove: (engine, signal) => engine.remove("abc", signal),
   list: (engine, signal) => engine.list("a", "b", signal),
   imageId: (engine, signal) => engine.imageId("x", signal),
@@ -121,6 +122,19 @@ test.each(Object.entries(calls))(
     await expect(calling).rejects.toThrow("no time");
   },
 );
+
+test("news that a container was out of memory may come after its end, or not at all", async () => {
+  const engine = await fakeEngine((request, response) => {
+    request.resume();
+    response.writeHead(200, { "content-type": "application/json" }).flushHeaders();
+    const { searchParams } = new URL(request.url ?? "", "http://engine");
+    expect(JSON.parse(searchParams.get("filters") ?? "")).toMatchObject({ event: ["oom"] });
+    const isTold = searchParams.get("filters")?.includes("killed");
+    if (isTold) setTimeout(() => response.write('{"Action":"oom"}\n'), 100);
+  });
+  expect(await engine.tellsOutOfMemory("killed", never)).toBe(true);
+  expect(await engine.tellsOutOfMemory("stopped", never)).toBe(false);
+});
 
 test("the profile travels in the body alone", async () => {
   const addresses: (string | undefined)[] = [];

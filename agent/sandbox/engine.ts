@@ -3,7 +3,7 @@ import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import type { Duplex } from "node:stream";
+import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
 import type { EngineHealth } from "../../shared/health.ts";
 import { abortable } from "../abortable.ts";
@@ -37,6 +37,8 @@ export interface Engine {
   /** Returns when the container is not running any more. */
   wait(id: string, signal: AbortSignal): Promise<void>;
   inspect(id: string, signal: AbortSignal): Promise<ContainerState>;
+  /** Whether the engine tells, within a second, that a process of the container was out of memory. */
+  tellsOutOfMemory(id: string, signal: AbortSignal): Promise<boolean>;
   /** Kills and removes; a container that is gone already is fine. */
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
@@ -58,6 +60,9 @@ export interface Engine {
   ): Promise<string>;
   tag(imageId: string, repository: string, tag: string, signal: AbortSignal): Promise<void>;
 }
+
+/** Docker's news of the kernel's kill comes up to 220 ms after that of the container's end. */
+const outOfMemoryLagMs = 1000;
 
 /** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
 export function connectEngine(host: string, warn: (message: string) => void = () => {}): Engine {
@@ -130,6 +135,20 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
           exitCode: State.ExitCode,
           outOfMemory: State.OOMKilled,
         };
+      }),
+    tellsOutOfMemory: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        const filters = { container: [id], event: ["oom"] };
+        const events = (await docker.getEvents({ since: 1, filters, abortSignal })) as Readable;
+        const enough = setTimeout(() => events.destroy(), outOfMemoryLagMs);
+        try {
+          for await (const _ of events) return true;
+          return false;
+        } catch {
+          return false;
+        } finally {
+          clearTimeout(enough);
+        }
       }),
     remove: (id, signal) =>
       call(signal, async (abortSignal) => {

@@ -135,7 +135,9 @@ async function autopsy(engine: Engine, id: string): Promise<ContainerState | nul
   const signal = AbortSignal.timeout(autopsyMs);
   try {
     await engine.wait(id, signal);
-    return await engine.inspect(id, signal);
+    const state = await engine.inspect(id, signal);
+    if (state.exitCode !== 137 || state.outOfMemory) return state;
+    return { ...state, outOfMemory: await engine.tellsOutOfMemory(id, signal) };
   } catch {
     return null;
   }
