@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { order as testOrder } from "./testing/pool-world.ts";
 import { createTestAgent, goodEngine, type TestAgent, testJob } from "./testing/test-agent.ts";
 
 let t: TestAgent;
@@ -209,4 +210,16 @@ describe("the engine", () => {
     await t.api.request("/result", 2);
     expect(t.deps.engine.breaker().state).toBe("closed");
   });
+});
+
+it("tells what has become of its pool within a second", async () => {
+  await runIdle();
+  const sandbox = await t.deps.pool.acquire(testOrder(), null, new AbortController().signal);
+  t.deps.changes.tell();
+  await t.clock.sleeping(1000);
+  expect(t.api.count("/poll")).toBe(2);
+  t.clock.advance(1000);
+  const kind = { job_type: "default", runtime: null, ready: 0, starting: 0, in_use: 1 };
+  expect((await t.api.request("/poll", 3)).json).toMatchObject({ pool: [kind] });
+  await t.deps.pool.giveBack(sandbox);
 });

@@ -42,6 +42,8 @@ export type PollDeps = {
 /** How long a job that came with a result may run before the pending poll must know of it. */
 export const MISSING_MS = 50;
 const LOOK_UP_MS = 5000;
+/** What the pool does is told soon, many changes at once. */
+const POOL_NEWS_MS = 1000;
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5000;
 
@@ -100,8 +102,16 @@ async function pollOnce(
     ...asking,
   };
   const askedMs = clock.nowMs();
+  using over = whenOver();
+  let hasNews = false;
   using _listening = changes.listen(() => {
     if (isOutdated(request, deps)) outdated.abort();
+    if (hasNews || JSON.stringify(request.pool) === JSON.stringify(deps.pool.stats())) return;
+    hasNews = true;
+    clock.sleep(POOL_NEWS_MS, over.signal).then(
+      () => outdated.abort(),
+      () => {},
+    );
   });
   try {
     const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
@@ -121,6 +131,12 @@ async function pollOnce(
     if (!outdated.signal.aborted || error instanceof ApiError) throw error;
     return true;
   }
+}
+
+/** A signal that aborts once it is disposed of. */
+function whenOver(): Disposable & { readonly signal: AbortSignal } {
+  const over = new AbortController();
+  return { signal: over.signal, [Symbol.dispose]: () => over.abort() };
 }
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
