@@ -232,7 +232,7 @@ describe("with enable_runtime_dependency_cache", () => {
     expect((await run({ requirements: ["airlock-probe"] })).error?.type).toBe("dependency_error");
   });
 
-  test("no code can change what the next one gets", async () => {
+  test("hostile 33: no code can change what the next one gets", async () => {
     const index = await indexOf();
     await start(cached(index));
     const poison = `
