@@ -23,10 +23,11 @@ const problems: string[] = [];
 beforeAll(async () => {
   ({ engine, image } = await testEngine());
 });
-afterEach(() => {
+function closeAll(): void {
   for (const one of open.splice(0)) one.close();
   problems.length = 0;
-});
+}
+afterEach(closeAll);
 
 const wheel = (name: string, source = "", more: object = {}) => ({
   name,
@@ -76,6 +77,8 @@ const failure = (run: Promise<unknown>): Promise<string> =>
   );
 
 hostileCases(({ run: runHere, runtime }) => {
+  // Before the look at what the agent holds: packages are none of it.
+  afterEach(closeAll);
   const runWith = (code: string, packages: PackageOrder, more: Settings = {}) =>
     runHere(code, { ...more, spec: { packages: true, ...more.spec }, packages });
 
