@@ -103,6 +103,25 @@ describe("an agent", () => {
     expect(fresh.filter((id) => ready.includes(id))).toEqual([]);
   });
 
+  it("serves jobs of one key in one container where their type says so, and no other key's", async () => {
+    await start({ AIRLOCK_WARM_POOL_SIZE: "0" });
+    const job_type = { ...testJob().job_type, reuse: 3 };
+    const used: string[][] = [];
+    for (const [n, key_id] of ["ada", "ada", "bob", "ada"].entries()) {
+      const code = `open("/tmp/mine", "x").write("only here")\nprint(${n})`;
+      api.offer(testJob({ job_type, key_id, code }));
+      const report = (await api.request("/result", n + 1)).json as ResultReport;
+      expect(report.status).toBe("succeeded");
+      const isLast = n === 3;
+      await expect.poll(containers, { timeout: 10_000 }).toHaveLength(n < 2 || isLast ? 1 : 2);
+      used.push(await containers());
+    }
+    const [ada, again, both, rest] = used;
+    expect(again).toEqual(ada);
+    expect(both).toEqual(expect.arrayContaining(ada!));
+    expect(rest).toEqual(both!.filter((id) => !ada!.includes(id)));
+  });
+
   it("lets go of containers that nobody asks for", async () => {
     await start({ AIRLOCK_WARM_POOL_IDLE_S: "1" });
     await expect.poll(containers, { timeout: 20_000, interval: 20 }).not.toEqual([]);

@@ -128,3 +128,20 @@ test("after failed starts a kind rests, longer each time, and the engine is doub
   world.clock.advance(60_000);
   await world.warm(1);
 });
+
+test("a kind that cannot start is not tried again before its next job", async () => {
+  await using world = createPoolWorld(1);
+  const { start } = world;
+  world.start = () => Promise.reject(new EngineError("image_not_found", "gone"));
+  world.pool.expect(order());
+  await settle();
+  world.start = start;
+  world.clock.advance(60_000);
+  world.tell();
+  await settle();
+  expect(world.started).toHaveLength(0);
+  expect(world.engine.doubts).toBe(0);
+  await world.take();
+  await world.refill();
+  await world.warm(1);
+});

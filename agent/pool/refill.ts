@@ -67,7 +67,10 @@ async function start(deps: RefillDeps, shelf: Shelf, halt: AbortSignal): Promise
       seconds: (restMs / 1000).toFixed(1),
       reason: describeError(error),
     });
-    if (error instanceof EngineError && error.transient) deps.doubted();
+    if (!(error instanceof EngineError)) return null;
+    if (error.transient) deps.doubted();
+    // Its image is gone, say: the next job of the kind has it tried again.
+    else shelf.askedMs = 0;
     return null;
   }
 }
