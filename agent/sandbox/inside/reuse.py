@@ -14,7 +14,7 @@ import time
 
 from job import high_descriptors, start_at_gate
 from supervisor import Supervisor
-from wipe import Unclean, count_sockets, lasting_mounts, wipe
+from wipe import Unclean, count_sockets, forget_times, lasting_mounts, wipe
 
 _FORK_LIMIT_S = 5
 # Processes that fork faster than they are found are killed all at once, and the zygote with them.
@@ -56,6 +56,7 @@ class Reuser(Supervisor):
     def run(self):
         self.get_ready()
         self.mounts, self.sockets = lasting_mounts(), count_sockets()
+        forget_times()
         while True:
             self.serve()
             while not self.again:
