@@ -8,6 +8,8 @@ import { type HostWatch, watchHost } from "./watch-host.ts";
 export interface Scene {
   readonly runtime: string;
   readonly isGvisor: boolean;
+  /** Label of all containers that the invariant looks after. */
+  readonly agentName: string;
   /** Path of a file of the host that no job may read or change; known while a test runs. */
   readonly canaryPath: () => string;
   readonly place: () => Awaited<ReturnType<typeof testEngine>>;
@@ -55,6 +57,7 @@ export function hostileCases(cases: (scene: Scene) => void): void {
     cases({
       runtime,
       isGvisor,
+      agentName,
       canaryPath: () => watch.canary.path,
       place: () => place,
       run,

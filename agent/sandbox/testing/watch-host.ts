@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
-import { writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -14,7 +13,11 @@ import { rawEngine } from "./raw-engine.ts";
 export interface HostWatch {
   /** A file of the host, for its owner alone; `secret` is its content. */
   readonly canary: { readonly path: string; readonly secret: string };
-  /** Fails where a job left a trace, or where the next one, a harmless one, does not run well. */
+  /** Fails where the canary has changed, or a container, mount, process or control group is left. */
+  isClean(): Promise<void>;
+  /** Fails where the agent's process has more descriptors or memory than before. */
+  isFlat(): Promise<void>;
+  /** The invariant: both, after a next job, a harmless one, that runs well. */
   holds(runNext: () => Promise<void>): Promise<void>;
   close(): void;
 }
@@ -35,7 +38,6 @@ export async function watchHost(agentName: string, pid = process.pid): Promise<H
     secret: `canary-${randomUUID()}`,
   };
   writeFileSync(canary.path, canary.secret, { mode: 0o600 });
-  chmodSync(canary.path, 0o600);
   const planted = stateOf(canary.path);
   const containers = await followContainers(agentName);
   const before = { descriptors: countDescriptors(pid), memory: memoryOf(pid) };
@@ -46,17 +48,27 @@ export async function watchHost(agentName: string, pid = process.pid): Promise<H
     return [...found.map(({ Id }) => `container ${Id}`), ...tracesOf(containers.marks)];
   }
 
+  const soon = { timeout: patienceMs, interval: 10 };
+
+  async function isClean(): Promise<void> {
+    expect(stateOf(canary.path)).toEqual(planted);
+    await vi.waitFor(async () => expect(await leftovers()).toEqual([]), soon);
+  }
+
+  async function isFlat(): Promise<void> {
+    const most = before.descriptors + idleConnections;
+    await vi.waitFor(() => expect(countDescriptors(pid)).toBeLessThanOrEqual(most), soon);
+    expect(memoryOf(pid)).toBeLessThan(before.memory + roomBytes);
+  }
+
   return {
     canary,
+    isClean,
+    isFlat,
     async holds(runNext) {
       await runNext();
-      expect(stateOf(canary.path)).toEqual(planted);
-      const look = async (): Promise<void> => {
-        expect(await leftovers()).toEqual([]);
-        expect(countDescriptors(pid)).toBeLessThanOrEqual(before.descriptors + idleConnections);
-      };
-      await vi.waitFor(look, { timeout: patienceMs, interval: 10 });
-      expect(memoryOf(pid)).toBeLessThan(before.memory + roomBytes);
+      await isClean();
+      await isFlat();
     },
     close() {
       containers.stop();

@@ -1,0 +1,122 @@
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, watch } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { describe, expect, test } from "vitest";
+import { labels } from "../profile.ts";
+import { openSandbox } from "../sandbox.ts";
+import { hostileCases } from "../testing/hostile.ts";
+import { rawEngine } from "../testing/raw-engine.ts";
+import { specWith } from "../testing/report.ts";
+import type { RunReport, Sandbox } from "../types.ts";
+
+const soon = (): AbortSignal => AbortSignal.timeout(60_000);
+
+hostileCases(({ place, runtime, agentName }) => {
+  const agentId = randomUUID();
+
+  function open(): Promise<Sandbox> {
+    const { engine, image } = place();
+    const owner = { agentId, agentName, leaseId: null };
+    return openSandbox(engine, specWith({ image, runtime, labels: owner }), soon());
+  }
+
+  const kill = (id: string): Promise<unknown> => rawEngine.getContainer(id).kill();
+
+  /** Runs code whose container is killed by what `when` arranges. */
+  async function killed(
+    code: string,
+    when: (die: () => void, spoolDir: string) => { onStarted?: () => void; onOutput?: () => void },
+  ): Promise<RunReport> {
+    const sandbox = await open();
+    const spoolDir = mkdtempSync(join(tmpdir(), "airlock-dying-"));
+    let killing: Promise<unknown> | undefined;
+    const die = (): void => void (killing ??= kill(sandbox.containerId).catch(() => {}));
+    try {
+      return await sandbox.run(
+        {
+          code,
+          inputJson: "{}",
+          timeoutMs: 2000,
+          caps: { streamBytes: 1_000_000, artifactBytes: 100_000_000 },
+        },
+        { signal: new AbortController().signal, spoolDir, ...when(die, spoolDir) },
+      );
+    } finally {
+      await killing;
+      await sandbox.close();
+      rmSync(spoolDir, { recursive: true });
+    }
+  }
+
+  describe("a container that is killed", () => {
+    test("before it is ready: no sandbox, and an error that is worth a retry", async () => {
+      const filters = { label: [`${labels.agentId}=${agentId}`], event: ["start"] };
+      const events = await rawEngine.getEvents({ filters });
+      const lines = createInterface({ input: events });
+      lines.once("line", (line) => void kill((JSON.parse(line) as { id: string }).id));
+      const opening = open();
+      await expect(opening).rejects.toMatchObject({ name: "EngineError", transient: true });
+      (events as unknown as { destroy(): void }).destroy();
+    });
+
+    test("while it waits: it is noticed, and takes no job", async () => {
+      const sandbox = await open();
+      try {
+        await kill(sandbox.containerId);
+        const job = { code: "", inputJson: "", timeoutMs: 1000 };
+        const caps = { streamBytes: 1000, artifactBytes: 0 };
+        const options = { signal: soon(), spoolDir: tmpdir() };
+        const running = sandbox.run({ ...job, caps }, options);
+        await expect(running).rejects.toMatchObject({ name: "EngineError", transient: true });
+        expect(sandbox.died.aborted).toBe(true);
+      } finally {
+        await sandbox.close();
+      }
+    });
+
+    test("as the code begins: the run is lost", async () => {
+      const report = await killed("import time; time.sleep(60)", (die) => ({ onStarted: die }));
+      expect(report).toMatchObject({ ending: "lost", started: true, outOfMemory: false });
+    });
+
+    test("while the code prints: what was printed is kept", async () => {
+      const code = `import os\nwhile True: os.write(1, b"partial\\n" * 100)`;
+      const report = await killed(code, (die) => ({ onOutput: die }));
+      expect(report).toMatchObject({ ending: "lost", outOfMemory: false, usage: null });
+      expect(Buffer.from(report.stdout).toString()).toMatch(/^(partial\n)+/);
+    });
+
+    test("in the grace between SIGTERM and SIGKILL", async () => {
+      const code = `
+import os, signal, time
+def last(*_):
+    os.write(1, b"asked")
+    while True: time.sleep(1)
+signal.signal(signal.SIGTERM, last)
+while True: time.sleep(1)`;
+      const report = await killed(code, (die) => ({ onOutput: die }));
+      expect(report).toMatchObject({ ending: "lost", stdout: Buffer.from("asked") });
+    });
+
+    test("while its files are collected: the code's end is known, and the files that came are kept", async () => {
+      const code = `
+open("a", "w").write("first")
+for i in range(60): open("big%02d" % i, "wb").truncate(1_000_000)`;
+      const report = await killed(code, (die, spoolDir) => {
+        const watcher = watch(spoolDir, () => {
+          watcher.close();
+          die();
+        });
+        return {};
+      });
+      expect(report).toMatchObject({
+        ending: "exited",
+        exitStatus: 0,
+        lostReason: expect.any(String) as string,
+      });
+      expect(report.artifacts.length).toBeLessThan(61);
+    });
+  });
+});
