@@ -1,8 +1,14 @@
 import type { MiddlewareHandler } from "hono";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "./context.ts";
+import { isHealthPath } from "./health-paths.ts";
 
 const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
+
+/** Agents and monitors ask all the time: their lines would bury those of clients. */
+function isRoutine(path: string): boolean {
+  return path.startsWith("/agent/") || path === "/metrics" || isHealthPath(path);
+}
 
 /**
  * Gives every request a correlation id, the client's own where it is a plain token, and a logger
@@ -18,8 +24,7 @@ export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv
     const startedAt = now();
     await next();
     c.res.headers.set("X-Correlation-ID", id);
-    // Agents ask all the time: their lines would bury those of clients.
-    const level = c.req.path.startsWith("/agent/") && c.res.status < 400 ? "debug" : "info";
+    const level = isRoutine(c.req.path) && c.res.status < 400 ? "debug" : "info";
     c.get("log")[level]("{method} {path} {status} {ms} ms", {
       method: c.req.method,
       path: c.req.path,

@@ -64,6 +64,7 @@ export function storedFamilies(stored: Stored, config: Config): Family[] {
       "Containers that wait for a job.",
       perAgent(agents, ({ warm }) => warm),
     ),
+    gauge("airlock_pool_containers", "Containers of the warm pools.", byKind(agents)),
   ];
 }
 
@@ -105,6 +106,21 @@ function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => 
     labels: { agent: name },
     value: agents.filter((a) => a.name === name).reduce((sum, agent) => sum + value(agent), 0),
   }));
+}
+
+/** The pools' containers by agent, job type and state; kinds that differ otherwise are added up. */
+function byKind(agents: Stored["agents"]): Sample[] {
+  const samples = new Map<string, Required<Omit<Sample, "suffix">>>();
+  for (const { name: agent, pool } of agents) {
+    for (const { job_type, ready, starting, in_use } of pool) {
+      for (const [state, n] of Object.entries({ ready, starting, in_use })) {
+        const labels = { agent, job_type, state };
+        const key = JSON.stringify(labels);
+        samples.set(key, { labels, value: (samples.get(key)?.value ?? 0) + n });
+      }
+    }
+  }
+  return [...samples.values()];
 }
 
 function phases({ durations }: Counts): Family {

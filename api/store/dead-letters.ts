@@ -1,4 +1,4 @@
-import { count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
+import { and, count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { deadLetters, executions, payloads } from "./schema.ts";
 
@@ -63,7 +63,14 @@ export async function deleteDeadLetter(db: Database, id: number): Promise<boolea
   return deleted.length === 1;
 }
 
-/** Removes dead letters older than a time. */
+/** Removes dead letters older than a time; of many, only the first, so that none are searched. */
 export async function pruneDeadLetters(db: Database, before: number): Promise<void> {
-  await db.orm.delete(deadLetters).where(lt(deadLetters.createdAt, before));
+  const first = db.orm
+    .select({ id: deadLetters.id })
+    .from(deadLetters)
+    .orderBy(deadLetters.id)
+    .limit(500);
+  await db.orm
+    .delete(deadLetters)
+    .where(and(inArray(deadLetters.id, first), lt(deadLetters.createdAt, before)));
 }
