@@ -11,6 +11,7 @@ import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
+import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError, type RunReport, type Verdict } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
@@ -91,6 +92,7 @@ async function runCode(
   const { live } = run;
   const { job, cancel, drop } = run.lease;
   const { sandbox, jobRef } = acquired;
+  markStep("acquired");
   const report = await sandbox.run(
     {
       code: job.code,
@@ -102,12 +104,14 @@ async function runCode(
       signal: AbortSignal.any([cancel.signal, drop.signal]),
       spoolDir,
       onStarted: () => {
+        markStep("started");
         run.startedMs = deps.clock.nowMs();
         live.started(jobRef);
       },
       onOutput: live.output,
     },
   );
+  markStep("ended");
   live.ended();
   drop.signal.throwIfAborted();
   if (!report.started)

@@ -12,6 +12,7 @@ import {
 import { rows } from "./bench/rows.ts";
 import { markdownTable, plainTable, tableCells } from "./bench/table.ts";
 import { createWorld } from "./bench/world.ts";
+import { docsFile, writeDocs } from "./bench/write-docs.ts";
 import { readConfig } from "./config.ts";
 import { runMain } from "./operator-error.ts";
 import { say } from "./say.ts";
@@ -42,13 +43,15 @@ await runMain(async () => {
   for (const row of rows) {
     if (options.only.length > 0 && !options.only.includes(row.name)) continue;
     say(`${row.name}: ${row.what}`);
-    measured.push(await measureRow(row, world, load.perMinute));
+    measured.push(await measureRow(row, world, load));
   }
   const machine = await describeMachine(docker);
   const results = mergeResults(readResults(RESULTS_FILE), { machine, rows: measured }, names);
   if (!options.quick) writeResults(RESULTS_FILE, results);
+  if (options.writeDocs) writeDocs(results);
   const table = options.markdown ? markdownTable : plainTable;
   process.stdout.write(`\n${table(tableCells(measured))}\n`);
   say(Object.values(machine).join("; "));
+  if (options.writeDocs) say(`wrote ${docsFile}`);
   process.exit(0);
 });

@@ -36,6 +36,11 @@ describe.each(findPythons())("Python $version", (python) => {
     });
   });
 
+  test("what start-up made is kept out of the search for garbage", async () => {
+    const report = await runSupervised(python, "import gc; print(gc.get_freeze_count() > 1000)");
+    expect(report).toMatchObject({ exitStatus: 0, stdout: Buffer.from("True\n") });
+  });
+
   test.each([
     ["raise KeyError(1)", "builtins.KeyError"],
     ["def", "builtins.SyntaxError"],

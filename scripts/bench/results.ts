@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import type { Machine } from "./machine.ts";
+import type { Load, Machine } from "./machine.ts";
 import type { Row, Unit } from "./row.ts";
 import { type Summary, summarize } from "./statistics.ts";
 import type { World } from "./world.ts";
@@ -12,9 +12,10 @@ export type RowResult = {
   readonly at: string;
   /** Load average of the machine when the bench began. */
   readonly load: number;
+  readonly isLoadHigh: boolean;
   readonly quick: boolean;
   readonly series: readonly (Summary & { readonly name: string; readonly unit: Unit })[];
-  /** Null where it could not be measured. */
+  /** Null where it could not be measured, or nothing is to be reached. */
   readonly isReached: boolean | null;
   readonly obstacle: string | null;
 };
@@ -22,9 +23,17 @@ export type RowResult = {
 export type Results = { readonly machine: Machine; readonly rows: readonly RowResult[] };
 
 /** @throws whatever the row throws. */
-export async function measureRow(row: Row, world: World, load: number): Promise<RowResult> {
+export async function measureRow(row: Row, world: World, load: Load): Promise<RowResult> {
   const { name, what, goal } = row;
-  const head = { name, what, goal, at: new Date().toISOString(), load, quick: world.quick };
+  const head = {
+    name,
+    what,
+    goal,
+    at: new Date().toISOString(),
+    load: load.perMinute,
+    isLoadHigh: load.isHigh,
+    quick: world.quick,
+  };
   const obstacle = (await row.obstacle?.(world)) ?? null;
   if (obstacle !== null) return { ...head, series: [], isReached: null, obstacle };
 
@@ -35,7 +44,7 @@ export async function measureRow(row: Row, world: World, load: number): Promise<
     if (!found) throw new Error(`the row ${row.name} measured no ${wanted}`);
     return found;
   };
-  return { ...head, series, isReached: row.reaches(of), obstacle };
+  return { ...head, series, isReached: row.reaches?.(of) ?? null, obstacle };
 }
 
 /** Rows of the same name are replaced, others kept. */

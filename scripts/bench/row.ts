@@ -12,8 +12,8 @@ export type Row = {
   readonly obstacle?: (world: World) => string | null | Promise<string | null>;
   /** Measures all sides in one go; the first is the one that the others are set against. */
   readonly measure: (world: World) => Promise<Series[]>;
-  /** The goal as a check on the measured series, each by how its name begins. */
-  readonly reaches: (of: (series: string) => Summary) => boolean;
+  /** The goal as a check on the measured series, each by how its name begins; none to reach without it. */
+  readonly reaches?: (of: (series: string) => Summary) => boolean;
 };
 
 export type Unit = "ms" | "/s" | "MB" | "×";

@@ -4,6 +4,7 @@ import { cold } from "./rows/cold.ts";
 import { preload } from "./rows/preload.ts";
 import { reuse } from "./rows/reuse.ts";
 import { throughput } from "./rows/throughput.ts";
+import { trace } from "./rows/trace.ts";
 import { warm, warmGvisor } from "./rows/warm.ts";
 
 /** In the order in which they are measured and shown. */
@@ -15,4 +16,5 @@ export const rows: readonly Row[] = [
   throughput,
   reuse,
   agentMemory,
+  trace,
 ];

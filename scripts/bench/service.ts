@@ -21,6 +21,8 @@ export type Service = AsyncDisposable & {
   readonly url: string;
   /** Runs code by POST /execute. Throws Error unless it succeeded. */
   readonly execute: (code: string, more?: object) => Promise<SyncResult>;
+  /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
+  readonly warmUp: (times: number, more?: object) => Promise<void>;
   /** Waits until the pool has been filled again, and until nothing has changed for a while. */
   readonly settled: () => Promise<void>;
   /** Process ids by the entry point. */
@@ -28,6 +30,7 @@ export type Service = AsyncDisposable & {
   readonly log: () => string;
 };
 
+const WARM_UP_AT_ONCE = 4;
 const LOOK_MS = 25;
 /** Longer than a refill waits before it begins. */
 const QUIET_MS = 200;
@@ -82,19 +85,28 @@ export async function startService(
     return states.sort().join("\n");
   };
 
+  const execute: Service["execute"] = async (code, more = {}) => {
+    const answer = await request(`${url}/execute`, {
+      dispatcher: http,
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ code, ...more }),
+    });
+    const result = (await answer.body.json()) as SyncResult;
+    if (!result.success) throw new Error(`a job failed: ${JSON.stringify(result)}`);
+    return result;
+  };
+
   return {
     url,
     log: () => started.output(),
-    execute: async (code, more = {}) => {
-      const answer = await request(`${url}/execute`, {
-        dispatcher: http,
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify({ code, ...more }),
-      });
-      const result = (await answer.body.json()) as SyncResult;
-      if (!result.success) throw new Error(`a job failed: ${JSON.stringify(result)}`);
-      return result;
+    execute,
+    warmUp: async (times, more) => {
+      const left = Array.from({ length: times }).values();
+      const work = async (): Promise<void> => {
+        for (const _ of left) await execute("print('hello')", more);
+      };
+      await Promise.all(Array.from({ length: WARM_UP_AT_ONCE }, work));
     },
     settled: async () => {
       const limit = performance.now() + SETTLE_LIMIT_MS;

@@ -19,7 +19,7 @@ function rowCells({ name, goal, series, isReached, obstacle }: RowResult): strin
     number(side.p99),
     `± ${number(side.mad)}`,
     i === 0 ? "" : `${number(side.p50 / first)} ×`,
-    i === 0 ? `${isReached ? "reached" : "MISSED"}: ${goal}` : "",
+    i === 0 ? `${isReached === null ? "" : isReached ? "reached: " : "MISSED: "}${goal}` : "",
   ]);
 }
 

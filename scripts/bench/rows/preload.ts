@@ -20,6 +20,9 @@ preload = ["numpy", "pandas"]
 base_image = ${image}
 `,
     });
+    for (const job_type of ["default", "preloaded", "plain"]) {
+      await service.warmUp(world.samples(30), { job_type });
+    }
     const sides = [
       side(service, "preloaded", IMPORT, "preloaded"),
       side(service, "hello", HELLO, "default"),

@@ -26,6 +26,7 @@ export const warmGvisor: Row = {
 async function measureWarm(world: World, runtime: string, rounds: number): Promise<Series[]> {
   const { engine, dockerHost, image } = world;
   await using service = await world.startService({ config: { container_runtime: runtime } });
+  await service.warmUp(world.samples(100));
   const airlock: Side = {
     name: "Airlock",
     perRound: 2,
