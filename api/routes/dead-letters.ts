@@ -57,14 +57,12 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     responses: { 200: json(DeadLetterStats, "Counts of the entries.", { example: statsExample }) },
   });
   app.openapi(stats, async (c) => {
-    const types = await deadLetterStats(db);
+    const { byType, oldest } = await deadLetterStats(db);
     return c.json(
       {
-        total: types.reduce((sum, { n }) => sum + n, 0),
-        by_error_type: Object.fromEntries(types.map(({ type, n }) => [type, n])),
-        oldest_created_at: types.length
-          ? timestamp(Math.min(...types.map(({ oldest }) => oldest)))
-          : null,
+        total: byType.reduce((sum, { n }) => sum + n, 0),
+        by_error_type: Object.fromEntries(byType.map(({ type, n }) => [type, n])),
+        oldest_created_at: oldest === null ? null : timestamp(oldest),
       },
       200,
     );

@@ -1,8 +1,6 @@
-import { and, count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
+import { count, desc, eq, inArray, lt, min } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { deadLetters, executions, payloads } from "./schema.ts";
-
-const errorType = sql<string>`json_extract(${executions.error}, '$.type')`;
 
 /** A dead letter with the part of its execution that it shows. */
 export async function listDeadLetters(
@@ -24,7 +22,7 @@ export async function listDeadLetters(
     })
     .from(deadLetters)
     .innerJoin(executions, eq(executions.id, deadLetters.executionId))
-    .where(type === undefined ? undefined : eq(errorType, type))
+    .where(type === undefined ? undefined : eq(deadLetters.errorType, type))
     .orderBy(desc(deadLetters.id))
     .limit(limit)
     .offset(offset);
@@ -45,13 +43,16 @@ export async function deadLetterPayloads(db: Database, rows: DeadLetterRow[]) {
   return new Map(found.map((payload) => [payload.id, payload]));
 }
 
+/** How many dead letters there are of each error type, and when the oldest came (epoch ms). */
 export async function deadLetterStats(db: Database) {
-  const byType = await db.orm
-    .select({ type: errorType, n: count(), oldest: min(deadLetters.createdAt) })
-    .from(deadLetters)
-    .innerJoin(executions, eq(executions.id, deadLetters.executionId))
-    .groupBy(errorType);
-  return byType.map(({ type, n, oldest }) => ({ type, n, oldest: oldest ?? 0 }));
+  const [byType, [first]] = await Promise.all([
+    db.orm
+      .select({ type: deadLetters.errorType, n: count() })
+      .from(deadLetters)
+      .groupBy(deadLetters.errorType),
+    db.orm.select({ createdAt: min(deadLetters.createdAt) }).from(deadLetters),
+  ]);
+  return { byType, oldest: first?.createdAt ?? null };
 }
 
 /** Removes one dead letter; its execution stays. False when there was none. */
@@ -63,14 +64,7 @@ export async function deleteDeadLetter(db: Database, id: number): Promise<boolea
   return deleted.length === 1;
 }
 
-/** Removes dead letters older than a time; of many, only the first, so that none are searched. */
+/** Removes dead letters older than a time. */
 export async function pruneDeadLetters(db: Database, before: number): Promise<void> {
-  const first = db.orm
-    .select({ id: deadLetters.id })
-    .from(deadLetters)
-    .orderBy(deadLetters.id)
-    .limit(500);
-  await db.orm
-    .delete(deadLetters)
-    .where(and(inArray(deadLetters.id, first), lt(deadLetters.createdAt, before)));
+  await db.orm.delete(deadLetters).where(lt(deadLetters.createdAt, before));
 }

@@ -10,6 +10,7 @@ import {
 import { advance } from "./advance.ts";
 import { readCounts } from "./counts.ts";
 import { database, type Database } from "./database.ts";
+import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./dead-letters.ts";
 import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
 import { queueStats } from "./queue.ts";
 import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
@@ -72,8 +73,8 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
     plans.push(...plan.rows.map((row) => row["detail"] as string));
   }
   return plans
-    .filter((step) => / executions\b/.test(step))
-    .map((step) => step.replace(/ executions USING (COVERING )?(INDEX )?/, " "));
+    .filter((step) => / executions | dead_letters .*_(error_type|created_at) ?/.test(step))
+    .map((step) => step.replace(/ (executions|dead_letters) USING (COVERING )?(INDEX )?/, " "));
 }
 
 const queue = "SCAN executions_queue";
@@ -87,6 +88,8 @@ const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
+const byBoth = "SEARCH executions_job_type_status (job_type=? AND status=?)";
+const byErrorType = "SEARCH dead_letters_error_type (error_type=?)";
 
 test.each<[string, string[], () => Promise<unknown>]>([
   [
@@ -122,6 +125,26 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
   ["a removal", [byId], () => removeExecutions(db, ["none"], now)],
   ["a list of what ended", [byStatus], () => listExecutions(db, { status: "failed" }, 10, 0)],
+  [
+    "a list of what ended, by job type",
+    [byBoth],
+    () => listExecutions(db, { status: "failed", jobType: "default" }, 10, 0),
+  ],
+  [
+    "a list of dead letters of a type",
+    [byErrorType, byId],
+    () => listDeadLetters(db, "oom", 10, 0),
+  ],
+  [
+    "the numbers of dead letters",
+    ["SCAN dead_letters_error_type", "SEARCH dead_letters_created_at"],
+    () => deadLetterStats(db),
+  ],
+  [
+    "the end of dead letters",
+    ["SEARCH dead_letters_created_at (created_at<?)"],
+    () => pruneDeadLetters(db, now),
+  ],
 ])("%s goes by its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);
 });

@@ -14,6 +14,7 @@ import { buildStatuses } from "../../shared/build.ts";
 import type { ExecutionError } from "../../shared/errors.ts";
 import { executionStatuses, relationships, type Timing } from "../../shared/execution.ts";
 import type { CircuitBreaker, EngineHealth, PoolKind } from "../../shared/health.ts";
+import type { Accepted } from "../../shared/lease.ts";
 
 /** Drivers give an ArrayBuffer, Uint8Array or Buffer; the core sees Uint8Array only. */
 const bytes = customType<{ data: Uint8Array; driverData: ArrayBuffer | Uint8Array }>({
@@ -97,6 +98,9 @@ export const executions = sqliteTable(
       .on(t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
     index("executions_job_type").on(t.jobType, t.seq),
+    index("executions_job_type_status")
+      .on(t.jobType, t.status, t.seq)
+      .where(sql`${t.status} NOT IN ('queued', 'running')`),
     check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
     check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
     check(
@@ -182,14 +186,23 @@ export const artifacts = sqliteTable(
 );
 
 /** Filled by a trigger on the transition itself, so that no path can forget it or do it twice. */
-export const deadLetters = sqliteTable("dead_letters", {
-  id: integer("id").primaryKey({ autoIncrement: true }),
-  executionId: text("execution_id")
-    .notNull()
-    .unique()
-    .references(() => executions.id, { onDelete: "cascade" }),
-  createdAt: integer("created_at").notNull(),
-});
+export const deadLetters = sqliteTable(
+  "dead_letters",
+  {
+    id: integer("id").primaryKey({ autoIncrement: true }),
+    executionId: text("execution_id")
+      .notNull()
+      .unique()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    /** The type of its execution's error. */
+    errorType: text("error_type").notNull().default(""),
+    createdAt: integer("created_at").notNull(),
+  },
+  (t) => [
+    index("dead_letters_error_type").on(t.errorType, t.id),
+    index("dead_letters_created_at").on(t.createdAt),
+  ],
+);
 
 /** What has happened so far, by name; kept by triggers, so that nobody has to count the history. */
 export const counts = sqliteTable(
@@ -318,6 +331,10 @@ export const agents = sqliteTable("agents", {
   tokenHash: text("token_hash").notNull(),
   version: text("version").notNull(),
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
+  accepts: text("accepts", { mode: "json" })
+    .$type<Accepted>()
+    .notNull()
+    .default({ job_types: null, builds: true }),
   slots: integer("slots").notNull(),
   warm: integer("warm").notNull(),
   pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull().default([]),

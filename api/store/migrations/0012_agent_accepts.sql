@@ -1,0 +1,1 @@
+ALTER TABLE `agents` ADD `accepts` text DEFAULT '{"job_types":null,"builds":true}' NOT NULL;
