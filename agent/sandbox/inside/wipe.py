@@ -11,6 +11,8 @@ from privileges import rights_of_code
 _WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
 _OURS = ("/code/main.py", "/input/data.json")
 _SAFE_MOUNTS = ("/proc", "/dev", "/sys", "/code", "/input", "/output", "/packages", "/tmp")
+# Under gVisor, which tells no sums.
+_FAMILIES = ("unix", "tcp", "tcp6", "udp", "packet")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 1000
 _LIMIT_S = 2
@@ -61,16 +63,24 @@ def lasting_mounts():
 
 
 def count_sockets():
-    """Sockets of any kind, those included that no process holds: passed around in a circle, or in TIME_WAIT."""
-    counts = {}
-    with contextlib.suppress(FileNotFoundError), open("/proc/net/sockstat") as file:
-        counts["used"] = int(file.readline().split()[2])
-    # gVisor has no such sum.
-    families = ("tcp", "tcp6") if counts else ("unix", "tcp", "tcp6", "udp", "packet")
-    for family in families:
-        with contextlib.suppress(FileNotFoundError), open("/proc/net/" + family) as file:
-            counts[family] = sum(1 for _ in file)
-    return counts
+    """Sockets of any kind, those included that no process holds: passed around in a circle, or in TIME_WAIT.
+
+    The sums, as to list the sockets of TCP takes 1.5 ms: the kernel looks through those of the host.
+    """
+    try:
+        with open("/proc/net/sockstat") as file:
+            sockets, tcp = file.readline().split(), file.readline().split()
+        return {"used": sockets[2], "waiting": tcp[tcp.index("tw") + 1]}
+    except FileNotFoundError:
+        return {family: _count_lines("/proc/net/" + family) for family in _FAMILIES}
+
+
+def _count_lines(path):
+    try:
+        with open(path) as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0
 
 
 def _is_writable(folder):
