@@ -43,7 +43,7 @@ describe("parseRequirement takes", () => {
   });
 });
 
-describe("parseRequirement refuses", () => {
+describe("hostile 31: parseRequirement refuses", () => {
   it.each([
     "",
     " ",

@@ -55,7 +55,6 @@ const faults: [path: string, value: unknown][] = [
   ["requirements", Array.from({ length: 101 }, () => "a")],
   ["requirements", Array.from({ length: 10_000 }, () => "a")],
   ["requirements.3", ["numpy", "requests[socks]>=2.31", "a; os_name == 'nt'", "--index-url x"]],
-  ...notNames.map((text): [string, unknown] => ["requirements.0", [text]]),
   ["extra", 1],
   ["Code", "print(1)"],
 ];
@@ -105,6 +104,18 @@ export const validationRows: Row[] = [
           expectFault(await api.post(path, { code: "print(1)", [name]: value }), field);
         }),
     ),
+  ),
+  ...each(
+    notNames,
+    (text) =>
+      `hostile 31: requirements with ${show(text)} are 400 at that path, and nothing is stored`,
+    (api, text) =>
+      expectNothingStored(api, async () => {
+        for (const path of paths) {
+          const reply = await api.post(path, { code: "1", requirements: ["numpy", text] });
+          expectFault(reply, "requirements.1");
+        }
+      }),
   ),
   {
     rule: "POST /execute takes no idempotency_key",
