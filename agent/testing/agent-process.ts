@@ -6,7 +6,7 @@ import { text } from "node:stream/consumers";
 /** The agent's entry point in a process of its own. */
 export type AgentProcess = {
   readonly process: ChildProcess;
-  /** The first message to its parent. */
+  /** The first message to its parent; rejects where it ends before. */
   readonly ready: Promise<unknown>;
   /** Its exit code; null for a signal. */
   readonly exit: Promise<number | null>;
@@ -21,12 +21,14 @@ export function startAgent(env: Record<string, string | undefined>): AgentProces
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
   });
-  const ready = once(agent, "message").then(([message]) => message as unknown);
+  const stderr = text(agent.stderr!);
+  const exit = once(agent, "exit").then(([code]) => code as number | null);
+  const ready = Promise.race([
+    once(agent, "message").then(([message]) => message as unknown),
+    exit.then(async () => {
+      throw new Error(`the agent ended before it was ready: ${await stderr}`);
+    }),
+  ]);
   ready.catch(() => {});
-  return {
-    process: agent,
-    ready,
-    exit: once(agent, "exit").then(([code]) => code as number | null),
-    stderr: text(agent.stderr!),
-  };
+  return { process: agent, ready, exit, stderr };
 }
