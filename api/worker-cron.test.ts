@@ -3,9 +3,9 @@ import { createClient, type Client } from "@libsql/client/web";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Api } from "./testing/contract/api.ts";
 import { servers } from "./testing/contract/servers.ts";
-import { type RunningService, startWorker } from "./testing/start-worker.ts";
+import { type RunningWorker, startWorker } from "./testing/start-worker.ts";
 
-let service: RunningService;
+let service: RunningWorker;
 let database: Client;
 beforeAll(async () => {
   const retention = { AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001" };

@@ -6,7 +6,7 @@ import { bridgeAddress, rawEngine, removeImages } from "../agent/sandbox/testing
 import { writeWheels } from "../agent/sandbox/testing/wheel.ts";
 import type { AgentProcess } from "../agent/testing/agent-process.ts";
 import { startNode, startNodeIn } from "../api/testing/start-node.ts";
-import { startWorker } from "../api/testing/start-worker.ts";
+import { type RunningService, startWorker } from "../api/testing/start-worker.ts";
 import { BuildWorld } from "./testing/build-world.ts";
 
 const probe = (answer: number) => ({
@@ -23,7 +23,7 @@ beforeEach(() => {
 });
 afterEach(() => world.close());
 
-describe.each([
+describe.each<[string, (vars: Record<string, string>) => Promise<RunningService>]>([
   ["api/node.ts", startNode],
   ["api/worker.ts in workerd", startWorker],
 ])("%s", (_name, start) => {

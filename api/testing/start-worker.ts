@@ -11,16 +11,19 @@ import { openDatabase } from "../platform/libsql.node.ts";
 /** A running service under test; `close` ends its processes and removes its data. */
 export interface RunningService {
   url: string;
+  close(): Promise<void>;
+}
+
+export interface RunningWorker extends RunningService {
   databaseUrl: string;
   /** Holds what the R2 bucket holds. */
   stateFolder: string;
-  close(): Promise<void>;
 }
 
 const require = createRequire(import.meta.url);
 
 /** Starts `api/worker.ts` in workerd (by wrangler) over a libSQL server of its own (sqld). */
-export async function startWorker(vars: Record<string, string>): Promise<RunningService> {
+export async function startWorker(vars: Record<string, string>): Promise<RunningWorker> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-worker-"));
   const databaseUrl = `http://127.0.0.1:${await freePort()}`;
   const sqld = startSqld(folder, databaseUrl);
