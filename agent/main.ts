@@ -55,6 +55,10 @@ async function main(): Promise<number> {
     name: config.name,
     version: manifest.version,
     labels: config.labels,
+    accepts: {
+      job_types: config.policy.agent_job_types ?? null,
+      builds: config.policy.agent_builds,
+    },
   };
   using _life = await showAlive(agent.id);
   await serve(config, agent, signals);

@@ -1,5 +1,6 @@
 import { parseBytes } from "../shared/bytes.ts";
 import type { Config } from "../shared/config.ts";
+import { matchesPattern } from "../shared/pattern.ts";
 
 /** What its operator lets an agent do, whatever the API says; a key that is not set limits nothing. */
 export type Policy = Pick<
@@ -52,16 +53,13 @@ function leftOut(
   accepted: readonly string[] | undefined,
   names: readonly string[],
 ): string | undefined {
-  if (!accepted || names.some((name) => accepted.some((pattern) => matches(pattern, name)))) {
+  if (
+    !accepted ||
+    names.some((name) => accepted.some((pattern) => matchesPattern(pattern, name)))
+  ) {
     return undefined;
   }
   return `${key} leaves out ${names.join(", ") || "an image that is not on the host"}`;
-}
-
-/** `*` does not match a slash: else "python:*" would take an image of a registry python:5000. */
-function matches(pattern: string, name: string): boolean {
-  const parts = pattern.split("*").map((part) => part.replaceAll(/[\\^$.|?+()[\]{}]/g, "\\$&"));
-  return new RegExp(`^${parts.join("[^/]*")}$`).test(name);
 }
 
 function above<T>(

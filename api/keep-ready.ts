@@ -2,7 +2,7 @@ import type { PollRequest, ReadyKind } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
 import { imageOf, type Environment } from "./domain/environment.ts";
 import { defaultJobType } from "./domain/job-types.ts";
-import { hasLabels, isRunnable } from "./domain/placement.ts";
+import { accepts, hasLabels, isRunnable } from "./domain/placement.ts";
 import { jobTypesUsedSince } from "./store/recent-job-types.ts";
 
 const RECENT_MS = 10 * 60_000;
@@ -14,7 +14,9 @@ export async function keepReady(
   environments: Environment[],
 ): Promise<ReadyKind[]> {
   if (!is_new) return [];
-  const possible = environments.filter((one) => isRunnable(one) && hasLabels(agent, one));
+  const possible = environments.filter(
+    (one) => isRunnable(one) && hasLabels(agent, one) && accepts(agent, one),
+  );
   const names = possible.map(({ jobType }) => jobType.name);
   const used = new Set(await jobTypesUsedSince(db, names, now() - RECENT_MS)).add(defaultJobType);
   return possible

@@ -1,9 +1,10 @@
 import type { LeasedBuild, PollRequest } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
 import type { BuildSpec, Environment } from "./domain/environment.ts";
-import { hasLabels } from "./domain/placement.ts";
+import { mayBuild, servingAgents } from "./domain/placement.ts";
 import { claimBuilds, expireBuilds, undeliveredBuilds } from "./store/build-lease.ts";
 import { openBuilds, type BuildRow } from "./store/builds.ts";
+import { agentsSeenSince } from "./store/agents.ts";
 import type { LeaseTerms } from "./store/lease.ts";
 
 /** Leases builds to an agent that is free to build, of the types whose labels it has. */
@@ -18,8 +19,9 @@ export async function takeBuilds(
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
+  const serving = servingAgents(await agentsSeenSince(db, 0), config, lease.now);
   const jobTypes = environments
-    .filter((environment) => hasLabels(request.agent, environment))
+    .filter((environment) => mayBuild(request.agent, environment, serving))
     .map(({ jobType }) => jobType.name);
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
   return [...undelivered, ...claimed].flatMap((build) => describe(build, config.build_timeout));

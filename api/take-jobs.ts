@@ -4,9 +4,9 @@ import type { Deps } from "./deps.ts";
 import { readEnvironments } from "./environments.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "./domain/environment.ts";
 import { resolveJobType } from "./domain/job-types.ts";
-import { mayRun, servingAgents } from "./domain/placement.ts";
+import { accepts, mayRun, type Placed, servingAgents } from "./domain/placement.ts";
 import type { ExecutionRow } from "./store/advance.ts";
-import { agentsSeenSince, type AgentRow, findAgent } from "./store/agents.ts";
+import { agentsSeenSince, findAgent } from "./store/agents.ts";
 import {
   claimNext,
   submittedPayloads,
@@ -28,7 +28,9 @@ export async function takeJobs(
   const undelivered = await undeliveredLeases(db, lease, held, free_slots, known);
   const free = free_slots - undelivered.length;
   const claimed =
-    free > 0 ? await claimNext(db, lease, free, await offers(deps, request, environments)) : [];
+    free > 0
+      ? await claimNext(db, lease, free, await offers(deps, placedOf(request), environments))
+      : [];
   return describe(deps, [...undelivered, ...claimed]);
 }
 
@@ -37,22 +39,28 @@ export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]
   const { config, db, now } = deps;
   const agent = await findAgent(db, agentId);
   if (!agent) return [];
-  const { labels, images } = agent;
+  const { labels, accepts, images } = agent;
   const environments = await readEnvironments(deps);
   const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
-  const offered = await offers(deps, { agent: { labels }, images }, environments);
+  const offered = await offers(deps, { labels, accepts, images }, environments);
   return describe(deps, await claimNext(db, lease, 1, offered));
+}
+
+function placedOf({ agent: { labels, accepts }, images }: PollRequest): Placed {
+  return { labels, accepts, images };
 }
 
 async function offers(
   { config, db, now }: Deps,
-  { agent: { labels }, images }: Pick<PollRequest, "images"> & { agent: Pick<AgentRow, "labels"> },
+  agent: Placed,
   environments: Environment[],
 ): Promise<Offer[]> {
-  const hasAll = environments.every((environment) => images.includes(imageOf(environment)));
-  const serving = hasAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
+  const mayRunAll = environments.every(
+    (environment) => agent.images.includes(imageOf(environment)) && accepts(agent, environment),
+  );
+  const serving = mayRunAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
   return environments
-    .filter((environment) => mayRun({ labels, images }, environment, serving))
+    .filter((environment) => mayRun(agent, environment, serving))
     .map(({ jobType: { name }, built }) => ({
       jobType: name,
       jobVersion: built?.tag ?? "latest",

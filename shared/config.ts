@@ -145,7 +145,8 @@ export const Config = z.strictObject({
     .default({})
     .describe("Agent: labels that job types can ask for."),
   agent_job_types: z
-    .array(z.string().min(1))
+    .array(z.string().min(1).max(128))
+    .max(1000)
     .optional()
     .describe("Agent: job types it accepts, `*` for any part of a name; default: all."),
   agent_images: z

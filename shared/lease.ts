@@ -13,12 +13,21 @@ import { limits } from "./limits.ts";
  */
 const Uuid = z.uuid();
 
+/** What an agent's operator accepts, so that other work goes to other agents; the agent holds it too. */
+export const Accepted = z.object({
+  /** Patterns of names, see pattern.ts; null for all. */
+  job_types: z.array(z.string().max(128)).max(1000).nullable(),
+  builds: z.boolean(),
+});
+export type Accepted = z.infer<typeof Accepted>;
+
 /** An agent process. `id` is fresh at every start, so that a restarted agent is another holder. */
 export const AgentIdentity = z.object({
   id: Uuid,
   name: z.string().min(1).max(128),
   version: z.string().max(64),
   labels: z.record(z.string(), z.string()),
+  accepts: Accepted.default({ job_types: null, builds: true }),
 });
 export type AgentIdentity = z.infer<typeof AgentIdentity>;
 

@@ -10,6 +10,7 @@ function agent(state: BreakerState, silentMs = 0): AgentReport {
   return {
     id: "a",
     labels: {},
+    accepts: { job_types: null, builds: true },
     slots: 4,
     warm: 0,
     pool: [],

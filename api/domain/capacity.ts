@@ -1,10 +1,12 @@
 import type { BreakerState, CircuitBreaker, Health, PoolStats } from "../../shared/health.ts";
+import type { Accepted } from "../../shared/lease.ts";
 import type { Config } from "../../shared/config.ts";
 
 /** What is known of an agent process. */
 export interface AgentReport {
   id: string;
   labels: Record<string, string>;
+  accepts: Accepted;
   slots: number;
   warm: number;
   pool: PoolStats["agents"][number]["pool"];

@@ -3,7 +3,7 @@ import { loadConfig } from "../../shared/config.ts";
 import type { AgentReport } from "./capacity.ts";
 import { type BuiltImage, buildSpec, type Environment, environment } from "./environment.ts";
 import { resolveJobType } from "./job-types.ts";
-import { mayRun, servingAgents, whyNobodyBuilds, whyNobodyRuns } from "./placement.ts";
+import { mayBuild, mayRun, servingAgents, whyNobodyBuilds, whyNobodyRuns } from "./placement.ts";
 
 const base = "python:3.13-slim";
 const digest = `sha256:${"1".repeat(64)}`;
@@ -17,6 +17,7 @@ const breaker = {
 const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   id: "a",
   labels: {},
+  accepts: { job_types: null, builds: true },
   slots: 1,
   warm: 0,
   pool: [],
@@ -26,6 +27,8 @@ const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   lastSeenAt: 1000,
   ...changes,
 });
+const accepting = (...job_types: string[]) => agent({ accepts: { job_types, builds: true } });
+const withoutBuilds = agent({ accepts: { job_types: null, builds: false } });
 const withBase = agent({ images: [base] });
 const withBuilt = agent({ images: [digest] });
 
@@ -59,6 +62,29 @@ describe("a job may be given to an agent", () => {
     ["that has only the base image of a built type", false, withBase, built, [withBase]],
     ["of a type that is not built, in production mode", false, withBase, inProduction, [withBase]],
     ["without the labels", false, withBase, labelled, [withBase]],
+    ["whose operator accepts the type", true, accepting("t"), plain, [agent()]],
+    ["whose operator does not, while another's does", false, accepting("u"), plain, [agent()]],
+    [
+      "whose operator does not, while another's does that lacks the labels",
+      true,
+      { ...accepting("u"), labels: { gpu: "a100" } },
+      labelled,
+      [agent()],
+    ],
+    [
+      "whose operator does not, nor anybody's: to refuse it",
+      true,
+      accepting("u"),
+      plain,
+      [accepting("v")],
+    ],
+    [
+      "that may pull the image, while it is on the host of one that does not accept the type",
+      true,
+      agent(),
+      plain,
+      [agent(), { ...accepting("u"), images: [base] }],
+    ],
     [
       "with the labels, among others",
       true,
@@ -70,6 +96,16 @@ describe("a job may be given to an agent", () => {
   ])("%s: %s", (_what, expected, one, environment, serving) => {
     expect(mayRun(one, environment, serving)).toBe(expected);
   });
+});
+
+test.each([
+  ["that builds", true, agent(), plain, [withoutBuilds]],
+  ["that does not build, while another does", false, withoutBuilds, plain, [agent()]],
+  ["that does not build, nor anybody: to refuse it", true, withoutBuilds, plain, [withoutBuilds]],
+  ["that does not accept the type, while another does", false, accepting("u"), plain, [agent()]],
+  ["without the labels", false, agent(), labelled, []],
+])("a build may be given to an agent %s: %s", (_what, expected, one, environment, serving) => {
+  expect(mayBuild(one, environment, serving)).toBe(expected);
 });
 
 test("an agent serves while it is heard of, its engine answers and its breaker is not open", () => {

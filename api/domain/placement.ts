@@ -1,4 +1,5 @@
 import type { Config } from "../../shared/config.ts";
+import { matchesPattern } from "../../shared/pattern.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import { imageOf, type Environment } from "./environment.ts";
 
@@ -23,20 +24,57 @@ export function hasLabels(
   return Object.entries(jobType.labels).every(([name, value]) => labels[name] === value);
 }
 
-/**
- * Whether an agent may be given jobs of a type: it has the image; or nobody has, and it may try to
- * pull it, which built images cannot be.
- */
-export function mayRun(
-  agent: Pick<AgentReport, "labels" | "images">,
+/** Whether an agent's operator has it run jobs of a type. */
+export function accepts(
+  { accepts }: Pick<AgentReport, "accepts">,
+  { jobType }: Environment,
+): boolean {
+  const { job_types } = accepts;
+  return job_types?.some((pattern) => matchesPattern(pattern, jobType.name)) ?? true;
+}
+
+/** What decides over the jobs that an agent may be given. */
+export type Placed = Pick<AgentReport, "labels" | "images" | "accepts">;
+
+/** Jobs that nobody accepts go to those who refuse them: the records then say why. */
+export function mayRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
+  if (!canRun(agent, environment, serving)) return false;
+  return (
+    accepts(agent, environment) ||
+    !serving.some((other) => accepts(other, environment) && canRun(other, environment, serving))
+  );
+}
+
+/** The same for builds. */
+export function mayBuild(
+  agent: Pick<AgentReport, "labels" | "accepts">,
   environment: Environment,
   serving: AgentReport[],
 ): boolean {
   if (!hasLabels(agent, environment)) return false;
+  return (
+    acceptsBuild(agent, environment) ||
+    !serving.some((other) => hasLabels(other, environment) && acceptsBuild(other, environment))
+  );
+}
+
+function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environment): boolean {
+  return agent.accepts.builds && accepts(agent, environment);
+}
+
+/**
+ * Whether an agent can run jobs of a type: it has the image; or nobody has, and it may try to
+ * pull it, which built images cannot be.
+ */
+function canRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
+  if (!hasLabels(agent, environment)) return false;
   const image = imageOf(environment);
   if (agent.images.includes(image)) return isRunnable(environment);
   if (environment.built || environment.mustBeBuilt) return false;
-  return !serving.some((other) => other.images.includes(image) && hasLabels(other, environment));
+  return !serving.some(
+    (other) =>
+      other.images.includes(image) && hasLabels(other, environment) && accepts(other, environment),
+  );
 }
 
 /** Why none of the live agents would be given a job of a type; undefined when one would. */

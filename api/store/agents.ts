@@ -28,8 +28,8 @@ export function saysTheSame(row: AgentRow, status: AgentStatus): boolean {
 }
 
 function said({ agent, slots, warm, pool, engine, breaker, images }: AgentStatus) {
-  const { name, version, labels } = agent;
-  return { name, version, labels, slots, warm, pool, engine, breaker, images };
+  const { name, version, labels, accepts } = agent;
+  return { name, version, labels, accepts, slots, warm, pool, engine, breaker, images };
 }
 
 /** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */

@@ -286,7 +286,7 @@ export async function makeStart(folder: string): Promise<string> {
   const client = await openIn(folder);
   for (const id of agentIds) {
     const status = {
-      agent: { id, name: id, version: "0", labels: {} },
+      agent: { id, name: id, version: "0", labels: {}, accepts: { job_types: null, builds: true } },
       slots: 1,
       warm: 0,
       engine: { available: true, version: null, runtimes: [] },

@@ -246,6 +246,21 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
+    rule: "Jobs go to agents whose operators accept their type, while there is such a one",
+    server,
+    async check(api) {
+      const [guarded, open] = [api.agent(), api.agent()];
+      await open.poll({ free_slots: 0 });
+      const { job_id } = await api.submit({ job_type: "custom" });
+      const accepts = { job_types: ["cus", "*-custom"], builds: true };
+      const identity = { ...guarded.status().agent, accepts };
+      expect((await guarded.poll({ agent: identity })).jobs).toEqual([]);
+      accepts.job_types.push("cus*");
+      const { jobs } = await guarded.poll({ agent: identity });
+      expect(jobs).toMatchObject([{ execution_id: job_id }]);
+    },
+  },
+  {
     rule: "Jobs of a type with labels go to agents that have them, and say so while there is none",
     server,
     async check(api) {

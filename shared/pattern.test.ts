@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { matchesPattern } from "./pattern.ts";
+
+test.each([
+  ["a", "a", true],
+  ["a", "ab", false],
+  ["a", "ba", false],
+  ["", "", true],
+  ["*", "", true],
+  ["*", "a.b:c", true],
+  ["*", "a/b", false],
+  ["*/*", "a/b", true],
+  ["a*", "a", true],
+  ["a*a", "a", false],
+  ["a*a", "aa", true],
+  ["*b*", "abc", true],
+  ["a*b*c", "axbxc", true],
+  ["a*b*c", "acb", false],
+  ["a**c", "abc", true],
+  ["a.c", "abc", false],
+  ["r/*/t:*", "r/team/t:1", true],
+  ["r/*/t:*", "r/t:1", false],
+  ["r/*", "r/team/t", false],
+])("%s takes %s: %s", (pattern, name, taken) => {
+  expect(matchesPattern(pattern, name)).toBe(taken);
+});
+
+test("a pattern of many stars takes no longer than another", () => {
+  const name = "a".repeat(100_000);
+  expect(matchesPattern(`${"*a".repeat(20_000)}b`, name)).toBe(false);
+  expect(matchesPattern("*a".repeat(20_000), name)).toBe(true);
+});
