@@ -1,0 +1,70 @@
+import { describe, expect, test } from "vitest";
+import { type HostWatch, watchHost } from "../../agent/sandbox/testing/watch-host.ts";
+import { type HostileWorld, hostileWorld } from "../testing/hostile-world.ts";
+
+/** One of each kind; what they come to is the other tests' concern. */
+const kinds: Record<string, string> = {
+  "never ends": "while True: pass",
+  "ignores SIGTERM":
+    "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nwhile True: time.sleep(9)",
+  "hides processes":
+    "import os, time\nfor _ in range(20):\n    if os.fork() == 0: os.setsid(); time.sleep(600)",
+  "forks without end": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+  "takes all memory": "x = []\nwhile True: x.append(bytearray(1 << 20))",
+  "dies of a signal": "import os; os.kill(os.getpid(), 11)",
+  "signals everyone":
+    "import os\nfor pid in (1, -1):\n    try: os.kill(pid, 9)\n    except OSError: pass",
+  "fills its folders":
+    "for folder in ('/tmp', '/output', '/dev/shm'):\n    try:\n        with open(folder + '/x', 'wb') as f:\n            while True: f.write(b'x' * (1 << 20))\n    except OSError: pass",
+  "floods its output": "import os\nfor _ in range(100): os.write(1, b'x' * (1 << 20))",
+  "forges frames":
+    "import os\nfor fd in range(1, 4096):\n    try: os.write(fd, b'X\\0\\0\\0\\2{}')\n    except OSError: pass",
+  "leaves traps":
+    "import os\nos.symlink('/', 'root'); os.mkfifo('result.json')\nfor i in range(300): open('f%d' % i, 'w').write('x')",
+  "closes everything": "import os; os.closerange(0, 4096)",
+};
+
+describe.each(["runc", "runsc"])("under %s", (runtime) => {
+  test("a hundred hostile jobs in a row leave descriptors, memory, containers, mounts and processes as before", async () => {
+    const world = await hostileWorld(
+      { AIRLOCK_CONTAINER_RUNTIME: runtime },
+      {
+        AIRLOCK_MAX_QUEUE_SIZE: "200",
+        AIRLOCK_JOB_TYPES: JSON.stringify({ default: { memory_limit: "96m" } }),
+      },
+    );
+    let watch: HostWatch | undefined;
+    try {
+      await runAll(world, 1);
+      watch = await watchHost(world.agentName, world.agent.process.pid);
+      await runAll(world, Math.ceil(100 / Object.keys(kinds).length));
+      expect(await world.execute("print('next')")).toMatchObject({ stdout: "next\n" });
+      await watch.isFlat();
+    } finally {
+      await world.close();
+    }
+    // Only now, as a pool keeps containers ready.
+    await watch.isClean();
+    watch.close();
+    expect(await world.agent.exit).toBe(0);
+  }, 300_000);
+});
+
+/** Runs each kind some times, as many at once as the agent takes. */
+async function runAll(world: HostileWorld, times: number): Promise<void> {
+  const all = Array.from({ length: times }, () => Object.entries(kinds)).flat();
+  const jobs = await Promise.all(
+    all.map(async ([kind, code]) => {
+      const { json } = await world.post("/execute/async", { code, timeout: 1 });
+      return { kind, id: String(json["job_id"]) };
+    }),
+  );
+  const broken: unknown[] = [];
+  for (const { kind, id } of jobs) {
+    const { json } = await world.get(`/jobs/${id}/result?wait=true&timeout=120`);
+    const { error } = json as { error?: { type: string } };
+    if (["internal_error", "docker_error", "unknown"].includes(error?.type ?? ""))
+      broken.push([kind, error]);
+  }
+  expect(broken).toEqual([]);
+}

@@ -1,0 +1,225 @@
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type HostWatch, watchHost } from "../../agent/sandbox/testing/watch-host.ts";
+import { sendRaw, statusOf } from "../../api/testing/raw-http.ts";
+import { type HostileWorld, hostileWorld } from "../testing/hostile-world.ts";
+
+/** Hostile code from a client's request to its record, over a real API, agent and engine. */
+describe.each(["runc", "runsc"])("under %s", (runtime) => {
+  let world: HostileWorld;
+  let watch: HostWatch;
+
+  beforeAll(async () => {
+    world = await hostileWorld({
+      AIRLOCK_CONTAINER_RUNTIME: runtime,
+      AIRLOCK_WARM_POOL_SIZE: "0",
+    });
+    await harmless();
+    watch = await watchHost(world.agentName, world.agent.process.pid);
+  });
+  afterEach(() => watch.holds(harmless));
+  afterAll(async () => {
+    watch?.close();
+    await world?.close();
+  });
+
+  async function harmless(): Promise<void> {
+    const result = await world.execute("print('next')");
+    expect(result).toMatchObject({ success: true, stdout: "next\n", stderr: "" });
+  }
+
+  /** The views of a job that a client can ask for; none may be a 500. */
+  async function views(id: string) {
+    const paths = [`/jobs/${id}`, `/jobs/${id}/result`, `/jobs/${id}/result?view=full`];
+    paths.push(`/executions/${id}?view=full`, "/executions?view=full", "/dlq");
+    const replies = await Promise.all(paths.map(world.get));
+    expect(replies.map(({ status }) => status)).toEqual(paths.map(() => 200));
+    return replies[2]!.json;
+  }
+
+  /** Runs code as an asynchronous job, and gives the record that is kept of it. */
+  async function recordOf(code: string, timeout = 30) {
+    const { json } = await world.post("/execute/async", { code, timeout });
+    const id = String(json["job_id"]);
+    const end = await world.get(`/jobs/${id}/result?wait=true&timeout=${timeout + 30}`);
+    expect(end.status).toBe(200);
+    return { id, record: await views(id) };
+  }
+
+  // gVisor passes on a fifth of what runc does.
+  const [stdoutGigabytes, stderrGigabytes] = runtime === "runsc" ? [2, 1] : [10, 1];
+
+  test(`hostile 11: ${stdoutGigabytes} GB on stdout, a line of ${stderrGigabytes} GB on stderr, in flat memory`, async () => {
+    const code = `
+import os
+block = b"x" * (1 << 20)
+for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
+    os.write(fd, b"head")
+    for _ in range(gigabytes << 10): os.write(fd, block)
+    os.write(fd, b"tail")`;
+    const before = agentMemory();
+    let peak = 0;
+    const running = recordOf(code, 240);
+    const sampling = new AbortController();
+    const samples = (async () => {
+      while (!sampling.signal.aborted) {
+        peak = Math.max(peak, agentMemory());
+        await sleep(50);
+      }
+    })();
+    const { record } = await running;
+    sampling.abort();
+    await samples;
+    expect(record).toMatchObject({ status: "succeeded", error: null });
+    expect(record).toMatchObject({ stdout_truncated: true, stderr_truncated: true });
+    for (const name of ["stdout", "stderr"]) {
+      expect(record[name]).toMatch(/^headx+\n\[airlock: \d+ bytes left out\]\nx+tail$/);
+    }
+    expect(peak - before).toBeLessThan(48);
+  }, 300_000);
+
+  /** MiB of memory that the agent has. */
+  function agentMemory(): number {
+    const status = readFileSync(`/proc/${world.agent.process.pid}/status`, "utf8");
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+  }
+
+  test("hostile 13: bytes that are no text come back as text, and no view fails", async () => {
+    const bytes = [0x61, 0, 0x62, 0xff, 0xed, 0xa0, 0x80, 0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xe2, 0x82];
+    const code = `import os\nfor fd in (1, 2): os.write(fd, bytes(${JSON.stringify(bytes)}))\nraise SystemExit(3)`;
+    const { record } = await recordOf(code);
+    const text = "a\0b\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u001b[31m\u{fffd}";
+    expect(record).toMatchObject({ status: "failed", stdout: text, stderr: text });
+  });
+
+  test("hostile 13: an exception whose message is no text", async () => {
+    const { record } = await recordOf(
+      String.raw`raise ValueError("\ud800\0\x1b[31m\r\n" + "x" * 100_000)`,
+    );
+    expect(record).toMatchObject({ status: "failed", error: { type: "value_error" } });
+  });
+
+  test("hostile 14: NUL in the source is 400", async () => {
+    const reply = await world.post("/execute", { code: "print(1)\0" });
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
+  });
+
+  test("hostile 14: what python3 runs runs: a byte order mark, CR LF, a line of a megabyte", async () => {
+    const code = `\u{feff}if 1:\r\n    x = "${"y".repeat(1_000_000)}"\r\n    print(len(x))\r\n`;
+    expect(await world.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
+  });
+
+  test("hostile 19: each name that is kept can be fetched, and its header is one", async () => {
+    const { id, record } = await recordOf(String.raw`
+names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", 'quote"', "%2e", "%2e%2e%2fx", "n" * 255, "..x", "a b;c", "größe", "?q=1#x"]
+for name in names: open("/output/" + name, "w").write(ascii(name))`);
+    const names = (record["artifacts"] as { name: string }[]).map(({ name }) => name);
+    const kept = [
+      'quote"',
+      "%2e",
+      "%2e%2e%2fx",
+      "n".repeat(255),
+      "..x",
+      "a b;c",
+      "größe",
+      "?q=1#x",
+    ];
+    expect(names.sort()).toEqual(kept.sort());
+    for (const name of names) {
+      const reply = await world.get(`/jobs/${id}/artifacts/${encodeURIComponent(name)}`);
+      expect(reply.status).toBe(200);
+      expect(reply.headers.get("content-disposition")).toMatch(/^attachment; [\x20-\x7e]+$/);
+    }
+  });
+
+  test.each([
+    ["NaN", `f.write('{"a": NaN}')`],
+    ["a number beyond every double", `f.write('{"a": 1e400}')`],
+    ["a depth of 100,000", `f.write('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")`],
+    ["a list", `f.write("[1]")`],
+    ["cut short", `f.write('{"a":')`],
+    ["256 MB", `os.truncate(f.name, 1 << 28)`],
+    ["a link", `os.unlink(f.name); os.symlink("/etc/passwd", f.name)`],
+    ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`],
+  ])("hostile 20: a result.json that is %s is no output, with a clear error", async (_, code) => {
+    const { record } = await recordOf(`import os\nwith open("result.json", "w") as f: ${code}`);
+    expect(record).toMatchObject({
+      status: "failed",
+      output: null,
+      error: {
+        type: "json_error",
+        message: expect.stringContaining("/output/result.json is not usable") as string,
+      },
+    });
+  });
+
+  test("hostile 20: keys that come twice, lone surrogates and NUL in result.json are the output", async () => {
+    const text = String.raw`{"a": 1, "a": {"b": "\ud800\u0000"}, "n": 12345678901234567890}`;
+    const { id, record } = await recordOf(String.raw`open("result.json", "w").write(r'${text}')`);
+    expect(record).toMatchObject({ status: "succeeded", output: { a: { b: "\ud800\0" } } });
+    expect((await world.get(`/jobs/${id}/result`)).text).toContain("12345678901234567890");
+  });
+
+  test("hostile 21: __proto__ and constructor are data on the way in and out", async () => {
+    const keys = '{"__proto__": {"polluted": 1}, "constructor": {"prototype": {"polluted": 1}}}';
+    const code = `import json, shutil; shutil.copy("/input/data.json", "result.json"); print(sorted(json.load(open("/input/data.json"))))`;
+    const body = `{"code": ${JSON.stringify(code)}, "input_data": ${keys}}`;
+    const { status, text } = await world.post("/execute", body);
+    expect(status).toBe(200);
+    expect(text.replaceAll(" ", "")).toContain(`"output":${keys.replaceAll(" ", "")}`);
+    expect(JSON.parse(text)).toMatchObject({ stdout: "['__proto__', 'constructor']\n" });
+    expect((await world.get("/health")).json["polluted"]).toBeUndefined();
+  });
+
+  const requestHead = (path: string, ...headers: string[]): string =>
+    [
+      `GET ${path} HTTP/1.1`,
+      "Host: x",
+      `X-API-Key: ${world.secrets.key}`,
+      "Connection: close",
+      ...headers,
+    ].join("\r\n") + "\r\n\r\n";
+
+  test("hostile 34: no name in a URL leaves the folder of its job", async () => {
+    const { id } = await recordOf(`open("x", "w").write("mine")`);
+    const { id: another } = await recordOf(`open("secret", "w").write("artifact of another")`);
+    const names = ["../x", "%2e%2e%2fx", "..%2fx", "%00", "x%00", "/etc/passwd", "%2fetc%2fpasswd"];
+    names.push("..%5cx", `..%2f${another}%2fsecret`, "%ff", ".");
+    for (const name of names) {
+      const answer = await sendRaw(world.url, requestHead(`/jobs/${id}/artifacts/${name}`));
+      expect([name, statusOf(answer)]).toEqual([name, expect.toBeOneOf([400, 404])]);
+    }
+  });
+
+  test("hostile 35: correlation ids that are none are replaced", async () => {
+    const own = /\r\nx-correlation-id: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\r\n/i;
+    for (const id of ["a\rb", "x".repeat(10_000), "a b", "a,b", "\u001b[31m"]) {
+      const answer = await sendRaw(world.url, requestHead("/health", `X-Correlation-ID: ${id}`));
+      // A CR or ESC is no HTTP at all, and refused before it is a request.
+      const isReplaced = own.test(answer) || answer.startsWith("HTTP/1.1 400 ");
+      expect([id, isReplaced, answer.includes(id)]).toEqual([id, true, false]);
+    }
+    const split = requestHead("/health", "X-Correlation-ID: a", "Set-Cookie: forged");
+    expect(await sendRaw(world.url, split)).not.toContain("forged");
+    const twice = requestHead("/health", "X-Correlation-ID: one", "X-Correlation-ID: two");
+    expect(await sendRaw(world.url, twice)).toMatch(own);
+  });
+
+  test("hostile 35: a forged X-Forwarded-For does not become the client's address", async () => {
+    const body = JSON.stringify({ code: "1 / 0" });
+    const head = requestHead(
+      "/execute/async",
+      "X-Forwarded-For: 192.0.2.66",
+      "Forwarded: for=192.0.2.66",
+      "Content-Type: application/json",
+      `Content-Length: ${body.length}`,
+    );
+    const answer = await sendRaw(world.url, head.replace("GET", "POST") + body);
+    const id = /"job_id":"([^"]+)"/.exec(answer)?.[1] ?? "";
+    await world.get(`/jobs/${id}/result?wait=true`);
+    const { items } = (await world.get("/dlq")).json as { items: Record<string, unknown>[] };
+    expect(items.find((item) => item["job_id"] === id)).toMatchObject({ client_ip: "127.0.0.1" });
+  });
+});
