@@ -63,7 +63,13 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
   const clock = createTestClock();
   const changes = createChanges();
   const log = getLogger(["airlock", "agent"]);
-  const agent = { id: randomUUID(), name: "test", version: "0.0.0", labels: {}, accepts: { job_types: null, builds: true } };
+  const agent = {
+    id: randomUUID(),
+    name: "test",
+    version: "0.0.0",
+    labels: {},
+    accepts: { job_types: null, builds: true },
+  };
   const root = await mkdtemp(join(tmpdir(), "airlock-test-"));
   const end = new AbortController();
   const abort = new AbortController();

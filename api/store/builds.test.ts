@@ -134,7 +134,13 @@ test("the last image built is the one in force, for each specification", async (
 });
 
 test("an agent is known to have an image as soon as its build is over", async () => {
-  const agent = { id: "agent", name: "a", version: "0", labels: {}, accepts: { job_types: null, builds: true } };
+  const agent = {
+    id: "agent",
+    name: "a",
+    version: "0",
+    labels: {},
+    accepts: { job_types: null, builds: true },
+  };
   const breaker = {
     state: "closed",
     failure_count: 0,
