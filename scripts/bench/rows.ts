@@ -1,5 +1,8 @@
 import type { Row } from "./row.ts";
 import { agentMemory } from "./rows/agent-memory.ts";
+import { apiHistory } from "./rows/api-history.ts";
+import { apiJobs } from "./rows/api-jobs.ts";
+import { apiSubmits } from "./rows/api-submits.ts";
 import { cold } from "./rows/cold.ts";
 import { preload } from "./rows/preload.ts";
 import { reuse } from "./rows/reuse.ts";
@@ -15,6 +18,9 @@ export const rows: readonly Row[] = [
   cold,
   throughput,
   reuse,
+  apiSubmits,
+  apiJobs,
+  apiHistory,
   agentMemory,
   trace,
 ];

@@ -1,0 +1,53 @@
+import { readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { expect, test } from "vitest";
+import { connectEngine } from "../agent/sandbox/engine.ts";
+import { labels } from "../agent/sandbox/profile.ts";
+import { measureRow } from "./bench/results.ts";
+import { cold } from "./bench/rows/cold.ts";
+import { trace } from "./bench/rows/trace.ts";
+import { steps } from "./bench/trace/steps.ts";
+import { createWorld } from "./bench/world.ts";
+import { readConfig } from "./config.ts";
+import { connect } from "./setup/connect.ts";
+import { setUp } from "./setup/set-up.ts";
+import { childrenOf } from "./testing/children-of.ts";
+
+const load = { perMinute: 0, isHigh: false };
+
+async function quickWorld() {
+  const { dockerHost, image } = await setUp(readConfig(process.env));
+  const engine = connectEngine(dockerHost);
+  return createWorld({ engine, docker: connect(dockerHost), dockerHost, image, quick: true });
+}
+
+test("a row is measured against real containers, and leaves nothing behind", async () => {
+  const world = await quickWorld();
+  const before = new Set(childrenOf(process.pid));
+  const { series } = await measureRow(cold, world, load);
+  expect(series.map(({ name, count }) => [name, count])).toEqual([
+    ["Airlock", 2],
+    ["bare engine, cold cycle", 2],
+  ]);
+  for (const { min } of series) expect(min).toBeGreaterThan(0);
+
+  expect(childrenOf(process.pid).filter((pid) => !before.has(pid))).toEqual([]);
+  const all = await world.docker.listContainers({ all: true });
+  const own = all.filter(
+    ({ Labels }) =>
+      Labels["io.airlock.bench"] || Labels[labels.agentName]?.startsWith(`bench-${process.pid}-`),
+  );
+  expect(own).toEqual([]);
+});
+
+test("the trace of warm runs accounts for all of their time", async () => {
+  const traces = (): string[] =>
+    readdirSync(tmpdir()).filter((name) => name.startsWith("airlock-trace-"));
+  const before = traces();
+  const { series } = await measureRow(trace, await quickWorld(), load);
+  expect(series.map(({ name }) => name)).toEqual(["all", ...steps.map(({ name }) => name)]);
+  const [all, ...parts] = series;
+  expect(all?.count).toBeGreaterThan(0);
+  for (const { count } of parts) expect(count).toBe(all?.count);
+  expect(traces()).toEqual(before);
+});

@@ -1,0 +1,97 @@
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Pool } from "undici";
+import { fillHistory } from "./history.ts";
+
+const CLIENT_KEY = "bench-client-key-0123456789";
+const AGENT_TOKEN = "bench-agent-token-0123456789";
+const CONNECTIONS = 64;
+
+const entry = fileURLToPath(new URL("../../../api/node.ts", import.meta.url));
+const meter = new URL("stall-meter.ts", import.meta.url).href;
+
+export type Answer = { readonly status: number; readonly text: string };
+
+/** The API alone, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to it. */
+export type ApiService = AsyncDisposable & {
+  /** Throws Error on an answer that is no success. */
+  readonly send: (method: "GET" | "POST", path: string, body?: object | string) => Promise<Answer>;
+  /** Resident memory in MB: now, and its peak. */
+  readonly memory: () => { readonly now: number; readonly peak: number };
+  /** CPU time used so far, in ms. */
+  readonly cpuMs: () => number;
+  /** The longest that its event loop stood still since this was last asked, in ms. */
+  readonly worstStallMs: () => Promise<number>;
+};
+
+/** Starts it over as many finished executions. */
+export async function startApi(finished: number): Promise<ApiService> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
+  await fillHistory(folder, finished);
+  const child = fork(entry, [], {
+    execArgv: ["--max-semi-space-size=8", "--import", "tsx", "--import", meter],
+    stdio: ["ignore", "ignore", "ignore", "ipc"],
+    env: {
+      PATH: process.env["PATH"],
+      AIRLOCK_PORT: "0",
+      AIRLOCK_DATA_DIR: folder,
+      AIRLOCK_API_AUTH_ENABLED: "true",
+      AIRLOCK_API_KEYS: CLIENT_KEY,
+      AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
+      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+      AIRLOCK_MAX_QUEUE_SIZE: "1000000",
+    },
+  });
+  const exited = once(child, "exit");
+  const answer = async <T>(): Promise<T> => ((await once(child, "message")) as [T])[0];
+  const started = await Promise.race([answer<{ url: string }>(), exited.then(() => undefined)]);
+  if (!started) throw new Error("the API did not start");
+  const pool = new Pool(started.url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
+  const status = (): string => readFileSync(`/proc/${child.pid}/status`, "utf8");
+
+  return {
+    send: async (method, path, body) => {
+      const isAgents = path.startsWith("/agent/");
+      const { statusCode, body: read } = await pool.request({
+        method,
+        path,
+        headers: {
+          authorization: `Bearer ${isAgents ? AGENT_TOKEN : CLIENT_KEY}`,
+          "content-type": "application/json",
+        },
+        ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),
+      });
+      const text = await read.text();
+      if (statusCode >= 300) throw new Error(`${method} ${path}: ${statusCode} ${text}`);
+      return { status: statusCode, text };
+    },
+    memory: () => ({ now: megabytes(status(), "VmRSS"), peak: megabytes(status(), "VmHWM") }),
+    cpuMs: () => cpuTimeMs(child.pid ?? 0),
+    worstStallMs: async () => {
+      const told = answer<number>();
+      child.send("stall?");
+      return told;
+    },
+    [Symbol.asyncDispose]: async () => {
+      await pool.destroy();
+      child.kill("SIGTERM");
+      await exited;
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A row of /proc/pid/status. Source: proc_pid_status(5). */
+function megabytes(status: string, row: string): number {
+  return (Number(new RegExp(`^${row}:\\s+(\\d+) kB$`, "m").exec(status)?.[1]) * 1024) / 1e6;
+}
+
+/** User and system time, of which the kernel counts hundredths of a second. Source: proc_pid_stat(5). */
+function cpuTimeMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}

@@ -1,0 +1,70 @@
+import { expect, test } from "vitest";
+import { measureRow, mergeResults, type Results } from "./results.ts";
+import type { Row } from "./row.ts";
+import type { World } from "./world.ts";
+
+const world = { quick: true } as World;
+const load = { perMinute: 0.1, isHigh: false };
+const row: Row = {
+  name: "a",
+  what: "something",
+  goal: "at most 2 ms",
+  measure: async () => [
+    { name: "Airlock", unit: "ms", samples: [3, 1, 2] },
+    { name: "bare engine, 4 at once", unit: "ms", samples: [8] },
+  ],
+  reaches: (of) => of("Airlock").p50 <= 2 && of("bare engine").p50 === 8,
+};
+
+test("a row is measured, summarized and judged", async () => {
+  expect(await measureRow(row, world, load)).toMatchObject({
+    name: "a",
+    goal: "at most 2 ms",
+    load: 0.1,
+    series: [
+      { name: "Airlock", unit: "ms", count: 3, p50: 2 },
+      { name: "bare engine, 4 at once", p50: 8 },
+    ],
+    isReached: true,
+    obstacle: null,
+  });
+  const stricter = { ...row, reaches: () => false };
+  expect(await measureRow(stricter, world, load)).toMatchObject({ isReached: false });
+});
+
+test("an obstacle is told, and nothing measured", async () => {
+  const measure = (): never => {
+    throw new Error("measured");
+  };
+  const hindered = { ...row, measure, obstacle: () => "no engine" };
+  expect(await measureRow(hindered, world, load)).toMatchObject({
+    obstacle: "no engine",
+    series: [],
+    isReached: null,
+  });
+});
+
+test("a goal for a series that was not measured is a mistake in the row", async () => {
+  const wrong: Row = { ...row, reaches: (of) => of("nobody").p50 === 0 };
+  await expect(measureRow(wrong, world, load)).rejects.toThrow("the row a measured no nobody");
+});
+
+test("new results replace those of the same row, in the order of the rows", async () => {
+  const machine = {} as Results["machine"];
+  const one = await measureRow(row, world, load);
+  const earlier = { machine, rows: [one, { ...one, name: "b" }, { ...one, name: "gone" }] };
+  const now = {
+    machine,
+    rows: [
+      { ...one, name: "c" },
+      { ...one, goal: "new" },
+    ],
+  };
+  const merged = mergeResults(earlier, now, ["c", "b", "a"]).rows;
+  expect(merged.map(({ name, goal }) => [name, goal])).toEqual([
+    ["c", one.goal],
+    ["b", one.goal],
+    ["a", "new"],
+  ]);
+  expect(mergeResults(null, now, ["a"]).rows).toHaveLength(1);
+});
