@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config.ts";
 import type { BreakerState } from "../../shared/health.ts";
-import { type AgentReport, isLive, obstacle } from "./capacity.ts";
+import { type AgentReport, health, isLive, obstacle } from "./capacity.ts";
 
 const config = loadConfig({ lease_ttl_s: 30 }, {});
 const now = 1_000_000;
@@ -24,6 +24,18 @@ function agent(state: BreakerState, silentMs = 0): AgentReport {
 test("an agent is live for as long as a lease that it renewed when it was last heard of", () => {
   expect(isLive(agent("closed", 30_000), config, now)).toBe(true);
   expect(isLive(agent("closed", 30_001), config, now)).toBe(false);
+});
+
+test.each([
+  [[], false],
+  [["runc"], false],
+  [["runc", "runsc"], true],
+  [["runsc-kvm"], true],
+])("gVisor is available with the runtimes %o: %s", (runtimes, expected) => {
+  const engine = { available: true, version: null, runtimes };
+  const queue = { pending: 0, running: 0, runningByAgent: new Map<string, number>() };
+  const record = health([{ ...agent("closed"), engine }], queue, config, "1.0.0");
+  expect(record.gvisor_available).toBe(expected);
 });
 
 describe("an execution is kept out", () => {

@@ -74,7 +74,10 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
   return {
     status: docker && breaker.state !== "open" ? "healthy" : "degraded",
     docker_available: docker,
-    gvisor_available: live.some((agent) => agent.engine.runtimes.includes("runsc")),
+    // As with container_runtime, one registered under a name such as runsc-kvm is gVisor too.
+    gvisor_available: live.some(({ engine }) =>
+      engine.runtimes.some((name) => name.startsWith("runsc")),
+    ),
     circuit_breaker: breaker,
     version,
     production_mode: config.production_mode,
