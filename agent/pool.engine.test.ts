@@ -48,7 +48,8 @@ describe("an agent", () => {
     api.imagesWanted = [image];
   });
   afterEach(async () => {
-    for (const { process } of agents) process.kill("SIGKILL");
+    // One that is killed while it starts a container would leave it to nobody.
+    for (const { process } of agents) process.kill("SIGTERM");
     await Promise.all(agents.splice(0).map(({ exit }) => exit));
     await api[Symbol.asyncDispose]();
   });
@@ -59,6 +60,7 @@ describe("an agent", () => {
       AIRLOCK_AGENT_NAME: name,
       AIRLOCK_DOCKER_HOST: host,
       AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+      AIRLOCK_DRAIN_GRACE_S: "0",
       AIRLOCK_WARM_POOL_SIZE: "2",
       ...env,
     });

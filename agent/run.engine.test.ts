@@ -27,7 +27,8 @@ beforeEach(async () => {
   agents = [];
 });
 afterEach(async () => {
-  for (const { process } of agents) process.kill("SIGKILL");
+  // One that is killed while it starts a container would leave it to nobody.
+  for (const { process } of agents) process.kill("SIGTERM");
   await Promise.all(agents.map(({ exit }) => exit));
   await Promise.all((await containers()).map(({ id }) => engine.remove(id, soon())));
   await api[Symbol.asyncDispose]();
@@ -44,6 +45,7 @@ async function start(to: FakeApi = api): Promise<AgentProcess> {
     AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: host,
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_DRAIN_GRACE_S: "0",
     AIRLOCK_WARM_POOL_SIZE: String(poolSize),
   });
   agents.push(agent);
@@ -71,11 +73,12 @@ describe.each([0, 1, 2])("with a warm pool of %d", (size) => {
   it("runs a job from its lease to its artifacts and result, and leaves nothing behind", async () => {
     const agent = await start();
     const code = `
-import json, os
+import json, os, time
 data = json.load(open("/input/data.json"))
 print("hello", data["name"])
 os.makedirs("/output/plots")
 open("/output/plots/a b.bin", "wb").write(bytes(range(256)) * 1000)
+time.sleep(0.2)  # what ends at once is not told as started
 json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
 `;
     const job = testJob({ code, input_json: '{"name":"Ada","numbers":[1,2,3.5]}' });

@@ -26,6 +26,7 @@ it("runs a job and posts what came of it", async () => {
     network: "none",
     runtime: null,
     seccomp: true,
+    packages: false,
     env: {},
     preload: [],
     gpus: 0,
