@@ -40,13 +40,14 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
       await runAll(world, Math.ceil(100 / Object.keys(kinds).length));
       expect(await world.execute("print('next')")).toMatchObject({ stdout: "next\n" });
       await watch.isFlat();
+      await world.close();
+      // Only now, as a pool keeps containers ready.
+      await watch.isClean();
+      expect(await world.agent.exit).toBe(0);
     } finally {
+      watch?.close();
       await world.close();
     }
-    // Only now, as a pool keeps containers ready.
-    await watch.isClean();
-    watch.close();
-    expect(await world.agent.exit).toBe(0);
   }, 300_000);
 });
 

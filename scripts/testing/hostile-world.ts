@@ -22,7 +22,7 @@ export type HostileWorld = {
   readonly post: (path: string, body: unknown) => Promise<Reply>;
   /** Runs code to its end. */
   readonly execute: (code: string, more?: Json) => Promise<Json>;
-  /** Ends the agent in order, then the API. */
+  /** Ends the agent in order, then the API; safe to call twice. */
   readonly close: () => Promise<void>;
 };
 
@@ -55,6 +55,13 @@ export async function hostileWorld(
     throw new Error(`the agent did not start: ${await agent.stderr}`);
   }
 
+  let closing: Promise<void> | undefined;
+  async function close(): Promise<void> {
+    agent.process.kill("SIGTERM");
+    await agent.exit;
+    await api.close();
+  }
+
   async function send(path: string, init: RequestInit): Promise<Reply> {
     const response = await fetch(api.url + path, init);
     const text = await response.text();
@@ -79,10 +86,6 @@ export async function hostileWorld(
     get,
     post,
     execute: async (code, more = {}) => (await post("/execute", { code, ...more })).json,
-    close: async () => {
-      agent.process.kill("SIGTERM");
-      await agent.exit;
-      await api.close();
-    },
+    close: () => (closing ??= close()),
   };
 }
