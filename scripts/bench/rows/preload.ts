@@ -28,7 +28,7 @@ base_image = ${image}
       side(service, "hello", HELLO, "default"),
       side(service, "imported by the job", IMPORT, "plain"),
     ];
-    const rounds = { warmUp: world.samples(4), rounds: world.samples(25) };
+    const rounds = { warmUp: world.samples(4), rounds: world.samples(20) };
     return await interleave("ms", sides, rounds);
   },
   reaches: (of) => of("preloaded").p50 <= of("hello").p50 + 5,
