@@ -37,7 +37,7 @@ async function keep(letter: string, ...pieces: string[]): Promise<void> {
 }
 async function find(letter: string): Promise<string | null> {
   await using found = await cache.find(key(letter));
-  return found && (await buffer(found.pieces)).toString();
+  return found && (await buffer(found.pieces())).toString();
 }
 const names = async () => (await readdir(folder)).map((name) => name.slice(0, 1)).sort();
 
@@ -54,8 +54,21 @@ test("a set is replaced as a whole, and what reads the old one still has it", as
   await keep("a", "old");
   await using found = await cache.find(key("a"));
   await keep("a", "new and longer");
-  expect((await buffer(found!.pieces)).toString()).toBe("old");
+  expect((await buffer(found!.pieces())).toString()).toBe("old");
   expect(await find("a")).toBe("new and longer");
+});
+
+test("a writer may begin anew, and a reader too", async () => {
+  {
+    await using writer = await cache.begin(key("a"));
+    await writer.write(Buffer.from("half of a long one"));
+    await writer.restart();
+    await writer.write(Buffer.from("whole"));
+    await writer.commit();
+  }
+  await using found = await cache.find(key("a"));
+  for await (const piece of found!.pieces()) expect(Buffer.from(piece).toString()).toBe("whole");
+  expect((await buffer(found!.pieces())).toString()).toBe("whole");
 });
 
 test("what was begun and not finished is not kept, nor left", async () => {

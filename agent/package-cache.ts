@@ -11,10 +11,12 @@ export type PackageCache = {
   readonly begin: (key: string) => Promise<KeepWriter>;
 };
 
-export type KeptSet = AsyncDisposable & { readonly pieces: AsyncIterable<Uint8Array> };
+export type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
 
 /** Takes what is to be kept. What cannot be written is not kept, and no reason to fail a job. */
 export type KeepWriter = AsyncDisposable & {
+  /** Forgets what came so far. */
+  readonly restart: () => Promise<void>;
   readonly write: (piece: Uint8Array) => Promise<void>;
   /** It is whole: the next job may have it. */
   readonly commit: () => Promise<void>;
@@ -56,12 +58,12 @@ export async function openPackageCache(
     }
     const now = new Date();
     await utimes(path, now, now).catch(() => {});
-    return { pieces: piecesOf(file, size), [Symbol.asyncDispose]: () => file.close() };
+    return { pieces: () => piecesOf(file, size), [Symbol.asyncDispose]: () => file.close() };
   }
 
   async function begin(key: string): Promise<KeepWriter> {
     const part = join(folder, `${randomUUID()}${PART}`);
-    const hash = createHash("sha256");
+    let hash = createHash("sha256");
     let bytes = 0;
     let file: FileHandle | null = null;
 
@@ -82,15 +84,21 @@ export async function openPackageCache(
       await giveUp(describeError(error));
     }
     return {
+      async restart() {
+        hash = createHash("sha256");
+        bytes = 0;
+        await attempt((open) => open.truncate(0));
+      },
       async write(piece) {
         bytes += piece.length;
         hash.update(piece);
         if (file !== null && bytes > maxBytes) return giveUp("larger than dependency_cache_bytes");
-        await attempt((open) => open.writeFile(piece));
+        const at = bytes - piece.length;
+        await attempt((open) => open.write(piece, 0, piece.length, at));
       },
       async commit() {
         await attempt(async (open) => {
-          await open.writeFile(hash.digest());
+          await open.write(hash.digest(), 0, DIGEST_BYTES, bytes);
           await open.sync();
           await open.close();
           await rename(part, pathOf(key));

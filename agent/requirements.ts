@@ -85,7 +85,7 @@ async function install(
   const source = await readRuntimeSource(deps.pip);
   const key = cacheKey(job, acquired, source);
   await using kept = (await cache?.find(key)) ?? null;
-  if (kept) return sandbox.install({ requirements, from: { kept: kept.pieces } }, signal);
+  if (kept) return await sandbox.install({ requirements, from: { kept: kept.pieces } }, signal);
 
   await using keeper = (await cache?.begin(key)) ?? null;
   const { certificates, reach } = source;
@@ -95,7 +95,7 @@ async function install(
     pipEnv: { ...source.pipEnv, ...(keeper === null && { PIP_NO_COMPILE: "1" }) },
     files: certificates === null ? {} : { [certificatesName]: certificates },
     serve: createPackageProxy(reach, (words) => problems.add(words)),
-    keep: keeper && keeper.write,
+    keep: keeper && (async () => (await keeper.restart(), keeper.write)),
   };
   const beganMs = clock.nowMs();
   try {

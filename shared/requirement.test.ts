@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { parseRequirement, RequirementText } from "./requirement.ts";
+import { canonicalRequirement, parseRequirement, RequirementText } from "./requirement.ts";
 
 describe("parseRequirement takes", () => {
   const parts = (name: string, rest: object = {}) => ({
@@ -118,6 +118,12 @@ describe("hostile 31: parseRequirement refuses", () => {
   ])("%j", (text) => {
     expect(parseRequirement(text)).toBeNull();
   });
+});
+
+it("writes alike what is alike, and nothing else", () => {
+  const forms = (...texts: string[]) => new Set(texts.map(canonicalRequirement)).size;
+  expect(forms("A.b[y,X]>=1,<2", "a-b [x, Y] (<2, >= 1)", "a_b[x,y]<2,>=1")).toBe(1);
+  expect(forms("a", "b", "a>1", "a[x]", "a; os_name == 'nt'", "a; os_name == 'NT'")).toBe(6);
 });
 
 it.each([

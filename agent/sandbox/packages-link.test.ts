@@ -56,13 +56,13 @@ test("no connection is opened once packages are told, nor to a job that brings t
   const kept: Uint8Array[] = [];
   const keep = async (bytes: Uint8Array): Promise<void> => void kept.push(bytes);
   const { session } = await open(piece, opened, done);
-  const from = pip({ keep });
+  const from = pip({ keep: async () => keep });
   await expect(session.install({ requirements, from }, never)).rejects.toThrow(EngineError);
   expect(kept).toHaveLength(1);
 
   async function* none() {}
   const other = await open(opened, done);
-  const brought = other.session.install({ requirements, from: { kept: none() } }, never);
+  const brought = other.session.install({ requirements, from: { kept: none } }, never);
   await expect(brought).rejects.toThrow(EngineError);
 });
 
@@ -82,6 +82,22 @@ test("no connection is opened after the installation, and those that were are cl
   };
   const run = session.run(job, { signal: never, spoolDir: "/nonexistent" });
   await expect(run).rejects.toThrow("a frame o out of turn");
+});
+
+test("an order serves again where its container died", async () => {
+  let kept: Uint8Array[] = [];
+  const keep = async () => {
+    kept = [];
+    return async (bytes: Uint8Array): Promise<void> => void kept.push(bytes);
+  };
+  const from = pip({ keep });
+  const first = await open(piece, piece);
+  const installed = first.session.install({ requirements, from }, never);
+  first.output.end();
+  await expect(installed).rejects.toThrow(EngineError);
+  const second = await open(piece, done);
+  await second.session.install({ requirements, from }, never);
+  expect(Buffer.concat(kept)).toEqual(piece);
 });
 
 test("an end in the middle, and a signal, end it", async () => {

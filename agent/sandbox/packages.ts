@@ -9,7 +9,10 @@ import type { Link } from "./session.ts";
 import { source } from "./supervisor.ts";
 import { openTunnel } from "./tunnel.ts";
 
-/** Packages that a container gets before its job; inside/packages.py puts them in place. */
+/**
+ * Packages that a container gets before its job; inside/packages.py puts them in place. An order
+ * serves a second time where its container turns out to have died.
+ */
 export interface PackageOrder {
   /** The lines of /input/_requirements.txt; checked before, as they come from anyone. */
   readonly requirements: readonly string[];
@@ -23,13 +26,15 @@ export interface PipSource {
   readonly files: Readonly<Record<string, Uint8Array>>;
   /** Gets what pip says to its proxy, one connection after the other. */
   readonly serve: (connection: Duplex) => void;
-  /** Takes what was installed, piece by piece, where it is to be kept. */
-  readonly keep: ((piece: Uint8Array) => Promise<void>) | null;
+  /** Makes what takes all that was installed, piece by piece, where it is to be kept. */
+  readonly keep: (() => Promise<KeepPiece>) | null;
 }
 
+export type KeepPiece = (piece: Uint8Array) => Promise<void>;
+
 export interface KeptPackages {
-  /** What `keep` took after an earlier installation. */
-  readonly kept: AsyncIterable<Uint8Array>;
+  /** From its beginning, what was kept of an earlier installation. */
+  readonly kept: () => AsyncIterable<Uint8Array>;
 }
 
 const Installed = z.object({
@@ -64,7 +69,7 @@ export async function installPackages(
   if (isPip) return judge(await hear(link, nextFrame, from));
   const heard = hear(link, nextFrame, null);
   heard.catch(() => {});
-  await pipeline(from.kept, link.input, { end: false }).catch((cause: unknown) => {
+  await pipeline(from.kept(), link.input, { end: false }).catch((cause: unknown) => {
     link.destroy();
     throw new FrameError("the packages could not be sent", { cause });
   });
@@ -80,17 +85,17 @@ async function hear(
 ): Promise<z.infer<typeof Installed>> {
   const tunnel = pip && openTunnel((frame) => void link.input.write(frame), pip.serve);
   if (pip) sendFiles(link, pip.files);
-  let isPipOver = false;
+  let keepPiece: KeepPiece | null = null;
   try {
     for (;;) {
       const frame = await nextFrame();
       if (frame.type === "P") return parseMessage(Installed, frame.payload);
       if (frame.type === "A" || frame.type === "D") {
-        isPipOver = true;
         if (!pip?.keep) throw new FrameError("packages that nobody asked for");
-        await pip.keep(encodeFrame(frame.type, frame.payload));
+        keepPiece ??= await pip.keep();
+        await keepPiece(encodeFrame(frame.type, frame.payload));
       } else {
-        if (!tunnel || isPipOver) throw new FrameError(`a frame ${frame.type} out of turn`);
+        if (!tunnel || keepPiece) throw new FrameError(`a frame ${frame.type} out of turn`);
         tunnel.take(frame);
       }
     }

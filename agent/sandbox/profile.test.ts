@@ -103,6 +103,13 @@ test("the folders in memory take neither set-uid files nor devices, those to rea
   expect(Tmpfs["/input"]).toContain("noexec");
 });
 
+test("/packages is there where jobs may bring some, for root to write and all to run", () => {
+  const mounts = (packages: boolean): Record<string, string> =>
+    containerProfile(specWith({ packages, memoryBytes: 400 * MiB })).HostConfig.Tmpfs;
+  expect(mounts(false)).not.toHaveProperty("/packages");
+  expect(mounts(true)["/packages"]).toBe(`rw,nosuid,nodev,exec,mode=755,size=${300 * MiB}`);
+});
+
 test("CPUs in fractions; libraries start a thread for each", () => {
   const profile = containerProfile(specWith({ cpus: 1.5 }));
   expect(profile.HostConfig.NanoCpus).toBe(1_500_000_000);
