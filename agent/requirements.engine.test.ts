@@ -218,7 +218,8 @@ describe("with enable_runtime_dependency_cache", () => {
     (await readdir(join(folder, "cache"))).filter((file) => file.endsWith(".packages"));
 
   test("the next job with the same set installs nothing and needs no index", async () => {
-    const index = await indexOf();
+    const files = { "large.txt": "x".repeat(8_000_000) };
+    const index = await indexOf({ wheels: [{ ...probe, files }] });
     await start(cached(index));
     const first = await run({ requirements: ["airlock-probe >= 1", "airlock_probe"] });
     index.close();
