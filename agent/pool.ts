@@ -6,7 +6,14 @@ import { type Clock, deadline } from "./clock.ts";
 import { createChores } from "./pool/chores.ts";
 import type { Order } from "./pool/order.ts";
 import { refill } from "./pool/refill.ts";
-import { type Shelf, shelve, takeStarting, takeUsed } from "./pool/shelf.ts";
+import {
+  type Shelf,
+  shelve,
+  takeOut,
+  takeReturning,
+  takeStarting,
+  takeUsed,
+} from "./pool/shelf.ts";
 import { type Size, withOrder } from "./pool/sizing.ts";
 import { withSpare } from "./pool/spare.ts";
 import { createStock, QUIET_MS } from "./pool/stock.ts";
@@ -70,6 +77,7 @@ export function createPool(deps: PoolDeps): Pool {
   /** What the pool's containers carry as their label, each its own. */
   const owned = new Set<string>();
   const lent = new Map<Sandbox, Loan>();
+  const withSpares = new WeakSet<Sandbox>();
   const chores = createChores(log, deps.doubted);
   const remove = (sandbox: Sandbox): Promise<void> => chores.begin(() => sandbox.close());
   const stock = createStock({ size, idleMs, clock, remove: (sandbox) => void remove(sandbox) });
@@ -84,7 +92,10 @@ export function createPool(deps: PoolDeps): Pool {
   ): Promise<Sandbox> {
     const shelf = stock.receive(order);
     clock.sleep(QUIET_MS, end.signal).then(changes.tell, () => {});
-    const sandbox = takeUsed(shelf, keyId)?.sandbox ?? (await takeUnused(shelf, signal));
+    const used = takeUsed(shelf, keyId)?.sandbox ?? (await takeReturning(shelf, keyId));
+    if (used && signal.aborted) void remove(used);
+    signal.throwIfAborted();
+    const sandbox = used ?? (await takeUnused(shelf, signal));
     lent.set(sandbox, { shelf, keyId });
     shelf.inUse += 1;
     return sandbox;
@@ -122,11 +133,13 @@ export function createPool(deps: PoolDeps): Pool {
 
   /** As it may die between the last look at it and its use. */
   function spared(shelf: Shelf, sandbox: Sandbox): Sandbox {
-    return withSpare(sandbox, async (signal) => {
+    const sparing = withSpare(sandbox, async (signal) => {
       log.warn("a container died before its job came: a fresh one takes its place");
       using limit = deadline(clock, SPARE_MS);
       return await start(shelf.order, AbortSignal.any([signal, limit.signal]));
     });
+    withSpares.add(sparing);
+    return sparing;
   }
 
   /** What is known of a container in use, which it is no more. */
@@ -146,10 +159,20 @@ export function createPool(deps: PoolDeps): Pool {
 
   /** Gets a container ready for the next job of its key, or removes it. */
   async function reclaim(sandbox: Sandbox, { shelf, keyId }: Loan): Promise<void> {
-    if (!(await sandbox.rearm()) || end.signal.aborted) return sandbox.close();
-    const entry = { sandbox: spared(shelf, sandbox), sinceMs: clock.nowMs(), keyId };
-    shelve(shelf.used, entry, () => void remove(sandbox));
+    let isTaken = false;
+    const back = { keyId, sandbox: rearmed(shelf, sandbox) };
+    shelf.returning.push(back);
+    const kept = await back.sandbox.finally(() => (isTaken = !takeOut(shelf.returning, back)));
+    if (kept === null) return sandbox.close();
+    if (isTaken) return;
+    if (end.signal.aborted) return kept.close();
+    shelve(shelf.used, { sandbox: kept, sinceMs: clock.nowMs(), keyId }, () => void remove(kept));
     stock.trim();
+  }
+
+  async function rearmed(shelf: Shelf, sandbox: Sandbox): Promise<Sandbox | null> {
+    if (!(await sandbox.rearm())) return null;
+    return withSpares.has(sandbox) ? sandbox : spared(shelf, sandbox);
   }
 
   async function tick(): Promise<void> {

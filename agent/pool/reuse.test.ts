@@ -57,6 +57,21 @@ test("two jobs of a key at once have two containers", async () => {
   await world.pool.giveBack(first);
 });
 
+test("a job that comes while the container of its key is made ready waits for it", async () => {
+  await using world = createWorld();
+  const { pool } = world;
+  const first = await pool.acquire(reused, "ada", never);
+  void pool.giveBack(first);
+  const [second, third, other] = await Promise.all(
+    ["ada", "ada", "bob"].map((key) => pool.acquire(reused, key, never)),
+  );
+  expect([second, third, other].map((sandbox) => idOf(sandbox!))).toEqual([
+    "container-1",
+    "container-2",
+    "container-3",
+  ]);
+});
+
 test("single use stays single use", async () => {
   await using world = createWorld();
   expect(await serve(world, "ada", order())).toBe("container-1");

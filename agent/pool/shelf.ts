@@ -9,6 +9,8 @@ export type Shelf = {
   readonly ready: Shelved[];
   /** Containers that have served a key and can serve it again, the oldest first. */
   readonly used: Used[];
+  /** Containers that are being made ready for the next job of their key; taken out, one is that job's. */
+  readonly returning: Returning[];
   /** Jobs that wait for one of the starts under way, never more than there are. */
   readonly waiting: ((sandbox: Sandbox | null) => void)[];
   /** Starts under way that no job has asked for. */
@@ -31,9 +33,24 @@ export type Shelved = { readonly sandbox: Sandbox; readonly sinceMs: number };
 /** `keyId` is the API key whose jobs it ran; null stands for all who need none. */
 export type Used = Shelved & { readonly keyId: string | null };
 
+/** `sandbox` resolves to null where it could not be made ready. */
+export type Returning = {
+  readonly keyId: string | null;
+  readonly sandbox: Promise<Sandbox | null>;
+};
+
 export function newShelf(order: Order): Shelf {
   const counts = { starting: 0, inUse: 0, failures: 0, startMs: 0, askedMs: 0, retryMs: 0 };
-  return { order, ready: [], used: [], waiting: [], rate: noOrders, shortSinceMs: null, ...counts };
+  return {
+    order,
+    ready: [],
+    used: [],
+    returning: [],
+    waiting: [],
+    rate: noOrders,
+    shortSinceMs: null,
+    ...counts,
+  };
 }
 
 /**
@@ -64,6 +81,20 @@ export function takeUsed({ used }: Shelf, keyId: string | null): Used | undefine
   return entry;
 }
 
+/** Waits for a container that has just served the key: it takes less than to start one. */
+export async function takeReturning(
+  { returning }: Shelf,
+  keyId: string | null,
+): Promise<Sandbox | null> {
+  const entry = returning.find((one) => one.keyId === keyId);
+  if (!entry) return null;
+  takeOut(returning, entry);
+  return entry.sandbox.catch(() => null);
+}
+
+/** The row that a container's death is looked for in; a container comes back to it many times. */
+const watched = new WeakMap<AbortSignal, readonly Shelved[]>();
+
 /** Puts a container into a row of its shelf until it is taken out or dies, which is told. */
 export function shelve<Entry extends Shelved>(
   row: Entry[],
@@ -71,11 +102,16 @@ export function shelve<Entry extends Shelved>(
   onDeath: () => void,
 ): void {
   row.push(entry);
+  const { sandbox } = entry;
+  const { died } = sandbox;
   const drop = (): void => {
-    if (takeOut(row, entry)) onDeath();
+    const current = row.find((one) => one.sandbox === sandbox);
+    if (current && takeOut(row, current)) onDeath();
   };
-  if (entry.sandbox.died.aborted) drop();
-  else entry.sandbox.died.addEventListener("abort", drop, { once: true });
+  if (died.aborted) return drop();
+  if (watched.get(died) === row) return;
+  watched.set(died, row);
+  died.addEventListener("abort", drop, { once: true });
 }
 
 /** False where it is not there any more. */
