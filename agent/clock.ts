@@ -13,6 +13,9 @@ export const systemClock: Clock = {
   sleep: (ms, signal) => setTimeout(ms, undefined, { signal }),
 };
 
+/** To abort with where nobody asks why: the default reason records a stack each time. */
+export const OVER = new Error("over");
+
 /** A signal that aborts after `ms`, unless it is disposed of before. */
 export function deadline(clock: Clock, ms: number): Disposable & { readonly signal: AbortSignal } {
   const expiry = new AbortController();
@@ -21,5 +24,5 @@ export function deadline(clock: Clock, ms: number): Disposable & { readonly sign
     () => expiry.abort(new DOMException(`not within ${ms} ms`, "TimeoutError")),
     () => {},
   );
-  return { signal: expiry.signal, [Symbol.dispose]: () => disposal.abort() };
+  return { signal: expiry.signal, [Symbol.dispose]: () => disposal.abort(OVER) };
 }

@@ -1,6 +1,6 @@
 import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../shared/lease.ts";
 import type { Changes } from "./changes.ts";
-import type { Clock } from "./clock.ts";
+import { type Clock, OVER } from "./clock.ts";
 
 /** A run is told to end early, though its result is still wanted. */
 export class RunCancelled extends Error {
@@ -110,7 +110,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   }
 
   function forget({ job }: Lease<Work>): void {
-    held.get(job.lease_id)?.over.abort();
+    held.get(job.lease_id)?.over.abort(OVER);
     held.delete(job.lease_id);
     ended.add(job.lease_id);
     for (const oldest of ended) {

@@ -1,7 +1,7 @@
 import type { LogChunk } from "../shared/lease.ts";
 import { ApiError } from "./api-error.ts";
 import type { Client } from "./client.ts";
-import type { Clock } from "./clock.ts";
+import { type Clock, OVER } from "./clock.ts";
 import { type Lease, LeaseDropped } from "./leases.ts";
 import type { StreamName } from "./sandbox/types.ts";
 
@@ -68,10 +68,10 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
       );
     },
     output: (stream, bytes) => tails[stream].add(bytes),
-    ended: () => end.abort(),
+    ended: () => end.abort(OVER),
     close: async () => {
-      end.abort();
-      closing.abort();
+      end.abort(OVER);
+      closing.abort(OVER);
       await Promise.all(tasks);
     },
   };
