@@ -1,16 +1,18 @@
-import { createHash, randomBytes } from "node:crypto";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { type AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { createPackageProxy } from "../package-proxy.ts";
 import { readRuntimeSource } from "../runtime-source.ts";
 import type { Engine } from "./engine.ts";
 import type { PackageOrder, PipSource } from "./packages.ts";
+import { labels } from "./profile.ts";
 import { testEngine } from "./testing/engine.ts";
 import { type IndexOptions, type PackageIndex, startIndex } from "./testing/package-index.ts";
 import { hostileCases } from "./testing/hostile.ts";
-import { deriveImage, removeImages } from "./testing/raw-engine.ts";
+import { deriveImage, rawEngine, removeImages } from "./testing/raw-engine.ts";
 import { runCode, type Settings } from "./testing/run-code.ts";
 import { sdistBytes } from "./testing/sdist.ts";
 import type { Wheel } from "./testing/wheel.ts";
@@ -326,14 +328,34 @@ describe("pip fails in its own words, and nothing else is reached", () => {
   });
 });
 
-test("an installation that is given up ends with its container", async () => {
+/** What a shell in the one container of an agent prints. */
+async function askInside(agentName: string, script: string): Promise<string> {
+  const [found] = await engine.list(labels.agentName, agentName, AbortSignal.timeout(10_000));
+  const exec = await rawEngine
+    .getContainer(found?.id ?? "")
+    .exec({ Cmd: ["sh", "-c", script], AttachStdout: true, Tty: true });
+  return (await text(await exec.start({ Tty: true }))).replaceAll("\r", "");
+}
+
+const rightsOfPip = `
+for process in /proc/[0-9]*; do
+  tr '\\0' ' ' <$process/cmdline | grep -q -- '[-]-only-binary' && grep -E '^(Uid|Cap|NoNew)' $process/status
+done`;
+
+test("pip is root without a capability; given up, it ends with its container", async () => {
   const index = await indexOf({ opens: new Promise(() => {}) });
   const packages = { requirements: ["airlock-probe"], from: await pipFrom(index) };
   const giveUp = new AbortController();
-  const settings = { packages, installSignal: giveUp.signal, spec: { packages: true } };
+  const agentName = `packages-${randomUUID()}`;
+  const settings = { agentName, packages, installSignal: giveUp.signal, spec: { packages: true } };
   const run = runCode({ engine, image }, "", settings);
   run.catch(() => {});
   while (index.requests.length === 0) await new Promise(setImmediate);
+  const none = "0".repeat(16);
+  const sets = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map((set) => `Cap${set}:\t${none}\n`);
+  expect(await askInside(agentName, rightsOfPip)).toBe(
+    `Uid:\t0\t0\t0\t0\n${sets.join("")}NoNewPrivs:\t1\n`,
+  );
   giveUp.abort(new Error("given up"));
   await expect(run).rejects.toThrow("given up");
 });
