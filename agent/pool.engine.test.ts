@@ -107,6 +107,7 @@ describe("an agent", () => {
   });
 
   it("serves jobs of one key in one container where their type says so, and no other key's", async () => {
+    api.keepReady = [];
     await start({ AIRLOCK_WARM_POOL_SIZE: "0" });
     const job_type = { ...testJob().job_type, reuse: 3 };
     const used: string[][] = [];
@@ -115,8 +116,9 @@ describe("an agent", () => {
       api.offer(testJob({ job_type, key_id, code }));
       const report = (await api.request("/result", n + 1)).json as ResultReport;
       expect(report.status).toBe("succeeded");
-      const isLast = n === 3;
-      await expect.poll(containers, { timeout: 10_000 }).toHaveLength(n < 2 || isLast ? 1 : 2);
+      const left = n < 2 || n === 3 ? 1 : 2;
+      await expect.poll(pool, { timeout: 20_000 }).toMatchObject([{ ready: left, in_use: 0 }]);
+      await expect.poll(containers, { timeout: 20_000 }).toHaveLength(left);
       used.push(await containers());
     }
     const [ada, again, both, rest] = used;
