@@ -1,12 +1,17 @@
-import { isJsonObject, type JsonObject } from "../../shared/json.ts";
+import { isJsonObject } from "../../shared/json.ts";
 
 /** JSON text with the keys of every object in order: equal for equal payloads. */
 export function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, (_key, inner: unknown) =>
-    isJsonObject(inner) ? sorted(inner) : inner,
-  );
+  return JSON.stringify(ordered(value));
 }
 
-function sorted(object: JsonObject): JsonObject {
-  return Object.fromEntries(Object.entries(object).sort(([a], [b]) => (a < b ? -1 : 1)));
+/** A copy whose objects have their keys in order; nesting is bounded where the value came in. */
+function ordered(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(ordered);
+  if (!isJsonObject(value)) return value;
+  return Object.fromEntries(
+    Object.keys(value)
+      .sort()
+      .map((key) => [key, ordered(value[key])]),
+  );
 }
