@@ -171,7 +171,11 @@ export function createPool(deps: PoolDeps): Pool {
   }
 
   async function rearmed(shelf: Shelf, sandbox: Sandbox): Promise<Sandbox | null> {
-    if (!(await sandbox.rearm())) return null;
+    if (!(await sandbox.rearm())) {
+      // It is removed already; the pool has its label to forget.
+      await sandbox.close();
+      return null;
+    }
     return withSpares.has(sandbox) ? sandbox : spared(shelf, sandbox);
   }
 

@@ -31,6 +31,10 @@ test("a container serves the jobs of one key until it is worn, and is removed th
   for (let n = 0; n < 4; n++) ids.push(await serve(world, "ada"));
   expect(ids).toEqual(["container-1", "container-1", "container-1", "container-2"]);
   await world.started[0]!.sandbox.closed;
+  expect(world.started.map(({ spec }) => world.pool.owns(spec.labels.leaseId!))).toEqual([
+    false,
+    true,
+  ]);
 });
 
 test("no key gets a container that another, or none, has used", async () => {
