@@ -61,7 +61,8 @@ for name in ("mem", "disk"):
         out: isGvisor ? gvisor : runc,
         files: {},
       });
-      expect(skips(result)).toEqual(isGvisor ? [["not_a_regular_file", 4]] : []);
+      expect(skips(result)).toEqual(isGvisor ? [["not_a_regular_file", 3]] : []);
+      expect(result.report.result.kind).toBe(isGvisor ? "invalid" : "absent");
     });
   });
 
