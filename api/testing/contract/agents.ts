@@ -70,7 +70,7 @@ export const agentRows: Row[] = [
         image: "python:3.13-slim",
         code: "print(1)",
         input_json: '{"a":[1]}',
-        requirements: ["numpy"],
+        requirements: [],
         timeout_s: 5,
         startup_timeout_s: 20,
         caps: { stream_bytes: 1024 * 1024, artifact_bytes: 100_000 },
