@@ -55,11 +55,9 @@ def lasting_mounts():
     """Where a file could outlive its job: what is mounted writable but does not get wiped."""
     with open("/proc/mounts") as file:
         mounts = [line.split() for line in file]
-    return [
-        point
-        for _, point, _, options, *_ in mounts
-        if options.split(",")[0] != "ro" and not (point + "/").startswith(tuple(s + "/" for s in _SAFE_MOUNTS))
-    ]
+    safe = tuple(folder + "/" for folder in _SAFE_MOUNTS)
+    writable = [point for _, point, _, options, *_ in mounts if options.split(",")[0] != "ro"]
+    return [point for point in writable if not (point + "/").startswith(safe)]
 
 
 def count_sockets():
