@@ -6,8 +6,8 @@ import manifest from "../../package.json" with { type: "json" };
 /** Where and on what was measured. */
 export type Machine = {
   readonly cpu: string;
-  readonly cores: number;
-  readonly memoryGb: number;
+  readonly cores: string;
+  readonly memory: string;
   readonly kernel: string;
   readonly node: string;
   readonly engine: string;
@@ -19,14 +19,14 @@ export async function describeMachine(docker: Docker): Promise<Machine> {
   const parts = Components.filter(({ Name }) => Name !== "Engine" && Name !== "docker-init");
   return {
     cpu: cpus()[0]?.model.trim() ?? arch(),
-    cores: cpus().length,
-    memoryGb: Math.round(totalmem() / 1024 ** 3),
-    kernel: release(),
-    node: process.version,
+    cores: `${cpus().length} cores`,
+    memory: `${Math.round(totalmem() / 1024 ** 3)} GiB`,
+    kernel: `Linux ${release()}`,
+    node: `Node ${process.version}`,
     engine: [`docker ${Version}`, ...parts.map((part) => `${part.Name} ${part.Version}`)].join(
       ", ",
     ),
-    airlock: `${manifest.version} (${commit()})`,
+    airlock: `Airlock ${manifest.version} (${commit()})`,
   };
 }
 

@@ -21,6 +21,10 @@ test("an unknown row is refused with the names of those there are", () => {
   );
 });
 
+test("what was measured quickly does not get into the docs", () => {
+  expect(() => parseBenchOptions(["--quick", "--write-docs"], [])).toThrow("too little");
+});
+
 test("an unknown option is refused, with a way to the list", () => {
   expect(() => parseBenchOptions(["--onyl"], [])).toThrow(/--onyl[^]*npm run bench -- --help/);
 });

@@ -38,6 +38,9 @@ export function parseBenchOptions(args: string[], rows: readonly string[]): Benc
   if (unknown !== undefined) {
     throw new OperatorError(`--only ${unknown}: no such row; there are ${rows.join(", ")}`);
   }
+  if (values.quick && values["write-docs"]) {
+    throw new OperatorError("--quick measures too little for --write-docs");
+  }
   return {
     help: values.help ?? false,
     only,

@@ -3,7 +3,7 @@ import { measureRow, mergeResults, type Results } from "./results.ts";
 import type { Row } from "./row.ts";
 import type { World } from "./world.ts";
 
-const world = { quick: true } as World;
+const world = { quick: false } as World;
 const load = { perMinute: 0.1, isHigh: false };
 const row: Row = {
   name: "a",
@@ -30,6 +30,11 @@ test("a row is measured, summarized and judged", async () => {
   });
   const stricter = { ...row, reaches: () => false };
   expect(await measureRow(stricter, world, load)).toMatchObject({ isReached: false });
+});
+
+test("a quick run judges nothing", async () => {
+  const quick = { quick: true } as World;
+  expect(await measureRow(row, quick, load)).toMatchObject({ isReached: null });
 });
 
 test("an obstacle is told, and nothing measured", async () => {

@@ -23,8 +23,8 @@ function row(name: string, changes: Partial<RowResult> = {}): RowResult {
 
 const machine = {
   cpu: "one",
-  cores: 2,
-  memoryGb: 4,
+  cores: "2 cores",
+  memory: "4 GiB",
   kernel: "6",
   node: "v24",
   engine: "docker 20",
