@@ -14,6 +14,7 @@ import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
+import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
 import { database } from "./store/database.ts";
 import { sweep } from "./sweep.ts";
@@ -56,6 +57,7 @@ async function build(env: Env): Promise<Service> {
     // Calls that wait their turn would be stuck behind those of a request whose client hung up:
     // the runtime never lets them end.
     concurrency: Infinity,
+    fetch: boundedFetch(remoteTimeoutMs),
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
   const deps: Deps = {

@@ -6,6 +6,7 @@ import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
 import { type Config, ConfigError } from "../../shared/config.ts";
 import { describeError } from "../../shared/log-line.ts";
+import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
 import { fileClient } from "./file-client.node.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
@@ -20,17 +21,28 @@ export async function openDatabase(config: Config): Promise<Client> {
   const isFile = url.startsWith("file:");
   if (isFile) makeFolder(config.data_dir);
   try {
-    const client = isFile ? fileClient(url) : remoteClient(url, config.database_auth_token);
-    await migrate(drizzle(client), { migrationsFolder });
-    return client;
+    if (isFile) return await migrated(fileClient(url));
+    const { database_auth_token: token } = config;
+    // A migration of a long history may take longer than requests may.
+    (await migrated(remoteClient(url, token, {}))).close();
+    return remoteClient(url, token, { fetch: boundedFetch(remoteTimeoutMs) });
   } catch (cause) {
     const text = `cannot open the database ${url}: ${describeError(cause)}`;
     throw new ConfigError(withoutSecrets(text), { cause });
   }
 }
 
-function remoteClient(url: string, authToken: string | undefined): Client {
-  return createClient({ url, ...(authToken !== undefined && { authToken }) });
+async function migrated(client: Client): Promise<Client> {
+  await migrate(drizzle(client), { migrationsFolder });
+  return client;
+}
+
+function remoteClient(
+  url: string,
+  authToken: string | undefined,
+  options: { fetch?: (request: Request) => Promise<Response> },
+): Client {
+  return createClient({ url, ...options, ...(authToken !== undefined && { authToken }) });
 }
 
 function makeFolder(path: string): void {

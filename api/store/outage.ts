@@ -7,6 +7,7 @@ export function isStoreOutage(error: unknown): boolean {
     if (typeof code === "string" && (busyCodes.test(code) || connectionCodes.has(code)))
       return true;
     if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
+    if (at.name === "TimeoutError") return true;
     if (at.name === "TypeError" && at.message === "fetch failed") return true;
   }
   return false;

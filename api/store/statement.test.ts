@@ -1,0 +1,49 @@
+import { eq, getTableColumns, sql } from "drizzle-orm";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { findExecution } from "./read.ts";
+import { executions } from "./schema.ts";
+import { listed, query, rowsQuery, statement } from "./statement.ts";
+import { submitExecution } from "./submit.ts";
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+const update = statement(
+  query
+    .update(executions)
+    .set({ requirements: sql.placeholder("requirements") as never })
+    .where(eq(executions.id, sql.placeholder("id"))),
+);
+
+test("fills in what its columns make of the values; null stays null", () => {
+  expect(update({ id: "x", requirements: ["a"] })).toMatchObject({ args: ['["a"]', "x"] });
+  expect(update({ id: "x", requirements: null })).toMatchObject({ args: [null, "x"] });
+});
+
+test("a value that is not given is refused, and not taken for NULL", () => {
+  expect(() => update({ id: "x" })).toThrow("no value for requirements");
+});
+
+test("gives rows as drizzle itself does, for lists of any length", async () => {
+  const ids = ["a", "b", "c"];
+  for (const id of ids) {
+    await submitExecution(store.db, newExecution({ id, requirements: [id] }), 10);
+  }
+  const byIds = rowsQuery(
+    getTableColumns(executions),
+    query
+      .select()
+      .from(executions)
+      .where(sql`${executions.id} in ${listed("ids")}`)
+      .orderBy(executions.seq),
+  );
+  const drizzled = await store.db.orm.select().from(executions).orderBy(executions.seq);
+  expect(await byIds(store.db, { ids: JSON.stringify(ids) })).toEqual(drizzled);
+  expect(await byIds(store.db, { ids: JSON.stringify(["b"]) })).toEqual([drizzled[1]]);
+  expect(await byIds(store.db, { ids: "[]" })).toEqual([]);
+  expect(await findExecution(store.db, "c")).toEqual(drizzled[2]);
+});
