@@ -351,6 +351,21 @@ describe("what the code gets", () => {
     expect(usage?.cpuTimeMs).toBeLessThan(20);
   });
 
+  test("an end that finalizes what is its own, and spares what was preloaded", async () => {
+    const { out } = await run(
+      `
+import atexit, decimal, sys
+class Last:
+    def __init__(self, word): self.word = word
+    def __del__(self): print(self.word)
+last = Last("mine")
+decimal.last = Last("the module's")
+atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
+      { preload: ["decimal"] },
+    );
+    expect(out).toBe("True\nmine\n");
+  });
+
   test("nothing that a preloaded module printed", async () => {
     const { out } = await run(`import this; print("mine")`, { preload: ["this"] });
     expect(out).toBe("mine\n");
