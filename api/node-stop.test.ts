@@ -91,9 +91,17 @@ test("a second signal ends it at once", async () => {
   await halfARequest();
   api.child.kill("SIGTERM");
   await refusesConnections();
-  api.child.kill("SIGTERM");
+  api.child.kill("SIGINT");
   expect(await api.exited).toBe(130);
   await open;
+});
+
+test("one Ctrl-C that comes twice, from the terminal and from npm, counts as one", async () => {
+  await halfARequest();
+  api.child.kill("SIGINT");
+  await refusesConnections();
+  api.child.kill("SIGINT");
+  expect(await api.exited).toBe(0);
 });
 
 /** Resolves once the first signal has arrived: nothing new is taken from then on. */

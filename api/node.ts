@@ -21,6 +21,8 @@ import { sweep } from "./sweep.ts";
 import { database } from "./store/database.ts";
 
 const sweepEveryMs = 1000;
+/** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
+const samePressMs = 500;
 
 /** Runs the API on Node until SIGTERM, SIGINT or its parent's end; a second signal ends it at once. */
 async function main(): Promise<void> {
@@ -119,10 +121,11 @@ function urlOf({ address, port, family }: AddressInfo): string {
 
 function stopRequested(): Promise<void> {
   return new Promise((resolve) => {
-    let isStopping = false;
-    const stop = (): void => {
-      if (isStopping) process.exit(130);
-      isStopping = true;
+    let first: { readonly name: string; readonly at: number } | undefined;
+    const stop = (name: string): void => {
+      const isEcho = name === first?.name && performance.now() - first.at < samePressMs;
+      if (first && !isEcho) process.exit(130);
+      first ??= { name, at: performance.now() };
       resolve();
     };
     process.on("SIGTERM", stop).on("SIGINT", stop).once("disconnect", resolve);

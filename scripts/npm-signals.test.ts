@@ -1,0 +1,34 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import manifest from "../package.json" with { type: "json" };
+
+test("SIGTERM to npm stops the service that it runs, not the shell between them alone", async () => {
+  const dataDir = mkdtempSync(join(tmpdir(), "airlock-npm-"));
+  const npm = spawn("npm", ["run", "api"], {
+    detached: true,
+    stdio: ["ignore", "ignore", "pipe"],
+    env: { ...process.env, AIRLOCK_PORT: "0", AIRLOCK_DATA_DIR: dataDir },
+  });
+  onTestFinished(() => {
+    try {
+      process.kill(-npm.pid!, "SIGKILL");
+    } catch {} // All of its group has ended.
+    rmSync(dataDir, { recursive: true });
+  });
+  let said = "";
+  npm.stderr.on("data", (chunk: Buffer) => {
+    said += chunk.toString();
+    if (said.includes("listening on") && !npm.killed) npm.kill("SIGTERM");
+  });
+  // Its output is closed once nobody holds it any more.
+  await once(npm, "close");
+  expect(said).toMatch(/listening on [^]* stopping/);
+}, 20_000);
+
+test.each(["start", "api", "agent"] as const)("npm run %s leaves no shell in between", (name) => {
+  expect(manifest.scripts[name]).toMatch(/^exec sh scripts\/run /);
+});
