@@ -63,12 +63,15 @@ def lasting_mounts():
 def count_sockets():
     """Sockets of any kind, those included that no process holds: passed around in a circle, or in TIME_WAIT.
 
+    And labels of IPv6 flows, which stay for a minute with the address that they were made for.
+
     The sums, as to list the sockets of TCP takes 1.5 ms: the kernel looks through those of the host.
     """
     try:
         with open("/proc/net/sockstat") as file:
             sockets, tcp = file.readline().split(), file.readline().split()
-        return {"used": sockets[2], "waiting": tcp[tcp.index("tw") + 1]}
+        labels = _count_lines("/proc/net/ip6_flowlabel")
+        return {"used": sockets[2], "waiting": tcp[tcp.index("tw") + 1], "labels": labels}
     except FileNotFoundError:
         return {family: _count_lines("/proc/net/" + family) for family in _FAMILIES}
 
