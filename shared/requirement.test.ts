@@ -143,3 +143,11 @@ it("nests no deeper than its length", () => {
   expect(RequirementText.safeParse(text).success).toBe(true);
   expect(RequirementText.safeParse(`a; ${"(".repeat(250)}`).success).toBe(false);
 });
+
+it.each(["a; " + "(".repeat(1_000_000), `a==${"1.".repeat(5_000_000)}!`])(
+  "refuses what is longer than a specifier without reading it",
+  (text) => {
+    const { error } = RequirementText.safeParse(text);
+    expect(error?.issues.map(({ code }) => code)).toEqual(["too_big"]);
+  },
+);

@@ -133,7 +133,8 @@ function normal(name: string): string {
 export const RequirementText = z
   .string()
   .min(1)
-  .max(256)
+  // What is longer is not read: parentheses nest as deep as the text is long.
+  .max(256, { abort: true })
   .refine(
     (text) => parseRequirement(text) !== null,
     'must be a package\'s name, with extras, versions and a marker at most, such as "requests[socks]>=2.31"',

@@ -6,16 +6,23 @@ import type { AppEnv } from "./context.ts";
 
 type ZodIssue = z.core.$ZodIssue;
 
-/** Every fault that a schema found, each with the path of its field. */
+/** More would only make an answer many times larger than its request. */
+const most = { faults: 100, pathLength: 256 };
+
+/** The faults that a schema found, each with the path of its field; of very many the first. */
 export function fieldErrors(error: z.core.$ZodError): FieldError[] {
-  return error.issues.flatMap((issue) =>
+  const faults = error.issues.slice(0, most.faults).flatMap((issue) =>
     issue.code === "unrecognized_keys"
-      ? issue.keys.map((key) => ({
+      ? issue.keys.slice(0, most.faults).map((key) => ({
           path: [...issue.path, key].join("."),
           message: "is not a field of this request",
         }))
       : [{ path: issue.path.join(".") || "(body)", message: describe(issue) }],
   );
+  return faults.slice(0, most.faults).map(({ path, message }) => ({
+    path: path.slice(0, most.pathLength),
+    message,
+  }));
 }
 
 function describe(issue: ZodIssue): string {
@@ -23,7 +30,7 @@ function describe(issue: ZodIssue): string {
   return issue.message;
 }
 
-/** Refuses a request that its schema does not accept: 400, with all faults at once. */
+/** Refuses a request that its schema does not accept: 400, with its faults at once. */
 export const onInvalid: Hook<unknown, AppEnv, string, unknown> = (result) => {
   if (result.success) return;
   const errors = fieldErrors(result.error);
