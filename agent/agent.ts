@@ -85,8 +85,9 @@ async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Prom
     lease = null;
     try {
       const [job] = await runLease(deps, ended, takes);
-      // One that was long on its way comes again with the next poll, if still leased.
-      if (job && leases.isFresh(askedMs)) lease = leases.replace(ended, job, askedMs);
+      // One that was long on its way comes again with the next poll, if still leased; or it has come.
+      const isNew = job && !leases.has(job.lease_id) && !leases.hasEnded(job.lease_id);
+      if (isNew && leases.isFresh(askedMs)) lease = leases.replace(ended, job, askedMs);
     } finally {
       if (lease === null) leases.end(ended);
     }

@@ -68,6 +68,28 @@ it("hands a job back rather than run it a second time under the same lease", asy
   expect(t.specs).toHaveLength(3);
 });
 
+it("does not run a job a second time whose first bringer was a poll, or another result", async () => {
+  await t[Symbol.asyncDispose]();
+  t = await createTestAgent({ slots: 2 });
+  t.run();
+  const next = { ...testJob(), code: "print('twice?')" };
+  const brings = { status: 200, body: { jobs: [next] } };
+  t.api.answer("/result", brings, brings);
+  t.api.offer(testJob(), testJob());
+  const [first, second] = [await t.sandbox(0), await t.sandbox(1)];
+  await Promise.all([first.running, second.running]);
+  first.finish();
+  await (
+    await t.sandbox(2)
+  ).running;
+  second.finish();
+  await t.api.request("/result", 2);
+  await t.deps.changes.until(() => t.deps.leases.free() === 1);
+  t.api.offer(testJob());
+  expect((await (await t.sandbox(3)).running).job.code).not.toBe(next.code);
+  expect(t.deps.leases.ids()).toHaveLength(2);
+});
+
 it("asks for none when it stops", async () => {
   t.api.offer(testJob());
   const sandbox = await t.sandbox(0);
