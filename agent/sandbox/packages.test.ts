@@ -207,6 +207,15 @@ print({denied(act) for act in (
     expect(run.out).toBe("['pth-1000']\n");
   });
 
+  test("hostile 32: a command whose name leads elsewhere is not left there for the code", async () => {
+    const scripts = "[console_scripts]\n/code/json.py = a:b\n/output/result.json = a:b\n";
+    const files = { "airlock_probe-1.0.dist-info/entry_points.txt": scripts };
+    const index = await indexOf({ wheels: [wheel("airlock_probe", "", { files })] });
+    const order = { requirements: ["airlock-probe"], from: await pipFrom(index) };
+    const said = await failure(runWith("import json", order));
+    expect(said).toContain("outside /packages: /code/json.py, /output/result.json");
+  });
+
   test("hostile 32: a package without a wheel is not built, nor is one that a wheel names by its address", async () => {
     const sdists: Record<string, Buffer> = {};
     const wheels: Wheel[] = [];

@@ -21,6 +21,7 @@ from tunnel import Tunnel
 _ROOT = "/packages"
 _WORK = _ROOT + "/.pip"
 _REQUIREMENTS = "/input/_requirements.txt"
+_OTHERS = ("/code", "/input", "/output", "/tmp", "/dev/shm")
 _MAX_OUTPUT = 16 * 1024
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -73,6 +74,11 @@ class Packages:
         while self._read_output():
             pass
         shutil.rmtree(_WORK)
+        strays = _strays()
+        if status == 0 and strays:
+            status = 1 << 8
+            said = "ERROR: a package put files outside %s: %s\n" % (_ROOT, ", ".join(strays[:5]))
+            self._output = said.encode("utf-8", "replace")
         if status == 0 and self._order["keep"]:
             self._send_files()
         self._tell(status)
@@ -180,6 +186,15 @@ def _processes_of_root():
                 yield int(name)
         except FileNotFoundError:
             pass
+
+
+def _strays():
+    """What pip wrote for a package whose commands have names that lead elsewhere."""
+    found = []
+    for folder in _OTHERS:
+        paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        found += [path for path in paths if path != _REQUIREMENTS and os.lstat(path).st_uid == 0]
+    return found
 
 
 def _end_strangers(known):
