@@ -1,3 +1,4 @@
+import { configure, reset } from "@logtape/logtape";
 import { expect, test } from "vitest";
 import type { Order } from "./pool/order.ts";
 import { EngineError, type SandboxJob } from "./sandbox/types.ts";
@@ -32,6 +33,26 @@ test("the first job of a kind starts cold; the next finds a container that waite
   await world.warm(2);
   expect([await world.take(), await world.take()]).toEqual(["container-2", "container-3"]);
   expect(world.ready()).toBe(0);
+});
+
+test("a preload that failed is told to the operator, with its job type", async () => {
+  const lines: string[] = [];
+  await configure({
+    sinks: {
+      lines: ({ rawMessage, properties }) =>
+        void lines.push(JSON.stringify([rawMessage, properties])),
+    },
+    loggers: [{ category: [], sinks: ["lines"] }],
+  });
+  await using world = createPoolWorld(0);
+  const { start } = world;
+  world.start = async (spec, signal) => ({
+    ...(await start(spec, signal)),
+    preloadErrors: { nunpy: "No module named 'nunpy'" },
+  });
+  await world.take(order({}, "science"));
+  await reset();
+  expect(lines.join()).toMatch(/preload of .*"nunpy".*"science".*No module named/);
 });
 
 test("an order that is expected finds a container from the first job on", async () => {

@@ -107,12 +107,15 @@ export function createPool(deps: PoolDeps): Pool {
     return ready ?? start(shelf.order, signal);
   }
 
-  async function start({ spec }: Order, signal: AbortSignal): Promise<Sandbox> {
+  async function start({ jobType, spec }: Order, signal: AbortSignal): Promise<Sandbox> {
     const leaseId = `pool-${randomUUID()}`;
     const forget = (): void => void owned.delete(leaseId);
     owned.add(leaseId);
     try {
       const sandbox = await deps.start({ ...spec, labels: { ...spec.labels, leaseId } }, signal);
+      for (const [module, reason] of Object.entries(sandbox.preloadErrors)) {
+        log.warn("preload of {module} for {jobType} failed: {reason}", { module, jobType, reason });
+      }
       return { ...sandbox, close: () => sandbox.close().finally(forget) };
     } catch (error) {
       forget();

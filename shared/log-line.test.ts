@@ -49,4 +49,8 @@ test("an error without a message is called by its name; what is no error is show
   expect(describeError(new RangeError(""))).toBe("RangeError");
   expect(describeError("gone")).toBe("gone");
   expect(describeError(new Error("a", { cause: "b" }))).toBe("a: b");
+  const cause = new Error("no such image ");
+  expect(describeError(new Error("engine: no such image ", { cause }))).toBe(
+    "engine: no such image",
+  );
 });

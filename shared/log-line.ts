@@ -43,8 +43,10 @@ export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   // The message of a failed query holds its parameters, which may be code or input.
   if ("params" in error && error.cause !== undefined) return describeError(error.cause);
-  const own = error.message || error.name;
-  return error.cause === undefined ? own : `${own}: ${describeError(error.cause)}`;
+  const own = (error.message || error.name).trim();
+  if (error.cause === undefined) return own;
+  const cause = describeError(error.cause);
+  return own.includes(cause) ? own : `${own}: ${cause}`;
 }
 
 function escapeControl(c: string): string {
