@@ -27,11 +27,11 @@ test("values are shown as text: errors with their causes, the rest as JSON", () 
 });
 
 test("control characters are escaped, so that a value forges no second line", () => {
-  const forged = "x\n2026 [admin] INFO airlock.api all is well\r\u001b[2J\u0000\u0085\u009b";
+  const forged = "x\n2026 [admin] INFO airlock.api all is well\r\u001b[2J\u0000\u0085\u009b\u2028";
   const line = formatLogLine(record([forged], { correlationId: "a\nb" }));
   expect(line).toContain("[a\\x0ab]");
   expect(line).toContain("x\\x0a2026 [admin]");
-  expect(line).toContain("\\x0d\\x1b[2J\\x00\\x85\\x9b");
+  expect(line).toContain("\\x0d\\x1b[2J\\x00\\x85\\x9b\\u2028");
 });
 
 test("whatever is logged gives one line without control characters", () => {
@@ -40,7 +40,7 @@ test("whatever is logged gives one line without control characters", () => {
     fc.property(fc.array(anything), anything, (message, correlationId) => {
       const line = formatLogLine(record(message, { correlationId }));
       expect(line.endsWith("\n")).toBe(true);
-      expect(line.slice(0, -1)).not.toMatch(/\p{Cc}/u);
+      expect(line.slice(0, -1)).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
     }),
   );
 });

@@ -9,14 +9,14 @@ export interface LogRecordLike {
 
 /**
  * One log line in the shape of interface-spec.md "Events", rule 2: timestamp, correlation id in
- * brackets, level, logger name, message. Control characters are escaped, so that no value can
- * forge a second line.
+ * brackets, level, logger name, message. Control characters and line separators are escaped, so
+ * that no value can forge a second line.
  */
 export function formatLogLine(record: LogRecordLike): string {
   const time = new Date(record.timestamp).toISOString();
   const id = record.properties["correlationId"] ?? "-";
   const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${messageOf(record)}`;
-  return `${line.replace(/\p{Cc}/gu, escapeControl)}\n`;
+  return `${line.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, escapeControl)}\n`;
 }
 
 /** A record whose message is one text: LogTape's JSON would put quotes around each value in it. */
@@ -50,5 +50,6 @@ export function describeError(error: unknown): string {
 }
 
 function escapeControl(c: string): string {
-  return `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`;
+  const hex = c.charCodeAt(0).toString(16);
+  return hex.length > 2 ? `\\u${hex}` : `\\x${hex.padStart(2, "0")}`;
 }
