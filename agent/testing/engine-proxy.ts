@@ -29,7 +29,8 @@ export async function startEngineProxy(
       .on("error", () => {})
       .on("close", () => {
         sockets.delete(from);
-        to.destroy();
+        // What has ended well may have bytes on their way to a side that reads slowly.
+        if (!from.readableEnded) to.destroy();
       });
     from.pipe(to);
   }

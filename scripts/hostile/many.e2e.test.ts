@@ -35,7 +35,8 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
     );
     let watch: HostWatch | undefined;
     try {
-      await runAll(world, 1);
+      // The heap has its size only after some of each.
+      await runAll(world, 3);
       watch = await watchHost(world.agentName, world.agent.process.pid);
       await runAll(world, Math.ceil(100 / Object.keys(kinds).length));
       expect(await world.execute("print('next')")).toMatchObject({ stdout: "next\n" });
