@@ -103,10 +103,11 @@ async function pollOnce(
   };
   const askedMs = clock.nowMs();
   using over = whenOver();
+  const toldOfPool = JSON.stringify(request.pool);
   let hasNews = false;
   using _listening = changes.listen(() => {
     if (isOutdated(request, deps)) outdated.abort();
-    if (hasNews || JSON.stringify(request.pool) === JSON.stringify(deps.pool.stats())) return;
+    if (hasNews || toldOfPool === JSON.stringify(deps.pool.stats())) return;
     hasNews = true;
     clock.sleep(POOL_NEWS_MS, over.signal).then(
       () => outdated.abort(),

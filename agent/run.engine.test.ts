@@ -175,15 +175,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
   });
 
   it("stops with running code: cancelled, reported, removed", async () => {
-    const agent = startAgent({
-      AIRLOCK_API_URL: api.url,
-      AIRLOCK_AGENT_NAME: name,
-      AIRLOCK_DOCKER_HOST: host,
-      AIRLOCK_SPOOL_DIR: join(folder, "spool"),
-      AIRLOCK_DRAIN_GRACE_S: "0",
-      AIRLOCK_WARM_POOL_SIZE: String(poolSize),
-    });
-    agents.push(agent);
+    const agent = await start();
     api.offer(forever());
     await api.request("/logs");
     await stop(agent);

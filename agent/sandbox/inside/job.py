@@ -98,7 +98,7 @@ def start_at_gate(source, preload, control_fd, descriptors):
         try:
             os.setsid()
             if control_fd is None:
-                _prefer_for_oom()
+                prefer_for_oom()
             _exec_at_gate({0: os.open(os.devnull, os.O_RDONLY), **descriptors})
         except BaseException as error:
             os.write(descriptors[2], repr(error).encode())
@@ -142,8 +142,8 @@ def _exec_at_gate(descriptors):
     os.execvpe("python3", ["python3", "/code/main.py"], env)
 
 
-def _prefer_for_oom():
-    """Has the kernel's OOM killer take the job rather than PID 1."""
+def prefer_for_oom():
+    """Has the kernel's OOM killer take the calling process rather than PID 1."""
     try:
         write_file("/proc/self/oom_score_adj", b"1000")
     except OSError:

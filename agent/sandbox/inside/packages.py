@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 
+from job import prefer_for_oom
 from link import MAX_DATA, from_json
 from tunnel import Tunnel
 
@@ -167,7 +168,7 @@ class Packages:
 def _exec_pip(order, proxy, output):
     """Becomes pip: root without a capability, which exec takes as the bounding set is empty."""
     os.setsid()
-    _prefer_for_oom()
+    prefer_for_oom()
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, fd in ((0, nothing), (1, output), (2, output)):
         os.dup2(fd, target)
@@ -209,12 +210,3 @@ def _end_strangers(known):
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
                 pass
-
-
-def _prefer_for_oom():
-    """Has the kernel's OOM killer take pip rather than PID 1."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        pass
