@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { get, type IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -51,13 +52,17 @@ const settled = (request: Promise<unknown>): Promise<unknown> => request.catch((
 const unfinished =
   "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
 
-/** A connection on which a request has begun and goes no further. */
+/** A connection on which a request has begun and goes no further; the API has taken it on. */
 async function halfARequest(text = unfinished): Promise<Socket> {
   const { hostname, port } = new URL(api.url);
   const socket = connect(Number(port), hostname);
   await once(socket, "connect");
   socket.on("error", () => {});
   socket.write(text);
+  // Connections are taken on in order: this one is once a later one is answered.
+  const later = get(`${api.url}/health`, { agent: false });
+  const [answer] = (await once(later, "response")) as [IncomingMessage];
+  answer.resume();
   return socket;
 }
 
@@ -120,8 +125,6 @@ test("while it stops it is live, and no more ready", async () => {
       halfARequest(`GET ${path} HTTP/1.1\r\nConnection: close\r\n`),
     ),
   );
-  // Both connections have been taken on once a later one is answered.
-  await fetch(`${api.url}/health`);
   api.child.kill("SIGTERM");
   await refusesConnections();
   const answers = probes.map((socket) => text(socket));

@@ -1,0 +1,126 @@
+import { z } from "zod";
+import { JobTypeDefinition, JobTypeName, MemorySize } from "../job-type.ts";
+import { key16, MiB } from "./units.ts";
+
+/** Keys of the API, and those that API and agent both read. */
+export const apiSettings = {
+  host: z.string().min(1).default("127.0.0.1").describe("Address the API listens on."),
+  port: z.int().min(0).max(65_535).default(8080).describe("Port the API listens on; 0 picks one."),
+  data_dir: z
+    .string()
+    .min(1)
+    .default("./data")
+    .describe("Folder of the database, artifacts and tokens."),
+  database_url: z
+    .string()
+    .optional()
+    .describe("libSQL: file:…, http(s)://… or libsql://…; default: a file in data_dir."),
+  database_auth_token: z.string().optional().describe("Token for a remote libSQL server."),
+  log_level: z
+    .enum(["debug", "info", "warning", "error"])
+    .default("info")
+    .describe("Lowest level logged."),
+  log_format: z
+    .enum(["text", "json"])
+    .default("text")
+    .describe("Log lines as text, or as one JSON object each."),
+
+  allow_runtime_requirements: z
+    .boolean()
+    .default(false)
+    .describe("Install the `requirements` of a request; agents have to be set to it too."),
+  production_mode: z.boolean().default(false).describe("Require pre-built images."),
+  max_queue_size: z.int().min(1).default(100).describe("Queued executions accepted at once."),
+  default_timeout: z.int().min(1).default(30).describe("Seconds; default timeout of the code."),
+  max_timeout: z
+    .int()
+    .min(1)
+    .max(86_400)
+    .default(3600)
+    .describe("Seconds; largest accepted timeout."),
+  max_stdout_bytes: z.int().min(1024).default(MiB).describe("Bytes kept of stdout, and of stderr."),
+  max_artifact_bytes: z
+    .int()
+    .min(0)
+    .default(100 * MiB)
+    .describe("Bytes of artifacts kept per job."),
+  max_request_bytes: z
+    .int()
+    .min(1024)
+    .default(10 * MiB)
+    .describe("Largest request body, bytes."),
+  base_image: z
+    .string()
+    .min(1)
+    .default("python:3.13-slim")
+    .describe("Image of job types that name none."),
+  default_memory_limit: MemorySize.default("512m").describe(
+    "Memory of the built-in default job type: 512m, 2g; at least 32m.",
+  ),
+  image_prefix: z
+    .string()
+    .max(128)
+    .regex(
+      /^[a-z0-9]+(?:[._:/-][a-z0-9]+)*$/,
+      'must begin an image\'s name, such as "airlock" or "registry.example/team"',
+    )
+    .default("airlock")
+    .describe("Built images are named <prefix>-<job type>."),
+  build_timeout: z.int().min(1).default(1800).describe("Seconds that a build may take."),
+  job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
+
+  api_auth_enabled: z.boolean().default(false).describe("Require an API key."),
+  api_keys: z.array(key16).default([]).describe("Accepted API keys."),
+  api_auth_header: z
+    .string()
+    .regex(/^[A-Za-z0-9-]+$/, "must be a header name")
+    .default("X-API-Key")
+    .describe("Header that carries the key."),
+  api_docs_public: z
+    .boolean()
+    .default(false)
+    .describe("Open /docs and /openapi.json without a key."),
+  metrics_public: z.boolean().default(false).describe("Open /metrics without a key."),
+  allow_unauthenticated_network_access: z
+    .boolean()
+    .default(false)
+    .describe("Allow a non-loopback host without keys."),
+  api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
+  api_rate_limit_requests: z
+    .int()
+    .min(1)
+    .default(120)
+    .describe("Requests that a key, or else a client address, has per window."),
+  api_rate_limit_window_seconds: z.int().min(1).default(60).describe("Length of the window."),
+  trusted_proxies: z
+    .array(
+      z.union(
+        [z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()],
+        "must be an IP address or a CIDR block",
+      ),
+    )
+    .default([])
+    .describe("Proxies whose X-Forwarded-For is believed: addresses or CIDR blocks."),
+  dlq_retention_days: z
+    .number()
+    .min(0.001)
+    .default(30)
+    .describe("Days until a dead letter is removed."),
+  execution_retention_days: z
+    .number()
+    .min(0)
+    .default(0)
+    .describe(
+      "Days until an ended execution is removed, with its artifacts and dead letter; 0: never.",
+    ),
+  agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
+
+  poll_wait_s: z
+    .number()
+    .min(0.1)
+    .max(60)
+    .default(25)
+    .describe("Seconds an agent's poll waits for work."),
+  lease_ttl_s: z.number().min(1).default(30).describe("Seconds until an unrenewed lease expires."),
+  renew_every_s: z.number().min(0.1).default(8).describe("Seconds between an agent's renewals."),
+};
