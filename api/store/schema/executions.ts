@@ -1,0 +1,175 @@
+import { sql } from "drizzle-orm";
+import {
+  check,
+  index,
+  integer,
+  primaryKey,
+  real,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from "drizzle-orm/sqlite-core";
+import { type ExecutionError } from "../../../shared/errors.ts";
+import { executionStatuses, relationships, type Timing } from "../../../shared/execution.ts";
+import { bytes, inList } from "./columns.ts";
+
+/** One row per execution; its bulky parts live in `payloads`. Times are epoch milliseconds. */
+export const executions = sqliteTable(
+  "executions",
+  {
+    seq: integer("seq").primaryKey({ autoIncrement: true }),
+    id: text("id").notNull().unique(),
+    /** A synchronous execution ends with its request and never enters the dead letter queue. */
+    mode: text("mode", { enum: ["sync", "async"] }).notNull(),
+    status: text("status", { enum: executionStatuses }).notNull().default("queued"),
+    jobType: text("job_type").notNull(),
+    jobVersion: text("job_version").notNull().default("latest"),
+    jobRef: text("job_ref"),
+    containerRuntime: text("container_runtime"),
+    timeoutS: integer("timeout_s").notNull(),
+    startupTimeoutS: integer("startup_timeout_s").notNull(),
+    requirements: text("requirements", { mode: "json" }).$type<string[]>().notNull(),
+
+    attempt: integer("attempt").notNull().default(0),
+    leaseId: text("lease_id"),
+    agentId: text("agent_id"),
+    leaseExpiresAt: integer("lease_expires_at"),
+    availableAt: integer("available_at").notNull(),
+    cancelRequested: integer("cancel_requested", { mode: "boolean" }).notNull().default(false),
+
+    createdAt: integer("created_at").notNull(),
+    startedAt: integer("started_at"),
+    codeStartedAt: integer("code_started_at"),
+    endedAt: integer("ended_at"),
+
+    exitCode: integer("exit_code"),
+    error: text("error", { mode: "json" }).$type<ExecutionError>(),
+    timing: text("timing", { mode: "json" }).$type<Timing>(),
+    maxRssMb: real("max_rss_mb"),
+    cpuTimeMs: integer("cpu_time_ms"),
+    wallTimeMs: integer("wall_time_ms"),
+    stdoutTruncated: integer("stdout_truncated", { mode: "boolean" }).notNull().default(false),
+    stderrTruncated: integer("stderr_truncated", { mode: "boolean" }).notNull().default(false),
+    /** SHA-256 of the result post that ended the execution: tells a repeat from another body. */
+    resultHash: text("result_hash"),
+
+    codeHash: text("code_hash").notNull(),
+    inputHash: text("input_hash").notNull(),
+    codeBytes: integer("code_bytes").notNull(),
+    inputBytes: integer("input_bytes").notNull(),
+    parentExecutionId: text("parent_execution_id"),
+    relationship: text("relationship", { enum: relationships }),
+    idempotencyKey: text("idempotency_key"),
+    /** SHA-256 of the whole submission: tells an equal payload from another one. */
+    submissionHash: text("submission_hash").notNull(),
+    correlationId: text("correlation_id").notNull(),
+    clientIp: text("client_ip").notNull(),
+    /** Stands for the API key that submitted it; null where none is asked for. */
+    keyId: text("key_id"),
+  },
+  (t) => [
+    uniqueIndex("executions_idempotency_key")
+      .on(t.idempotencyKey)
+      .where(sql`${t.idempotencyKey} IS NOT NULL`),
+    index("executions_queue")
+      .on(t.seq)
+      .where(sql`${t.status} = 'queued'`),
+    uniqueIndex("executions_lease")
+      .on(t.leaseId)
+      .where(sql`${t.leaseId} IS NOT NULL`),
+    index("executions_expiry")
+      .on(t.leaseExpiresAt)
+      .where(sql`${t.status} = 'running'`),
+    index("executions_holder")
+      .on(t.agentId)
+      .where(sql`${t.status} = 'running'`),
+    index("executions_status")
+      .on(t.status, t.seq)
+      .where(sql`${t.status} NOT IN ('queued', 'running')`),
+    index("executions_job_type").on(t.jobType, t.seq),
+    index("executions_job_type_status")
+      .on(t.jobType, t.status, t.seq)
+      .where(sql`${t.status} NOT IN ('queued', 'running')`),
+    check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
+    check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
+    check(
+      "lease_while_running",
+      sql`(${t.status} = 'running') = (${t.leaseExpiresAt} IS NOT NULL)`,
+    ),
+    check(
+      "lease_complete",
+      sql`${t.leaseExpiresAt} IS NULL OR (${t.leaseId} IS NOT NULL AND ${t.agentId} IS NOT NULL AND ${t.startedAt} IS NOT NULL)`,
+    ),
+    check(
+      "ended_when_terminal",
+      sql`(${t.status} IN ('queued', 'running')) = (${t.endedAt} IS NULL)`,
+    ),
+    check(
+      "error_unless_succeeded",
+      sql`(${t.error} IS NOT NULL) = (${t.status} IN ('failed', 'timeout', 'oom', 'cancelled'))`,
+    ),
+    check("no_exit_code_on_timeout", sql`${t.status} <> 'timeout' OR ${t.exitCode} IS NULL`),
+    check("attempt_not_negative", sql`${t.attempt} >= 0`),
+    check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
+  ],
+);
+
+/**
+ * Conditions of the partial indexes. They are written out, not bound to a parameter: SQLite uses
+ * such an index only where it sees its condition in the query.
+ */
+export const isQueued = sql`${executions.status} = 'queued'`;
+export const isRunning = sql`${executions.status} = 'running'`;
+export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
+
+/**
+ * How many executions are queued, in one row. Triggers on every change of a status keep it, so that
+ * neither a submission nor /health counts a long queue.
+ */
+export const queueLength = sqliteTable("queue_length", {
+  id: integer("id").primaryKey(),
+  queued: integer("queued").notNull(),
+});
+
+/** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
+export const payloads = sqliteTable("payloads", {
+  executionId: text("execution_id")
+    .primaryKey()
+    .references(() => executions.id, { onDelete: "cascade" }),
+  code: bytes("code").notNull(),
+  input: bytes("input").notNull(),
+  stdout: bytes("stdout"),
+  stderr: bytes("stderr"),
+  output: bytes("output"),
+});
+
+/** Output of an attempt still running; read only when the attempt never brought a result. */
+export const logChunks = sqliteTable(
+  "log_chunks",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    leaseId: text("lease_id").notNull(),
+    stream: text("stream", { enum: ["stdout", "stderr"] }).notNull(),
+    offset: integer("offset").notNull(),
+    data: bytes("data").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.stream, t.offset] })],
+);
+
+/** An uploaded file; visible once the result of the lease that brought it is accepted. */
+export const artifacts = sqliteTable(
+  "artifacts",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    leaseId: text("lease_id").notNull(),
+    name: text("name").notNull(),
+    sizeBytes: integer("size_bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    contentType: text("content_type").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.name] })],
+);
