@@ -53,6 +53,12 @@ export const EngineHealth = z
   .meta({ id: "EngineHealth", description: "An agent's container engine." });
 export type EngineHealth = z.infer<typeof EngineHealth>;
 
+/** GPUs that an agent may give to jobs. */
+export const GpuCount = z
+  .object({ total: z.int().min(0).max(1000), free: z.int().min(0).max(1000) })
+  .meta({ id: "GpuCount", description: "free: no container has them." });
+export type GpuCount = z.infer<typeof GpuCount>;
+
 const WorkerStats = z
   .object({ max: z.int(), running: z.int(), idle: z.int() })
   .meta({ id: "WorkerStats" });

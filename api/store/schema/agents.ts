@@ -1,5 +1,10 @@
 import { integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
-import { type CircuitBreaker, type EngineHealth, type PoolKind } from "../../../shared/health.ts";
+import {
+  type CircuitBreaker,
+  type EngineHealth,
+  type GpuCount,
+  type PoolKind,
+} from "../../../shared/health.ts";
 import { type Accepted } from "../../../shared/lease.ts";
 
 /** Agent processes that have polled and not left. */
@@ -9,12 +14,15 @@ export const agents = sqliteTable("agents", {
   /** Whose token it presents: the SHA-256 of a configured one, the id of one in `agentTokens`. */
   tokenHash: text("token_hash").notNull(),
   version: text("version").notNull(),
+  /** Of the agents' protocol, as the API speaks it with this one. */
+  protocol: text("protocol").notNull().default("1.0"),
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
   accepts: text("accepts", { mode: "json" })
     .$type<Accepted>()
     .notNull()
     .default({ job_types: null, builds: true }),
   slots: integer("slots").notNull(),
+  gpus: text("gpus", { mode: "json" }).$type<GpuCount>().notNull().default({ total: 0, free: 0 }),
   warm: integer("warm").notNull(),
   pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull().default([]),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
