@@ -66,6 +66,9 @@ export const executions = sqliteTable(
     clientIp: text("client_ip").notNull(),
     /** Stands for the API key that submitted it; null where none is asked for. */
     keyId: text("key_id"),
+    /** Where it is in the line of its API key, and where in the queue: see store/line.ts. */
+    turn: integer("turn").notNull().default(0),
+    place: integer("place").notNull().default(0),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
@@ -74,8 +77,11 @@ export const executions = sqliteTable(
     index("executions_queue")
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
-    index("executions_lane")
-      .on(t.keyId, t.jobType, t.seq)
+    index("executions_place")
+      .on(t.jobType, t.place, t.seq)
+      .where(sql`${t.status} = 'queued'`),
+    index("executions_turn")
+      .on(t.keyId, t.turn)
       .where(sql`${t.status} = 'queued'`),
     uniqueIndex("executions_lease")
       .on(t.leaseId)
@@ -132,32 +138,9 @@ export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 export const queueLength = sqliteTable("queue_length", {
   id: integer("id").primaryKey(),
   queued: integer("queued").notNull(),
-  /** Leases given so far. */
-  leased: integer("leased").notNull().default(0),
+  /** The farthest place in the line that a lease was given to: see store/line.ts. */
+  reached: integer("reached").notNull().default(0),
 });
-
-/**
- * The executions of one API key and job type, kept by the same triggers: a claim looks at these
- * rows and at the heads of their queues, however long those are.
- */
-export const lanes = sqliteTable(
-  "lanes",
-  {
-    /** Empty where no key is asked for. */
-    keyId: text("key_id").notNull(),
-    jobType: text("job_type").notNull(),
-    queued: integer("queued").notNull(),
-    running: integer("running").notNull(),
-    /** How many leases had been given when it got its last one. */
-    servedAt: integer("served_at").notNull(),
-  },
-  (t) => [
-    primaryKey({ columns: [t.keyId, t.jobType] }),
-    index("lanes_waiting")
-      .on(t.jobType)
-      .where(sql`${t.queued} > 0`),
-  ],
-);
 
 /** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
 export const payloads = sqliteTable("payloads", {
