@@ -18,8 +18,10 @@ export type PrivateDockerd = AsyncDisposable & {
   readonly traces: () => string[];
 };
 
-export function makePrivateDockerd(): PrivateDockerd {
-  const dir = mkdtempSync("/var/tmp/airlock-dockerd-");
+/** In a new folder, or in that of one which a killed process left. */
+export function makePrivateDockerd(
+  dir: string = mkdtempSync("/var/tmp/airlock-dockerd-"),
+): PrivateDockerd {
   const place = placeIn(dir);
   writeFileSync(`${dir}/daemon.json`, "{}");
 
