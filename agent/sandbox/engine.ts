@@ -2,16 +2,15 @@ import { readFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
 import type { EngineHealth } from "../../shared/health.ts";
-import { abortable } from "../abortable.ts";
+import { attachStreams } from "./attach.ts";
 import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";
 import { refusesProfile, underEngineFilter } from "./engine-filter.ts";
+import { type ImageCalls, imageCalls } from "./image-calls.ts";
 import type { ContainerProfile } from "./profile.ts";
-import { EngineError } from "./types.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -26,7 +25,7 @@ export interface ContainerEntry {
 }
 
 /** A container engine. Every method throws EngineError, or its signal's reason on abort. */
-export interface Engine {
+export interface Engine extends ImageCalls {
   /** Whether it answers, its version and its runtimes. */
   describe(signal: AbortSignal): Promise<EngineHealth>;
   /** Returns the container's id. */
@@ -43,22 +42,6 @@ export interface Engine {
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
-  /** The id of an image, null where there is none. */
-  imageId(reference: string, signal: AbortSignal): Promise<string | null>;
-  /** The id of an image, its tags and its digests in registries; none where it is not there. */
-  imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
-  /** The id of an image with the label `name=value`, null where there is none. */
-  labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
-  pull(reference: string, signal: AbortSignal): Promise<void>;
-  /** Makes an image of a container, changed by Dockerfile instructions, and returns its id. */
-  commit(
-    id: string,
-    repository: string,
-    tag: string,
-    changes: string[],
-    signal: AbortSignal,
-  ): Promise<string>;
-  tag(imageId: string, repository: string, tag: string, signal: AbortSignal): Promise<void>;
 }
 
 /** Docker's news of the kernel's kill comes up to 220 ms after that of the container's end. */
@@ -80,16 +63,6 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
     DefaultRuntime?: string;
     Runtimes?: Record<string, unknown>;
   }>;
-
-  const inspectImage = (reference: string, signal: AbortSignal) =>
-    call(signal, async (abortSignal) => {
-      try {
-        return await abortable(docker.getImage(reference).inspect(), abortSignal);
-      } catch (error) {
-        if ((error as { statusCode?: number }).statusCode === 404) return null;
-        throw error;
-      }
-    });
 
   return {
     describe: (signal) =>
@@ -114,11 +87,7 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
         });
       }),
     attach: (id, signal) =>
-      call(signal, async (abortSignal) => {
-        const streams = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
-        const stream = await docker.getContainer(id).attach({ ...streams, abortSignal });
-        return stream as Duplex;
-      }),
+      call(signal, async (abortSignal) => attachStreams(docker, id, abortSignal)),
     start: (id, signal) =>
       call(signal, async (abortSignal) => {
         await docker.getContainer(id).start({ abortSignal });
@@ -168,39 +137,7 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
           labels: Labels,
         }));
       }),
-    imageId: async (reference, signal) => (await inspectImage(reference, signal))?.Id ?? null,
-    imageNames: async (reference, signal) => {
-      const image = await inspectImage(reference, signal);
-      // Of an image without a name some engines say null.
-      return image ? [image.Id, image.RepoTags ?? [], image.RepoDigests ?? []].flat() : [];
-    },
-    labelledImageId: (name, value, signal) =>
-      call(signal, async (abortSignal) => {
-        const [image] = await docker.listImages({
-          filters: labelFilter(name, value),
-          abortSignal,
-        });
-        return image?.Id ?? null;
-      }),
-    pull: (reference, signal) =>
-      call(signal, async (abortSignal) => {
-        const progress = await docker.pull(reference, { abortSignal });
-        for await (const line of createInterface({ input: progress })) {
-          const { error } = JSON.parse(line) as { error?: string };
-          if (error !== undefined) throw new EngineError("image_not_found", error);
-        }
-      }),
-    commit: (id, repository, tag, changes, signal) =>
-      call(signal, async (abortSignal) => {
-        const request = { repo: repository, tag, changes, abortSignal };
-        const { Id } = (await docker.getContainer(id).commit(request)) as { Id: string };
-        // Podman leaves the algorithm out.
-        return Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
-      }),
-    tag: (imageId, repository, tag, signal) =>
-      call(signal, async (abortSignal) => {
-        await docker.getImage(imageId).tag({ repo: repository, tag, abortSignal });
-      }),
+    ...imageCalls(docker, call),
   };
 }
 
