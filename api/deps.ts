@@ -38,7 +38,8 @@ export interface ProcessMetrics {
 
 /** Wake-up hints. The database is the truth: whoever waits asks it again after each wake. */
 export interface Notifier {
-  notify(topic: Topic): void;
+  /** Wakes whoever waits for a topic, at once or after `delayMs`. */
+  notify(topic: Topic, delayMs?: number): void;
   /** Hears of notifications from now on, also of those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }

@@ -1,6 +1,6 @@
-import { readdirSync } from "node:fs";
 import { createClient, type Client } from "@libsql/client/web";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Bucket } from "./platform/artifacts-r2.worker.ts";
 import { Api } from "./testing/contract/api.ts";
 import { servers } from "./testing/contract/servers.ts";
 import { type RunningWorker, startWorker } from "./testing/start-worker.ts";
@@ -19,14 +19,13 @@ afterAll(async () => {
 
 /** Fires the cron trigger, and waits for its end. */
 async function cron(): Promise<void> {
-  const reply = await fetch(`${service.url}/cdn-cgi/local/scheduled`);
-  expect(await reply.text()).toBe("ok");
+  expect(await service.worker.scheduled({ cron: "* * * * *" })).toMatchObject({ outcome: "ok" });
 }
 
 /** How many objects the R2 bucket holds. */
-function objects(): number {
-  const names = readdirSync(`${service.stateFolder}/v3/r2/airlock-artifacts`, { recursive: true });
-  return names.filter((name) => /^blobs\/./.test(String(name))).length;
+async function objects(): Promise<number> {
+  const { ARTIFACTS } = (await service.worker.getEnv()) as { ARTIFACTS: Bucket };
+  return (await ARTIFACTS.list({ prefix: "" })).objects.length;
 }
 
 test("the cron trigger removes what is kept no longer from the database, and later from R2", async () => {
@@ -39,13 +38,13 @@ test("the cron trigger removes what is kept no longer from the database, and lat
   }
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await api.get(`/jobs/${job_id}/artifacts/a`)).text).toBe("file a");
-  expect(objects()).toBe(2);
+  expect(await objects()).toBe(2);
 
   await cron();
   expect((await api.get(`/jobs/${job_id}`)).status).toBe(404);
-  expect(objects()).toBe(2);
+  expect(await objects()).toBe(2);
   await database.execute("update removals set due_at = 0");
   await cron();
-  expect(objects()).toBe(0);
+  expect(await objects()).toBe(0);
   expect((await database.execute("select * from removals")).rows).toEqual([]);
 });

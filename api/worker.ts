@@ -15,14 +15,17 @@ import type { Deps } from "./deps.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
-import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { objectNotifier, type WakesObjects } from "./platform/notifier-object.worker.ts";
 import { database } from "./store/database.ts";
 import { sweep } from "./sweep.ts";
+
+export { Wakes } from "./platform/wakes.worker.ts";
 
 /** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
 interface Env extends Record<string, unknown> {
   ARTIFACTS: Bucket;
   ASSETS: { fetch(url: string): Promise<Response> };
+  WAKES: WakesObjects;
 }
 
 const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
@@ -60,12 +63,13 @@ async function build(env: Env): Promise<Service> {
     fetch: boundedFetch(remoteTimeoutMs),
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
+  const log = await startLog(config);
   const deps: Deps = {
     config,
     db: database(client),
     artifacts: artifactBucket(env.ARTIFACTS),
-    notifier: memoryNotifier(),
-    log: await startLog(config),
+    notifier: objectNotifier(env.WAKES, log),
+    log,
     now: Date.now,
     newId: v7,
     sha256,

