@@ -85,13 +85,13 @@ async function createDeps(
   const clock = systemClock;
   const changes = createChanges();
   const host = engineHost(config.dockerHost, process.env);
-  const engine = connectEngine(host, (message) => log.warn(message));
+  const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
+  const engine = connectEngine(host, (message) => log.warn(message), spool.path);
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
   const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
   const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
-  const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const watch = createEngineWatch({
     probe: async (signal) => {
       await spool.check();

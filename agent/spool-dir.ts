@@ -4,6 +4,8 @@ import { join } from "node:path";
 
 /** This agent's folder for artifacts on their way from containers to the API. */
 export type SpoolDir = {
+  /** Readable by its owner and root alone. */
+  readonly path: string;
   /** Where the files of one lease go, if it has any: a folder for them to make, gone once disposed of. */
   readonly folder: (leaseId: string) => AsyncDisposable & { readonly path: string };
   /** Throws where no file can be written, as on a full disk. */
@@ -30,6 +32,7 @@ export async function openSpoolDir(
   }
 
   return {
+    path: own,
     folder: (leaseId) => {
       const path = join(own, leaseId);
       return { path, [Symbol.asyncDispose]: () => remove(path) };

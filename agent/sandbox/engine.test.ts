@@ -1,5 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createConnectionServer } from "node:net";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,7 +20,11 @@ afterAll(() => {
 type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** An engine that answers every request in one way. */
-async function fakeEngine(answer: Answer, warn?: (message: string) => void): Promise<Engine> {
+async function fakeEngine(
+  answer: Answer,
+  warn?: (message: string) => void,
+  files?: string,
+): Promise<Engine> {
   const path = join(folder, `${ends.length}.sock`);
   const server = createServer(answer).listen(path);
   ends.push(() => {
@@ -27,7 +32,7 @@ async function fakeEngine(answer: Answer, warn?: (message: string) => void): Pro
     server.close();
   });
   await once(server, "listening");
-  return connectEngine(`unix://${path}`, warn);
+  return connectEngine(`unix://${path}`, warn, files);
 }
 
 const failing = (status: number, message: string): Answer => {
@@ -146,24 +151,101 @@ test("the profile travels in the body alone", async () => {
   expect(addresses).toEqual(["/containers/create?"]);
 });
 
-test("an engine that takes no seccomp profile filters by its own, with one warning", async () => {
+/** Podman: it takes a profile for the name of a file, which it may be able to read. */
+const podman =
+  (canRead: boolean, filters: string[][]): Answer =>
+  async (request, response) => {
+    const { HostConfig } = JSON.parse(await text(request)) as typeof profile;
+    filters.push(HostConfig.SecurityOpt.map((option) => option.slice(0, 9)));
+    const file = HostConfig.SecurityOpt[1]?.slice("seccomp=".length);
+    const isText = file?.startsWith("{");
+    const refusal = `opening seccomp profile failed: ${isText ? "file name too long" : "no such file"}`;
+    if (file && !isText && canRead) expect(readFileSync(file, "utf8")).toContain("defaultAction");
+    const isRefused = file !== undefined && (isText || !canRead);
+    response.writeHead(isRefused ? 500 : 201, { "content-type": "application/json" });
+    response.end(JSON.stringify(isRefused ? { message: refusal } : { Id: "abc" }));
+  };
+const [asText, asFile, own] = [
+  ["no-new-pr", "seccomp={"],
+  ["no-new-pr", "seccomp=/"],
+  ["no-new-pr"],
+];
+
+test.each([
+  ["gets it as a file", true, folder, [asText, asFile, asFile], 0],
+  [
+    "filters by its own where it cannot read that, with one warning",
+    false,
+    folder,
+    [asText, asFile, own, own],
+    1,
+  ],
+  [
+    "filters by its own without such a file, with one warning",
+    true,
+    undefined,
+    [asText, own, own],
+    1,
+  ],
+])("an engine that takes no seccomp profile %s", async (_what, canRead, files, tried, warned) => {
   const filters: string[][] = [];
   const warnings: string[] = [];
-  const refusal = "opening seccomp profile failed: open {...}: file name too long";
-  const engine = await fakeEngine(
-    async (request, response) => {
-      const { HostConfig } = JSON.parse(await text(request)) as typeof profile;
-      filters.push(HostConfig.SecurityOpt.map((option) => option.slice(0, 9)));
-      const isRefused = HostConfig.SecurityOpt.length > 1;
-      response.writeHead(isRefused ? 500 : 201, { "content-type": "application/json" });
-      response.end(JSON.stringify(isRefused ? { message: refusal } : { Id: "abc" }));
-    },
-    (message) => warnings.push(message),
-  );
+  const warn = (message: string): unknown => warnings.push(message);
+  const engine = await fakeEngine(podman(canRead, filters), warn, files);
   expect(await engine.create(profile, never)).toBe("abc");
   expect(await engine.create(profile, never)).toBe("abc");
-  expect(filters).toEqual([["no-new-pr", "seccomp={"], ["no-new-pr"], ["no-new-pr"]]);
-  expect(warnings).toHaveLength(1);
+  expect(filters).toEqual(tried);
+  expect(warnings).toHaveLength(warned);
+});
+
+test.each([
+  [
+    { Rootless: true, CgroupVersion: "1", MemoryLimit: true },
+    /rootless on cgroup v1.*run the engine as root/,
+  ],
+  [{ SecurityOptions: ["name=rootless"], CgroupVersion: "1" }, /rootless on cgroup v1/],
+  [
+    { MemoryLimit: false, CpuCfsQuota: true, PidsLimit: false },
+    /cannot limit a job's memory, processes: /,
+  ],
+])("an engine that would run jobs without their limits is none: %o", async (info, words) => {
+  const engine = await fakeEngine((request, response) => {
+    request.resume().on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
+  });
+  await expect(engine.describe(never)).rejects.toThrow(words);
+});
+
+test.each([
+  { Rootless: true, CgroupVersion: "2" },
+  { CgroupVersion: "1", PidsLimit: true },
+])("an engine that holds limits is one: %o", async (info) => {
+  const engine = await fakeEngine((request, response) => {
+    request.resume().on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
+  });
+  expect(await engine.describe(never)).toMatchObject({ available: true });
+});
+
+test("nothing but the supervisor's orders comes into a container", async () => {
+  const first = Promise.withResolvers<string>();
+  const path = join(folder, "attach.sock");
+  // Podman's way: whatever follows the head of the request is the container's input.
+  const server = createConnectionServer((socket) => {
+    let heard = "";
+    socket.on("data", (chunk) => {
+      heard += chunk.toString();
+      const [head = "", ...rest] = heard.split("\r\n\r\n");
+      if (rest.length === 0) return;
+      if (heard.endsWith("order")) first.resolve(rest.join("\r\n\r\n"));
+      else socket.write("HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n");
+      expect(head).toMatch(/^POST .*stdin=true/);
+    });
+  }).listen(path);
+  await once(server, "listening");
+  const stream = await connectEngine(`unix://${path}`).attach("abc", never);
+  stream.write("order");
+  expect(await first.promise).toBe("order");
+  stream.destroy();
+  server.close();
 });
 
 test("a container that is gone already needs no removal", async () => {

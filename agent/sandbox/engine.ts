@@ -8,9 +8,12 @@ import type { EngineHealth } from "../../shared/health.ts";
 import { attachStreams } from "./attach.ts";
 import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";
-import { refusesProfile, underEngineFilter } from "./engine-filter.ts";
+import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-filter.ts";
+import { type EngineInfo, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
+import { forPodman } from "./podman.ts";
 import type { ContainerProfile } from "./profile.ts";
+import { EngineError } from "./types.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -46,10 +49,21 @@ export interface Engine extends ImageCalls {
 
 /** Docker's news of the kernel's kill comes up to 220 ms after that of the container's end. */
 const outOfMemoryLagMs = 1000;
+const ownFilter =
+  "the engine takes no seccomp profile: its own filter applies instead of Airlock's";
 
-/** The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say. */
-export function connectEngine(host: string, warn: (message: string) => void = () => {}): Engine {
-  let takesProfiles = true;
+/**
+ * The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say.
+ * `folder` is for files that an engine on this host is to read.
+ */
+export function connectEngine(
+  host: string,
+  warn: (message: string) => void = () => {},
+  folder?: string,
+): Engine {
+  let filterForm: FilterForm = "text";
+  const filterFile = folder === undefined ? null : join(folder, "seccomp.json");
+  let isPodman = false;
   const options = connection(host);
   const docker = new Docker(options);
   // On a connection of its own each time: an engine that goes down still answers on those it has.
@@ -58,33 +72,35 @@ export function connectEngine(host: string, warn: (message: string) => void = ()
   // Takes options, which its types do not say.
   const readInfo = anew.info.bind(anew) as unknown as (options: {
     abortSignal: AbortSignal;
-  }) => Promise<{
-    ServerVersion: string;
-    DefaultRuntime?: string;
-    Runtimes?: Record<string, unknown>;
-  }>;
+  }) => Promise<EngineInfo>;
 
   return {
     describe: (signal) =>
       call(signal, async (abortSignal) => {
-        const { ServerVersion, DefaultRuntime, Runtimes = {} } = await readInfo({ abortSignal });
+        const info = await readInfo({ abortSignal });
+        const problem = limitsProblem(info);
+        if (problem !== null) throw new EngineError("other", problem);
+        isPodman = info.BuildahVersion !== undefined;
+        const { ServerVersion, DefaultRuntime, Runtimes = {} } = info;
         const runtimes = new Set([DefaultRuntime ?? [], Object.keys(Runtimes)].flat());
         return { available: true, version: ServerVersion, runtimes: [...runtimes] };
       }),
     create: (profile, signal) =>
       call(signal, async (abortSignal) => {
-        // Apart, as dockerode would else repeat the whole profile in the address.
-        const create = async (body: object): Promise<string> => {
-          const request = { _query: {}, _body: body, abortSignal };
-          return (await docker.createContainer(request)).id;
-        };
-        if (!takesProfiles) return create(underEngineFilter(profile));
-        return create(profile).catch((error: unknown) => {
-          if (!refusesProfile(engineError(error))) throw error;
-          warn("the engine takes no seccomp profile: its own filter applies instead of Airlock's");
-          takesProfiles = false;
-          return create(underEngineFilter(profile));
-        });
+        const fitted = isPodman ? forPodman(profile) : profile;
+        for (;;) {
+          const form = filterForm;
+          // Apart, as dockerode would else repeat the whole profile in the address.
+          const request = { _query: {}, _body: withFilter(fitted, form, filterFile), abortSignal };
+          try {
+            return (await docker.createContainer(request)).id;
+          } catch (error) {
+            if (form === "none" || !refusesProfile(engineError(error))) throw error;
+            if (form !== filterForm) continue;
+            filterForm = nextForm(form, fitted, filterFile);
+            if (filterForm === "none") warn(ownFilter);
+          }
+        }
       }),
     attach: (id, signal) =>
       call(signal, async (abortSignal) => attachStreams(docker, id, abortSignal)),
