@@ -67,6 +67,10 @@ export class AppError extends Error {
   }
 }
 
+export function unauthorized(detail: string): AppError {
+  return new AppError("unauthorized", detail, {}, { "WWW-Authenticate": 'Bearer realm="airlock"' });
+}
+
 export function notFound(what: string): AppError {
   return new AppError("not_found", `${what} does not exist.`);
 }

@@ -1,12 +1,14 @@
 import type {
   AgentStatus,
   Intervals,
+  LeasedJob,
   PollReply,
   PollRequest,
   RenewReply,
 } from "../shared/lease.ts";
 import { isTerminal } from "../shared/execution.ts";
-import type { Deps } from "./deps.ts";
+import { refuseRevoked } from "./agent-tokens.ts";
+import type { Deps, Topic } from "./deps.ts";
 import { imageOf, type Environment } from "./domain/environment.ts";
 import { readEnvironments } from "./environments.ts";
 import { AppError } from "./errors.ts";
@@ -14,9 +16,16 @@ import { keepReady } from "./keep-ready.ts";
 import { findAgent, recordAgent, saysTheSame, touchAgent, type AgentRow } from "./store/agents.ts";
 import { renewBuilds } from "./store/build-lease.ts";
 import { expireLeases, renewLeases, type LeaseTerms } from "./store/lease.ts";
+import { isAnyQueued } from "./store/queue.ts";
 import { takeBuilds } from "./take-builds.ts";
 import { takeJobs } from "./take-jobs.ts";
 import { backstopMs } from "./wait.ts";
+
+/** Who polls or renews, and how it speaks. */
+export interface Caller {
+  tokenHash: string;
+  protocol: string;
+}
 
 /**
  * An agent's long poll: registers the agent, renews its leases, and answers as soon as there is a
@@ -25,35 +34,25 @@ import { backstopMs } from "./wait.ts";
 export async function poll(
   deps: Deps,
   request: PollRequest,
-  tokenHash: string,
+  caller: Caller,
   signal: AbortSignal,
 ): Promise<PollReply> {
   const { config, db, notifier, now } = deps;
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
-  const wakes = notifier.subscribe(["queue", `agent:${request.agent.id}`]);
+  const wakes = notifier.subscribe(topicsOf(request));
   try {
-    await register(deps, request, tokenHash);
+    await register(deps, request, caller);
     let seenAt = now();
     for (;;) {
-      const [environments, renewed] = await Promise.all([
-        readEnvironments(deps),
-        renewHeld(deps, request),
-      ]);
-      const lease = terms(deps, request.agent.id);
-      const [jobs, builds] = signal.aborted
-        ? [[], []]
-        : await Promise.all([
-            takeJobs(deps, request, lease, environments),
-            takeBuilds(deps, request, lease, environments),
-          ]);
-      const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
-      const images_wanted = imagesOf(environments);
-      const keep_ready = await keepReady(deps, request, environments);
-      const reply: PollReply = { ...renewed, cancel, images_wanted, keep_ready, jobs, builds };
+      const reply = await look(deps, request, caller, signal);
       const left = deadline - now();
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
+      // Mostly it is for a job, and then all else is as it was.
+      const jobs = await lookForJobs(deps, request, caller, signal);
+      if (jobs.length > 0) return { ...reply, jobs };
+      if (await isAnyQueued(db)) wakes.passOn();
       if (now() - seenAt < recordEveryMs) continue;
       seenAt = now();
       await touchAgent(db, request.agent.id, seenAt);
@@ -63,13 +62,52 @@ export async function poll(
   }
 }
 
-/** Registers an agent and renews the leases it lists. */
-export async function renew(
+/** An agent without a free slot does not hear of jobs. */
+function topicsOf({ agent, free_slots, free_builds }: PollRequest): Topic[] {
+  const own: Topic = `agent:${agent.id}`;
+  if (free_slots > 0) return ["job", "queue", own];
+  return free_builds > 0 ? ["queue", own] : [own];
+}
+
+async function look(
   deps: Deps,
-  status: AgentStatus,
-  tokenHash: string,
-): Promise<RenewReply> {
-  await register(deps, status, tokenHash);
+  request: PollRequest,
+  caller: Caller,
+  signal: AbortSignal,
+): Promise<PollReply> {
+  const [environments, renewed] = await Promise.all([
+    readEnvironments(deps),
+    renewHeld(deps, request),
+    refuseRevoked(deps, caller.tokenHash),
+  ]);
+  const lease = terms(deps, request.agent.id);
+  const [jobs, builds] = signal.aborted
+    ? [[], []]
+    : await Promise.all([
+        takeJobs(deps, request, lease, environments),
+        takeBuilds(deps, request, lease, environments),
+      ]);
+  const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
+  const images_wanted = imagesOf(environments);
+  const keep_ready = await keepReady(deps, request, environments);
+  return { ...renewed, cancel, images_wanted, keep_ready, jobs, builds };
+}
+
+async function lookForJobs(
+  deps: Deps,
+  request: PollRequest,
+  caller: Caller,
+  signal: AbortSignal,
+): Promise<LeasedJob[]> {
+  if (signal.aborted || request.free_slots === 0) return [];
+  await refuseRevoked(deps, caller.tokenHash);
+  const environments = await readEnvironments(deps);
+  return signal.aborted ? [] : takeJobs(deps, request, terms(deps, request.agent.id), environments);
+}
+
+/** Registers an agent and renews the leases it lists. */
+export async function renew(deps: Deps, status: AgentStatus, caller: Caller): Promise<RenewReply> {
+  await register(deps, status, caller);
   const [environments, renewed] = await Promise.all([
     readEnvironments(deps),
     renewHeld(deps, status),
@@ -82,13 +120,17 @@ function imagesOf(environments: Environment[]): string[] {
 }
 
 /** @throws AppError 403 when the agent is known by another token. */
-async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
+async function register(
+  { db, now }: Deps,
+  status: AgentStatus,
+  { tokenHash, protocol }: Caller,
+): Promise<void> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
   }
-  if (known && isRecent(known, now()) && saysTheSame(known, status)) return;
-  await recordAgent(db, status, tokenHash, now());
+  if (known && isRecent(known, now()) && saysTheSame(known, status, protocol)) return;
+  await recordAgent(db, status, { tokenHash, protocol }, now());
 }
 
 /** An agent's row is written anew when it says something new, or after this long: not with each poll. */
@@ -125,7 +167,7 @@ export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<voi
         id: execution.id,
         status: execution.status,
       });
-    notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "queue");
+    notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "job");
   }
 }
 

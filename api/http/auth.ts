@@ -1,7 +1,8 @@
 import type { Context, MiddlewareHandler } from "hono";
 import type { Config } from "../../shared/config.ts";
+import { agentTokens } from "../agent-tokens.ts";
 import type { Deps } from "../deps.ts";
-import { AppError } from "../errors.ts";
+import { unauthorized } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 import { isHealthPath } from "./health-paths.ts";
 
@@ -43,22 +44,23 @@ export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   };
 }
 
-/** Requires one of `agent_tokens`; an API key never opens the agents' endpoints. */
-export function requireAgentToken({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
-  const accepted = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
+/** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
+export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
+  const { config, sha256 } = deps;
+  const configured = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
+  const joined = agentTokens(deps);
   return async (c, next) => {
-    const token = bearerToken(c);
-    const hash = token === undefined ? undefined : await sha256(token);
-    if (hash === undefined || !includesHash(await accepted, hash)) {
-      throw unauthorized("Send one of the configured agent_tokens as Authorization: Bearer.");
+    const token = bearerToken(c) ?? "";
+    const hash = await sha256(token);
+    const holder = includesHash(await configured, hash) ? hash : await joined(token, hash);
+    if (holder === undefined) {
+      throw unauthorized(
+        "The agent's token is unknown or revoked. Send, as Authorization: Bearer, the one that it joined with, or one of the configured agent_tokens.",
+      );
     }
-    c.set("agentTokenHash", hash);
+    c.set("agentTokenHash", holder);
     await next();
   };
-}
-
-function unauthorized(detail: string): AppError {
-  return new AppError("unauthorized", detail, {}, { "WWW-Authenticate": 'Bearer realm="airlock"' });
 }
 
 function bearerToken(c: Context): string | undefined {

@@ -8,7 +8,12 @@ export interface AppEnv {
     log: Logger;
     /** SHA-256 (hex) of the accepted API key, where one was sent. */
     apiKeyHash: string | undefined;
-    /** SHA-256 (hex) of an agent's token; set on `/agent/v1/*` only. */
+    /**
+     * Whose token an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a configured one,
+     * the id of an agent's own.
+     */
     agentTokenHash: string;
+    /** Version of the agents' protocol that is in use with this one; on `/agent/v1/*` only. */
+    agentProtocol: string;
   };
 }

@@ -1,4 +1,5 @@
-import { Hono } from "hono";
+import { type Context, Hono } from "hono";
+import { JoinRequest, RotateRequest } from "../../shared/join.ts";
 import {
   artifactHeaders,
   AgentStatus,
@@ -14,34 +15,55 @@ import {
   takeHeader,
 } from "../../shared/lease.ts";
 import { limits } from "../../shared/limits.ts";
+import { join, rotate } from "../agent-tokens.ts";
 import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
+import { agreeOnProtocol } from "../http/agent-protocol.ts";
 import { requireAgentToken } from "../http/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
+import { limitJoins } from "../http/rate-limit.ts";
 import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
 import { leave } from "../leave.ts";
-import { poll, renew } from "../poll.ts";
+import { type Caller, poll, renew } from "../poll.ts";
 import { takeNext } from "../take-jobs.ts";
+import { agentImageRoutes } from "./agent-images.ts";
+
+function caller(c: Context<AppEnv>): Caller {
+  return { tokenHash: c.get("agentTokenHash"), protocol: c.get("agentProtocol") };
+}
 
 /** The agents' side of the API, `/agent/v1/*`: shared/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const { config } = deps;
   const smallBytes = 1024 * 1024;
+  const joinBytes = 16 * 1024;
   /** Two streams in base64, and an output whose quotes are escaped. */
   const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
   const app = new Hono<AppEnv>();
-  app.use("*", requireAgentToken(deps));
+
+  app.post("/join", limitJoins(deps), async (c) => {
+    return c.json(await join(deps, await parseBody(c, JoinRequest, joinBytes)));
+  });
+
+  app.use("*", requireAgentToken(deps), agreeOnProtocol());
+
+  app.post("/rotate", async (c) => {
+    const { token_sha256 } = await parseBody(c, RotateRequest, smallBytes);
+    await rotate(deps, c.get("agentTokenHash"), token_sha256);
+    return c.json({});
+  });
 
   app.post("/poll", async (c) => {
     const request = await parseBody(c, PollRequest, smallBytes);
-    return c.json(await poll(deps, request, c.get("agentTokenHash"), c.req.raw.signal));
+    const { signal } = c.req.raw;
+    return c.json(await poll(deps, request, caller(c), signal));
   });
 
   app.post("/renew", async (c) => {
     const status = await parseBody(c, AgentStatus, smallBytes);
-    return c.json(await renew(deps, status, c.get("agentTokenHash")));
+    return c.json(await renew(deps, status, caller(c)));
   });
 
   app.post("/leave", async (c) => {
@@ -122,5 +144,6 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     return c.json({});
   });
 
+  agentImageRoutes(app, deps);
   return app;
 }

@@ -1,7 +1,7 @@
-import { eq, getTableColumns, gte, lt, sql } from "drizzle-orm";
+import { eq, getTableColumns, gte, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
 import type { AgentStatus } from "../../shared/lease.ts";
 import type { Database } from "./database.ts";
-import { agents } from "./schema.ts";
+import { agents, agentTokens } from "./schema.ts";
 import { query, rowsQuery } from "./statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
@@ -10,10 +10,10 @@ export type AgentRow = typeof agents.$inferSelect;
 export async function recordAgent(
   db: Database,
   status: AgentStatus,
-  tokenHash: string,
+  { tokenHash, protocol }: Pick<AgentRow, "tokenHash" | "protocol">,
   now: number,
 ): Promise<void> {
-  const row = { ...said(status), tokenHash, lastSeenAt: now };
+  const row = { ...said(status), tokenHash, protocol, lastSeenAt: now };
   await db.orm
     .insert(agents)
     .values({ id: status.agent.id, ...row })
@@ -21,15 +21,15 @@ export async function recordAgent(
 }
 
 /** Whether an agent says of itself what is written down already. */
-export function saysTheSame(row: AgentRow, status: AgentStatus): boolean {
-  return Object.entries(said(status)).every(
+export function saysTheSame(row: AgentRow, status: AgentStatus, protocol: string): boolean {
+  return Object.entries({ ...said(status), protocol }).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
   );
 }
 
-function said({ agent, slots, warm, pool, engine, breaker, images }: AgentStatus) {
+function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: AgentStatus) {
   const { name, version, labels, accepts } = agent;
-  return { name, version, labels, accepts, slots, warm, pool, engine, breaker, images };
+  return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
 }
 
 /** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */
@@ -83,6 +83,15 @@ const seenSince = rowsQuery(
     .orderBy(agents.name),
 );
 
-export async function forgetAgentsUnseenSince(db: Database, since: number): Promise<void> {
-  await db.orm.delete(agents).where(lt(agents.lastSeenAt, since));
+/** Forgets agents that are silent since before a time, and those whose token was revoked. Returns their ids. */
+export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {
+  const revoked = query
+    .select({ id: agentTokens.id })
+    .from(agentTokens)
+    .where(isNotNull(agentTokens.revokedAt));
+  const forgotten = await db.orm
+    .delete(agents)
+    .where(or(lt(agents.lastSeenAt, unseenSince), inArray(agents.tokenHash, revoked)))
+    .returning({ id: agents.id });
+  return forgotten.map(({ id }) => id);
 }

@@ -13,6 +13,7 @@ import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
+import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
 import { metricsRows } from "./contract/metrics.ts";
 import { probeRows } from "./contract/probes.ts";
@@ -40,11 +41,13 @@ export const contractTable: Row[] = [
   ...authRows,
   ...rateLimitRows,
   ...agentRows,
+  ...joinRows,
   ...leasePostRows,
 ];
 
 interface Service {
   url: string;
+  databaseUrl: string;
   close(): Promise<unknown>;
 }
 
@@ -68,7 +71,7 @@ export function testContract(
       const rows = table.filter(({ server = "open" }) => server === name);
       // oxlint-disable-next-line vitest/expect-expect -- every row has its own
       test.each(rows)("$rule", async ({ check }) => {
-        const api = new Api(service.url);
+        const api = new Api(service.url, service.databaseUrl);
         try {
           await check(api);
         } finally {

@@ -11,6 +11,7 @@ const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
 /** `api/node.ts` in a process of its own, with its own data, on a port of its choosing. */
 export interface NodeProcess {
   url: string;
+  databaseUrl: string;
   child: ChildProcess;
   /** Its exit code, once it has ended; null after a signal that it did not handle. */
   exited: Promise<number | null>;
@@ -49,6 +50,7 @@ export async function startNodeIn(
   if (!first) throw new Error(`the API did not start: ${await stderr}`);
   return {
     url: (first[0] as { url: string }).url,
+    databaseUrl: vars["AIRLOCK_DATABASE_URL"] ?? `file:${join(folder, "airlock.db")}`,
     child,
     exited,
     logged: stderr,

@@ -13,10 +13,13 @@ import { agentTokens, apiKeys } from "./servers.ts";
 /** A service under test, as one row of the table uses it. */
 export class Api {
   readonly url: string;
+  /** Where its operator's commands find what it keeps. */
+  readonly databaseUrl: string;
   readonly #agents: ScriptedAgent[] = [];
 
-  constructor(url: string) {
+  constructor(url: string, databaseUrl = "") {
     this.url = url;
+    this.databaseUrl = databaseUrl;
   }
 
   /** Sends a request and holds its answer to what every answer has, and to its description. */
