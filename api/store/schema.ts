@@ -3,3 +3,4 @@ export * from "./schema/agents.ts";
 export * from "./schema/builds.ts";
 export * from "./schema/executions.ts";
 export * from "./schema/history.ts";
+export * from "./schema/rate-windows.ts";

@@ -38,11 +38,20 @@ export interface WorkerHandle {
   ): Promise<void>;
 }
 
+/** A worker as the harness is told of it. */
+export interface WorkerInput {
+  configPath: string;
+  prebuiltWorkerDir: string;
+  vars: Record<string, string>;
+  /** Services, by name, that take the place of bindings. */
+  bindingOverrides?: Record<string, string>;
+}
+
 const require = createRequire(import.meta.url);
 const { createTestHarness } = require("wrangler") as {
   createTestHarness: (options: { root: string; workers: object[] }) => Harness;
 };
-export const root = fileURLToPath(new URL("../..", import.meta.url));
+const root = fileURLToPath(new URL("../..", import.meta.url));
 
 /** Keeps wrangler to this machine. */
 Object.assign(process.env, {
@@ -54,23 +63,28 @@ Object.assign(process.env, {
 
 /** Starts what wrangler.toml deploys in workerd, over a libSQL server of its own (sqld). */
 export async function startWorker(vars: Record<string, string>): Promise<RunningWorker> {
+  const { harness, ...running } = await startHarness(vars, (airlock) => [airlock]);
+  return { ...running, worker: harness.getWorker() };
+}
+
+/** Starts workers in workerd, made from what wrangler.toml deploys; the first one answers. */
+export async function startHarness(
+  vars: Record<string, string>,
+  workers: (airlock: WorkerInput, folder: string) => object[],
+): Promise<RunningService & { databaseUrl: string; harness: Harness }> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-worker-"));
-  const [database, prebuiltWorkerDir] = await Promise.all([startSqld(folder), built()]);
-  const harness = createTestHarness({
-    root,
-    workers: [
-      {
-        configPath: "wrangler.toml",
-        prebuiltWorkerDir,
-        vars: { AIRLOCK_DATABASE_URL: database.url, ...vars },
-      },
-    ],
-  });
+  const [database, prebuiltWorkerDir] = await Promise.all([startSqld(join(folder, "db")), built()]);
+  const airlock = {
+    configPath: join(root, "wrangler.toml"),
+    prebuiltWorkerDir,
+    vars: { AIRLOCK_DATABASE_URL: database.url, ...vars },
+  };
+  const harness = createTestHarness({ root, workers: workers(airlock, folder) });
   const { url } = await harness.listen();
   return {
     url: url.origin,
     databaseUrl: database.url,
-    worker: harness.getWorker(),
+    harness,
     async close() {
       await Promise.all([harness.close(), database.close()]);
       await rm(folder, { recursive: true, force: true });
@@ -81,7 +95,7 @@ export async function startWorker(vars: Record<string, string>): Promise<Running
 let building: Promise<string> | undefined;
 
 /** The folder of what `wrangler deploy` would send, built once in a process. */
-export function built(): Promise<string> {
+function built(): Promise<string> {
   building ??= build();
   return building;
 }

@@ -18,6 +18,10 @@ declare module "cloudflare:workers" {
     protected readonly ctx: DurableObjectState;
   }
 
+  export class WorkerEntrypoint<Env> {
+    protected readonly env: Env;
+  }
+
   /** Lets the current request's work go on after its answer, for 30 s at most. */
   export function waitUntil(work: Promise<unknown>): void;
 }

@@ -1,0 +1,44 @@
+import { WorkerEntrypoint } from "cloudflare:workers";
+import type { Bucket } from "../platform/artifacts-r2.worker.ts";
+
+type Env = Record<string, { fetch(request: Request): Promise<Response> }> & { BUCKET: Bucket };
+
+/** What R2 says when it fails. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
+const internalError = "We encountered an internal error. Please try again. (10001)";
+let isFailing = false;
+
+/**
+ * Stands before the isolates of a test: `/<name>/…` goes on to the worker bound under that name.
+ * To a worker it is a bucket too, which fails from `/bucket/fails` to `/bucket/works`.
+ */
+export default class Isolates extends WorkerEntrypoint<Env> {
+  async fetch(request: Request): Promise<Response> {
+    const url = new URL(request.url);
+    const [, name = "", ...path] = url.pathname.split("/");
+    if (name === "bucket") {
+      isFailing = path[0] === "fails";
+      return new Response();
+    }
+    url.pathname = path.join("/");
+    const forwarded = new Request(url, request);
+    const client = request.headers.get("X-Test-Client");
+    if (client !== null) forwarded.headers.set("CF-Connecting-IP", client);
+    return this.env[name]!.fetch(forwarded);
+  }
+
+  async put(key: string, body: ReadableStream, options: { sha256: string }): Promise<void> {
+    this.#check("put");
+    const bytes = new Uint8Array(await new Response(body).arrayBuffer());
+    await this.env.BUCKET.put(key, bytes as never, options);
+  }
+
+  async get(...given: Parameters<Bucket["get"]>): Promise<{ body: ReadableStream } | null> {
+    this.#check("get");
+    const object = await this.env.BUCKET.get(...given);
+    return object && { body: object.body };
+  }
+
+  #check(action: string): void {
+    if (isFailing) throw new Error(`${action}: ${internalError}`);
+  }
+}
