@@ -30,8 +30,8 @@ export interface Deps {
 /** Metrics of one process, beside those that the database keeps for all. */
 export interface ProcessMetrics {
   answered(request: { method: string; route: string; status: number; seconds: number }): void;
-  /** A request met a database that is locked, full or out of reach. */
-  storeFailed(): void;
+  /** A request met a database or an artifact store that is locked, full or out of reach. */
+  storeFailed(store: "database" | "artifacts"): void;
   /** All of it in Prometheus' text format. */
   text(): Promise<string>;
 }
@@ -61,6 +61,7 @@ export interface ArtifactStore {
   put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
   get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
   /** Removes all that is stored under `<prefix>/`; nothing there is no error. */
+   * @throws ArtifactOutage when there is no room, or the store is out of reach.
   remove(prefix: string): Promise<void>;
   /** Removes what is left of uploads that broke off before a time (epoch ms). */
   removePartial(before: number): Promise<void>;
@@ -73,4 +74,9 @@ export interface Announced {
 
 export class UploadMismatch extends Error {
   override name = "UploadMismatch";
+}
+
+/** Artifacts cannot be stored or fetched for the moment. */
+export class ArtifactOutage extends Error {
+  override name = "ArtifactOutage";
 }

@@ -1,13 +1,11 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { join } from "node:path";
 import { v7 } from "uuid";
 import { type Config, ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./domain/exposure.ts";
-import { artifactFolder } from "./platform/artifacts-fs.node.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { readConfig } from "./platform/config-file.node.ts";
 import { docsAsset } from "./platform/docs-assets.node.ts";
@@ -16,6 +14,7 @@ import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { openArtifacts } from "./platform/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
 import { sweep } from "./sweep.ts";
 import { database } from "./store/database.ts";
@@ -36,7 +35,7 @@ async function main(): Promise<void> {
   const deps: Deps = {
     config,
     db: database(client),
-    artifacts: artifactFolder(join(config.data_dir, "artifacts")),
+    artifacts: await openArtifacts(config, log),
     notifier: memoryNotifier(),
     log,
     now: Date.now,

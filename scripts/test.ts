@@ -12,12 +12,13 @@ import { ensureChromium } from "./setup/chromium.ts";
 import { connect } from "./setup/connect.ts";
 import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
+import { ensureSwift } from "./setup/swift.ts";
 import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 
-Sets up what the tests need (container engine, images, browser), runs format, lint and type checks,
-then all tests.
+Sets up what the tests need (container engine, images, browser, S3 service), runs format, lint and
+type checks, then all tests.
 `;
 
 await runMain(async () => {
@@ -28,6 +29,7 @@ await runMain(async () => {
   }
   const { dockerHost, image } = await setUp(readConfig(process.env));
   await ensureChromium();
+  await ensureSwift();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const science = ensureScienceImage(connect(dockerHost));
   const [checked] = await Promise.all([noCheck || runChecks(), science]);

@@ -79,6 +79,8 @@ const secretKeys = new Set([
   "agent_tokens",
   "agent_token",
   "database_auth_token",
+  "s3_endpoint",
+  "s3_secret_access_key",
   "pip_index_url",
 ]);
 

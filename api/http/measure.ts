@@ -1,6 +1,6 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
-import type { Deps } from "../deps.ts";
+import { ArtifactOutage, type Deps } from "../deps.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
 
@@ -13,7 +13,8 @@ export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv
     const { method } = c.req;
     const seconds = (now() - startedAt) / 1000;
     processMetrics.answered({ method, route: routeOf(c), status: c.res.status, seconds });
-    if (c.error && isStoreOutage(c.error)) processMetrics.storeFailed();
+    if (c.error instanceof ArtifactOutage) processMetrics.storeFailed("artifacts");
+    else if (c.error && isStoreOutage(c.error)) processMetrics.storeFailed("database");
   };
 }
 

@@ -2,6 +2,7 @@ import type { ErrorHandler, NotFoundHandler } from "hono";
 import { HTTPException } from "hono/http-exception";
 import type { Problem } from "../../shared/errors.ts";
 import { describeError } from "../../shared/log-line.ts";
+import { ArtifactOutage } from "../deps.ts";
 import { AppError, errorStatus, errorTitles, unavailable } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
@@ -9,7 +10,8 @@ import type { AppEnv } from "./context.ts";
 /** Turns whatever was thrown into problem details (RFC 9457); an unknown error shows no inner text. */
 export const onError: ErrorHandler<AppEnv> = (error, c) => {
   const refusal = asRefusal(error);
-  if (refusal.code === "internal" || isStoreOutage(error)) {
+  const isOutage = refusal.code === "unavailable" && refusal !== error;
+  if (isOutage || refusal.code === "internal") {
     c.get("log").error("{method} {path} failed: {reason}", {
       method: c.req.method,
       path: c.req.path,
@@ -44,6 +46,9 @@ function asRefusal(error: Error): AppError {
   if (error instanceof AppError) return error;
   if (error instanceof HTTPException && error.status < 500) {
     return new AppError("invalid_request", error.message);
+  }
+  if (error instanceof ArtifactOutage) {
+    return unavailable("The artifact store is unavailable for the moment; try again.", 5);
   }
   if (isStoreOutage(error)) {
     return unavailable("The database is unavailable for the moment; try again.", 5);

@@ -14,13 +14,14 @@ export function processMetrics(): ProcessMetrics {
   });
   const outages = new Counter({
     name: "airlock_store_outages_total",
-    help: "Requests of this process that the database failed: locked, full or out of reach.",
+    help: "Requests of this process that the database or the artifact store failed: locked, full or out of reach.",
+    labelNames: ["store"],
     registers: [registry],
   });
   return {
     answered: ({ method, route, status, seconds }) =>
       requests.observe({ method, route, status: String(status) }, seconds),
-    storeFailed: () => outages.inc(),
+    storeFailed: (store) => outages.inc({ store }),
     text: () => registry.metrics(),
   };
 }

@@ -16,6 +16,33 @@ export const apiSettings = {
     .optional()
     .describe("libSQL: file:…, http(s)://… or libsql://…; default: a file in data_dir."),
   database_auth_token: z.string().optional().describe("Token for a remote libSQL server."),
+  s3_endpoint: z
+    .url({ protocol: /^https?$/ })
+    .refine((url) => !/[@?#]/.test(url), "must be an address alone: no user, key or query")
+    .optional()
+    .describe(
+      "Artifacts go to a bucket of this S3-compatible service, which several API processes can share; default: a folder in data_dir. Node only.",
+    ),
+  s3_bucket: z
+    .string()
+    .regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, "must be a bucket's name")
+    .optional()
+    .describe("The bucket; it must exist."),
+  s3_region: z
+    .string()
+    .min(1)
+    .default("us-east-1")
+    .describe("Region that requests are signed for."),
+  s3_access_key_id: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Access key that may list, read, write and delete in the bucket."),
+  s3_secret_access_key: z.string().min(1).optional().describe("Its secret."),
+  s3_path_style: z
+    .boolean()
+    .default(true)
+    .describe("The bucket stands in the path of an address; false: before the host's name."),
   log_level: z
     .enum(["debug", "info", "warning", "error"])
     .default("info")

@@ -1,0 +1,77 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { AwsClient } from "aws4fetch";
+
+const program = fileURLToPath(new URL("s3/serve.py", import.meta.url));
+
+/** A real S3 service (OpenStack Swift, Debian's python3-swift) with an empty bucket. */
+export interface S3Service {
+  bucket: S3Settings;
+  /** The same as AIRLOCK_ variables. */
+  vars: Record<string, string>;
+  /** The keys that the bucket holds. */
+  keys(): Promise<string[]>;
+  /** Holds it still, as a service that does not answer; `resume` lets it go on. */
+  pause(): void;
+  resume(): void;
+  close(): Promise<void>;
+}
+
+type S3Settings = Record<
+  "endpoint" | "bucket" | "region" | "accessKeyId" | "secretAccessKey",
+  string
+>;
+
+export async function startS3(): Promise<S3Service> {
+  const folder = await mkdtemp(join(tmpdir(), "airlock-s3-"));
+  // Debian's own Python, whatever else is on the PATH: its package is for that one.
+  const child = spawn("/usr/bin/python3", [program, folder, "0"], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const stderr = text(child.stderr);
+  const exited = once(child, "exit");
+  const first = await Promise.race([once(child.stdout, "data"), exited.then(() => undefined)]);
+  if (!first) throw new Error(`the S3 service did not start: ${await stderr}`);
+  const bucket = {
+    endpoint: `http://127.0.0.1:${String(first[0]).trim()}`,
+    bucket: "artifacts",
+    region: "us-east-1",
+    accessKeyId: "test:tester",
+    secretAccessKey: "testing-secret",
+  };
+  const client = new AwsClient({ ...bucket, service: "s3", retries: 0 });
+  const url = `${bucket.endpoint}/${bucket.bucket}`;
+  const created = await client.fetch(url, { method: "PUT" });
+  if (!created.ok) throw new Error(`no bucket: ${await created.text()}`);
+  return {
+    bucket,
+    vars: {
+      AIRLOCK_S3_ENDPOINT: bucket.endpoint,
+      AIRLOCK_S3_BUCKET: bucket.bucket,
+      AIRLOCK_S3_ACCESS_KEY_ID: bucket.accessKeyId,
+      AIRLOCK_S3_SECRET_ACCESS_KEY: bucket.secretAccessKey,
+    },
+    async keys() {
+      const keys: string[] = [];
+      for (;;) {
+        const after = encodeURIComponent(keys.at(-1) ?? "");
+        const listed = await (await client.fetch(`${url}?list-type=2&start-after=${after}`)).text();
+        const page = Array.from(listed.matchAll(/<Key>([^<]*)<\/Key>/g), ([, key = ""]) => key);
+        if (page.length === 0) return keys;
+        keys.push(...page);
+      }
+    },
+    pause: () => void child.kill("SIGSTOP"),
+    resume: () => void child.kill("SIGCONT"),
+    async close() {
+      child.kill("SIGKILL");
+      await exited;
+      await rm(folder, { recursive: true });
+    },
+  };
+}
