@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -40,6 +40,13 @@ describe("a fault of the configuration", () => {
     expect(await exit).toBe(1);
     expect(await stderr).toMatch(message);
   });
+});
+
+it("ends with a code of its own where starting it again may help", async () => {
+  await writeFile(join(folder, "file"), "");
+  const { exit, stderr } = start({ AIRLOCK_SPOOL_DIR: join(folder, "file") });
+  expect(await exit).toBe(70);
+  expect(await stderr).toMatch(/^airlock agent: .*file.*\n$/);
 });
 
 it("ends with code 2 and the reason where its token is refused", async () => {

@@ -3,6 +3,7 @@ import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config.ts";
 import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
+import { connectApi } from "./api-connection.ts";
 import { createAdmission } from "./admission.ts";
 import { type AgentDeps, type AgentSignals, runAgent } from "./agent.ts";
 import { isAlive, showAlive } from "./alive.ts";
@@ -13,22 +14,33 @@ import { systemClock } from "./clock.ts";
 import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
 import { engineHost } from "./engine-host.ts";
 import { createEngineWatch } from "./engine-watch.ts";
+import { createImageFetcher } from "./fetch-images.ts";
+import { createGpus } from "./gpus.ts";
+import { withGpus } from "./gpu-sandbox.ts";
 import { createImages } from "./images.ts";
 import { createInventory } from "./inventory.ts";
+import { joinApi, rotateToken } from "./join.ts";
 import { createLeases } from "./leases.ts";
 import { startLog } from "./log.ts";
 import { openPackageCache } from "./package-cache.ts";
 import { createPool } from "./pool.ts";
+import { authFor } from "./registry.ts";
 import { createRuntimeChoice } from "./runtime-choice.ts";
 import { classify } from "./sandbox/classify.ts";
 import { connectEngine } from "./sandbox/engine.ts";
 import { makeImage } from "./sandbox/image-build.ts";
 import { reapContainers } from "./sandbox/reap.ts";
 import { openSandbox } from "./sandbox/sandbox.ts";
+import { shareImage } from "./share-image.ts";
 import { defaultSpoolDir, openSpoolDir } from "./spool-dir.ts";
 import { listenForStop } from "./stop-signals.ts";
 
-const help = `Usage: sh scripts/run agent/main.ts
+const help = `Usage: npm run agent [-- <command>]
+
+  join --url <address> --code <code> [--name <name>]
+            exchanges a one-time code for this host's own token, kept in data_dir; "--code -" reads
+            the code from standard input
+  rotate    replaces that token, also while the agent runs
 
 Runs jobs for an Airlock API on this host's container engine until SIGTERM or SIGINT: then running
 jobs may finish within drain_grace_s; a second signal ends it at once.
@@ -36,12 +48,13 @@ jobs may finish within drain_grace_s; a second signal ends it at once.
 Read from the environment, or as keys in lower case without AIRLOCK_ from airlock.toml:
 ${configHelp()}
 
-Exit codes: 0 stopped, 1 wrong configuration, 2 token refused, 130 stopped by a second signal.
+Exit codes: 0 stopped, 1 wrong configuration, 2 token or code refused, 70 an error of its own (starting it
+again may help), 130 stopped by a second signal.
 `;
 
 const BUILDS_AT_ONCE = 1;
 
-const exitCodes = { stopped: 0, config: 1, unauthorized: 2, aborted: 130 } as const;
+const exitCodes = { stopped: 0, config: 1, unauthorized: 2, failed: 70, aborted: 130 } as const;
 
 async function main(): Promise<number> {
   if (process.argv.includes("--help")) {
@@ -49,6 +62,8 @@ async function main(): Promise<number> {
     return exitCodes.stopped;
   }
   const signals = listenForStop(process, systemClock);
+  const [command, ...rest] = process.argv.slice(2);
+  if (command !== undefined) return await obey(command, rest);
   const config = readAgentConfig(process.env);
   const agent = {
     id: randomUUID(),
@@ -63,6 +78,14 @@ async function main(): Promise<number> {
   using _life = await showAlive(agent.id);
   await serve(config, agent, signals);
   return signals.abort.aborted ? exitCodes.aborted : exitCodes.stopped;
+}
+
+async function obey(command: string, args: string[]): Promise<number> {
+  const { env } = process;
+  if (command === "join") process.stdout.write(`airlock: ${await joinApi(args, env)}\n`);
+  else if (command === "rotate") process.stdout.write(`airlock: ${await rotateToken(env)}\n`);
+  else throw new ConfigError(`unknown command ${command}; see --help`);
+  return exitCodes.stopped;
 }
 
 async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSignals) {
@@ -84,6 +107,7 @@ async function createDeps(
   const log = await startLog(config);
   const clock = systemClock;
   const changes = createChanges();
+  const gpus = createGpus(config.gpus, changes.tell);
   const host = engineHost(config.dockerHost, process.env);
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const engine = connectEngine(host, (message) => log.warn(message), spool.path);
@@ -110,7 +134,7 @@ async function createDeps(
   const { allowed, cache: kept } = config.requirements;
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
   const pool = createPool({
-    start: (spec, signal) => openSandbox(engine, spec, signal),
+    start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
     size: { ...config.warmPool, slots: config.slots },
     idleMs: config.warmPool.idleMs,
     isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",
@@ -119,31 +143,44 @@ async function createDeps(
     changes,
     log,
   });
-  const images = createImages(engine, end);
+  const { registry, maxImageBytes } = config;
+  const images = createImages(engine, end, (reference) => authFor(registry, reference));
+  const client = createClient({
+      url: config.api.url,
+      token: config.token,
+      dispatcher: connectApi(config.api, process.env),
+    });
+  const admission = createAdmission({ policy: config.policy, images, engine: watch });
+  const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes };
+  const fetching = { ...sharing, agent, admission, inventory, clock, log };
+  const fetcher = createImageFetcher(fetching, end);
   const ready = Promise.withResolvers<void>();
   void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
   log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
     ...agent,
-    api: config.apiUrl,
+    api: config.api.url,
     host,
     slots: config.slots,
   });
   if (!config.seccomp) log.warn("enable_seccomp is false: the code may make any system call");
   return {
     agent,
-    client: createClient(config.apiUrl, config.token),
+    client,
     engine: watch,
     changes,
     clock,
+    gpus,
     log,
     leases,
     builds,
     inventory,
     makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
+    shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),
+    fetchImages: fetcher.want,
     pip: config.pip,
     requirements: { allowed, cache },
     images,
-    admission: createAdmission({ policy: config.policy, images, engine: watch }),
+    admission,
     pool,
     spool,
     chooseRuntime: createRuntimeChoice(config.runtime, log),
@@ -158,17 +195,19 @@ async function createDeps(
 function explain(error: unknown): { readonly text: string; readonly exitCode: number } {
   if (error instanceof ConfigError) return { text: error.message, exitCode: exitCodes.config };
   if (error instanceof ApiError) {
-    const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens`;
+    if (error.kind !== "unauthorized") return { text: describeError(error), exitCode: 1 };
+    if (process.argv[2] === "join") return { text: error.message, exitCode: exitCodes.unauthorized };
+    const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;
     return { text, exitCode: exitCodes.unauthorized };
   }
-  return { text: describeError(error), exitCode: 1 };
+  return { text: describeError(error), exitCode: exitCodes.failed };
 }
 
-main().then(
-  (exitCode) => process.exit(exitCode),
-  (error: unknown) => {
-    const { text, exitCode } = explain(error);
-    process.stderr.write(`airlock agent: ${text}\n`);
-    process.exit(exitCode);
-  },
-);
+function fail(error: unknown): void {
+  const { text, exitCode } = explain(error);
+  process.stderr.write(`airlock agent: ${text}\n`);
+  process.exit(exitCode);
+}
+
+process.once("uncaughtException", fail);
+main().then((exitCode) => process.exit(exitCode), fail);
