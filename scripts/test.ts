@@ -10,9 +10,11 @@ import { toolEnv } from "./run-tool.ts";
 import { say } from "./say.ts";
 import { ensureChromium } from "./setup/chromium.ts";
 import { connect } from "./setup/connect.ts";
+import { ensurePodman } from "./setup/podman.ts";
 import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
 import { ensureSwift } from "./setup/swift.ts";
+import { ensureSystemdAnalyze } from "./setup/systemd.ts";
 import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
@@ -29,6 +31,8 @@ await runMain(async () => {
   }
   const { dockerHost, image } = await setUp(readConfig(process.env));
   await ensureChromium();
+  await ensurePodman();
+  await ensureSystemdAnalyze();
   await ensureSwift();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const science = ensureScienceImage(connect(dockerHost));
