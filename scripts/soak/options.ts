@@ -6,6 +6,8 @@ export type SoakOptions = {
   readonly minutes: number;
   readonly seed: number;
   readonly clients: number;
+  /** Seconds from one fault to the next, on average. */
+  readonly every: number;
 };
 
 export const soakHelp = `Usage: npm run soak -- [options]
@@ -18,6 +20,7 @@ Options:
       --minutes <n>   how long it breaks things (default 5)
       --seed <n>      the same seed makes the same plan of faults and the same choice of jobs
       --clients <n>   clients at once (default 4)
+      --every <n>     seconds from one fault to the next, on average (default 12)
   -h, --help
 `;
 
@@ -29,6 +32,7 @@ export function parseSoakOptions(args: string[], newSeed: () => number): SoakOpt
     minutes: number("minutes", values.minutes, 0.1) ?? 5,
     seed: number("seed", values.seed, 0) ?? newSeed(),
     clients: number("clients", values.clients, 1) ?? 4,
+    every: number("every", values.every, 1) ?? 12,
   };
 }
 
@@ -48,6 +52,7 @@ function parse(args: string[]) {
         minutes: { type: "string" },
         seed: { type: "string" },
         clients: { type: "string" },
+        every: { type: "string" },
       },
     }).values;
   } catch (error) {

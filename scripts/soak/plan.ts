@@ -51,12 +51,11 @@ export const partCounts: Record<PartName, number> = {
   spool: 2,
 };
 
-const gapMs = [5 * second, 20 * second] as const;
-
-/** The faults of a run of this length, by time. No part is befallen by two at once. */
-export function makePlan(seed: number, lengthMs: number): Fault[] {
+/** The faults of a run of this length, one each `everyMs` on average. No part is befallen by two at once. */
+export function makePlan(seed: number, lengthMs: number, everyMs: number): Fault[] {
   const { between, pick, weighted } = random(seed);
   const busyUntil = new Map<string, number>();
+  const gapMs = [everyMs * 0.4, everyMs * 1.6] as const;
   const plan: Fault[] = [];
   for (let atMs = between(...gapMs); atMs < lengthMs; atMs += between(...gapMs)) {
     const kind = weighted<FaultKind>(faultKinds);

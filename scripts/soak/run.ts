@@ -14,14 +14,14 @@ const faultsShown = 50;
 export async function runSoak(
   place: string,
   dockerHost: string,
-  { minutes, seed, clients }: SoakOptions,
+  { minutes, seed, clients, every }: SoakOptions,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const plan = makePlan(seed, minutes * 60_000);
+  const plan = makePlan(seed, minutes * 60_000, every * 1000);
   tell(`seed ${seed}, ${minutes} minutes, ${clients} clients, ${plan.length} faults planned:`);
   for (const fault of plan) tell(`  ${describe(fault)}`);
   await using world = await startWorld(place, dockerHost);
-  while (!(await isUp(`${world.urls[0]}/health/ready`))) await sleep(100);
+  await untilReady(world);
   tell("the service is up");
 
   const load = startLoad({ urls: world.urls, key: world.key, seed, clients });
@@ -42,6 +42,7 @@ async function closeBooks(world: World, load: Load): Promise<string[]> {
   const db = await world.openDatabase();
   const open = await untilAtRest(db);
   if (open > 0) tell(`${open} executions have not ended in time`);
+  await untilReady(world);
   const files = await checkArtifacts(world, load.acknowledged, artifactsChecked);
   const left = await stopInOrder(world);
   const ledger = await checkLedger(db, load.acknowledged);
@@ -57,6 +58,17 @@ async function closeBooks(world: World, load: Load): Promise<string[]> {
     if (part.ownEnds.size > 0) tell(`${part.name} ended by itself: ${list(part.ownEnds)}`);
   }
   return [...ledger.faults, ...files.faults, ...left];
+}
+
+/** @throws Error where an API is not ready within two minutes. */
+async function untilReady({ urls, apis }: World): Promise<void> {
+  const giveUp = AbortSignal.timeout(120_000);
+  for (const [i, url] of urls.entries()) {
+    while (!(await isUp(`${url}/health/ready`))) {
+      if (giveUp.aborted) throw new Error(`${apis[i]!.name} is not ready: see its log`);
+      await sleep(100);
+    }
+  }
 }
 
 async function tellEveryMinute({ acknowledged, counts }: Load, signal: AbortSignal) {
