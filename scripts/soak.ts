@@ -1,6 +1,7 @@
 import { randomInt } from "node:crypto";
 import { readConfig } from "./config.ts";
 import { OperatorError, runMain } from "./operator-error.ts";
+import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { setUp } from "./setup/set-up.ts";
 import { parseSoakOptions, soakHelp, type SoakOptions } from "./soak/options.ts";
 import { clearDeadPlaces, clearPlace, makePlace, mountsIn, programsOf } from "./soak/place.ts";
@@ -15,6 +16,7 @@ await runMain(async () => {
   }
   if (process.getuid?.() !== 0) throw new OperatorError("a soak needs root: it runs a dockerd");
   const { dockerHost } = await setUp(readConfig(process.env));
+  await ensureNetworkTools();
   await clearDeadPlaces();
   process.exit((await soakIn(makePlace(), dockerHost, options)) ? 0 : 1);
 });

@@ -10,6 +10,7 @@ import { toolEnv } from "./run-tool.ts";
 import { say } from "./say.ts";
 import { ensureChromium } from "./setup/chromium.ts";
 import { connect } from "./setup/connect.ts";
+import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { ensurePodman } from "./setup/podman.ts";
 import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
@@ -31,6 +32,7 @@ await runMain(async () => {
   }
   const { dockerHost, image } = await setUp(readConfig(process.env));
   await ensureChromium();
+  await ensureNetworkTools();
   await ensurePodman();
   await ensureSystemdAnalyze();
   await ensureSwift();

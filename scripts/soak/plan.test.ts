@@ -1,0 +1,24 @@
+import { expect, test } from "vitest";
+import { faultKinds, makePlan, partCounts } from "./plan.ts";
+
+const hourMs = 3_600_000;
+
+test("the same seed makes the same plan, another one another", () => {
+  expect(makePlan(7, hourMs, 12_000)).toEqual(makePlan(7, hourMs, 12_000));
+  expect(makePlan(7, hourMs, 12_000)).not.toEqual(makePlan(8, hourMs, 12_000));
+});
+
+test("an hour has every kind of fault on every part, and no part two at once", () => {
+  const plan = makePlan(1, hourMs, 12_000);
+  const partOf = new Map(faultKinds.map(({ name, part }) => [name, part]));
+  for (const { name, part } of faultKinds) {
+    const befallen = new Set(plan.filter(({ kind }) => kind === name).map(({ on }) => on));
+    expect([name, befallen.size]).toEqual([name, partCounts[part]]);
+  }
+  const mendedMs = new Map<string, number>();
+  for (const { atMs, kind, on, forMs } of plan) {
+    const part = `${partOf.get(kind)} ${on}`;
+    expect(atMs).toBeGreaterThan(mendedMs.get(part) ?? 0);
+    mendedMs.set(part, atMs + forMs);
+  }
+});

@@ -1,0 +1,124 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Client } from "@libsql/client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { openDatabase } from "../../api/platform/libsql.node.ts";
+import { Config } from "../../shared/config.ts";
+import { checkLedger, startAudit } from "./ledger.ts";
+
+let folder: string;
+let db: Client;
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-ledger-"));
+  db = await openDatabase(Config.parse({ data_dir: folder }));
+  await startAudit(db);
+  await submitted("good");
+  await leased("good");
+  await ended("good", "succeeded");
+});
+afterEach(() => {
+  db.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function submitted(id: string): Promise<void> {
+  await db.batch([
+    {
+      sql: `INSERT INTO executions (id, mode, job_type, timeout_s, startup_timeout_s, requirements, available_at,
+        created_at, code_hash, input_hash, code_bytes, input_bytes, submission_hash, correlation_id, client_ip)
+        VALUES (?, 'async', 'default', 30, 60, '[]', 0, 0, 'c', 'i', 1, 2, 's', 'k', '::1')`,
+      args: [id],
+    },
+    { sql: "INSERT INTO payloads (execution_id, code, input) VALUES (?, 'c', '{}')", args: [id] },
+  ]);
+}
+
+async function leased(id: string): Promise<void> {
+  await db.execute({
+    sql: `UPDATE executions SET status = 'running', attempt = attempt + 1, lease_id = ? || attempt,
+      agent_id = 'a', lease_expires_at = 1, started_at = 0 WHERE id = ?`,
+    args: [id, id],
+  });
+}
+
+async function ended(id: string, status: string): Promise<void> {
+  const error = `{"type":"value_error","message":"","phase":"execution"}`;
+  await db.batch([
+    { sql: "UPDATE payloads SET stdout = 'out' WHERE execution_id = ?", args: [id] },
+    {
+      sql: `UPDATE executions SET status = ?, ended_at = 1, lease_expires_at = NULL, error = ? WHERE id = ?`,
+      args: [status, status === "succeeded" ? null : error, id],
+    },
+  ]);
+}
+
+const good = { id: "good", ends: ["succeeded"], stdout: "out" };
+
+test("books that balance have no faults", async () => {
+  await submitted("bad");
+  await leased("bad");
+  await ended("bad", "failed");
+  const bad = { id: "bad", ends: ["failed/value_error"] };
+  expect(await checkLedger(db, [good, bad])).toEqual({
+    acknowledged: 2,
+    ended: new Map([
+      ["succeeded", 1],
+      ["failed/value_error", 1],
+    ]),
+    deadLetters: 1,
+    retried: 0,
+    faults: [],
+  });
+});
+
+test.each<[what: string, fault: RegExp, change: () => Promise<unknown>]>([
+  ["one that has not ended", /^open has not ended: queued$/, () => submitted("open")],
+  [
+    "one that changed after its end",
+    /^good changed after its end: succeeded$/,
+    () => db.execute("UPDATE executions SET exit_code = 1 WHERE id = 'good'"),
+  ],
+  [
+    "one that ended twice",
+    /^good did not end exactly once: 2$/,
+    () => db.execute("INSERT INTO audit (execution_id, became) VALUES ('good', 'succeeded')"),
+  ],
+  [
+    "a lease too many",
+    /^good has another count of attempts than of leases: 1$/,
+    () => db.execute("INSERT INTO audit (execution_id, became) VALUES ('good', 'running')"),
+  ],
+  [
+    "a dead letter that is missing",
+    /^dead is missing among the dead letters, or there twice: 0$/,
+    async () => {
+      await submitted("dead");
+      await leased("dead");
+      await ended("dead", "failed");
+      await db.execute("DELETE FROM dead_letters");
+    },
+  ],
+  [
+    "a dead letter that should not be",
+    /^good is a dead letter and should not be: async succeeded$/,
+    () => db.execute("INSERT INTO dead_letters (execution_id, created_at) VALUES ('good', 0)"),
+  ],
+  [
+    "a count that is off",
+    /^succeeded is counted otherwise than it ended: 1$/,
+    () => db.execute("UPDATE counts SET n = n + 1 WHERE name = 'executions'"),
+  ],
+])("%s is found", async (_what, fault, change) => {
+  await change();
+  const { faults } = await checkLedger(db, [good]);
+  expect(faults).toContainEqual(expect.stringMatching(fault));
+});
+
+test.each([
+  [{ id: "gone", ends: [] }, "gone was acknowledged and is missing"],
+  [{ ...good, ends: ["oom/oom"] }, "good ended as succeeded at attempt 1, and should as oom/oom"],
+  [{ ...good, stdout: "other" }, `good printed "out", and should have "other"`],
+])("what was acknowledged is held against the books: %o", async (acknowledged, fault) => {
+  expect((await checkLedger(db, [acknowledged])).faults).toEqual([fault]);
+});
