@@ -12,6 +12,7 @@ import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { formatLogLine, withPlainMessage } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
+import { checkExposure } from "./domain/exposure.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
@@ -31,6 +32,8 @@ interface Env extends Record<string, unknown> {
 const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
 const formatJson = (record: LogRecord): string => jsonLines(withPlainMessage(record));
 
+const notConfigured = "Airlock is not configured yet: `wrangler tail` shows what is missing.\n";
+
 interface Service {
   app: ReturnType<typeof createApp>;
   deps: Deps;
@@ -41,6 +44,13 @@ let service: Promise<Service> | undefined;
 export default {
   async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
     service ??= build(env);
+    try {
+      await service;
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      console.error(`airlock: ${error.message}`);
+      return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
+    }
     return (await service).app.fetch(request, env, context);
   },
   /** The cron trigger: what time alone brings about. */
@@ -55,6 +65,8 @@ async function build(env: Env): Promise<Service> {
   if (!config.database_url || config.database_url.startsWith("file:")) {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
   }
+  // Whatever is deployed can be reached by anyone.
+  const warning = checkExposure({ ...config, host: "0.0.0.0" });
   const client = createClient({
     url: config.database_url,
     // Calls that wait their turn would be stuck behind those of a request whose client hung up:
@@ -64,6 +76,7 @@ async function build(env: Env): Promise<Service> {
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
   const log = await startLog(config);
+  if (warning) log.warn(warning);
   const deps: Deps = {
     config,
     db: database(client),

@@ -1,4 +1,4 @@
-import { type ArtifactStore, UploadMismatch } from "../deps.ts";
+import { ArtifactOutage, type ArtifactStore, UploadMismatch } from "../deps.ts";
 
 /** The part of an R2 bucket binding that artifacts need. */
 export interface Bucket {
@@ -18,25 +18,33 @@ export interface Bucket {
 export function artifactBucket(bucket: Bucket): ArtifactStore {
   return {
     async put(key, body, { sha256 }) {
-      try {
-        await bucket.put(key, body, { sha256 });
-      } catch (cause) {
-        throw new UploadMismatch("Size or SHA-256 of the upload differ from its headers.", {
-          cause,
-        });
-      }
+      await asked(bucket.put(key, body, { sha256 }));
     },
     async get(key, range) {
-      return (await bucket.get(key, range && { range }))?.body;
+      return (await asked(bucket.get(key, range && { range })))?.body;
     },
     async remove(prefix) {
       for (;;) {
-        const { objects } = await bucket.list({ prefix: `${prefix}/` });
+        const { objects } = await asked(bucket.list({ prefix: `${prefix}/` }));
         if (objects.length === 0) return;
-        await bucket.delete(objects.map(({ key }) => key));
+        await asked(bucket.delete(objects.map(({ key }) => key)));
       }
     },
     // R2 keeps nothing of an upload that broke off.
     removePartial: () => Promise.resolve(),
   };
+}
+
+/** What R2 says where a checksum differs. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
+const badDigest = "(10037)";
+
+async function asked<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (cause) {
+    if (cause instanceof Error && cause.message.includes(badDigest)) {
+      throw new UploadMismatch("Size or SHA-256 of the upload differ from its headers.", { cause });
+    }
+    throw new ArtifactOutage("R2 does not store or give out artifacts", { cause });
+  }
 }

@@ -73,11 +73,16 @@ export async function startHarness(
   workers: (airlock: WorkerInput, folder: string) => object[],
 ): Promise<RunningService & { databaseUrl: string; harness: Harness }> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-worker-"));
-  const [database, prebuiltWorkerDir] = await Promise.all([startSqld(join(folder, "db")), built()]);
+  const [database, { folder: prebuiltWorkerDir }] = await Promise.all([startSqld(join(folder, "db")), built()]);
   const airlock = {
     configPath: join(root, "wrangler.toml"),
     prebuiltWorkerDir,
-    vars: { AIRLOCK_DATABASE_URL: database.url, ...vars },
+    vars: {
+      AIRLOCK_DATABASE_URL: database.url,
+      AIRLOCK_API_AUTH_ENABLED: "false",
+      AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+      ...vars,
+    },
   };
   const harness = createTestHarness({ root, workers: workers(airlock, folder) });
   const { url } = await harness.listen();
@@ -92,19 +97,29 @@ export async function startHarness(
   };
 }
 
-let building: Promise<string> | undefined;
+let building: Promise<Built> | undefined;
 
-/** The folder of what `wrangler deploy` would send, built once in a process. */
-function built(): Promise<string> {
+/** What `wrangler deploy` would send, built once in a process. */
+export function built(): Promise<Built> {
   building ??= build();
   return building;
 }
 
-async function build(): Promise<string> {
+export interface Built {
+  folder: string;
+  /** What wrangler printed of it. */
+  said: string;
+}
+
+async function build(): Promise<Built> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bundle-"));
   process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
   const cli = join(require.resolve("wrangler/package.json"), "../wrangler-dist/cli.js");
   const deploy = ["deploy", "--dry-run", `--outdir=${folder}`];
-  await promisify(execFile)(process.execPath, ["--no-warnings", cli, ...deploy], { cwd: root });
-  return folder;
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ["--no-warnings", cli, ...deploy],
+    { cwd: root, env: { ...process.env, WRANGLER_LOG: "log" } },
+  );
+  return { folder, said: stdout };
 }
