@@ -38,6 +38,11 @@ export const builds = sqliteTable(
 
     digest: text("digest"),
     pythonVersion: text("python_version"),
+    /** SHA-256 and size of its archive in the artifact store; null where none is kept. */
+    archiveSha256: text("archive_sha256"),
+    archiveBytes: integer("archive_bytes"),
+    /** `sha256:…`, which a registry has given the image's manifest. */
+    manifestDigest: text("manifest_digest"),
     error: text("error", { mode: "json" }).$type<ExecutionError>(),
     /** SHA-256 of the report that ended the build: tells a repeat from another body. */
     reportHash: text("report_hash"),
@@ -56,6 +61,9 @@ export const builds = sqliteTable(
     index("builds_built")
       .on(t.jobType, t.spec, t.seq)
       .where(sql`${t.status} = 'built'`),
+    index("builds_archived")
+      .on(t.seq)
+      .where(sql`${t.archiveSha256} IS NOT NULL`),
     check("build_status_known", sql`${t.status} IN (${inList(buildStatuses)})`),
     check(
       "build_lease_while_running",
