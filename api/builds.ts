@@ -3,6 +3,7 @@ import { decodeUtf8 } from "../shared/bytes.ts";
 import type { ExecutionError } from "../shared/errors.ts";
 import type { Deps } from "./deps.ts";
 import { buildSpec, pinnedRef, type Environment } from "./domain/environment.ts";
+import { imageRefOf } from "./domain/image-name.ts";
 import { servingAgents, whyNobodyBuilds } from "./domain/placement.ts";
 import { timestamp } from "./domain/record.ts";
 import { AppError, unavailable } from "./errors.ts";
@@ -38,7 +39,7 @@ export async function buildImage(
     jobType: jobType.name,
     tag,
     spec: buildSpec(jobType),
-    imageRef: `${config.image_prefix}-${jobType.name}:${tag}`,
+    imageRef: imageRefOf(config, jobType.name, tag),
     correlationId,
     createdAt: now(),
   });

@@ -43,11 +43,15 @@ export async function poll(
   try {
     await register(deps, request, caller);
     let seenAt = now();
+    let wanted: string | undefined;
     for (;;) {
       const reply = await look(deps, request, caller, signal);
+      const wants = JSON.stringify(reply.images_wanted);
+      wanted ??= wants;
       const left = deadline - now();
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
+      if (wants !== wanted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
       // Mostly it is for a job, and then all else is as it was.
       const jobs = await lookForJobs(deps, request, caller, signal);

@@ -1,4 +1,5 @@
 import type { Deps } from "./deps.ts";
+import { dropArchives } from "./images.ts";
 import {
   dueRemovals,
   endedBefore,
@@ -21,6 +22,7 @@ export async function enforceRetention(deps: Deps): Promise<void> {
   const days = config.execution_retention_days;
   if (days > 0) await removeEnded(deps, now() - days * dayMs);
   if (days > 0) await removeBuilds(db, now() - days * dayMs, batch.rows);
+  await dropArchives(deps);
   await removeBytes(deps);
 }
 

@@ -1,7 +1,9 @@
 import type { LeasedBuild, PollRequest } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
 import type { BuildSpec, Environment } from "./domain/environment.ts";
+import { imageRepository } from "./domain/image-name.ts";
 import { mayBuild, servingAgents } from "./domain/placement.ts";
+import { imageWay } from "./images.ts";
 import { claimBuilds, expireBuilds, undeliveredBuilds } from "./store/build-lease.ts";
 import { openBuilds, type BuildRow } from "./store/builds.ts";
 import { agentsSeenSince } from "./store/agents.ts";
@@ -24,10 +26,10 @@ export async function takeBuilds(
     .filter((environment) => mayBuild(request.agent, environment, serving))
     .map(({ jobType }) => jobType.name);
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
-  return [...undelivered, ...claimed].flatMap((build) => describe(build, config.build_timeout));
+  return [...undelivered, ...claimed].flatMap((build) => describe(build, config));
 }
 
-function describe(build: BuildRow, timeoutS: number): LeasedBuild[] {
+function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
   if (build.leaseId === null) return [];
   const { base_image, requirements } = JSON.parse(build.spec) as BuildSpec;
   return [
@@ -38,9 +40,10 @@ function describe(build: BuildRow, timeoutS: number): LeasedBuild[] {
       job_type: build.jobType,
       base_image,
       requirements,
-      repository: build.imageRef.slice(0, -build.tag.length - 1),
+      repository: imageRepository(build.imageRef, build.tag),
       tags: [...new Set([build.tag, "latest"])],
-      timeout_s: timeoutS,
+      timeout_s: config.build_timeout,
+      share: imageWay(config),
     },
   ];
 }

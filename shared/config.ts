@@ -82,6 +82,7 @@ const secretKeys = new Set([
   "s3_endpoint",
   "s3_secret_access_key",
   "pip_index_url",
+  "image_registry_password",
 ]);
 
 /** Keys and tokens, and whatever of a job type holds its `env`. */

@@ -3,6 +3,7 @@ import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
 import { CircuitBreaker, EngineHealth, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
+import { ImageWay } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
 import { isJsonObject, parseJson } from "./json.ts";
 import { limits } from "./limits.ts";
@@ -125,6 +126,8 @@ export const ReadyKind = LeasedJob.pick({ job_type: true, image: true });
 export type ReadyKind = z.infer<typeof ReadyKind>;
 
 export const PollReply = RenewReply.extend({
+  /** How it gets to other hosts. */
+  share: ImageWay.default("none"),
   jobs: z.array(LeasedJob),
   builds: z.array(LeasedBuild).default([]),
   /** To a new agent: the default job type, and those in use lately, that it may be given. */
@@ -208,6 +211,8 @@ export type BuildReport = z.infer<typeof BuildReport>;
 /** A transient engine failure before the code began, or while building: it may be leased again. */
 export const ReleaseReport = z.object({ error: ExecutionError });
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
+    /** What a registry gave its manifest; null where it was not pushed. */
+    manifest_digest: ImageDigest.nullable().default(null),
 
 /** The agent stops for good: it is no longer counted as live. */
 export const LeaveRequest = z.object({ agent_id: Uuid });

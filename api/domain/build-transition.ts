@@ -14,6 +14,9 @@ export interface BuildState {
   endedAt: number | null;
   digest: string | null;
   pythonVersion: string | null;
+  archiveSha256: string | null;
+  archiveBytes: number | null;
+  manifestDigest: string | null;
   error: ExecutionError | null;
 }
 
@@ -68,8 +71,10 @@ function holds(state: BuildState, { leaseId }: { leaseId: string }, now: number)
 
 function finish(report: BuildReport, now: number): BuildTransition {
   if (report.status === "failed") return fail(report.error, now);
-  const { status, digest, python_version: pythonVersion } = report;
-  return change({ status, digest, pythonVersion, endedAt: now, leaseExpiresAt: null });
+  const { status, digest } = report;
+  const { python_version: pythonVersion, manifest_digest: manifestDigest } = report;
+  const made = { digest, pythonVersion, manifestDigest };
+  return change({ status, ...made, endedAt: now, leaseExpiresAt: null });
 }
 
 function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): BuildTransition {
@@ -80,12 +85,15 @@ function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): 
     agentId: null,
     leaseExpiresAt: null,
     startedAt: null,
+    ...noArchive,
   });
 }
 
 function fail(error: ExecutionError, now: number): BuildTransition {
-  return change({ status: "failed", error, endedAt: now, leaseExpiresAt: null });
+  return change({ status: "failed", error, endedAt: now, leaseExpiresAt: null, ...noArchive });
 }
+
+const noArchive = { archiveSha256: null, archiveBytes: null };
 
 function change(columns: Partial<BuildState>): BuildTransition {
   return { ok: true, change: columns };

@@ -13,6 +13,9 @@ export interface BuiltImage {
   /** `sha256:…` */
   digest: string;
   pythonVersion: string;
+  /** Set where the artifact store has it, or a registry: other agents get it from there. */
+  archiveSha256?: string | null;
+  manifestDigest?: string | null;
 }
 
 /** What jobs of a type run on now. */

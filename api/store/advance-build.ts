@@ -1,9 +1,14 @@
-import { and, eq, exists, sql, type SQLWrapper } from "drizzle-orm";
+import { and, eq, exists, notExists, sql, type SQLWrapper } from "drizzle-orm";
 import type { BuildReport } from "../../shared/lease.ts";
-import { buildTransition, type BuildEvent, type BuildRefusal } from "../domain/build-transition.ts";
+import {
+  buildTransition,
+  type BuildEvent,
+  type BuildRefusal,
+  type BuildState,
+} from "../domain/build-transition.ts";
 import type { BuildRow } from "./builds.ts";
-import { batch, is, type Database } from "./database.ts";
-import { agents, builds } from "./schema.ts";
+import { batch, insertWhere, is, type Database } from "./database.ts";
+import { agents, builds, removals } from "./schema.ts";
 
 export type AdvancedBuild =
   | { kind: "changed"; build: BuildRow }
@@ -37,11 +42,31 @@ export async function advanceBuild(
     );
     const [updated] = await batch(db, [
       db.orm.update(builds).set(change).where(isUnchanged),
+      ...removalOfArchive(db, build, result.change, now),
       ...statements,
     ]);
     if (updated?.rowsAffected === 1) return { kind: "changed", build: { ...build, ...change } };
   }
 }
+
+/** What a lease has uploaded that brings no image; some of it may be on its way yet. */
+function removalOfArchive(
+  db: Database,
+  { id, leaseId }: BuildRow,
+  { status }: Partial<BuildState>,
+  now: number,
+): SQLWrapper[] {
+  if (leaseId === null || status === "built") return [];
+  const removal = { prefix: `${id}/${leaseId}`, dueAt: now + hourMs };
+  // Another end may have come first, that of a build that has succeeded even.
+  const holds = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(and(eq(builds.leaseId, leaseId), sql`${builds.status} IN ('running', 'built')`));
+  return [insertWhere(removals, removal, notExists(holds)).append(sql` on conflict do nothing`)];
+}
+
+const hourMs = 3_600_000;
 
 /** Ends a build with the report of its lease; its agent is known at once to have the image. */
 export async function finishBuild(

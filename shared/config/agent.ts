@@ -124,6 +124,12 @@ export const agentSettings = {
     .int()
     .min(MiB)
     .default(2048 * MiB)
+  image_registry_username: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Agent: user at its own `image_registry`; told to no other."),
+  image_registry_password: z.string().min(1).optional().describe("Agent: its password."),
     .describe("Agent: bytes of that cache; what was not used for longest goes first."),
   drain_grace_s: z
     .number()

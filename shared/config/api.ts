@@ -93,6 +93,25 @@ export const apiSettings = {
     )
     .default("airlock")
     .describe("Built images are named <prefix>-<job type>."),
+  image_registry: z
+    .string()
+    .max(128)
+    .regex(
+      /^(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9-]+(?=:))(:[0-9]+)?(\/[a-z0-9]+([._-][a-z0-9]+)*)*$/,
+      'must be a registry\'s host, with a path perhaps, such as "registry.example:5000/team"',
+    )
+    .optional()
+    .describe(
+      "Registry that agents push the images they build to, and pull those of others from; default: they travel through the artifact store.",
+    ),
+  max_image_bytes: z
+    .int()
+    .min(0)
+    .max(8 * 1024 * MiB)
+    .default(4 * 1024 * MiB)
+    .describe(
+      "Largest image, unpacked bytes, that travels through the artifact store to agents that did not build it; 0: none does. Agents hold their own.",
+    ),
   build_timeout: z.int().min(1).default(1800).describe("Seconds that a build may take."),
   job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
 

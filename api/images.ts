@@ -1,0 +1,88 @@
+import type { ImageSource, ImageWay } from "../shared/image.ts";
+import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
+import { environment as environmentOf } from "./domain/environment.ts";
+import { imageRepository } from "./domain/image-name.ts";
+import { AppError, notFound } from "./errors.ts";
+import { leaseLost, refuseUnless } from "./lease-posts.ts";
+import type { BuildRow } from "./store/builds.ts";
+import { archivedBuilds, dropArchive, findImage, recordArchive } from "./store/images.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+/** How images get to the agents that did not build them. */
+export function imageWay({ image_registry, max_image_bytes }: Deps["config"]): ImageWay {
+  if (image_registry !== undefined) return "registry";
+  return max_image_bytes > 0 ? "store" : "none";
+}
+
+/** Stores the archive of an image that streams in, before the report of its build. Idempotent. */
+export async function imageUploaded(
+  { config, db, artifacts, now }: Deps,
+  build: BuildRow,
+  leaseId: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Announced,
+): Promise<void> {
+  if (announced.sizeBytes > config.max_image_bytes) {
+    throw new AppError("too_large", `Larger than max_image_bytes (${config.max_image_bytes}).`);
+  }
+  if (build.archiveSha256 !== null) {
+    await body.cancel();
+    return refuseUnless(
+      build.archiveSha256 === announced.sha256 ? "recorded" : "conflict",
+      leaseId,
+      "as its image",
+    );
+  }
+  if (build.status !== "running") throw leaseLost(leaseId);
+  try {
+    await artifacts.put(archiveKey({ ...build, leaseId }, announced.sha256), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  if (!(await recordArchive(db, leaseId, announced, now()))) throw leaseLost(leaseId);
+}
+
+/** Where agents get an image. @throws AppError 404 where only the host that built it has it. */
+export async function imageSource({ config, db }: Deps, image: string): Promise<ImageSource> {
+  const build = await findImage(db, image);
+  const type = build && environmentOf(config, [], build.jobType)?.jobType;
+  if (!build || !type) throw notFound(`Image ${image}`);
+  const { manifestDigest, imageRef, tag } = build;
+  const registry_ref = manifestDigest && `${imageRepository(imageRef, tag)}@${manifestDigest}`;
+  return { image, job_type: type.name, labels: type.labels, registry_ref };
+}
+
+/** The bytes of an image's archive. @throws AppError 404 where it is not kept. */
+export async function openArchive(
+  { db, artifacts }: Deps,
+  image: string,
+): Promise<{ body: ReadableStream<Uint8Array>; sizeBytes: number }> {
+  const build = await findImage(db, image);
+  const body =
+    build?.archiveSha256 && (await artifacts.get(archiveKey(build, build.archiveSha256)));
+  if (!body) throw notFound(`The archive of image ${image}`);
+  return { body, sizeBytes: build.archiveBytes ?? 0 };
+}
+
+/**
+ * Archives that nobody needs fall due: of a build that a newer one has replaced; of one for which
+ * no job type asks any more, a day later, as another API may have a newer configuration.
+ */
+export async function dropArchives({ config, db, now }: Deps): Promise<void> {
+  for (const build of await archivedBuilds(db)) {
+    const isAskedFor = environmentOf(config, [build], build.jobType)?.built !== undefined;
+    const isRecent = build.endedAt === null || build.endedAt > now() - dayMs;
+    if (build.isReplaced || !(isAskedFor || isRecent)) await dropArchive(db, build.id, now() + hourMs);
+  }
+}
+
+/** Made of ids and a hash, as an artifact's; removed with the lease, or the build. */
+export function archiveKey(
+  { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,
+  sha256: string,
+): string {
+  return `${id}/${leaseId}/${sha256}`;
+}
