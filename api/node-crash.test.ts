@@ -3,6 +3,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ExecutionPage, type ExecutionRecord } from "../shared/execution.ts";
 import { type NodeProcess, startNodeIn } from "./testing/start-node.ts";
@@ -38,6 +40,8 @@ class Service {
       AIRLOCK_AGENT_TOKENS: token,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_MAX_QUEUE_SIZE: "100000",
+      // Longer than a busy machine takes to start the service again.
+      AIRLOCK_LEASE_TTL_S: "600",
     });
     this.#up.resolve();
   }
@@ -104,6 +108,38 @@ test("a job is there after kill -9 right after its 202", async () => {
     const artifact = await fetch(`${service.url}/jobs/${id}/artifacts/${name}`);
     expect(await artifact.text()).toBe(content);
   }
+});
+
+test("fault 3: killed after a commit and before the reply, it answers the same post with 200", async () => {
+  const id = await submit(service.url, "print('kept')");
+  const agent = new ScriptedAgent(service.url, token);
+  const { lease_id } = await agent.takeJob();
+  const posts = [
+    () => agent.post(lease_id, "started", { job_ref: null }),
+    () => agent.upload(lease_id, "code.txt", "kept"),
+    () => agent.result(lease_id, { stdout_base64: btoa("kept") }),
+  ];
+  const written = [
+    "SELECT code_started_at AS what FROM executions",
+    "SELECT name AS what FROM artifacts",
+    "SELECT ended_at AS what FROM executions",
+  ];
+  const reader = createClient({ url: `file:${folder}/airlock.db` });
+  for (const [i, post] of posts.entries()) {
+    // Killed as soon as the change is in the database, whether or not the answer has gone out.
+    const unheard = post().catch(() => undefined);
+    while (((await reader.execute(written[i]!)).rows[0]?.["what"] ?? null) === null) {
+      await setImmediate();
+    }
+    await service.kill();
+    await unheard;
+    await service.start();
+    expect((await post()).status).toBe(200);
+  }
+  reader.close();
+  const [record] = await allRecords(service.url);
+  expect(record).toMatchObject({ execution_id: id, status: "succeeded", stdout: "kept" });
+  expect(record?.artifacts).toMatchObject([{ name: "code.txt" }]);
 });
 
 /** Says yes at the n-th call, then at the n-th after that for the next n, …; then `all` resolves. */

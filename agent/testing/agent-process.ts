@@ -14,10 +14,16 @@ export type AgentProcess = {
   readonly stderr: Promise<string>;
 };
 
-export function startAgent(env: Record<string, string | undefined>): AgentProcess {
+/** Starts it with these AIRLOCK_ variables, on another host where `enter` is a command that goes there. */
+export function startAgent(
+  env: Record<string, string | undefined>,
+  enter: readonly string[] = [],
+): AgentProcess {
+  const [program = process.execPath, ...command] = enter.length ? [...enter, process.execPath] : [];
   const agent = fork(join(import.meta.dirname, "../main.ts"), [], {
+    execPath: program,
     // As scripts/run starts it.
-    execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
+    execArgv: [...command, "--max-semi-space-size=8", "--import", "tsx"],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
   });

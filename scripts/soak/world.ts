@@ -91,6 +91,7 @@ export async function startWorld(place: string, dockerHost: string): Promise<Wor
     keep(
       node(place, `agent-${i}`, "agent/main.ts", host.enter, {
         AIRLOCK_API_URL: urls[i % urls.length],
+        AIRLOCK_ALLOW_PLAIN_HTTP: "true",
         AIRLOCK_AGENT_TOKEN: token,
         AIRLOCK_AGENT_NAME: `soak-${process.pid}-${i}`,
         AIRLOCK_DOCKER_HOST: engine.host,

@@ -92,11 +92,11 @@ function removeDead(): void {
 }
 
 function removeNetwork(name: string): void {
-  const isHost = new RegExp(`^${name}h\\d+$`);
-  for (const host of namespaces().filter((other) => isHost.test(other))) ip("netns", "del", host);
-  const links = readdirSync("/sys/class/net");
-  // The veth pairs of a namespace go with it, but not at once.
-  for (const link of links.filter((other) => other === name)) ip("link", "del", link);
+  const isIts = new RegExp(`^${name}(h\\d+)?$`);
+  // A namespace takes its veth pair along, but not at once.
+  const links = readdirSync("/sys/class/net").filter((link) => isIts.test(link));
+  for (const link of links) ip("link", "del", link);
+  for (const host of namespaces().filter((other) => isIts.test(other))) ip("netns", "del", host);
 }
 
 function namespaces(): string[] {

@@ -1,0 +1,166 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { AgentProcess } from "../../agent/testing/agent-process.ts";
+import { Config } from "../../shared/config.ts";
+import { findBaseImage } from "../setup/base-image.ts";
+import { connect } from "../setup/connect.ts";
+import { agentName, type FaultWorld, leaseTtlS, startFaultWorld } from "../testing/fault-world.ts";
+
+const docker = connect(process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock");
+
+let world: FaultWorld;
+beforeEach(async () => {
+  world = await startFaultWorld();
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+async function containersOf(name: string): Promise<string[]> {
+  const filters = { label: [`io.airlock.owner=${name}`] };
+  const list = await docker.listContainers({ all: true, filters });
+  return list.map(({ Id }) => Id);
+}
+
+async function kill(agent: AgentProcess): Promise<void> {
+  agent.process.kill("SIGKILL");
+  await agent.exit;
+}
+
+/** Prints which run of it this is, and goes on until its input says. */
+const until = `
+import json, time, uuid
+run = str(uuid.uuid4())
+open("run.txt", "w").write(run)
+print(run, flush=True)
+while time.time() < json.load(open("/input/data.json"))["until"]:
+    time.sleep(0.05)
+`;
+const seconds = (n: number) => ({ until: Date.now() / 1000 + n });
+
+test("fault 1: kill -9 of the agent while code runs: a second attempt after the lease, the first container reaped", async () => {
+  const name = agentName("killed");
+  const first = await world.startAgent(name);
+  const id = await world.submit(until, seconds(15));
+  await world.untilBegun(id);
+  const [left] = await containersOf(name);
+  await kill(first);
+  await world.startAgent(name);
+  await world.untilBegun(id, 2);
+  expect(await containersOf(name)).not.toContain(left);
+  const record = await world.ended(id);
+  expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+  const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+  expect(`${await file.text()}\n`).toBe(record.stdout);
+  const ledger = await world.ledger([{ id, ends: ["succeeded"] }]);
+  expect(ledger).toMatchObject({ retried: 1, faults: [] });
+});
+
+test("fault 14: a job that kills its agent every time: one dead letter after two attempts", async () => {
+  const name = agentName("poisoned");
+  let agent = await world.startAgent(name);
+  const id = await world.submit("import time; time.sleep(600)", {}, { timeout: 900 });
+  for (const attempt of [1, 2]) {
+    await world.untilBegun(id, attempt);
+    await kill(agent);
+    agent = await world.startAgent(name);
+  }
+  expect(await world.ended(id)).toMatchObject({
+    status: "failed",
+    error: { type: "internal_error" },
+  });
+  expect((await world.send("GET", "/dlq")).json).toMatchObject({
+    count: 1,
+    items: [{ job_id: id, error_type: "internal_error" }],
+  });
+  const next = await world.submit("print('on')");
+  expect(await world.ended(next)).toMatchObject({ stdout: "on\n" });
+  const ledger = await world.ledger([{ id, ends: ["failed/internal_error"] }]);
+  expect(ledger).toMatchObject({ deadLetters: 1, faults: [] });
+  await expect.poll(() => containersOf(name), { timeout: 60_000 }).toEqual([]);
+});
+
+test("fault 6: an agent that is frozen past the end of its lease is fenced when it wakes", async () => {
+  const frozen = await world.startAgent(agentName("frozen"), { AIRLOCK_MAX_WORKERS: "1" });
+  const id = await world.submit(until, seconds(15));
+  await world.untilBegun(id);
+  frozen.process.kill("SIGSTOP");
+  await world.untilStatus(id, "queued");
+  await world.startAgent(agentName("awake"), { AIRLOCK_MAX_WORKERS: "1" });
+  await world.untilBegun(id, 2);
+  frozen.process.kill("SIGCONT");
+  const record = await world.ended(id);
+  expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+  const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+  expect(`${await file.text()}\n`).toBe(record.stdout);
+  frozen.process.kill("SIGTERM");
+  expect(await frozen.exit).toBe(0);
+  expect(await frozen.stderr).toMatch(/attempt 1 dropped: /);
+  expect((await world.ledger([{ id, ends: ["succeeded"] }])).faults).toEqual([]);
+});
+
+/** Moves the clock that a program sees, not the one that it counts durations by. */
+const shifted = (ms: number) =>
+  `data:text/javascript,${encodeURIComponent(`
+const Real = Date;
+globalThis.Date = class extends Real {
+  constructor(...args) { args.length ? super(...args) : super(Real.now() + ${ms}); }
+  static now() { return Real.now() + ${ms}; }
+};`)}`;
+
+describe("fault 9: an agent whose clock is an hour", () => {
+  test.each([
+    ["fast", 3_600_000],
+    ["slow", -3_600_000],
+  ])("%s keeps its leases, and its jobs have the service's times", async (_what, ms) => {
+    const env = { NODE_OPTIONS: `--import ${shifted(ms)}` };
+    await world.startAgent(agentName("elsewhen"), env);
+    const before = Date.now();
+    const id = await world.submit(until, seconds(leaseTtlS + 2));
+    const record = await world.ended(id);
+    expect(record).toMatchObject({ status: "succeeded" });
+    expect(Date.parse(record.started_at ?? "")).toBeGreaterThanOrEqual(before);
+    expect(Date.parse(record.ended_at ?? "")).toBeLessThanOrEqual(Date.now());
+    expect(record.duration_ms).toBeGreaterThanOrEqual(leaseTtlS * 1000);
+    const ledger = await world.ledger([{ id, ends: ["succeeded"] }]);
+    expect(ledger).toMatchObject({ retried: 0, faults: [] });
+  });
+});
+
+/** An image whose containers each get a volume, on top of the base image. */
+async function imageWithVolume(tag: string): Promise<void> {
+  const base = await findBaseImage(docker, Config.parse({}).base_image);
+  const container = await docker.createContainer({ Image: base!, Cmd: ["true"] });
+  const [repo, version] = tag.split(":");
+  await container.commit({ repo, tag: version, changes: "VOLUME /kept" });
+  await container.remove();
+}
+
+test("fault 16: containers and volumes of an agent that was killed go at its next start; other people's stay", async () => {
+  const tag = `airlock-test-volume:${process.pid}`;
+  await imageWithVolume(tag);
+  const theirs = await docker.createContainer({ Image: tag, Cmd: ["true"] });
+  const volumesOf = async (id: string): Promise<string[]> => {
+    const { Mounts } = await docker.getContainer(id).inspect();
+    return Mounts.flatMap((mount) => (mount.Name ? [mount.Name] : []));
+  };
+  try {
+    const name = agentName("littering");
+    const jobTypes = { AIRLOCK_JOB_TYPES: JSON.stringify({ kept: { base_image: tag } }) };
+    await using own = await startFaultWorld(jobTypes);
+    const agent = await own.startAgent(name);
+    const id = await own.submit("import time; time.sleep(600)", {}, { job_type: "kept" });
+    await own.untilBegun(id);
+    const [left] = await containersOf(name);
+    const volumes = await volumesOf(left!);
+    expect(volumes).toHaveLength(1);
+    await kill(agent);
+    const again = await own.startAgent(name);
+    const there = async () => (await docker.listVolumes()).Volumes.map(({ Name }) => Name);
+    await expect.poll(there, { timeout: 60_000 }).not.toContain(volumes[0]);
+    expect(await containersOf(name)).not.toContain(left);
+    expect(await there()).toEqual(expect.arrayContaining(await volumesOf(theirs.id)));
+    again.process.kill("SIGTERM");
+    await again.exit;
+  } finally {
+    await theirs.remove({ v: true, force: true });
+    await docker.getImage(tag).remove({ force: true });
+  }
+});

@@ -1,0 +1,86 @@
+import { globSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
+
+let folder: string;
+let disk: SmallDisk;
+
+// Only root can mount.
+describe.skipIf(process.getuid?.() !== 0)("fault 10: a disk that is full", () => {
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), "airlock-disk-"));
+    disk = makeSmallDisk(join(folder, "disk"), 32);
+  });
+  afterEach(() => {
+    disk[Symbol.dispose]();
+    rmSync(folder, { recursive: true });
+  });
+
+  const writes = `
+open("file.bin", "wb").write(b"x" * 300_000)
+import json, time
+while time.time() < json.load(open("/input/data.json"))["until"]:
+    time.sleep(0.05)
+`;
+
+  test("under the API: submissions are 503, and what was acknowledged comes to its end", async () => {
+    await using world = await startFaultWorld(
+      { AIRLOCK_LEASE_TTL_S: "60" },
+      join(disk.path, "data"),
+    );
+    await world.startAgent(agentName("roomy"), { AIRLOCK_SPOOL_DIR: join(folder, "spool") });
+    const id = await world.submit(writes, { until: Date.now() / 1000 + 10 });
+    await world.untilBegun(id);
+    disk.fill();
+    const body = { code: "print(1)", input_data: { pad: "x".repeat(100_000) } };
+    for (const path of ["/execute", "/execute/async"]) {
+      const refused = await world.send("POST", path, body);
+      expect(refused.status).toBe(503);
+      expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+      expect(refused.json).toMatchObject({ error: { type: "service_unavailable" } });
+    }
+    expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "running" });
+    // The code has ended once its file is on its way, which the API refuses.
+    while (globSync(`${folder}/spool/**/*`, { withFileTypes: true }).every((at) => !at.isFile()))
+      await sleep(20);
+    expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "running" });
+
+    disk.free();
+    expect(await world.ended(id)).toMatchObject({
+      status: "succeeded",
+      artifacts: [{ name: "file.bin", size_bytes: 300_000 }],
+    });
+    expect((await world.send("GET", "/executions")).json).toMatchObject({ count: 1 });
+    const ledger = await world.ledger([{ id, ends: ["succeeded"] }]);
+    expect(ledger).toMatchObject({ retried: 0, faults: [] });
+  });
+
+  test("under the agent: it leases nothing until there is room again", async () => {
+    await using world = await startFaultWorld();
+    await world.startAgent(agentName("cramped"), { AIRLOCK_SPOOL_DIR: disk.path });
+    expect(await world.ended(await world.submit("print(1)"))).toMatchObject({ stdout: "1\n" });
+    disk.fill();
+    const lastSeen = async () => {
+      const { agents } = (await world.send("GET", "/pool/stats")).json;
+      return (agents as { last_seen: string }[])[0]?.last_seen;
+    };
+    const isWell = async () => (await world.send("GET", "/health")).json["docker_available"];
+    while ((await isWell()) !== false) await sleep(50);
+    const id = await world.submit(writes, { until: 0 });
+    for (let turn = 0; turn < 2; turn++) {
+      const before = await lastSeen();
+      while ((await lastSeen()) === before) await sleep(50);
+    }
+    expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "queued" });
+    disk.free();
+    expect(await world.ended(id)).toMatchObject({
+      status: "succeeded",
+      artifacts: [{ name: "file.bin", size_bytes: 300_000 }],
+    });
+    expect((await world.ledger([])).retried).toBe(0);
+  });
+});

@@ -1,0 +1,137 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { AgentProcess } from "../../agent/testing/agent-process.ts";
+import { agentName, type FaultWorld, startFaultWorld } from "../testing/fault-world.ts";
+import { makeNetwork, type Network } from "../testing/network.ts";
+
+/** Runs until a time; its file and its output name one run of the code. */
+const writes = `
+import json, time, uuid
+until = json.load(open("/input/data.json"))["until"]
+run = str(uuid.uuid4())
+open("run.txt", "w").write(run)
+json.dump({"run": run}, open("result.json", "w"))
+print(run, flush=True)
+while time.time() < until:
+    time.sleep(0.05)
+`;
+
+const directions = ["both", "out", "in"] as const;
+
+// Only root can make network namespaces.
+describe.skipIf(process.getuid?.() !== 0)("a partition", () => {
+  let network: Network;
+  let world: FaultWorld;
+  const agents: AgentProcess[] = [];
+  beforeAll(async () => {
+    network = makeNetwork(directions.length);
+    // Each agent has a job type of its own, and takes over no other's job.
+    const types = directions.map((cut) => [`for-${cut}`, { labels: { cut } }] as const);
+    world = await startFaultWorld({
+      AIRLOCK_HOST: network.address,
+      AIRLOCK_JOB_TYPES: JSON.stringify(Object.fromEntries(types)),
+    });
+    for (const [i, cut] of directions.entries()) {
+      const env = { AIRLOCK_AGENT_LABELS: JSON.stringify({ cut }) };
+      agents.push(await world.startAgent(agentName(cut), env, network.hosts[i]!.enter));
+    }
+  });
+  afterAll(async () => {
+    await world?.[Symbol.asyncDispose]();
+    network[Symbol.dispose]();
+  });
+
+  const seconds = (n: number) => ({ until: Date.now() / 1000 + n });
+
+  /** The job shows the files and the output of one run, and of no other. */
+  async function expectOneRun(id: string): Promise<void> {
+    const record = await world.ended(id);
+    expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+    const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+    const run = await file.text();
+    expect(record).toMatchObject({ stdout: `${run}\n`, output: { run } });
+  }
+
+  test("fault 5: a partition longer than the lease, both ways or one: given up before the lease ends, run again, shown once", async () => {
+    const ids: string[] = [];
+    for (const [i, which] of directions.entries()) {
+      const id = await world.submit(writes, seconds(15), { job_type: `for-${which}` });
+      await world.untilBegun(id);
+      network.hosts[i]!.cut(which);
+      ids.push(id);
+    }
+    await Promise.all(ids.map((id) => world.untilStatus(id, "queued")));
+    const { rows } = await world.db.execute(
+      "SELECT correlation_id, available_at FROM executions WHERE status = 'queued'",
+    );
+    for (const host of network.hosts) host.heal();
+    for (const id of ids) await expectOneRun(id);
+    expect(await world.ledger(ids.map((id) => ({ id, ends: ["succeeded"] })))).toMatchObject({
+      retried: ids.length,
+      faults: [],
+    });
+
+    for (const agent of agents) agent.process.kill("SIGTERM");
+    expect(await Promise.all(agents.map(({ exit }) => exit))).toEqual([0, 0, 0]);
+    const said = (await Promise.all(agents.map(({ stderr }) => stderr))).join("");
+    for (const row of rows) {
+      const correlationId = row["correlation_id"] as string;
+      const line = new RegExp(
+        `^(\\S+) \\[${correlationId}\\] .*attempt 1 dropped: not renewed in time$`,
+        "m",
+      );
+      const [, at = ""] = line.exec(said) ?? [];
+      expect(Date.parse(at)).toBeLessThan(Number(row["available_at"]));
+    }
+  });
+});
+
+describe.skipIf(process.getuid?.() !== 0)("a wire", () => {
+  let network: Network;
+  let world: FaultWorld;
+  beforeAll(async () => {
+    network = makeNetwork(1);
+    world = await startFaultWorld({ AIRLOCK_HOST: network.address, AIRLOCK_POLL_WAIT_S: "1" });
+    await world.startAgent(agentName("far"), {}, network.hosts[0]!.enter);
+  });
+  afterAll(async () => {
+    await world?.[Symbol.asyncDispose]();
+    network[Symbol.dispose]();
+  });
+
+  const brings = `
+open("file.bin", "wb").write(bytes(range(256)) * 128)
+print(__import__("json").load(open("/input/data.json"))["mark"])
+`;
+
+  test.each([
+    ["loses packets", (host: Network["hosts"][number]) => host.lose(0.15)],
+    ["is slow", (host: Network["hosts"][number]) => host.slow(128)],
+  ])("fault 5: that %s brings everything, once", async (_what, weaken) => {
+    const [host] = network.hosts;
+    weaken(host!);
+    const mark = randomUUID();
+    const ids = await Promise.all([1, 2, 3].map(() => world.submit(brings, { mark })));
+    for (const id of ids) {
+      expect(await world.ended(id)).toMatchObject({
+        status: "succeeded",
+        stdout: `${mark}\n`,
+        artifacts: [{ name: "file.bin", size_bytes: 256 * 128 }],
+      });
+    }
+    host!.heal();
+    const acknowledged = ids.map((id) => ({ id, ends: ["succeeded"] }));
+    expect((await world.ledger(acknowledged)).faults).toEqual([]);
+  });
+
+  test("fault 5: connections that are half open are given up, and work goes on", async () => {
+    const [host] = network.hosts;
+    host!.cut("both");
+    // The agent's poll hangs on a connection whose other end is gone; nobody can tell it.
+    await world.api().close();
+    await world.startApi();
+    host!.heal();
+    const id = await world.submit("print('on')");
+    expect(await world.ended(id)).toMatchObject({ status: "succeeded", stdout: "on\n" });
+  });
+});
