@@ -10,6 +10,8 @@ export type Admission = {
   readonly admitJob: (job: JobAsked, runtime: string | null, signal: AbortSignal) => Promise<void>;
   /** @throws JobRefusal; EngineError; the signal's reason. */
   readonly admitBuild: (build: LeasedBuild, signal: AbortSignal) => Promise<void>;
+  /** An image to be fetched, under all names that it will have here. @throws JobRefusal */
+  readonly admitImage: (jobType: string, names: readonly string[]) => void;
 };
 
 /** A job, or as much as is known of one that may come. */
@@ -55,9 +57,19 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
     if (refusal) throw refused("build", refusal);
   }
 
-  return { admitJob, admitBuild };
+  function admitImage(jobType: string, names: readonly string[]): void {
+    const refusal = refusalOf(policy, {
+      jobType,
+      images: [names],
+      networks: [],
+      runtime: runtimeName(null),
+    });
+    if (refusal) throw refused("image", refusal);
+  }
+
+  return { admitJob, admitBuild, admitImage };
 }
 
-function refused(what: "job" | "build", refusal: string): JobRefusal {
+function refused(what: "job" | "build" | "image", refusal: string): JobRefusal {
   return new JobRefusal("config_error", `The agent's policy refuses the ${what}: ${refusal}.`);
 }

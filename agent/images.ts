@@ -3,6 +3,7 @@ import { abortable } from "./abortable.ts";
 import { JobRefusal } from "./job-refusal.ts";
 import { STANDS_IN_FOR } from "./sandbox/build-profile.ts";
 import type { Engine } from "./sandbox/engine.ts";
+import type { RegistryAuth } from "./sandbox/image-calls.ts";
 
 export type Images = {
   /**
@@ -33,7 +34,11 @@ const ID = /^(sha256:)?[0-9a-f]+$/i;
 const LOOKUP_TIMEOUT_MS = 15 * 60_000;
 
 /** Lookups are shared and live until `end`: a pull that outlasts one job serves the next. */
-export function createImages(store: ImageStore, end: AbortSignal): Images {
+export function createImages(
+  store: ImageStore,
+  end: AbortSignal,
+  authFor: (reference: string) => RegistryAuth | undefined = () => undefined,
+): Images {
   const lookups = new Map<string, Promise<string>>();
 
   async function resolve(reference: string, signal: AbortSignal): Promise<string> {
@@ -43,7 +48,7 @@ export function createImages(store: ImageStore, end: AbortSignal): Images {
 
   function start(reference: string): Promise<string> {
     const bound = AbortSignal.any([end, AbortSignal.timeout(LOOKUP_TIMEOUT_MS)]);
-    const lookup = lookUp(store, reference, bound);
+    const lookup = lookUp(store, reference, bound, authFor(reference));
     lookups.set(reference, lookup);
     lookup.catch(() => forget(reference));
     return lookup;
@@ -72,11 +77,16 @@ export async function findImage(
   );
 }
 
-async function lookUp(store: ImageStore, reference: string, signal: AbortSignal): Promise<string> {
+async function lookUp(
+  store: ImageStore,
+  reference: string,
+  signal: AbortSignal,
+  auth: RegistryAuth | undefined,
+): Promise<string> {
   const local = await findImage(store, reference, signal);
   if (local !== null) return local;
   if (reference.startsWith("sha256:")) throw goneImage(reference);
-  const failure = await store.pull(reference, signal).then(
+  const failure = await store.pull(reference, signal, auth).then(
     () => new Error("it is gone again"),
     (error: unknown) => error,
   );

@@ -1,10 +1,10 @@
 import type { ImageSource, ImageWay } from "../shared/image.ts";
 import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
-import { environment as environmentOf } from "./domain/environment.ts";
+import { buildSpec, environment as environmentOf } from "./domain/environment.ts";
 import { imageRepository } from "./domain/image-name.ts";
 import { AppError, notFound } from "./errors.ts";
 import { leaseLost, refuseUnless } from "./lease-posts.ts";
-import type { BuildRow } from "./store/builds.ts";
+import { builtImages, type BuildRow } from "./store/builds.ts";
 import { archivedBuilds, dropArchive, findImage, recordArchive } from "./store/images.ts";
 
 const hourMs = 3_600_000;
@@ -72,10 +72,15 @@ export async function openArchive(
  * no job type asks any more, a day later, as another API may have a newer configuration.
  */
 export async function dropArchives({ config, db, now }: Deps): Promise<void> {
-  for (const build of await archivedBuilds(db)) {
-    const isAskedFor = environmentOf(config, [build], build.jobType)?.built !== undefined;
-    const isRecent = build.endedAt === null || build.endedAt > now() - dayMs;
-    if (build.isReplaced || !(isAskedFor || isRecent)) await dropArchive(db, build.id, now() + hourMs);
+  const archived = await archivedBuilds(db);
+  const last = archived.length > 0 ? await builtImages(db) : [];
+  for (const { id, digest, endedAt, jobType, spec } of archived) {
+    if (endedAt === null) continue;
+    const isLast = last.some((one) => one.jobType === jobType && one.digest === digest);
+    const asksFor = environmentOf(config, [], jobType)?.jobType;
+    const isAskedFor = asksFor !== undefined && buildSpec(asksFor) === spec;
+    if (isLast && (isAskedFor || endedAt > now() - dayMs)) continue;
+    await dropArchive(db, id, now() + hourMs);
   }
 }
 

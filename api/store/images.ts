@@ -1,7 +1,5 @@
-import { and, desc, eq, getTableColumns, gt, isNotNull, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/sqlite-core";
+import { and, desc, eq, gt, isNotNull, sql } from "drizzle-orm";
 import type { Announced } from "../deps.ts";
-import type { BuiltImage } from "../domain/environment.ts";
 import type { BuildRow } from "./builds.ts";
 import { batch, type Database } from "./database.ts";
 import { builds, removals } from "./schema.ts";
@@ -44,24 +42,9 @@ export async function findImage(db: Database, digest: string): Promise<BuildRow 
   return row;
 }
 
-type Archived = BuiltImage & { id: string; endedAt: number | null; isReplaced: boolean };
-
-/** Ended builds that have an archive; replaced by the next one for what the job type asks for. */
-export async function archivedBuilds(db: Database): Promise<Archived[]> {
-  const newer = alias(builds, "newer");
-  const isReplaced = sql<number>`exists (select 1 from ${builds} as ${sql.identifier("newer")}
-    where ${newer.jobType} = ${builds.jobType} and ${newer.spec} = ${builds.spec}
-      and ${newer.status} = 'built' and ${newer.seq} > ${builds.seq})`;
-  const rows = await db.orm
-    .select({ ...getTableColumns(builds), isReplaced })
-    .from(builds)
-    .where(and(isNotNull(builds.archiveSha256), isNotNull(builds.endedAt)));
-  return rows.map((row) => ({
-    ...row,
-    digest: row.digest ?? "",
-    pythonVersion: row.pythonVersion ?? "",
-    isReplaced: row.isReplaced === 1,
-  }));
+/** Builds whose archive is kept. */
+export async function archivedBuilds(db: Database): Promise<BuildRow[]> {
+  return db.orm.select().from(builds).where(isNotNull(builds.archiveSha256));
 }
 
 /** Forgets the archive of a build; its bytes fall due at a time (epoch ms). */
