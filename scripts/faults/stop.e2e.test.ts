@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
 
@@ -7,25 +8,30 @@ test("fault 13: SIGTERM to agent and API at once, under load: both end in order,
   const agent = await world.startAgent(name, { AIRLOCK_MAX_WORKERS: "2" });
   const acknowledged = new Map<string, string>();
   const code = `import json, time; time.sleep(0.3); print(json.load(open("/input/data.json"))["mark"])`;
+  let isStopping = false;
+  const hasRoom = async () => {
+    const { json } = await world.send("GET", "/health");
+    return (json["queue_stats"] as { pending: number }).pending < 10;
+  };
   const clients = Array.from({ length: 3 }, async (_, client) => {
     for (let n = 0; ; n++) {
       const mark = `${client} ${n}`;
       try {
+        while (!(await hasRoom())) await sleep(20);
         acknowledged.set(await world.submit(code, { mark }), `${mark}\n`);
-      } catch {
-        return;
+      } catch (error) {
+        if (isStopping) return;
+        throw error;
       }
-      const { json } = await world.send("GET", "/executions?status=succeeded").catch(() => ({
-        json: {},
-      }));
-      if (client > 0 || Number((json as { count?: number }).count) < 3) continue;
-      agent.process.kill("SIGTERM");
-      world.api().child.kill("SIGTERM");
     }
   });
+  const done = "SELECT id, ended_at FROM executions WHERE status = 'succeeded'";
+  while ((await world.db.execute(done)).rows.length < 3) await sleep(20);
+  isStopping = true;
+  agent.process.kill("SIGTERM");
+  world.api().child.kill("SIGTERM");
   await Promise.all(clients);
   expect(await Promise.all([agent.exit, world.api().exited])).toEqual([0, 0]);
-  const done = "SELECT id, ended_at FROM executions WHERE status = 'succeeded'";
   const before = (await world.db.execute(done)).rows;
   expect(before.length).toBeGreaterThanOrEqual(3);
 
