@@ -32,10 +32,14 @@ export async function runSoak(
   await telling;
   tell("every fault is mended; no more submissions");
   await load.stop();
+  if (signal.aborted) {
+    tell("stopped before its time: the books stay open");
+    return false;
+  }
   const faults = [...load.faults, ...(await closeBooks(world, load))];
   for (const fault of faults.slice(0, faultsShown)) tell(`FAULT ${fault}`);
   tell(`${faults.length} faults found`);
-  return faults.length === 0 && !signal.aborted;
+  return faults.length === 0;
 }
 
 async function closeBooks(world: World, load: Load): Promise<string[]> {
