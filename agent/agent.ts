@@ -131,7 +131,7 @@ async function refuse(
     await client.release(lease_id, { error }, signal);
     own.warn("no free slot: lease handed back");
   } catch (error) {
-    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
+    if (error instanceof ApiError && error.endsAgent) throw error;
     own.warn("lease not handed back: {reason}", { reason: describeError(error) });
   }
 }

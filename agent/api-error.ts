@@ -1,8 +1,14 @@
 /**
- * `unauthorized`: the token is wrong. `lease_lost`: the lease is another's or over. `rejected`: the
+ * `unauthorized`: the token is wrong. `incompatible`: the API is of another major version of the
+ * protocol. `lease_lost`: the lease is another's or over. `rejected`: the
  * same request will never do. `transient`: later it may.
  */
-export type ApiErrorKind = "unauthorized" | "lease_lost" | "rejected" | "transient";
+export type ApiErrorKind = 
+  | "unauthorized"
+  | "incompatible"
+  | "lease_lost"
+  | "rejected"
+  | "transient";
 
 /** The API refused a request, or could not be reached. */
 export class ApiError extends Error {
@@ -19,6 +25,11 @@ export class ApiError extends Error {
     super(message, options);
     this.kind = kind;
     this.retryAfterMs = options.retryAfterMs ?? 0;
+  }
+
+  /** Whether nothing that the agent asks will be answered until somebody changes it or the API. */
+  get endsAgent(): boolean {
+    return this.kind === "unauthorized" || this.kind === "incompatible";
   }
 }
 

@@ -13,6 +13,8 @@ export type AgentConfig = {
   readonly token: string;
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
+  /** GPUs to give to jobs, by index or UUID. */
+  readonly gpus: readonly string[];
   /** Address of the engine; undefined where it is to be looked for. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
@@ -65,6 +67,7 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     token: config.agent_token,
     name: config.agent_name ?? hostname(),
     labels: config.agent_labels,
+    gpus: config.agent_gpus,
     dockerHost: config.docker_host,
     slots: config.max_workers,
     warmPool: {
@@ -141,6 +144,7 @@ const agentKeys = [
   "agent_token",
   "agent_name",
   "agent_labels",
+  "agent_gpus",
   "agent_job_types",
   "agent_images",
   "agent_networks",

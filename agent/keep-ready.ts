@@ -18,7 +18,8 @@ export async function keepReady(
 ): Promise<void> {
   const { images, pool, inventory, log } = deps;
   for (const { job_type, image } of kinds) {
-    if (!inventory.present().includes(image)) continue;
+    // A container with a GPU is started for its job.
+    if (job_type.gpus > 0 || !inventory.present().includes(image)) continue;
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
       await deps.admission.admitJob({ job_type, image }, runtime, signal);

@@ -48,13 +48,14 @@ jobs may finish within drain_grace_s; a second signal ends it at once.
 Read from the environment, or as keys in lower case without AIRLOCK_ from airlock.toml:
 ${configHelp()}
 
-Exit codes: 0 stopped, 1 wrong configuration, 2 token or code refused, 70 an error of its own (starting it
-again may help), 130 stopped by a second signal.
+Exit codes: 0 stopped, 1 wrong configuration, 2 token or code refused, 3 another version of the
+protocol than the API's, 70 an error of its own (starting it again may help), 130 stopped by a
+second signal.
 `;
 
 const BUILDS_AT_ONCE = 1;
 
-const exitCodes = { stopped: 0, config: 1, unauthorized: 2, failed: 70, aborted: 130 } as const;
+const exitCodes = { stopped: 0, config: 1, unauthorized: 2, incompatible: 3, failed: 70, aborted: 130 } as const;
 
 async function main(): Promise<number> {
   if (process.argv.includes("--help")) {
@@ -195,6 +196,9 @@ async function createDeps(
 function explain(error: unknown): { readonly text: string; readonly exitCode: number } {
   if (error instanceof ConfigError) return { text: error.message, exitCode: exitCodes.config };
   if (error instanceof ApiError) {
+    if (error.kind === "incompatible") {
+      return { text: error.message, exitCode: exitCodes.incompatible };
+    }
     if (error.kind !== "unauthorized") return { text: describeError(error), exitCode: 1 };
     if (process.argv[2] === "join") return { text: error.message, exitCode: exitCodes.unauthorized };
     const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;

@@ -13,6 +13,7 @@ import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
@@ -24,6 +25,7 @@ export type PollDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
+  readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly changes: Changes;
@@ -65,7 +67,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
       failures = 0;
     } catch (error) {
       if (stop.aborted) return;
-      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
+      if (!(error instanceof ApiError) || error.endsAgent) throw error;
       failures += 1;
       const waitMs = Math.max(
         error.retryAfterMs,
@@ -142,10 +144,11 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
-  const { engine, inventory, leases } = deps;
+  const { engine, gpus, inventory, leases } = deps;
   const images = inventory.present();
   return (
     (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    request.gpus.free < gpus.free() ||
     leases.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||

@@ -87,11 +87,11 @@ test.each<[string, Order]>([
 
 test("containers that hold a GPU do not wait", async () => {
   await using world = createPoolWorld(1);
-  await world.take(order({ gpus: 1 }));
+  await world.take(order({ gpus: ["0"] }));
   world.pool.expect(order());
   await world.refill();
   await world.warm(1);
-  expect(world.started.map((s) => s.spec.gpus)).toEqual([1, 0]);
+  expect(world.started.map((s) => s.spec.gpus)).toEqual([["0"], []]);
 });
 
 test("a container that died waiting is closed, never given, and replaced", async () => {

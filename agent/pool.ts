@@ -95,16 +95,16 @@ export function createPool(deps: PoolDeps): Pool {
     const used = takeUsed(shelf, keyId)?.sandbox ?? (await takeReturning(shelf, keyId));
     if (used && signal.aborted) void remove(used);
     signal.throwIfAborted();
-    const sandbox = used ?? (await takeUnused(shelf, signal));
+    const sandbox = used ?? (await takeUnused(shelf, order, signal));
     lent.set(sandbox, { shelf, keyId });
     shelf.inUse += 1;
     return sandbox;
   }
 
-  async function takeUnused(shelf: Shelf, signal: AbortSignal): Promise<Sandbox> {
+  async function takeUnused(shelf: Shelf, order: Order, signal: AbortSignal): Promise<Sandbox> {
     shelf.rate = withOrder(shelf.rate, shelf.askedMs);
     const ready = shelf.ready.shift()?.sandbox ?? (await takeStarting(shelf, signal));
-    return ready ?? start(shelf.order, signal);
+    return ready ?? start(order, signal);
   }
 
   async function start({ jobType, spec }: Order, signal: AbortSignal): Promise<Sandbox> {

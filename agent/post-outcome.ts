@@ -46,7 +46,7 @@ export async function postOutcome(
       return jobs;
     }
   } catch (error) {
-    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
+    if (error instanceof ApiError && error.endsAgent) throw error;
     const reason = describeError(signal.aborted ? signal.reason : error);
     if (signal.aborted || (error instanceof ApiError && error.kind === "lease_lost")) {
       log.warn("attempt {attempt} dropped: {reason}", { attempt, reason });

@@ -6,6 +6,7 @@ import { backoffMs } from "./backoff.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
@@ -17,6 +18,7 @@ export type RenewDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
+  readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly clock: Clock;
@@ -43,7 +45,7 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
       failures = 0;
     } catch (error) {
       if (end.aborted) return;
-      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
+      if (!(error instanceof ApiError) || error.endsAgent) throw error;
       failures += 1;
       log.warn("renewal failed: {reason}", { reason: describeError(error) });
     }

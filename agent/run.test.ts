@@ -29,7 +29,7 @@ it("runs a job and posts what came of it", async () => {
     packages: false,
     env: {},
     preload: [],
-    gpus: 0,
+    gpus: [],
     reuse: 1,
   });
   const running = await sandbox.running;

@@ -4,6 +4,7 @@ import { describeError } from "../shared/log-line.ts";
 import type { Acquired } from "./acquire.ts";
 import { ApiError } from "./api-error.ts";
 import type { Client } from "./client.ts";
+import type { Gpus } from "./gpus.ts";
 import { JobRefusal } from "./job-refusal.ts";
 import { isStopped, type Lease } from "./leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
@@ -20,6 +21,7 @@ export type RunDeps = StartUpDeps &
   RequirementsDeps & {
     readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
     readonly spool: Pick<SpoolDir, "folder">;
+    readonly gpus: Pick<Gpus, "lease">;
     readonly judge: (report: RunReport) => Verdict;
     readonly log: Logger;
   };
@@ -44,12 +46,14 @@ export async function runLease(
   takes?: () => boolean,
 ): Promise<readonly LeasedJob[]> {
   const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  // At once: the next poll must not offer them again.
+  using gpus = agent.gpus.lease(lease.job.job_type.gpus);
   const deps = { ...agent, log };
   const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
   try {
     await using folder = deps.spool.folder(lease.job.lease_id);
     admitRequirements(deps, lease.job);
-    const acquired = await startUp(deps, lease);
+    const acquired = await startUp(deps, lease, gpus);
     const { sandbox } = acquired;
     await using _loan = { [Symbol.asyncDispose]: () => deps.pool.giveBack(sandbox) };
     // Work that is no longer ours deserves no grace: it may already run elsewhere.

@@ -3,8 +3,11 @@ import type { SandboxSpec } from "../sandbox/types.ts";
 /** What a job needs of its container. */
 export type Order = { readonly jobType: string; readonly spec: SandboxSpec };
 
-/** Orders of one kind take the same containers: equal in all that is fixed at creation but labels. */
+/**
+ * Orders of one kind take the same containers: equal in all that is fixed at creation but labels.
+ * Those with GPUs are started for one job each, so that which ones it has makes no other kind.
+ */
 export function kindOf({ jobType, spec }: Order): string {
-  const { labels: _, ...fixed } = spec;
-  return JSON.stringify([jobType, fixed]);
+  const { labels: _, gpus, ...fixed } = spec;
+  return JSON.stringify([jobType, fixed, gpus.length]);
 }

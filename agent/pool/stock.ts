@@ -57,7 +57,7 @@ export function createStock({ size, idleMs, clock, remove }: StockDeps): Stock {
     const line = all().toSorted((a, b) => b.askedMs - a.askedMs);
     const wants = line.map((shelf) => {
       // Containers that hold a device must not lie in wait.
-      if (shelf.order.spec.gpus > 0 || isOld(shelf.askedMs)) return 0;
+      if (shelf.order.spec.gpus.length > 0 || isOld(shelf.askedMs)) return 0;
       return wanted(size, rateAt(shelf.rate, nowMs), shelf.startMs);
     });
     return shareOut(wants, size.most).map((share, n) => ({ shelf: line[n]!, share }));

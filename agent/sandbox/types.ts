@@ -22,7 +22,8 @@ export interface SandboxSpec {
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];
-  readonly gpus: number;
+  /** GPUs of the container alone, by index or UUID. */
+  readonly gpus: readonly string[];
   /** Jobs that the container may serve, one after the other; 1 for single use. */
   readonly reuse: number;
 }

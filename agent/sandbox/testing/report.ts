@@ -36,7 +36,7 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     packages: false,
     env: {},
     preload: [],
-    gpus: 0,
+    gpus: [],
     reuse: 1,
     ...changes,
   };
