@@ -23,6 +23,14 @@ export type MakeImage = (
   signal: AbortSignal,
 ) => Promise<MadeImage>;
 
+/** Brings an image to where other agents get it; returns its digest in the registry, if it is in one. */
+export type ShareImage = (
+  build: LeasedBuild,
+  image: string,
+  say: (words: string) => void,
+  signal: AbortSignal,
+) => Promise<string | null>;
+
 export type BuildDeps = {
   readonly agent: AgentIdentity;
   readonly admission: Admission;
@@ -31,6 +39,7 @@ export type BuildDeps = {
   readonly inventory: Inventory;
   readonly engine: EngineWatch;
   readonly makeImage: MakeImage;
+  readonly shareImage: ShareImage;
   readonly pip: PipConfig;
   readonly clock: Clock;
   readonly log: Logger;
@@ -62,8 +71,11 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
     const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
     const { digest, pythonVersion } = await build(deps, job, buildLog, signal);
     engine.succeeded();
+    const say = (words: string): void => buildLog.add(Buffer.from(words));
+    const manifestDigest = await deps.shareImage(job, digest, say, signal);
     inventory.add(digest);
-    return { kind: "result", report: { status: "built", digest, python_version: pythonVersion } };
+    const made = { digest, python_version: pythonVersion, manifest_digest: manifestDigest };
+    return { kind: "result", report: { status: "built", ...made } };
   } catch (error) {
     if (limit.signal.aborted) {
       return failed("timeout", `The build did not end within ${job.timeout_s} s (build_timeout).`);
@@ -151,7 +163,7 @@ async function post(
       log.info("build of {image} {status}", { ...what, status: outcome.report.status });
     }
   } catch (error) {
-    if (error instanceof ApiError && error.endsAgent) throw error;
+    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
     const reason = describeError(drop.signal.aborted ? drop.signal.reason : error);
     log.warn("build of {image} dropped: {reason}", { ...what, reason });
   }

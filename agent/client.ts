@@ -18,8 +18,10 @@ import {
   type StartedReport,
   takeHeader,
 } from "../shared/lease.ts";
+import { ImageSource } from "../shared/image.ts";
 import { ApiError } from "./api-error.ts";
-import { createHttp } from "./http.ts";
+import { type ApiAccess, createHttp } from "./http.ts";
+import type { PackedImage } from "./sandbox/pack-image.ts";
 import type { SpooledArtifact } from "./sandbox/types.ts";
 
 /**
@@ -40,6 +42,8 @@ export type RetryTimes = {
 export const retryTimes: RetryTimes = { retries: 10, minTimeout: 200, maxTimeout: 10_000 };
 
 const TIMEOUT_MS = 30_000;
+/** A store takes its time to have a large file on its disks. */
+const IMAGE_TIMEOUT_MS = 5 * 60_000;
 /** What an answer to a poll may take beyond the wait that the poll asks for. */
 const POLL_SLACK_MS = 10_000;
 const MAX_RETRY_AFTER_MS = 30_000;
@@ -80,6 +84,28 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
     await repeat(() => post(path, message, taken, TIMEOUT_MS, signal), signal);
   }
 
+  async function put(
+    path: string,
+    file: Pick<SpooledArtifact, "path" | "sizeBytes" | "sha256">,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const headers = {
+      "content-type": "application/octet-stream",
+      [artifactHeaders.size]: String(file.sizeBytes),
+      [artifactHeaders.sha256]: file.sha256,
+    };
+    await repeat(async () => {
+      const body = createReadStream(file.path);
+      try {
+        const call = { method: "PUT", path, headers, body, reply: taken } as const;
+        await http.send({ ...call, timeoutMs, signal });
+      } finally {
+        body.destroy();
+      }
+    }, signal);
+  }
+
   return {
     poll: (message: z.input<typeof PollRequest>, signal: AbortSignal) =>
       post("/poll", message, PollReply, message.wait_s * 1000 + POLL_SLACK_MS, signal),
@@ -109,23 +135,27 @@ export function createClient(apiUrl: string, token: string, times: RetryTimes = 
       report(`/builds/${leaseId}/release`, message, signal),
 
     /** Streams a spooled artifact, from its first byte again at each repetition. */
-    upload: async (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
+    upload: (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/artifacts/${encodeURIComponent(artifact.name)}`;
-      const headers = {
-        "content-type": "application/octet-stream",
-        [artifactHeaders.size]: String(artifact.sizeBytes),
-        [artifactHeaders.sha256]: artifact.sha256,
-      };
-      await repeat(async () => {
-        const body = createReadStream(artifact.path);
-        try {
-          const call = { method: "PUT", path, headers, body, reply: taken } as const;
-          await http.send({ ...call, timeoutMs: TIMEOUT_MS, signal });
-        } finally {
-          body.destroy();
-        }
-      }, signal);
+      return put(path, artifact, TIMEOUT_MS, signal);
     },
+
+    /** Streams the archive of an image that was built, in the same way. */
+    buildImage: (leaseId: string, archive: PackedImage, signal: AbortSignal) =>
+      put(`/builds/${leaseId}/image`, archive, IMAGE_TIMEOUT_MS, signal),
+    imageSource: (image: string, signal: AbortSignal) =>
+      http.send({
+        method: "GET",
+        path: `/images/${image}`,
+        headers: {},
+        body: "",
+        reply: ImageSource,
+        timeoutMs: TIMEOUT_MS,
+        signal,
+      }),
+    /** The archive as it comes; it breaks off where nothing comes for half a minute. */
+    imageArchive: (image: string, signal: AbortSignal) =>
+      http.open(`/images/${image}/archive`, TIMEOUT_MS, signal),
 
     close: http.close,
   };

@@ -13,8 +13,6 @@ export type AgentConfig = {
   readonly token: string;
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
-  /** GPUs to give to jobs, by index or UUID. */
-  readonly gpus: readonly string[];
   /** Address of the engine; undefined where it is to be looked for. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
@@ -32,6 +30,9 @@ export type AgentConfig = {
     readonly allowed: boolean;
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
+  readonly registry: Registry;
+  /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
+  readonly maxImageBytes: number;
   readonly logLevel: Config["log_level"];
   readonly logFormat: Config["log_format"];
   /** In use until the server has sent its own, in seconds. */
@@ -67,7 +68,6 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
     token: config.agent_token,
     name: config.agent_name ?? hostname(),
     labels: config.agent_labels,
-    gpus: config.agent_gpus,
     dockerHost: config.docker_host,
     slots: config.max_workers,
     warmPool: {
@@ -100,6 +100,8 @@ export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): 
       poll_wait_s: config.poll_wait_s,
       lease_ttl_s: config.lease_ttl_s,
       renew_every_s: config.renew_every_s,
+    registry: registryOf(config),
+    maxImageBytes: config.max_image_bytes,
     },
   };
 }
@@ -124,6 +126,18 @@ function readToml(path: string | undefined): Record<string, unknown> {
   } catch (error) {
     if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
     const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
+function registryOf(config: Config): Registry {
+  const { image_registry: name, image_registry_username: username } = config;
+  const { image_registry_password: password } = config;
+  if (username === undefined && password === undefined) return { name, auth: undefined };
+  if (name === undefined || username === undefined || password === undefined) {
+    throw new ConfigError(
+      "image_registry_username and image_registry_password need each other, and image_registry: they are told to that registry alone",
+    );
+  }
+  return { name, auth: { username, password } };
+}
+
     throw new ConfigError(`${file}: ${reason}`, { cause: error });
   }
 }
@@ -144,7 +158,6 @@ const agentKeys = [
   "agent_token",
   "agent_name",
   "agent_labels",
-  "agent_gpus",
   "agent_job_types",
   "agent_images",
   "agent_networks",
@@ -174,3 +187,7 @@ const agentKeys = [
   "log_level",
   "log_format",
 ] as const satisfies (keyof Config)[];
+  "image_registry",
+  "image_registry_username",
+  "image_registry_password",
+  "max_image_bytes",

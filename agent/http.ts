@@ -1,14 +1,6 @@
 import { Agent, request } from "undici";
 import type { z } from "zod";
 import { Problem } from "../shared/errors.ts";
-import {
-  commonProtocol,
-  ownProtocol,
-  protocolHeader,
-  protocolMismatch,
-  readProtocol,
-  writeProtocol,
-} from "../shared/protocol.ts";
 import { ApiError, kindOfStatus } from "./api-error.ts";
 
 export type Http = {
@@ -31,8 +23,6 @@ export type Call<T> = {
   readonly signal: AbortSignal;
 };
 
-const ownVersion = { [protocolHeader]: writeProtocol(ownProtocol) };
-
 type Answer = Awaited<ReturnType<typeof request>>;
 
 const CONNECT_TIMEOUT_MS = 5000;
@@ -47,7 +37,7 @@ export function createHttp(apiUrl: string, token: string): Http {
       const answer = await request(base + call.path, {
         dispatcher,
         method: call.method,
-        headers: { ...call.headers, authorization, ...ownVersion },
+        headers: { ...call.headers, authorization },
         body: call.body as string,
         signal: call.signal,
         headersTimeout: call.timeoutMs,
@@ -66,7 +56,6 @@ export function createHttp(apiUrl: string, token: string): Http {
 
 async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   const body = parse(await answer.body.text());
-  refuseOtherMajor(answer);
   const what = `${call.method} ${call.path}`;
   if (answer.statusCode !== 200) {
     const problem = Problem.safeParse(body);
@@ -81,13 +70,6 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   if (reply.success) return reply.data;
   // What answers 200 with something else is no Airlock API, a proxy perhaps, and may go away.
   throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
-}
-
-/** An API of the first version, or a proxy in front of it, tells none. */
-function refuseOtherMajor({ headers }: Answer): void {
-  const told = readProtocol(headers[protocolHeader]?.toString());
-  if (!told || commonProtocol(told, ownProtocol)) return;
-  throw new ApiError("incompatible", protocolMismatch(told, ownProtocol));
 }
 
 function parse(text: string): unknown {

@@ -13,7 +13,6 @@ import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
-import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
@@ -25,7 +24,6 @@ export type PollDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
-  readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly changes: Changes;
@@ -39,6 +37,8 @@ export type PollDeps = {
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** The API has answered a poll, and knows all that it asks of this agent. */
   readonly polled: () => void;
+  /** Gets those of these images that other agents have built. */
+  readonly fetchImages: (references: readonly string[]) => void;
 };
 
 /** How long a job that came with a result may run before the pending poll must know of it. */
@@ -67,7 +67,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
       failures = 0;
     } catch (error) {
       if (stop.aborted) return;
-      if (!(error instanceof ApiError) || error.endsAgent) throw error;
+      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
       failures += 1;
       const waitMs = Math.max(
         error.retryAfterMs,
@@ -129,6 +129,7 @@ async function pollOnce(
     const isKnown = await inventory.want(reply.images_wanted, lookUp);
     await deps.keepReady(reply.keep_ready, lookUp);
     if (isKnown) deps.polled();
+    deps.fetchImages(reply.images_wanted);
     return isKnown;
   } catch (error) {
     if (!outdated.signal.aborted || error instanceof ApiError) throw error;
@@ -144,11 +145,10 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
-  const { engine, gpus, inventory, leases } = deps;
+  const { engine, inventory, leases } = deps;
   const images = inventory.present();
   return (
     (request.free_slots === 0 && freeSlots(deps) > 0) ||
-    request.gpus.free < gpus.free() ||
     leases.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||

@@ -114,7 +114,6 @@ export const JobStatus = z
     status: ExecutionStatus,
     created_at: Timestamp,
     started_at: Timestamp.nullable(),
-    message: z.string().optional().meta({ description: "Why a queued job waits." }),
     cancel_requested: z.boolean().optional(),
   })
   .meta({ id: "JobStatus" });
@@ -126,9 +125,6 @@ export const SubmittedJob = z
     status: ExecutionStatus,
     created_at: Timestamp,
     queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
-    message: z.string().optional().meta({
-      description: "Why a queued job waits for more than its turn, where it does.",
-    }),
     correlation_id: z.string(),
   })
   .meta({ id: "SubmittedJob" });

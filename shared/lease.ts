@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
-import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
+import { CircuitBreaker, EngineHealth, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { ImageWay } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
@@ -36,7 +36,6 @@ export type AgentIdentity = z.infer<typeof AgentIdentity>;
 export const AgentStatus = z.object({
   agent: AgentIdentity,
   slots: z.int().min(0).max(10_000),
-  gpus: GpuCount.default({ total: 0, free: 0 }),
   warm: z.int().min(0),
   pool: z.array(PoolKind).max(1000).default([]),
   engine: EngineHealth,
@@ -67,13 +66,6 @@ export type PollRequest = z.infer<typeof PollRequest>;
 export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
-/**
- * What an agent is told of a job type. Agents of minor version 0 refuse one with a key that they do
- * not know: what is new for agents stands beside it, in the job.
- */
-export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
-export type LeasedJobType = z.infer<typeof LeasedJobType>;
-
 /** A leased execution: all that an agent needs to run it. */
 export const LeasedJob = z.object({
   lease_id: Uuid,
@@ -82,7 +74,7 @@ export const LeasedJob = z.object({
   correlation_id: z.string(),
   /** Stands for the API key that submitted it: a container is reused for jobs of the same one only. */
   key_id: z.string().max(64).nullable().default(null),
-  job_type: LeasedJobType,
+  job_type: JobType,
   /** The digest of the built image; the base image where the job type is not built. */
   image: z.string(),
   code: z.string(),

@@ -68,7 +68,7 @@ export function containerProfile(spec: SandboxSpec) {
       ...temporaryFiles(spec),
       LogConfig: { Type: "none", Config: {} },
       ...(spec.runtime === null ? {} : { Runtime: spec.runtime }),
-      ...(spec.gpus.length === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
+      ...(spec.gpus === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
     },
   };
 }
@@ -84,12 +84,9 @@ const threadCounts = [
   "PYTHON_CPU_COUNT",
 ];
 
-function environment({ cpus, env, gpus }: SandboxSpec): string[] {
+function environment({ cpus, env }: SandboxSpec): string[] {
   const count = String(Math.max(1, Math.ceil(cpus)));
-  // Many images ask for all GPUs here, and a host whose usual runtime is nvidia's hands them out.
-  const visible = { NVIDIA_VISIBLE_DEVICES: gpus.join(",") || "void" };
-  const threads = Object.fromEntries(threadCounts.map((name) => [name, count]));
-  const all = { ...threads, ...env, ...visible };
+  const all = { ...Object.fromEntries(threadCounts.map((name) => [name, count])), ...env };
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
@@ -124,6 +121,6 @@ function ulimit(name: string, limit: number) {
   return { Name: name, Soft: limit, Hard: limit };
 }
 
-function gpuRequest(ids: readonly string[]) {
-  return { Driver: "nvidia", DeviceIDs: ids, Capabilities: [["gpu"]] };
+function gpuRequest(count: number) {
+  return { Driver: "", Count: count, Capabilities: [["gpu"]] };
 }

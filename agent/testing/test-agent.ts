@@ -11,8 +11,6 @@ import type { MakeImage } from "../build.ts";
 import { createChanges } from "../changes.ts";
 import { createClient } from "../client.ts";
 import { createEngineWatch } from "../engine-watch.ts";
-import { createGpus } from "../gpus.ts";
-import { withGpus } from "../gpu-sandbox.ts";
 import { createImages } from "../images.ts";
 import { createInventory } from "../inventory.ts";
 import { createLeases, type Lease } from "../leases.ts";
@@ -60,11 +58,10 @@ export type RunningAgent = {
   readonly ended: Promise<void>;
 };
 
-export async function createTestAgent({ slots = 2, gpuIds = [] as string[] } = {}): Promise<TestAgent> {
+export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
   const api = await startFakeApi();
   const clock = createTestClock();
   const changes = createChanges();
-  const gpus = createGpus(gpuIds, changes.tell);
   const log = getLogger(["airlock", "agent"]);
   const agent = {
     id: randomUUID(),
@@ -108,7 +105,6 @@ export async function createTestAgent({ slots = 2, gpuIds = [] as string[] } = {
     engine,
     changes,
     clock,
-    gpus,
     log,
     leases: createLeases({ clock, changes }, slots, api.intervals),
     builds: createLeases<LeasedBuild>({ clock, changes }, 1, api.intervals),
@@ -117,7 +113,7 @@ export async function createTestAgent({ slots = 2, gpuIds = [] as string[] } = {
     pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
     images,
     pool: createPool({
-      start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
+      start: (spec, signal) => self.start(spec, signal),
       size: { least: 0, most: 0, slots },
       idleMs: 600_000,
       isEngineWell: () => true,

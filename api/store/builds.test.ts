@@ -151,7 +151,6 @@ test("an agent is known to have an image as soon as its build is over", async ()
   const status = {
     agent,
     slots: 1,
-    gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
     engine,
@@ -160,7 +159,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
     builds: [],
     images: ["x"],
   };
-  await recordAgent(db, status, { tokenHash: "token", protocol: "1.1" }, 100);
+  await recordAgent(db, status, "token", 100);
   await finishBuild(db, await leased(), built, "hash", 150);
   expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
 });

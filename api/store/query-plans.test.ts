@@ -11,8 +11,7 @@ import { advance } from "./advance.ts";
 import { readCounts } from "./counts.ts";
 import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./dead-letters.ts";
-import { claimNext } from "./claim.ts";
-import { expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
+import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
 import { queueStats } from "./queue.ts";
 import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
 import { endedBefore, removeExecutions } from "./retention.ts";
@@ -106,8 +105,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a claim",
     [queue, bySeq, queue],
-    () =>
-      claimNext(db, terms, { slots: 1, gpus: 0 }, [...offers, { ...offers[0]!, jobType: "other" }]),
+    () => claimNext(db, terms, 1, [...offers, { ...offers[0]!, jobType: "other" }]),
   ],
   [
     "leases never delivered",

@@ -1,15 +1,9 @@
 import { and, eq, exists, lt, notExists, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
-import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength } from "./schema.ts";
 import { query, statement, type Statement } from "./statement.ts";
 
-export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
-  code: Uint8Array;
-  input: Uint8Array;
-  /** Of its job type: by how many turns it goes earlier; default 0. */
-  priority?: number;
-};
+export type NewExecution = typeof executions.$inferInsert & { code: Uint8Array; input: Uint8Array };
 
 export type Submitted =
   | { kind: "accepted"; queuePosition: number }
@@ -22,7 +16,7 @@ export type Submitted =
  */
 export async function submitExecution(
   db: Database,
-  { code, input, priority = 0, ...execution }: NewExecution,
+  { code, input, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
@@ -32,14 +26,14 @@ export async function submitExecution(
     key !== null,
   );
   const { id } = execution;
-  const [inserted, , place, holder] = await batch(db, [
-    insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
+  const [inserted, , position, holder] = await batch(db, [
+    insert({ ...Object.fromEntries(columns), maxQueueSize }),
     insertPayload({ id, code, input }),
-    placeInQueue({ id, most: countedMost }),
+    lastPlace,
     ...(key === null ? [] : [holderOfKey({ idempotencyKey: key })]),
   ]);
   if (inserted?.rowsAffected === 1) {
-    return { kind: "accepted", queuePosition: Number(place?.rows[0]?.[0]) };
+    return { kind: "accepted", queuePosition: Number(position?.rows[0]?.[0]) };
   }
   const existing = holder?.rows[0];
   return existing
@@ -48,9 +42,8 @@ export async function submitExecution(
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const placeInQueue = statement(position);
-/** Positions beyond are told as those of the last: a submission must not count a long queue. */
-const countedMost = 100;
+/** The newest is the last in the queue: others were submitted before it. */
+const lastPlace = statement(queued)({});
 const selectHolder = query
   .select({ id: executions.id, hash: executions.submissionHash })
   .from(executions)
@@ -64,10 +57,7 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
-  const given = columns.map((column) => [column, sql.placeholder(column)]);
-  const turn = nextTurn(sql`${sql.placeholder("keyId")}`);
-  const place = sql`${turn} - ${sql.placeholder("priority")}`;
-  const row = { ...Object.fromEntries(given), turn, place };
+  const row = Object.fromEntries(columns.map((column) => [column, sql.placeholder(column)]));
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
   const made = statement(
     insertWhere(executions, row as never, hasKey ? and(hasRoom, notExists(selectHolder)) : hasRoom),

@@ -49,7 +49,7 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     packages: false,
     env: {},
     preload: [],
-    gpus: [],
+    gpus: 0,
     reuse: 1,
   });
   const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;

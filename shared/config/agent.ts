@@ -19,18 +19,6 @@ export const agentSettings = {
     .record(z.string(), z.string())
     .default({})
     .describe("Agent: labels that job types can ask for."),
-  agent_gpus: z
-    .array(
-      z
-        .string()
-        .regex(/^(?:[0-9]+|(?:GPU|MIG)-[0-9A-Za-z/-]+)$/, 'must be an index such as "0", or a UUID: nvidia-smi -L'),
-    )
-    .max(1000)
-    .refine((ids) => new Set(ids).size === ids.length, "must name each GPU once")
-    .default([])
-    .describe(
-      "Agent: its GPUs by index or UUID (nvidia-smi -L), for jobs whose type asks for some; none of them may be another agent's.",
-    ),
   agent_job_types: z
     .array(z.string().min(1).max(128))
     .max(1000)
