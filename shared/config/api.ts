@@ -108,7 +108,7 @@ export const apiSettings = {
     .int()
     .min(0)
     .max(8 * 1024 * MiB)
-    .default(4 * 1024 * MiB)
+    .default(0)
     .describe(
       "Largest image, unpacked bytes, that travels through the artifact store to agents that did not build it; 0: none does. Agents hold their own.",
     ),
