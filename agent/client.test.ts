@@ -2,9 +2,11 @@ import { createHash } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Agent } from "undici";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Client, createClient } from "./client.ts";
 import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
+import { fixedToken } from "./token-source.ts";
 
 const lease = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 const started = { job_ref: "default@sha256:ab" };
@@ -16,7 +18,8 @@ let client: Client;
 beforeEach(async () => {
   api = await startFakeApi();
   const times = { retries: 3, minTimeout: 1, maxTimeout: 2 };
-  client = createClient(`${api.url}/`, "token-0123456789", times);
+  const token = fixedToken("token-0123456789");
+  client = createClient({ url: `${api.url}/`, token, dispatcher: new Agent() }, times);
 });
 afterEach(async () => {
   await client.close();

@@ -4,13 +4,16 @@ import { join } from "node:path";
 import { parse, TomlError } from "smol-toml";
 import { Config, ConfigError, loadConfig } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
+import { type ApiAddress, apiAddress } from "./api-connection.ts";
+import { readCredentials } from "./credentials.ts";
 import type { PipConfig } from "./package-source.ts";
 import type { Policy } from "./policy.ts";
+import { fixedToken, joinedToken, type TokenSource } from "./token-source.ts";
 
 /** What an agent needs of the configuration. */
 export type AgentConfig = {
-  readonly apiUrl: string;
-  readonly token: string;
+  readonly api: ApiAddress;
+  readonly token: TokenSource;
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   /** Address of the engine; undefined where it is to be looked for. */
@@ -51,22 +54,35 @@ export type RuntimePolicy = {
 };
 
 /**
- * The agent's configuration from `env` and airlock.toml in the working directory, or the file that
- * AIRLOCK_CONFIG names.
+ * Every key, from `env` and airlock.toml in the working directory, or the file that AIRLOCK_CONFIG
+ * names.
  *
  * @throws ConfigError with one line per fault.
  */
-export function readAgentConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): AgentConfig {
-  const config = loadConfig(readToml(AIRLOCK_CONFIG), env);
-  if (config.agent_token === undefined) {
+export function readSettings({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): Config {
+  return loadConfig(readToml(AIRLOCK_CONFIG), env);
+}
+
+const localApi = "http://127.0.0.1:8080";
+
+/**
+ * The agent's configuration: its settings, and what its host has joined with.
+ *
+ * @throws ConfigError with one line per fault.
+ */
+export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
+  const config = readSettings(env);
+  const { agent_token, data_dir } = config;
+  const joined = agent_token === undefined ? readCredentials(data_dir) : undefined;
+  if (agent_token === undefined && !joined) {
     throw new ConfigError(
-      "AIRLOCK_AGENT_TOKEN is not set: give the agent one of the API's agent_tokens",
+      "AIRLOCK_AGENT_TOKEN is not set: join (npm run agent -- join --url … --code …), or give the agent one of the API's agent_tokens",
     );
   }
   return {
-    apiUrl: config.api_url,
-    token: config.agent_token,
-    name: config.agent_name ?? hostname(),
+    api: apiAddress(config.api_url ?? joined?.api_url ?? localApi, config),
+    token: joined ? joinedToken(data_dir, joined.token) : fixedToken(agent_token ?? ""),
+    name: config.agent_name ?? joined?.name ?? hostname(),
     labels: config.agent_labels,
     dockerHost: config.docker_host,
     slots: config.max_workers,
@@ -155,6 +171,8 @@ export function configHelp(): string {
 
 const agentKeys = [
   "api_url",
+  "api_ca_file",
+  "allow_plain_http",
   "agent_token",
   "agent_name",
   "agent_labels",
@@ -184,6 +202,7 @@ const agentKeys = [
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",
+  "data_dir",
   "log_level",
   "log_format",
 ] as const satisfies (keyof Config)[];

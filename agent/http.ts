@@ -1,7 +1,9 @@
-import { Agent, request } from "undici";
+import { type Dispatcher, request } from "undici";
 import type { z } from "zod";
 import { Problem } from "../shared/errors.ts";
 import { ApiError, kindOfStatus } from "./api-error.ts";
+import { explainDistrust } from "./distrust.ts";
+import type { TokenSource } from "./token-source.ts";
 
 export type Http = {
   /**
@@ -25,19 +27,25 @@ export type Call<T> = {
 
 type Answer = Awaited<ReturnType<typeof request>>;
 
-const CONNECT_TIMEOUT_MS = 5000;
+export type ApiAccess = {
+  readonly url: string;
+  /** Undefined for one who has none yet. */
+  readonly token: TokenSource | undefined;
+  readonly dispatcher: Dispatcher;
+};
 
-export function createHttp(apiUrl: string, token: string): Http {
-  const dispatcher = new Agent({ connect: { timeout: CONNECT_TIMEOUT_MS } });
+export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http {
   const base = `${apiUrl.replace(/\/+$/, "")}/agent/v1`;
-  const authorization = `Bearer ${token}`;
+  const authorization = (): Record<string, string> =>
+    token === undefined ? {} : { authorization: `Bearer ${token.current()}` };
 
   async function send<T>(call: Call<T>): Promise<T> {
+    const presented = token?.current() ?? "";
     try {
       const answer = await request(base + call.path, {
         dispatcher,
         method: call.method,
-        headers: { ...call.headers, authorization },
+        headers: { ...call.headers, ...authorization() },
         body: call.body as string,
         signal: call.signal,
         headersTimeout: call.timeoutMs,
@@ -46,12 +54,21 @@ export function createHttp(apiUrl: string, token: string): Http {
       return await read(answer, call);
     } catch (error) {
       call.signal.throwIfAborted();
+      if (isRefused(error) && token?.isReplaced(presented)) {
+        throw new ApiError("transient", "the token was rotated; from now on the new one is used");
+      }
       if (error instanceof ApiError) throw error;
-      throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
+      const distrust = explainDistrust(error);
+      const what = distrust ? `${apiUrl} is not trusted: ${distrust}` : `no answer from ${apiUrl}`;
+      throw new ApiError("transient", what, { cause: error });
     }
   }
 
   return { send, close: () => dispatcher.destroy() };
+}
+
+function isRefused(error: unknown): boolean {
+  return error instanceof ApiError && error.kind === "unauthorized";
 }
 
 async function read<T>(answer: Answer, call: Call<T>): Promise<T> {

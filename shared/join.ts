@@ -13,7 +13,12 @@ export const AgentToken = z
   .string()
   .regex(/^ala_[0-9a-f]{64}$/, "must be an agent's token: ala_ and 64 hex digits");
 
-export const HostName = z.string().min(1).max(128);
+/** Shown on operators' terminals. */
+export const HostName = z
+  .string()
+  .min(1)
+  .max(128)
+  .regex(/^[^\p{C}\p{Zl}\p{Zp}]*$/u, "must hold no control characters");
 
 /**
  * `POST /agent/v1/join`, with no token yet. The same request again is answered the same, so that a

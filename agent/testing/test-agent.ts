@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
+import { Agent } from "undici";
 import type { EngineHealth } from "../../shared/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
 import { createAdmission } from "../admission.ts";
@@ -19,6 +20,7 @@ import { runLease } from "../run.ts";
 import { createRuntimeChoice } from "../runtime-choice.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import { openSpoolDir } from "../spool-dir.ts";
+import { fixedToken } from "../token-source.ts";
 import { createFakeSandbox, type FakeSandbox, judgeSimply } from "./fake-sandbox.ts";
 import { type FakeApi, startFakeApi } from "./fake-api.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
@@ -78,11 +80,10 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
   const specs: SandboxSpec[] = [];
   const nth = (n: number) => (started[n] ??= Promise.withResolvers<FakeSandbox>());
 
-  const client = createClient(api.url, "test-token-0123456789", {
-    retries: 3,
-    minTimeout: 1,
-    maxTimeout: 2,
-  });
+  const client = createClient(
+    { url: api.url, token: fixedToken("test-token-0123456789"), dispatcher: new Agent() },
+    { retries: 3, minTimeout: 1, maxTimeout: 2 },
+  );
   const engine = createEngineWatch({
     probe: () =>
       self.health instanceof Error ? Promise.reject(self.health) : Promise.resolve(self.health),

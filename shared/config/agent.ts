@@ -6,9 +6,26 @@ import { key16, MiB } from "./units.ts";
 export const agentSettings = {
   api_url: z
     .url({ protocol: /^https?$/ })
-    .default("http://127.0.0.1:8080")
-    .describe("Agent: address of the API."),
-  agent_token: key16.optional().describe("Agent: its bearer token."),
+    .optional()
+    .describe("Agent: address of the API; default: that it joined, else http://127.0.0.1:8080."),
+  api_ca_file: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Agent: certificates (PEM) that the API is trusted by, instead of the system's."),
+  allow_plain_http: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Agent: allow an api_url with http:// on another host; its token crosses the network in clear.",
+    ),
+  agent_token: key16
+    .refine(
+      (token) => !token.startsWith("alj_"),
+      "is a join code: exchange it with npm run agent -- join",
+    )
+    .optional()
+    .describe("Agent: one of the API's agent_tokens; default: the token that it joined with."),
   agent_name: z
     .string()
     .min(1)

@@ -1,0 +1,84 @@
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
+import { createServer, type Server } from "node:https";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { join } from "node:path";
+import type { Duplex } from "node:stream";
+import { text } from "node:stream/consumers";
+
+/** An authority of its own, made by openssl in `folder`, and certificates that it signs. */
+export function makeAuthority(folder: string, name: string) {
+  const file = (end: string): string => join(folder, `${name}.${end}`);
+  const openssl = (...args: string[]): void => {
+    execFileSync("openssl", args, { stdio: "ignore" });
+  };
+  const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+  const subject = ["-subj", `/CN=${name}`];
+  const [caKey, ca] = [file("ca.key"), file("ca.pem")];
+  openssl("req", "-x509", ...newKey, "-days", "2", ...subject, "-keyout", caKey, "-out", ca);
+  return {
+    file: ca,
+    /** A certificate for a host, valid for some days from now; expired where they are negative. */
+    sign: (host: string, days = 1) => {
+      const [key, request, cert, names] = ["key", "csr", "pem", "ext"].map((end) => file(end));
+      writeFileSync(names!, `subjectAltName=${host}`);
+      openssl("req", ...newKey, ...subject, "-keyout", key!, "-out", request!);
+      const by = ["-CA", ca, "-CAkey", caKey, "-CAcreateserial", "-extfile", names!];
+      openssl("x509", "-req", "-in", request!, ...by, "-days", String(days), "-out", cert!);
+      return { key: readFileSync(key!), cert: readFileSync(cert!) };
+    },
+  };
+}
+
+/** What an API over TLS heard, one line per request: the token, and how much came. */
+export async function startTlsApi(tls: { key: Buffer; cert: Buffer }) {
+  const heard: string[] = [];
+  const server: Server = createServer(tls, (request, response) => {
+    void text(request).then((body) => {
+      heard.push(`${request.url} ${request.headers.authorization ?? "-"} ${body.length}`);
+      response.writeHead(200, { "content-type": "application/json" }).end("{}");
+    });
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `https://localhost:${(server.address() as AddressInfo).port}`,
+    heard,
+    close: () => server.close().closeAllConnections(),
+  };
+}
+
+/** A proxy that knows CONNECT alone, and notes all that it is shown. */
+export async function startProxy(credentials?: string) {
+  const seen: string[] = [];
+  const open = new Set<Duplex>();
+  const server = createHttpServer((request, response) => {
+    seen.push(`${request.method} ${request.url}`);
+    response.writeHead(405).end();
+  });
+  server.on("connect", (request, client: Socket) => {
+    seen.push(`CONNECT ${request.url}`);
+    const expected = credentials && `Basic ${Buffer.from(credentials).toString("base64")}`;
+    if (expected && request.headers["proxy-authorization"] !== expected) {
+      client.end("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+      return;
+    }
+    const [, port = ""] = (request.url ?? "").split(":");
+    const target = connect(Number(port), "127.0.0.1", () => {
+      client.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      client.pipe(target).pipe(client);
+    });
+    for (const end of [client, target]) open.add(end.on("error", () => end.destroy()));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    port: (server.address() as AddressInfo).port,
+    seen,
+    close: () => {
+      open.forEach((end) => end.destroy());
+      server.close().closeAllConnections();
+    },
+  };
+}

@@ -1,0 +1,64 @@
+import { invite } from "../../api/agent-tokens.ts";
+import { sha256 } from "../../api/platform/hash.node.ts";
+import { openDatabase } from "../../api/platform/libsql.node.ts";
+import { type AgentTokenRow, listTokens, revokeToken } from "../../api/store/agent-tokens.ts";
+import { type Database, database } from "../../api/store/database.ts";
+import type { Config } from "../../shared/config.ts";
+import { OperatorError } from "../operator-error.ts";
+import type { AgentsCommand } from "./command.ts";
+
+/** Does what the operator asks for, and returns what to print. Throws OperatorError. */
+export async function runAgentsCommand(
+  command: Exclude<AgentsCommand, { name: "help" }>,
+  config: Config,
+): Promise<string> {
+  const client = await openDatabase(config);
+  const db = database(client);
+  try {
+    if (command.name === "invite") return await describeInvitation(db, command);
+    if (command.name === "list") return describeTokens(await listTokens(db));
+    return await revoke(db, command.agent);
+  } finally {
+    client.close();
+  }
+}
+
+async function describeInvitation(
+  db: Database,
+  { host, expiresInMs }: { host: string | null; expiresInMs: number },
+): Promise<string> {
+  const code = await invite({ db, now: Date.now, sha256 }, { name: host, expiresInMs });
+  const until = new Date(Date.now() + expiresInMs).toISOString();
+  return `${code}\n\nIt joins one host, until ${until}. On that host:\n  npm run agent -- join --url <address of this API> --code ${code}\n`;
+}
+
+function describeTokens(tokens: AgentTokenRow[]): string {
+  const rows = tokens.map(({ id, name, createdAt, lastUsedAt, revokedAt }) => [
+    id,
+    name,
+    time(createdAt),
+    lastUsedAt === null ? "never" : time(lastUsedAt),
+    revokedAt === null ? "-" : time(revokedAt),
+  ]);
+  const table = [["ID", "NAME", "JOINED", "LAST USED", "REVOKED"], ...rows];
+  const widths = table[0]!.map((_, at) => Math.max(...table.map((row) => row[at]!.length)));
+  const lines = table.map((row) => row.map((cell, at) => cell.padEnd(widths[at]!)).join("  "));
+  return `${lines.map((line) => line.trimEnd()).join("\n")}\n`;
+}
+
+async function revoke(db: Database, agent: string): Promise<string> {
+  const open = (await listTokens(db)).filter(({ revokedAt }) => revokedAt === null);
+  const [found, ...more] = open.filter(({ id, name }) => id === agent || name === agent);
+  if (!found) {
+    throw new OperatorError(`no agent ${agent} has a token; npm run agents -- list shows them`);
+  }
+  if (more.length > 0) {
+    throw new OperatorError(
+      `${more.length + 1} agents are called ${agent}: name one by its id, which npm run agents -- list shows`,
+    );
+  }
+  await revokeToken(db, found.id, Date.now());
+  return `the token of ${found.name} (${found.id}) is void; what it was running goes to others when its leases end\n`;
+}
+
+const time = (ms: number): string => new Date(ms).toISOString();
