@@ -45,8 +45,8 @@ function tampered(change: (bytes: Buffer) => Buffer): Buffer {
   return zstdCompressSync(change(zstdDecompressSync(readFileSync(packed.path))));
 }
 
-async function makeImage(files: Record<string, string>, changes = ""): Promise<string> {
-  const said = await rawEngine.importImage(tar(files), { changes });
+async function makeImage(files: Record<string, string>, change?: string): Promise<string> {
+  const said = await rawEngine.importImage(tar(files), change === undefined ? {} : { changes: change });
   return /sha256:[0-9a-f]{64}/.exec(await text(said as Readable))![0];
 }
 
