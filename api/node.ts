@@ -14,10 +14,12 @@ import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { startLog } from "./platform/log.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
+import { pollingNotifier } from "./platform/notifier-polling.ts";
 import { openArtifacts } from "./platform/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
 import { sweep } from "./sweep.ts";
 import { database } from "./store/database.ts";
+import { readNews } from "./store/news.ts";
 
 const sweepEveryMs = 1000;
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
@@ -32,11 +34,16 @@ async function main(): Promise<void> {
 
   let isStopping = false;
   const client = await openDatabase(config);
+  const db = database(client);
   const deps: Deps = {
     config,
-    db: database(client),
+    db,
     artifacts: await openArtifacts(config, log),
-    notifier: memoryNotifier(),
+    // A database file has one process; a server may have several.
+    notifier:
+      client.protocol === "file"
+        ? memoryNotifier()
+        : pollingNotifier((awaited) => readNews(db, awaited, Date.now()), log),
     log,
     now: Date.now,
     newId: v7,

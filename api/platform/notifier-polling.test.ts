@@ -1,0 +1,122 @@
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Notifier, Topic } from "../deps.ts";
+import { advance } from "../store/advance.ts";
+import { claimNext } from "../store/claim.ts";
+import { readNews } from "../store/news.ts";
+import { submitExecution } from "../store/submit.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { pollingNotifier } from "./notifier-polling.ts";
+
+const log = getLogger(["airlock", "test"]);
+const never = new AbortController().signal;
+/** Longer than any test may take: who waits so long was not woken. */
+const tooLongMs = 600_000;
+const error = { type: "docker_error", message: "", phase: "startup" } as const;
+
+let store: TempStore;
+let looks: number;
+let notifier: Notifier;
+let clock: number;
+beforeEach(async () => {
+  store = await openTempStore();
+  looks = 0;
+  clock = 100;
+  notifier = pollingNotifier((awaited) => {
+    looks++;
+    return readNews(store.db, awaited, clock);
+  }, log);
+});
+afterEach(() => store.close());
+
+/** Resolves at the next wake-up after `change`, which no process tells this one of. */
+async function wakesAt(topics: Topic[], change: () => Promise<unknown>): Promise<void> {
+  const subscription = notifier.subscribe(topics);
+  try {
+    // The first look may wake in vain.
+    for (const before = looks; looks < before + 2;) await subscription.next(50, never);
+    await change();
+    await subscription.next(tooLongMs, never);
+  } finally {
+    subscription.close();
+  }
+}
+
+const submit = async (): Promise<string> => {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  return execution.id;
+};
+async function claim(): Promise<string> {
+  const terms = { agentId: "agent", expiresAt: 1000, now: clock };
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return leased?.leaseId ?? "";
+}
+
+test("a job that another process has queued wakes", () => wakesAt(["job"], submit));
+
+test("a job that falls due again wakes", async () => {
+  await submit();
+  const leaseId = await claim();
+  await advance(store.db, { leaseId }, { kind: "release", leaseId, error, retryAt: 500 }, clock);
+  await wakesAt(["job"], async () => {
+    clock = 500;
+  });
+});
+
+test("an end that another process was told of wakes", async () => {
+  const id = await submit();
+  await wakesAt([`execution:${id}`], () => advance(store.db, { id }, { kind: "cancel" }, clock));
+});
+
+test("a cancel of what an agent runs wakes the agent", async () => {
+  const id = await submit();
+  await claim();
+  await wakesAt(["agent:agent"], () => advance(store.db, { id }, { kind: "cancel" }, clock));
+});
+
+test("what happened between two waits is not missed", async () => {
+  await wakesAt(["job"], submit);
+  await submit();
+  const subscription = notifier.subscribe(["job"]);
+  await subscription.next(tooLongMs, never);
+  subscription.close();
+});
+
+test("a process wakes itself at once, without a look", async () => {
+  const subscription = notifier.subscribe(["execution:x"]);
+  notifier.notify("execution:x");
+  await subscription.next(tooLongMs, never);
+  subscription.close();
+  expect(looks).toBeLessThan(2);
+});
+
+test("a database out of reach wakes nobody, and is asked again", async () => {
+  let isOut = true;
+  const flaky = pollingNotifier(async (awaited) => {
+    looks++;
+    if (isOut) throw new Error("out of reach");
+    return readNews(store.db, awaited, clock);
+  }, log);
+  const id = await submit();
+  await advance(store.db, { id }, { kind: "cancel" }, clock);
+  const subscription = flaky.subscribe([`execution:${id}`]);
+  await expect.poll(() => looks, { timeout: 60_000 }).toBeGreaterThan(0);
+  isOut = false;
+  await subscription.next(tooLongMs, never);
+  subscription.close();
+});
+
+test("nothing is asked while nobody waits", async () => {
+  await wakesAt(["job"], submit);
+  await expect
+    .poll(
+      async () => {
+        const before = looks;
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        return looks - before;
+      },
+      { timeout: 60_000 },
+    )
+    .toBe(0);
+});
