@@ -50,8 +50,8 @@ const MAX_RETRY_AFTER_MS = 30_000;
 
 const taken = z.object({});
 
-export function createClient(apiUrl: string, token: string, times: RetryTimes = retryTimes) {
-  const http = createHttp(apiUrl, token);
+export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
+  const http = createHttp(api);
 
   async function post<T>(
     path: string,
