@@ -11,7 +11,8 @@ import { advance } from "./advance.ts";
 import { readCounts } from "./counts.ts";
 import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./dead-letters.ts";
-import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
+import { claimNext } from "./claim.ts";
+import { expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
 import { queueStats } from "./queue.ts";
 import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
 import { endedBefore, removeExecutions } from "./retention.ts";
@@ -80,11 +81,16 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
 const queue = "SCAN executions_queue";
 const byKey = "SEARCH executions_idempotency_key (idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
-const byPlace = "SEARCH executions_queue (seq<?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
+const byTurn = "SEARCH executions_turn (key_id=?)";
+const byPlaces = [
+  "SEARCH executions_place",
+  "SEARCH executions_place (job_type>?)",
+  "SEARCH executions_place (job_type=? AND place<?)",
+];
 const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
@@ -94,18 +100,19 @@ const byErrorType = "SEARCH dead_letters_error_type (error_type=?)";
 test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a submission",
-    [byKey, byId, byKey],
+    [byKey, byTurn, byTurn, byId, ...byPlaces, byId, byKey],
     () => submitExecution(db, newExecution({ idempotencyKey: "other" }), 10),
   ],
   [
     "a queue position",
-    [byId, byPlace],
+    [byId, ...byPlaces, byId],
     async () => queuePosition(db, (await findExecution(db, id))!),
   ],
   [
     "a claim",
-    [queue, bySeq, queue],
-    () => claimNext(db, terms, 1, [...offers, { ...offers[0]!, jobType: "other" }]),
+    ["SEARCH executions_place (job_type=?)", bySeq, "SEARCH INTEGER PRIMARY KEY (rowid=?)"],
+    () =>
+      claimNext(db, terms, { slots: 1, gpus: 0 }, [...offers, { ...offers[0]!, jobType: "other" }]),
   ],
   [
     "leases never delivered",

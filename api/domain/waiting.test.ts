@@ -1,0 +1,122 @@
+import { describe, expect, test } from "vitest";
+import { loadConfig } from "../../shared/config.ts";
+import type { AgentReport } from "./capacity.ts";
+import { type BuiltImage, buildSpec, type Environment, environment } from "./environment.ts";
+import { resolveJobType } from "./job-types.ts";
+import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "./waiting.ts";
+
+const base = "python:3.13-slim";
+const digest = `sha256:${"1".repeat(64)}`;
+const breaker = {
+  state: "closed",
+  failure_count: 0,
+  success_count: 0,
+  last_failure: null,
+} as const;
+
+const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
+  id: "a",
+  name: "a",
+  version: "1",
+  protocol: "1.1",
+  labels: {},
+  accepts: { job_types: null, builds: true },
+  slots: 1,
+  gpus: { total: 0, free: 0 },
+  warm: 0,
+  pool: [],
+  engine: { available: true, version: "1", runtimes: [] },
+  breaker,
+  images: [],
+  lastSeenAt: 1000,
+  ...changes,
+});
+const accepting = (...job_types: string[]) => agent({ accepts: { job_types, builds: true } });
+const withoutBuilds = agent({ accepts: { job_types: null, builds: false } });
+const withBase = agent({ images: [base] });
+const withBuilt = agent({ images: [digest] });
+
+function environmentOf(
+  jobType: object,
+  { isBuilt = false, production_mode = false } = {},
+): Environment {
+  const config = loadConfig({ job_types: { t: jobType }, production_mode }, {});
+  const image: BuiltImage = {
+    jobType: "t",
+    tag: "v1.0.0",
+    spec: buildSpec(resolveJobType(config, "t")!),
+    imageRef: "airlock-t:v1.0.0",
+    digest,
+    pythonVersion: "3.13.5",
+  };
+  return environment(config, isBuilt ? [image] : [], "t")!;
+}
+
+const plain = environmentOf({});
+const built = environmentOf({}, { isBuilt: true });
+const labelled = environmentOf({ labels: { gpu: "a100" } });
+const inProduction = environmentOf({}, { production_mode: true });
+
+describe("why nobody runs a job", () => {
+  test.each([
+    ["an agent without images, which may pull", plain, [agent()], undefined],
+    ["the agent that built it", built, [withBase, withBuilt], undefined],
+    ["no agent", plain, [], "No agent is connected. Start one: npm run agent."],
+    [
+      "no agent with the labels",
+      labelled,
+      [withBase],
+      "No connected agent has the labels that job type t asks for: gpu=a100.",
+    ],
+    [
+      "no agent with the image",
+      built,
+      [withBase],
+      `No connected agent has the image airlock-t:v1.0.0 (${digest}). Connect the agent that built it, or build it again: POST /job-types/t/build.`,
+    ],
+    [
+      "no built image, in production mode",
+      inProduction,
+      [withBase],
+      "Job type t has no built image for its present configuration, which production_mode requires: POST /job-types/t/build.",
+    ],
+  ])("%s", (_what, environment, live, reason) => {
+    expect(whyNobodyRuns(environment, live)).toBe(reason);
+  });
+});
+
+
+describe("why nobody takes a job now", () => {
+  const config = loadConfig({ lease_ttl_s: 30 }, {});
+  const gpu = environmentOf({ gpus: 2 });
+  const off = { available: false, version: null, runtimes: [] };
+  const failed = { ...breaker, state: "open", last_failure: new Date(0).toISOString() } as const;
+  test.each([
+    ["a vacant agent", plain, agent(), 0, undefined],
+    ["no vacant agent", plain, agent(), 1, "Every agent that could run it is busy."],
+    [
+      "an open breaker",
+      plain,
+      agent({ breaker: failed }),
+      0,
+      "The circuit breaker of every agent that could run it is open until 1970-01-01T00:00:30.000Z: their container engines keep failing.",
+    ],
+    ["no engine", plain, agent({ engine: off }), 0, "The container engine of every agent that could run it is out of reach."],
+    ["no free GPU", gpu, agent({ gpus: { total: 2, free: 1 } }), 0, "The GPUs of every agent that could run it are in use."],
+    ["free GPUs", gpu, agent({ gpus: { total: 2, free: 2 } }), 0, undefined],
+  ])("%s", (_what, one, only, running, reason) => {
+    const held = new Map([["a", running]]);
+    expect(whyNobodyTakes(one, [only], config, 1000, held)).toBe(reason);
+  });
+
+  test("too few GPUs", () => {
+    expect(whyNobodyRuns(gpu, [agent({ gpus: { total: 1, free: 1 } })])).toBe(
+      "Job type t asks for 2 GPUs, and no connected agent that has its labels gives more than 1 (agent_gpus).",
+    );
+  });
+});
+
+test("a turn says how many are ahead", () => {
+  expect(turnMessage(1)).toBe("Waiting for a worker, at position 1.");
+  expect(turnMessage(5)).toBe("Waiting for a worker, at position 5, 4 jobs ahead.");
+});
