@@ -43,11 +43,15 @@ export interface Notifier {
   /** Hears of notifications from now on, also of those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
-export type Topic = "queue" | `agent:${string}` | `execution:${string}` | `build:${string}`;
+/** A "job" is for one agent: of those who wait within a process one is woken, who may pass it on. */
+export type Topic = "job" | "queue" | `agent:${string}` | `execution:${string}` | `build:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
   next(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  /** Wakes somebody else for each job that the last `next` woke for. */
+  passOn(): void;
+  /** Ends it; a job that nobody has looked for since is passed on. */
   close(): void;
 }
 
@@ -57,11 +61,11 @@ export interface ArtifactStore {
    * Stores a stream whole or not at all, durable when it resolves.
    *
    * @throws UploadMismatch when size or SHA-256 (hex) differ from what was announced.
+   * @throws ArtifactOutage when there is no room, or the store is out of reach.
    */
   put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
   get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
   /** Removes all that is stored under `<prefix>/`; nothing there is no error. */
-   * @throws ArtifactOutage when there is no room, or the store is out of reach.
   remove(prefix: string): Promise<void>;
   /** Removes what is left of uploads that broke off before a time (epoch ms). */
   removePartial(before: number): Promise<void>;

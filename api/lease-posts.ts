@@ -83,7 +83,7 @@ export async function released(deps: Deps, leaseId: string, report: ReleaseRepor
   const result = await advance(db, { leaseId }, event, now());
   if (result.kind !== "changed") throw leaseLost(leaseId);
   if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);
-  else notifier.notify("queue", delayMs);
+  else notifier.notify("job", delayMs);
 }
 
 /** Returns whether this post ended the execution; false where it only says again what did. */

@@ -32,7 +32,7 @@ export async function leave(deps: Deps, agentId: string, tokenHash: string): Pro
     const result = await advance(db, { leaseId }, event, now());
     if (result.kind !== "changed") continue;
     const { id, status } = result.execution;
-    notifier.notify(isTerminal(status) ? `execution:${id}` : "queue");
+    notifier.notify(isTerminal(status) ? `execution:${id}` : "job");
   }
   for (const { leaseId, agentId: holder } of await openBuilds(db)) {
     if (leaseId !== null && holder === agentId) await releaseBuild(deps, leaseId, left);

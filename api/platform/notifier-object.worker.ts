@@ -44,7 +44,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
       const listen = async (): Promise<WebSocket | undefined> => {
         try {
           const socket = await connect(topics);
-          socket.addEventListener("message", wake);
+          socket.addEventListener("message", () => wake());
           socket.addEventListener("close", () => {
             connection = undefined;
           });
@@ -59,6 +59,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
       };
       connection = listen();
       return {
+        passOn: subscription.passOn,
         close: subscription.close,
         next(timeoutMs, signal) {
           connection ??= listen();

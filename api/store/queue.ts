@@ -1,6 +1,7 @@
 import { count } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { executions, isRunning, queueLength } from "./schema.ts";
+import { query, rowsQuery } from "./statement.ts";
 
 export interface QueueStats {
   pending: number;
@@ -8,6 +9,16 @@ export interface QueueStats {
   /** Executions leased to each agent, by its id. */
   runningByAgent: Map<string, number>;
 }
+
+/** Whether any execution waits, be its time come or not. */
+export async function isAnyQueued(db: Database): Promise<boolean> {
+  return (await waiting(db, {})).some(({ n }) => n > 0);
+}
+
+const waiting = rowsQuery(
+  { n: queueLength.queued },
+  query.select({ n: queueLength.queued }).from(queueLength),
+);
 
 /** How many executions wait, and how many are leased to whom. */
 export async function queueStats(db: Database): Promise<QueueStats> {
