@@ -4,6 +4,7 @@ import { identifyKey, requireApiKey } from "./http/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
+import { answerOnDisk } from "./http/on-disk.ts";
 import { onError, onNotFound } from "./http/problem.ts";
 import { rateLimit } from "./http/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
@@ -25,7 +26,7 @@ import { probeRoutes } from "./routes/probes.ts";
 /** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
-  app.use(measure(deps), correlation(deps), securityHeaders);
+  app.use(measure(deps), correlation(deps), securityHeaders, answerOnDisk(deps));
   app.onError(onError);
   app.notFound(onNotFound);
 

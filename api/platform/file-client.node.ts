@@ -1,8 +1,9 @@
-import { LibsqlError, type Client, type InStatement, type ResultSet } from "@libsql/client";
-import { fileSettings } from "../store/database.ts";
+import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
+import { fileSettings, type DurableClient } from "../store/database.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { groupCommit } from "./group-commit.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
+import { walFile, walSync } from "./wal-sync.node.ts";
 
 /** Milliseconds that a statement blocks everything for the lock of another process. */
 const blockingMs = 10;
@@ -12,15 +13,18 @@ const lockTimeoutMs = 2000;
 const readOnly = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
 
 /**
- * A client of a local file, with one connection. Reads run at once; writes share commits.
+ * A client of a local file, with one connection. Reads run at once; writes share commits, and are
+ * answered when they are committed: `durable` says when they are on disk.
  *
  * A statement that meets a full database stays open in the driver, and no transaction can commit
  * after it; so the next call after such an error has a new connection, with its settings.
  */
-export function fileClient(url: string): Client {
+export function fileClient(url: string): DurableClient {
   const path = pathOf(url);
   let connection: Connection | undefined;
   let isClosed = false;
+  const file = walFile(path);
+  const log = walSync(file.sync);
 
   const connected = (): Connection => {
     if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
@@ -29,6 +33,7 @@ export function fileClient(url: string): Client {
   const disconnect = (): void => {
     connection?.close();
     connection = undefined;
+    file.forget();
   };
   const atOnce = <T>(call: (open: Connection) => T): T => {
     try {
@@ -38,7 +43,7 @@ export function fileClient(url: string): Client {
       throw error;
     }
   };
-  const writes = groupCommit({ connected, disconnect, lockTimeoutMs });
+  const writes = groupCommit({ connected, disconnect, committed: log.wrote, lockTimeoutMs });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;
@@ -53,14 +58,26 @@ export function fileClient(url: string): Client {
     },
     execute,
     batch: (statements: InStatement[]) => writes.add(statements),
-    migrate: async (statements: InStatement[]) => atOnce((open) => migrate(open, statements)),
+    migrate: async (statements: InStatement[]) => {
+      const results = atOnce((open) => migrate(open, statements));
+      log.wrote();
+      return results;
+    },
+    durable: async () => {
+      try {
+        await log.synced();
+      } catch (error) {
+        disconnect();
+        throw error;
+      }
+    },
     close() {
       disconnect();
       isClosed = true;
     },
   };
   // Nobody here needs the rest of the interface; drizzle and the store call what is above.
-  return client as Partial<Client> as Client;
+  return client as Partial<DurableClient> as DurableClient;
 }
 
 function openPrepared(path: string): Connection {

@@ -21,6 +21,7 @@ beforeEach(() => {
       ran.push(statement);
       return connection.run(statement);
     },
+    changes: () => connection.changes(),
     get inTransaction() {
       return connection.inTransaction;
     },

@@ -19,16 +19,18 @@ interface Source {
   connected: () => Connection;
   /** Gives up the connection, and whatever transaction is open on it. */
   disconnect: () => void;
+  /** Hears of each commit that changed something. */
+  committed?: () => void;
   /** Milliseconds that a group waits while another process holds the lock. */
   lockTimeoutMs: number;
 }
 
 /**
- * Commits the writes of one turn of the event loop together: one transaction, one fsync. Each is
+ * Commits the writes of one turn of the event loop together, in one transaction. Each is
  * all or nothing, and one that SQLite refuses fails alone; a locked, full or broken database fails
  * all that share the commit. Promises settle after the commit.
  */
-export function groupCommit({ connected, disconnect, lockTimeoutMs }: Source) {
+export function groupCommit({ connected, disconnect, committed, lockTimeoutMs }: Source) {
   let waiting: Write[] = [];
   let isCommitting = false;
 
@@ -65,16 +67,19 @@ export function groupCommit({ connected, disconnect, lockTimeoutMs }: Source) {
     const until = performance.now() + groupMs;
     const settle: (() => void)[] = [];
     let taken = 0;
+    const before = connection.changes();
     while (taken < waiting.length && performance.now() < until) {
       settle.push(runOne(connection, waiting[taken++]!));
     }
+    const changes = connection.changes() - before;
     connection.run("COMMIT");
+    if (changes) committed?.();
     waiting = waiting.slice(taken);
     for (const done of settle) done();
   };
 
   return {
-    /** Runs statements in one durable transaction, all of them or none. */
+    /** Runs statements in one transaction, all of them or none. */
     add(statements: InStatement[]): Promise<ResultSet[]> {
       return new Promise((resolve, reject) => {
         waiting.push({ statements, resolve, reject });

@@ -8,6 +8,8 @@ const maxPrepared = 500;
 export interface Connection {
   /** @throws LibsqlError with SQLite's base code, such as SQLITE_BUSY. */
   run(statement: InStatement): ResultSet;
+  /** Rows that were written since it was opened, also by triggers. */
+  changes(): number;
   readonly inTransaction: boolean;
   close(): void;
 }
@@ -31,6 +33,7 @@ export function openConnection(path: string, timeoutMs: number): Connection {
       const { sql, args } = typeof statement === "string" ? { sql: statement } : statement;
       return translated(() => prepareOnce(sql).run(toValues(args)));
     },
+    changes: () => Number(prepareOnce("SELECT total_changes()").run([]).rows[0]?.[0]),
     get inTransaction() {
       return database.open && database.inTransaction;
     },

@@ -4,23 +4,34 @@ import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
 import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 
-/** A libSQL client and drizzle over it. Every write is one statement or one `batch`. */
+/**
+ * A libSQL client and drizzle over it. Every write is one statement or one `batch`; committed when
+ * it resolves.
+ */
 export interface Database {
   client: Client;
   orm: LibSQLDatabase;
+  /** Resolves when all that was committed so far survives a power cut. */
+  durable: () => Promise<void>;
 }
 
-export function database(client: Client): Database {
-  return { client, orm: drizzle(client) };
+/** A client whose commits are visible before they are durable; those of a server are both. */
+export interface DurableClient extends Client {
+  durable: () => Promise<void>;
+}
+
+export function database(client: Client | DurableClient): Database {
+  const durable = "durable" in client ? client.durable : async () => {};
+  return { client, orm: drizzle(client), durable };
 }
 
 /**
- * Settings that hold for the one connection of a local file: readers beside a writer, and a commit
- * that survives a power cut. A remote server has its own.
+ * Settings that hold for the one connection of a local file: readers beside a writer, and commits
+ * that reach the disk in their order, when `durable` is asked. A remote server has its own.
  */
 export const fileSettings = [
   "PRAGMA journal_mode = WAL",
-  "PRAGMA synchronous = FULL",
+  "PRAGMA synchronous = NORMAL",
   "PRAGMA foreign_keys = ON",
 ];
 

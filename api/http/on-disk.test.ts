@@ -1,0 +1,47 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createApp } from "../app.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+
+const token = "an-agent-token-of-the-test-0123456789";
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+/** The API over a disk that ends its syncs when told. */
+function start() {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const db = { ...store.db, durable: () => promise };
+  const deps = testDeps(db, store.folder, Date.now, { agent_tokens: [token] });
+  const app = createApp(deps);
+  const answered: string[] = [];
+  const post = async (path: string, body: object) => {
+    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+    const answer = await app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
+    answered.push(path);
+    return answer;
+  };
+  return { post, answered, endSync: resolve };
+}
+
+test("nothing is answered before it is on disk, but for polls", async () => {
+  const { post, answered, endSync } = start();
+  const submitted = post("/execute/async", { code: "1" });
+  const agent = new ScriptedAgent("http://unused", token);
+  const request = { ...agent.status(), images: [], free_slots: 1, wait_s: 20 };
+  const polled = await post("/agent/v1/poll", request);
+  const { jobs } = (await polled.json()) as { jobs: { lease_id: string }[] };
+  expect(jobs).toHaveLength(1);
+
+  const ended = post(`/agent/v1/leases/${jobs[0]?.lease_id}/release`, {
+    error: { type: "internal_error", message: "", phase: "startup" },
+  });
+  expect(answered).toEqual(["/agent/v1/poll"]);
+  endSync();
+  expect((await submitted).status).toBe(202);
+  expect((await ended).status).toBe(200);
+});

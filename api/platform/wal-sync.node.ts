@@ -1,0 +1,66 @@
+import { open, type FileHandle } from "node:fs/promises";
+import { LibsqlError } from "@libsql/client";
+
+/** Milliseconds after which a commit that nobody waits for goes to disk all the same. */
+const idleMs = 100;
+
+/**
+ * Brings commits to disk, many with one `sync` of the log, which holds them in their order: what is
+ * on disk is all up to one of them. SQLite's own syncs would stop the event loop, one per commit.
+ */
+export function walSync(sync: () => Promise<void>) {
+  let committed = 0;
+  let onDisk = 0;
+  let syncing: Promise<void> | undefined;
+  let idle: NodeJS.Timeout | undefined;
+
+  const syncAll = async (): Promise<void> => {
+    const upTo = committed;
+    clearTimeout(idle);
+    idle = undefined;
+    await sync();
+    onDisk = upTo;
+  };
+
+  /** Resolves when all that was committed before this call is on disk. */
+  const synced = async (): Promise<void> => {
+    const upTo = committed;
+    while (onDisk < upTo) {
+      await (syncing ??= syncAll().finally(() => (syncing = undefined)));
+    }
+  };
+
+  return {
+    synced,
+    /** Takes note of a commit. */
+    wrote(): void {
+      committed += 1;
+      idle ??= setTimeout(() => void synced().catch(() => {}), idleMs).unref();
+    },
+  };
+}
+
+/** The write-ahead log of a database; `sync` runs on another thread. */
+export function walFile(databasePath: string) {
+  let file: FileHandle | undefined;
+  return {
+    /** @throws LibsqlError SQLITE_IOERR. */
+    async sync(): Promise<void> {
+      try {
+        file ??= await open(`${databasePath}-wal`);
+        await file.datasync();
+      } catch (error) {
+        const { code } = error as NodeJS.ErrnoException;
+        // The last connection to close brings the log into the database, and removes it.
+        if (code === "ENOENT") return;
+        const text = `what was written is perhaps not on disk: ${code}`;
+        throw new LibsqlError(text, "SQLITE_IOERR", undefined, undefined, error as Error);
+      }
+    },
+    /** Lets go of the file, which the next connection may make anew. A sync under way ends first. */
+    forget(): void {
+      void file?.close();
+      file = undefined;
+    },
+  };
+}
