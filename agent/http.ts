@@ -1,5 +1,6 @@
+import type { Readable } from "node:stream";
 import { type Dispatcher, request } from "undici";
-import type { z } from "zod";
+import { z } from "zod";
 import { Problem } from "../shared/errors.ts";
 import { ApiError, kindOfStatus } from "./api-error.ts";
 import { explainDistrust } from "./distrust.ts";
@@ -12,11 +13,13 @@ export type Http = {
    * @throws ApiError; the signal's reason once it is aborted.
    */
   readonly send: <T>(call: Call<T>) => Promise<T>;
+  /** The body of an answer, as it comes. @throws ApiError; the signal's reason. */
+  readonly open: (path: string, timeoutMs: number, signal: AbortSignal) => Promise<Readable>;
   readonly close: () => Promise<void>;
 };
 
 export type Call<T> = {
-  readonly method: "POST" | "PUT";
+  readonly method: "GET" | "POST" | "PUT";
   readonly path: string;
   readonly headers: Record<string, string>;
   readonly body: string | NodeJS.ReadableStream;
@@ -42,16 +45,7 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
   async function send<T>(call: Call<T>): Promise<T> {
     const presented = token?.current() ?? "";
     try {
-      const answer = await request(base + call.path, {
-        dispatcher,
-        method: call.method,
-        headers: { ...call.headers, ...authorization() },
-        body: call.body as string,
-        signal: call.signal,
-        headersTimeout: call.timeoutMs,
-        bodyTimeout: call.timeoutMs,
-      });
-      return await read(answer, call);
+      return await read(await ask(call), call);
     } catch (error) {
       call.signal.throwIfAborted();
       if (isRefused(error) && token?.isReplaced(presented)) {
@@ -64,7 +58,29 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     }
   }
 
-  return { send, close: () => dispatcher.destroy() };
+  function ask(call: Omit<Call<unknown>, "reply">): Promise<Answer> {
+    return request(base + call.path, {
+      dispatcher,
+      method: call.method,
+      headers: { ...call.headers, ...authorization() },
+      body: call.method === "GET" ? null : (call.body as string),
+      signal: call.signal,
+      headersTimeout: call.timeoutMs,
+      bodyTimeout: call.timeoutMs,
+    });
+  }
+
+  async function open(path: string, timeoutMs: number, signal: AbortSignal): Promise<Readable> {
+    const call = { method: "GET", path, headers: {}, body: "", timeoutMs, signal } as const;
+    const answer = await ask(call).catch((error: unknown) => {
+      signal.throwIfAborted();
+      throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
+    });
+    if (answer.statusCode !== 200) await read(answer, { ...call, reply: z.never() });
+    return answer.body;
+  }
+
+  return { send, open, close: () => dispatcher.destroy() };
 }
 
 function isRefused(error: unknown): boolean {
