@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { PollRequest } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
 import { poll } from "./poll.ts";
@@ -16,6 +16,8 @@ let deps: Deps;
 let asked: string[];
 let over: AbortController;
 beforeEach(async () => {
+  // However slow the machine is, no poll looks by its backstop.
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   store = await openTempStore();
   deps = testDeps(store.db, store.folder, Date.now);
   asked = [];
@@ -31,6 +33,7 @@ afterEach(async () => {
   over.abort();
   await quiet();
   store.close();
+  vi.useRealTimers();
 });
 
 /** Resolves when nobody has anything left to do: a local database answers within a turn. */
@@ -63,7 +66,7 @@ async function afterJob(): Promise<string[]> {
     origin,
   );
   await quiet();
-  return asked;
+  return [...asked];
 }
 
 test("a job wakes one of the agents that wait: many cost no more than few", async () => {
