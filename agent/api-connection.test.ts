@@ -67,14 +67,23 @@ describe("the API's certificate", () => {
     ["of another name", "DNS:other.example", 1, () => ours.file, "api_url must name the API"],
     ["of an unknown authority", "DNS:localhost", 1, () => undefined, "api_ca_file must hold"],
     ["of another authority", "DNS:localhost", 1, () => other.file, "api_ca_file must hold"],
-    ["that has expired", "DNS:localhost", -1, () => ours.file, "renew it there, unless this host's"],
-  ])("%s is refused, with what to do, before anything is sent", async (_, host, days, ca, words) => {
-    const api = await apiFor(host, days);
-    const why = await failure(httpTo(api.url, ca()));
-    expect(why).toContain(`${api.url} is not trusted: its certificate`);
-    expect(why).toContain(words);
-    expect(api.heard).toEqual([]);
-  });
+    [
+      "that has expired",
+      "DNS:localhost",
+      -1,
+      () => ours.file,
+      "renew it there, unless this host's",
+    ],
+  ])(
+    "%s is refused, with what to do, before anything is sent",
+    async (_, host, days, ca, words) => {
+      const api = await apiFor(host, days);
+      const why = await failure(httpTo(api.url, ca()));
+      expect(why).toContain(`${api.url} is not trusted: its certificate`);
+      expect(why).toContain(words);
+      expect(api.heard).toEqual([]);
+    },
+  );
 
   it("is looked at whatever NODE_TLS_REJECT_UNAUTHORIZED says", async () => {
     const api = await apiFor("DNS:other.example");
@@ -118,10 +127,14 @@ describe("an HTTPS_PROXY", () => {
     expect(api.heard).toHaveLength(1);
   });
 
-  it.each(["s3cret", "ftp://u:s3cret@proxy.example"])("that is no address is refused: %s", (proxy) => {
-    const open = () => connectApi({ url: "https://a.example", ca: undefined }, { HTTPS_PROXY: proxy });
-    expect(open).toThrowError("HTTPS_PROXY must be an address such as http://proxy.example:3128");
-  });
+  it.each(["s3cret", "ftp://u:s3cret@proxy.example"])(
+    "that is no address is refused: %s",
+    (proxy) => {
+      const open = () =>
+        connectApi({ url: "https://a.example", ca: undefined }, { HTTPS_PROXY: proxy });
+      expect(open).toThrowError("HTTPS_PROXY must be an address such as http://proxy.example:3128");
+    },
+  );
 });
 
 describe("an address", () => {
@@ -134,13 +147,15 @@ describe("an address", () => {
     },
   );
 
-  it.each(["http://a.example", "http://127.0.0.1.example", "http://10.0.0.1", "http://localhost.example"])(
-    "%s is refused unless allow_plain_http says otherwise",
-    (url) => {
-      expect(() => apiAddress(url, plain)).toThrowError(/^api_url = ".*clear; use https:\/\/, or/);
-      expect(apiAddress(url, { ...plain, allow_plain_http: true })).toMatchObject({ url });
-    },
-  );
+  it.each([
+    "http://a.example",
+    "http://127.0.0.1.example",
+    "http://10.0.0.1",
+    "http://localhost.example",
+  ])("%s is refused unless allow_plain_http says otherwise", (url) => {
+    expect(() => apiAddress(url, plain)).toThrowError(/^api_url = ".*clear; use https:\/\/, or/);
+    expect(apiAddress(url, { ...plain, allow_plain_http: true })).toMatchObject({ url });
+  });
 
   it("with an api_ca_file that holds no certificate is refused", () => {
     const empty = join(folder, "empty.pem");

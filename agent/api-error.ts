@@ -3,7 +3,7 @@
  * protocol. `lease_lost`: the lease is another's or over. `rejected`: the
  * same request will never do. `transient`: later it may.
  */
-export type ApiErrorKind = 
+export type ApiErrorKind =
   | "unauthorized"
   | "incompatible"
   | "lease_lost"

@@ -163,7 +163,7 @@ async function post(
       log.info("build of {image} {status}", { ...what, status: outcome.report.status });
     }
   } catch (error) {
-    if (error instanceof ApiError && error.kind === "unauthorized") throw error;
+    if (error instanceof ApiError && error.endsAgent) throw error;
     const reason = describeError(drop.signal.aborted ? drop.signal.reason : error);
     log.warn("build of {image} dropped: {reason}", { ...what, reason });
   }

@@ -9,6 +9,7 @@ import { readCredentials } from "./credentials.ts";
 import type { PipConfig } from "./package-source.ts";
 import type { Policy } from "./policy.ts";
 import { fixedToken, joinedToken, type TokenSource } from "./token-source.ts";
+import type { Registry } from "./registry.ts";
 
 /** What an agent needs of the configuration. */
 export type AgentConfig = {
@@ -16,6 +17,8 @@ export type AgentConfig = {
   readonly token: TokenSource;
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
+  /** GPUs to give to jobs, by index or UUID. */
+  readonly gpus: readonly string[];
   /** Address of the engine; undefined where it is to be looked for. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
@@ -27,15 +30,15 @@ export type AgentConfig = {
   readonly seccomp: boolean;
   readonly drainGraceMs: number;
   readonly spoolDir: string | undefined;
+  readonly registry: Registry;
+  /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
+  readonly maxImageBytes: number;
   readonly pip: PipConfig;
   /** Packages that jobs bring; `cache` is null where they are not kept. */
   readonly requirements: {
     readonly allowed: boolean;
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
-  readonly registry: Registry;
-  /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
-  readonly maxImageBytes: number;
   readonly logLevel: Config["log_level"];
   readonly logFormat: Config["log_format"];
   /** In use until the server has sent its own, in seconds. */
@@ -84,6 +87,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     token: joined ? joinedToken(data_dir, joined.token) : fixedToken(agent_token ?? ""),
     name: config.agent_name ?? joined?.name ?? hostname(),
     labels: config.agent_labels,
+    gpus: config.agent_gpus,
     dockerHost: config.docker_host,
     slots: config.max_workers,
     warmPool: {
@@ -96,6 +100,8 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
     spoolDir: config.spool_dir,
+    registry: registryOf(config),
+    maxImageBytes: config.max_image_bytes,
     pip: {
       indexUrl: config.pip_index_url,
       findLinks: config.pip_find_links,
@@ -116,10 +122,20 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
       poll_wait_s: config.poll_wait_s,
       lease_ttl_s: config.lease_ttl_s,
       renew_every_s: config.renew_every_s,
-    registry: registryOf(config),
-    maxImageBytes: config.max_image_bytes,
     },
   };
+}
+
+function registryOf(config: Config): Registry {
+  const { image_registry: name, image_registry_username: username } = config;
+  const { image_registry_password: password } = config;
+  if (username === undefined && password === undefined) return { name, auth: undefined };
+  if (name === undefined || username === undefined || password === undefined) {
+    throw new ConfigError(
+      "image_registry_username and image_registry_password need each other, and image_registry: they are told to that registry alone",
+    );
+  }
+  return { name, auth: { username, password } };
 }
 
 function runtimePolicyOf(config: Config): RuntimePolicy {
@@ -142,18 +158,6 @@ function readToml(path: string | undefined): Record<string, unknown> {
   } catch (error) {
     if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
     const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
-function registryOf(config: Config): Registry {
-  const { image_registry: name, image_registry_username: username } = config;
-  const { image_registry_password: password } = config;
-  if (username === undefined && password === undefined) return { name, auth: undefined };
-  if (name === undefined || username === undefined || password === undefined) {
-    throw new ConfigError(
-      "image_registry_username and image_registry_password need each other, and image_registry: they are told to that registry alone",
-    );
-  }
-  return { name, auth: { username, password } };
-}
-
     throw new ConfigError(`${file}: ${reason}`, { cause: error });
   }
 }
@@ -176,6 +180,7 @@ const agentKeys = [
   "agent_token",
   "agent_name",
   "agent_labels",
+  "agent_gpus",
   "agent_job_types",
   "agent_images",
   "agent_networks",
@@ -199,6 +204,10 @@ const agentKeys = [
   "enable_runtime_dependency_cache",
   "dependency_cache_dir",
   "dependency_cache_bytes",
+  "image_registry",
+  "image_registry_username",
+  "image_registry_password",
+  "max_image_bytes",
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",
@@ -206,7 +215,3 @@ const agentKeys = [
   "log_level",
   "log_format",
 ] as const satisfies (keyof Config)[];
-  "image_registry",
-  "image_registry_username",
-  "image_registry_password",
-  "max_image_bytes",

@@ -2,6 +2,14 @@ import type { Readable } from "node:stream";
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
 import { Problem } from "../shared/errors.ts";
+import {
+  commonProtocol,
+  ownProtocol,
+  protocolHeader,
+  protocolMismatch,
+  readProtocol,
+  writeProtocol,
+} from "../shared/protocol.ts";
 import { ApiError, kindOfStatus } from "./api-error.ts";
 import { explainDistrust } from "./distrust.ts";
 import type { TokenSource } from "./token-source.ts";
@@ -27,6 +35,8 @@ export type Call<T> = {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 };
+
+const ownVersion = { [protocolHeader]: writeProtocol(ownProtocol) };
 
 type Answer = Awaited<ReturnType<typeof request>>;
 
@@ -62,7 +72,7 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     return request(base + call.path, {
       dispatcher,
       method: call.method,
-      headers: { ...call.headers, ...authorization() },
+      headers: { ...call.headers, ...authorization(), ...ownVersion },
       body: call.method === "GET" ? null : (call.body as string),
       signal: call.signal,
       headersTimeout: call.timeoutMs,
@@ -89,6 +99,7 @@ function isRefused(error: unknown): boolean {
 
 async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   const body = parse(await answer.body.text());
+  refuseOtherMajor(answer);
   const what = `${call.method} ${call.path}`;
   if (answer.statusCode !== 200) {
     const problem = Problem.safeParse(body);
@@ -103,6 +114,13 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   if (reply.success) return reply.data;
   // What answers 200 with something else is no Airlock API, a proxy perhaps, and may go away.
   throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
+}
+
+/** An API of the first version, or a proxy in front of it, tells none. */
+function refuseOtherMajor({ headers }: Answer): void {
+  const told = readProtocol(headers[protocolHeader]?.toString());
+  if (!told || commonProtocol(told, ownProtocol)) return;
+  throw new ApiError("incompatible", protocolMismatch(told, ownProtocol));
 }
 
 function parse(text: string): unknown {

@@ -55,7 +55,14 @@ second signal.
 
 const BUILDS_AT_ONCE = 1;
 
-const exitCodes = { stopped: 0, config: 1, unauthorized: 2, incompatible: 3, failed: 70, aborted: 130 } as const;
+const exitCodes = {
+  stopped: 0,
+  config: 1,
+  unauthorized: 2,
+  incompatible: 3,
+  failed: 70,
+  aborted: 130,
+} as const;
 
 async function main(): Promise<number> {
   if (process.argv.includes("--help")) {
@@ -147,10 +154,10 @@ async function createDeps(
   const { registry, maxImageBytes } = config;
   const images = createImages(engine, end, (reference) => authFor(registry, reference));
   const client = createClient({
-      url: config.api.url,
-      token: config.token,
-      dispatcher: connectApi(config.api, process.env),
-    });
+    url: config.api.url,
+    token: config.token,
+    dispatcher: connectApi(config.api, process.env),
+  });
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes };
   const fetching = { ...sharing, agent, admission, inventory, clock, log };
@@ -200,7 +207,8 @@ function explain(error: unknown): { readonly text: string; readonly exitCode: nu
       return { text: error.message, exitCode: exitCodes.incompatible };
     }
     if (error.kind !== "unauthorized") return { text: describeError(error), exitCode: 1 };
-    if (process.argv[2] === "join") return { text: error.message, exitCode: exitCodes.unauthorized };
+    if (process.argv[2] === "join")
+      return { text: error.message, exitCode: exitCodes.unauthorized };
     const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;
     return { text, exitCode: exitCodes.unauthorized };
   }

@@ -13,6 +13,7 @@ import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
@@ -24,6 +25,7 @@ export type PollDeps = {
   readonly leases: Leases;
   readonly builds: Leases<LeasedBuild>;
   readonly inventory: Inventory;
+  readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
   readonly changes: Changes;
@@ -35,10 +37,10 @@ export type PollDeps = {
   readonly refuse: (job: LeasedJob) => void;
   /** Has containers ready for jobs that may come. */
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
-  /** The API has answered a poll, and knows all that it asks of this agent. */
-  readonly polled: () => void;
   /** Gets those of these images that other agents have built. */
   readonly fetchImages: (references: readonly string[]) => void;
+  /** The API has answered a poll, and knows all that it asks of this agent. */
+  readonly polled: () => void;
 };
 
 /** How long a job that came with a result may run before the pending poll must know of it. */
@@ -67,7 +69,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
       failures = 0;
     } catch (error) {
       if (stop.aborted) return;
-      if (!(error instanceof ApiError) || error.kind === "unauthorized") throw error;
+      if (!(error instanceof ApiError) || error.endsAgent) throw error;
       failures += 1;
       const waitMs = Math.max(
         error.retryAfterMs,
@@ -127,9 +129,9 @@ async function pollOnce(
     }
     const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
     const isKnown = await inventory.want(reply.images_wanted, lookUp);
+    deps.fetchImages(reply.images_wanted);
     await deps.keepReady(reply.keep_ready, lookUp);
     if (isKnown) deps.polled();
-    deps.fetchImages(reply.images_wanted);
     return isKnown;
   } catch (error) {
     if (!outdated.signal.aborted || error instanceof ApiError) throw error;
@@ -145,10 +147,11 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
 
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
-  const { engine, inventory, leases } = deps;
+  const { engine, gpus, inventory, leases } = deps;
   const images = inventory.present();
   return (
     (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    request.gpus.free < gpus.free() ||
     leases.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||

@@ -1,6 +1,7 @@
 import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
 import { type Clock, deadline } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { GpuLease } from "./gpus.ts";
 import { JobRefusal } from "./job-refusal.ts";
 import type { Lease } from "./leases.ts";
 import { EngineError } from "./sandbox/types.ts";
@@ -12,7 +13,11 @@ export type StartUpDeps = AcquireDeps & { readonly engine: EngineWatch; readonly
  *
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */
-export async function startUp(deps: StartUpDeps, { job, drop, cancel }: Lease): Promise<Acquired> {
+export async function startUp(
+  deps: StartUpDeps,
+  { job, drop, cancel }: Lease,
+  gpus: GpuLease,
+): Promise<Acquired> {
   const { engine, clock } = deps;
   if (engine.admits(1, 0) === 0) {
     throw new EngineError("unavailable", "circuit breaker open", { transient: true });
@@ -20,7 +25,7 @@ export async function startUp(deps: StartUpDeps, { job, drop, cancel }: Lease): 
   using limit = deadline(clock, job.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
-    const acquired = await acquireSandbox(deps, job, signal);
+    const acquired = await acquireSandbox(deps, job, gpus, signal);
     engine.succeeded();
     return acquired;
   } catch (error) {

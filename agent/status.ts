@@ -1,5 +1,6 @@
 import type { AgentIdentity, AgentStatus, LeasedBuild } from "../shared/lease.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
@@ -10,18 +11,20 @@ export type StatusDeps = {
   readonly builds: Leases<LeasedBuild>;
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
+  readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
 };
 
 /** What the agent tells the API of itself now. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, builds, engine, inventory, pool }: StatusDeps,
+  { leases, builds, engine, gpus, inventory, pool }: StatusDeps,
 ): AgentStatus {
   const kinds = pool.stats();
   return {
     agent,
     slots: leases.size,
+    gpus: { total: gpus.total, free: gpus.free() },
     warm: kinds.reduce((sum, { ready }) => sum + ready, 0),
     pool: kinds,
     engine: engine.health(),

@@ -1,35 +1,66 @@
 import type { Deps } from "./deps.ts";
 import { isLive, obstacle, type Obstacle } from "./domain/capacity.ts";
 import type { Environment } from "./domain/environment.ts";
-import { whyNobodyRuns } from "./domain/placement.ts";
+import { timestamp } from "./domain/record.ts";
+import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "./domain/waiting.ts";
 import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "./store/advance.ts";
-import { agentsSeenSince, type AgentRow } from "./store/agents.ts";
+import { agentsSeenSince } from "./store/agents.ts";
+import { openBuilds } from "./store/builds.ts";
+import { queueStats } from "./store/queue.ts";
 
-/** Why an execution should not be accepted now, or not be waited for; undefined when it should. */
-export async function findObstacle(
-  deps: Deps,
+/** What a submission meets. */
+export interface Outlook {
+  /** Why it should not be accepted now, or not be waited for. */
+  obstacle?: Obstacle | undefined;
+  /** Why it would wait for more than its turn. */
+  wait?: string | undefined;
+}
+
+export async function findOutlook(
+  { config, db, now }: Deps,
   mode: "sync" | "async",
   environment: Environment,
-): Promise<Obstacle | undefined> {
-  const { config, db, now } = deps;
+): Promise<Outlook> {
   const known = await agentsSeenSince(db, 0);
-  const found = obstacle(mode, known, config, now());
-  if (found || mode === "async") return found;
-  const detail = whyNobodyRuns(environment, live(deps, known));
-  return detail === undefined ? undefined : { detail, retryAfterS: 5 };
+  const at = now();
+  const found = obstacle(mode, known, config, at);
+  if (found) return { obstacle: found };
+  const live = known.filter((agent) => isLive(agent, config, at));
+  const nobody = whyNobodyRuns(environment, live);
+  if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at) };
+  return mode === "async" ? { wait: nobody } : { obstacle: { detail: nobody, retryAfterS: 5 } };
 }
 
-/** Why a queued execution waits for more than its turn; undefined when its turn will come. */
+/** What a queued execution waits for, in words for its client. */
 export async function whyItWaits(
   deps: Deps,
-  { jobType }: ExecutionRow,
-): Promise<string | undefined> {
-  const environment = await readEnvironment(deps, jobType);
-  if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
-  return whyNobodyRuns(environment, live(deps, await agentsSeenSince(deps.db, 0)));
+  execution: ExecutionRow,
+  position: number,
+): Promise<string> {
+  const reason = await whyMoreThanItsTurn(deps, execution);
+  const turn = turnMessage(position);
+  return reason === undefined ? turn : `${turn} ${reason}`;
 }
 
-function live({ config, now }: Deps, known: AgentRow[]): AgentRow[] {
-  return known.filter((agent) => isLive(agent, config, now()));
+async function whyMoreThanItsTurn(
+  deps: Deps,
+  { jobType, availableAt }: ExecutionRow,
+): Promise<string | undefined> {
+  const { config, db, now } = deps;
+  const environment = await readEnvironment(deps, jobType);
+  if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
+  const [known, builds, { runningByAgent }] = await Promise.all([
+    agentsSeenSince(db, 0),
+    openBuilds(db),
+    queueStats(db),
+  ]);
+  const at = now();
+  const live = known.filter((agent) => isLive(agent, config, at));
+  const isBeingBuilt = builds.some((build) => build.jobType === jobType);
+  const nobody = whyNobodyRuns(environment, live, isBeingBuilt);
+  if (nobody !== undefined) return nobody;
+  if (availableAt > at)
+    return `It could not be started, and is tried again at ${timestamp(availableAt)}.`;
+  return whyNobodyTakes(environment, known, config, at, runningByAgent);
 }

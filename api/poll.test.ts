@@ -25,7 +25,7 @@ beforeEach(async () => {
   const { client } = store.db;
   const execute = client.execute.bind(client);
   client.execute = (statement: Parameters<typeof execute>[0]) => {
-    asked.push(typeof statement === "string" ? statement : statement.sql);
+    asked.push(typeof statement === "string" ? statement : (statement as { sql: string }).sql);
     return execute(statement);
   };
 });

@@ -7,7 +7,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Deps } from "./deps.ts";
 import { artifactKey } from "./lease-posts.ts";
 import { advance } from "./store/advance.ts";
-import { claimNext, expireLeases } from "./store/lease.ts";
+import { claimNext } from "./store/claim.ts";
+import { expireLeases } from "./store/lease.ts";
 import { findArtifact, findExecution } from "./store/read.ts";
 import { finishExecution } from "./store/finish.ts";
 import { endedBefore } from "./store/retention.ts";
@@ -40,7 +41,7 @@ const submit = async (columns: Parameters<typeof newExecution>[0] = {}): Promise
 
 async function claim(ttlMs = 1000): Promise<string> {
   const terms = { agentId: "a", expiresAt: clock + ttlMs, now: clock };
-  const [leased] = await claimNext(store.db, terms, 1, offers);
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
   return leased?.leaseId ?? "";
 }
 

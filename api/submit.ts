@@ -8,7 +8,7 @@ import { timestamp } from "./domain/record.ts";
 import { canonicalJson } from "./domain/submission.ts";
 import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "./errors.ts";
-import { findObstacle } from "./obstacles.ts";
+import { findOutlook } from "./obstacles.ts";
 import { findExecution, queuePosition } from "./store/read.ts";
 import { submitExecution, type NewExecution } from "./store/submit.ts";
 
@@ -36,21 +36,22 @@ export async function submit(
   const environment = await runnableEnvironment(deps, request.job_type);
   const execution = await newExecution(deps, request, origin, environment.jobType);
   // Where there is an obstacle, no new execution gets in; a repeated submission still finds its own.
-  const found = await findObstacle(deps, origin.mode, environment);
-  const stored = await submitExecution(db, execution, found ? 0 : config.max_queue_size);
+  const { obstacle, wait } = await findOutlook(deps, origin.mode, environment);
+  const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size);
   switch (stored.kind) {
     case "queue_full":
-      if (found) throw unavailable(found.detail, found.retryAfterS);
+      if (obstacle) throw unavailable(obstacle.detail, obstacle.retryAfterS);
       throw unavailable(`The queue is full (max_queue_size ${config.max_queue_size}).`, 5);
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin);
     case "accepted":
-      notifier.notify("queue");
+      notifier.notify("job");
       return {
         job_id: execution.id,
         status: "queued",
         created_at: timestamp(execution.createdAt ?? now()),
         queue_position: stored.queuePosition,
+        ...(wait !== undefined && { message: wait }),
         correlation_id: origin.correlationId,
       };
   }
@@ -114,6 +115,7 @@ async function newExecution(
     correlationId,
     clientIp,
     keyId,
+    priority: jobType.priority,
     ...lineage,
   };
 }

@@ -3,17 +3,12 @@ import type { LeasedJob, PollRequest } from "../shared/lease.ts";
 import type { Deps } from "./deps.ts";
 import { readEnvironments } from "./environments.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "./domain/environment.ts";
-import { resolveJobType } from "./domain/job-types.ts";
-import { accepts, mayRun, type Placed, servingAgents } from "./domain/placement.ts";
+import { resolveJobType, toLeasedJobType } from "./domain/job-types.ts";
+import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "./domain/placement.ts";
 import type { ExecutionRow } from "./store/advance.ts";
 import { agentsSeenSince, findAgent } from "./store/agents.ts";
-import {
-  claimNext,
-  submittedPayloads,
-  undeliveredLeases,
-  type LeaseTerms,
-  type Offer,
-} from "./store/lease.ts";
+import { claimNext, type Offer } from "./store/claim.ts";
+import { submittedPayloads, undeliveredLeases, type LeaseTerms } from "./store/lease.ts";
 
 /** Leases jobs for the free slots of an agent, of the types that it may run. */
 export async function takeJobs(
@@ -26,28 +21,37 @@ export async function takeJobs(
   const { free_slots, leases: held } = request;
   const known = environments.map(({ jobType }) => jobType.name);
   const undelivered = await undeliveredLeases(db, lease, held, free_slots, known);
-  const free = free_slots - undelivered.length;
+  const room = {
+    slots: free_slots - undelivered.length,
+    gpus: request.gpus.free - gpusOf(deps, undelivered),
+  };
   const claimed =
-    free > 0
-      ? await claimNext(db, lease, free, await offers(deps, placedOf(request), environments))
+    room.slots > 0
+      ? await claimNext(db, lease, room, await offers(deps, placedOf(request), environments))
       : [];
   return describe(deps, [...undelivered, ...claimed]);
 }
 
-/** Leases a job for the slot that an agent says is free again; all else is as it last said. */
+/**
+ * Leases a job for the slot that an agent says is free again; all else is as it last said. None that
+ * takes a GPU, as that of the job before is free only when its container is gone.
+ */
 export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]> {
   const { config, db, now } = deps;
   const agent = await findAgent(db, agentId);
   if (!agent) return [];
-  const { labels, accepts, images } = agent;
   const environments = await readEnvironments(deps);
   const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
-  const offered = await offers(deps, { labels, accepts, images }, environments);
-  return describe(deps, await claimNext(db, lease, 1, offered));
+  const offered = await offers(deps, agent, environments);
+  return describe(deps, await claimNext(db, lease, { slots: 1, gpus: 0 }, offered));
 }
 
-function placedOf({ agent: { labels, accepts }, images }: PollRequest): Placed {
-  return { labels, accepts, images };
+function placedOf({ agent: { labels, accepts }, gpus, images }: PollRequest): Placed {
+  return { labels, accepts, gpus, images };
+}
+
+function gpusOf({ config }: Deps, leased: ExecutionRow[]): number {
+  return leased.reduce((sum, { jobType }) => sum + (resolveJobType(config, jobType)?.gpus ?? 0), 0);
 }
 
 async function offers(
@@ -56,13 +60,17 @@ async function offers(
   environments: Environment[],
 ): Promise<Offer[]> {
   const mayRunAll = environments.every(
-    (environment) => agent.images.includes(imageOf(environment)) && accepts(agent, environment),
+    (environment) =>
+      agent.images.includes(imageOf(environment)) &&
+      accepts(agent, environment) &&
+      isEquipped(agent, environment),
   );
   const serving = mayRunAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
   return environments
     .filter((environment) => mayRun(agent, environment, serving))
-    .map(({ jobType: { name }, built }) => ({
+    .map(({ jobType: { name, gpus }, built }) => ({
       jobType: name,
+      gpus,
       jobVersion: built?.tag ?? "latest",
       jobRef: built ? pinnedRef(name, built.digest) : null,
     }));
@@ -84,7 +92,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         attempt: execution.attempt,
         correlation_id: execution.correlationId,
         key_id: execution.keyId,
-        job_type: jobType,
+        job_type: toLeasedJobType(jobType),
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),
         input_json: decodeUtf8(payload.input),

@@ -2,7 +2,7 @@ import { isTerminal } from "../shared/execution.ts";
 import type { Deps } from "./deps.ts";
 import { AppError, notFound, unavailable } from "./errors.ts";
 import { readEnvironment } from "./environments.ts";
-import { findObstacle } from "./obstacles.ts";
+import { findOutlook } from "./obstacles.ts";
 import { advance, type ExecutionRow } from "./store/advance.ts";
 import { findExecution } from "./store/read.ts";
 
@@ -51,10 +51,10 @@ export async function waitForSync(
     }
     if (execution.status !== "queued") continue;
     const environment = await readEnvironment(deps, execution.jobType);
-    const found = environment && (await findObstacle(deps, "sync", environment));
-    if (found) {
+    const { obstacle } = environment ? await findOutlook(deps, "sync", environment) : {};
+    if (obstacle) {
       await cancel(deps, id);
-      throw unavailable(found.detail, found.retryAfterS);
+      throw unavailable(obstacle.detail, obstacle.retryAfterS);
     }
   }
 }

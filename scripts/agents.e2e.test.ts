@@ -31,7 +31,10 @@ function run(file: string, args: string[], env: Record<string, string>) {
 }
 
 const operate = (...args: string[]) =>
-  run("scripts/agents.ts", args, { AIRLOCK_DATABASE_URL: api.databaseUrl, AIRLOCK_DATA_DIR: folder });
+  run("scripts/agents.ts", args, {
+    AIRLOCK_DATABASE_URL: api.databaseUrl,
+    AIRLOCK_DATA_DIR: folder,
+  });
 const onHost = (...args: string[]) => run("agent/main.ts", args, { AIRLOCK_DATA_DIR: folder });
 const kept = () =>
   JSON.parse(readFileSync(join(folder, "agent.json"), "utf8")) as { token: string; name: string };

@@ -74,6 +74,13 @@ const examples: Record<keyof Config, Example> = {
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
   default_memory_limit: text("64m", "1g", ["1t", 'a number with a unit, such as "512m"']),
   image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),
+  image_registry: text("registry.example:5000/team", "localhost:5000", [
+    "https://a.b",
+    "registry's host",
+  ]),
+  image_registry_username: text("a", "b", ["", ">=1 characters"]),
+  image_registry_password: text("a", "b", ["", ">=1 characters"]),
+  max_image_bytes: number(0, 2 ** 30, -1, ">=0"),
   build_timeout: number(5, 7, 0, ">=1"),
   job_types: {
     file: { ml: { memory_limit: "1g" } },
@@ -103,6 +110,8 @@ const examples: Record<keyof Config, Example> = {
   lease_ttl_s: number(10, 1.5, 0.5, ">=1"),
   renew_every_s: number(1, 0.5, 0, ">=0.1"),
   api_url: text("http://a", "https://airlock.example/x", ["ftp://a", "Invalid URL"]),
+  api_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),
+  allow_plain_http: boolean,
   agent_token: text(key, otherKey, ["too-short", "at least 16 characters"]),
   agent_name: text("a", "laptop", ["x".repeat(129), "<=128 characters"]),
   agent_labels: {
@@ -110,6 +119,12 @@ const examples: Record<keyof Config, Example> = {
     env: '{"zone":"b"}',
     gives: { zone: "b" },
     refused: [{ gpu: 1 }, "expected string"],
+  },
+  agent_gpus: {
+    file: ["0"],
+    env: "1,GPU-a1b2",
+    gives: ["1", "GPU-a1b2"],
+    refused: [["0", "0"], "must name each GPU once"],
   },
   agent_job_types: list("science", [[""], ">=1 characters"]),
   agent_images: list("python:3.13-slim", [[""], ">=1 characters"]),

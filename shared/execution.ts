@@ -114,6 +114,7 @@ export const JobStatus = z
     status: ExecutionStatus,
     created_at: Timestamp,
     started_at: Timestamp.nullable(),
+    message: z.string().optional().meta({ description: "Why a queued job waits." }),
     cancel_requested: z.boolean().optional(),
   })
   .meta({ id: "JobStatus" });
@@ -125,6 +126,9 @@ export const SubmittedJob = z
     status: ExecutionStatus,
     created_at: Timestamp,
     queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
+    message: z.string().optional().meta({
+      description: "Why a queued job waits for more than its turn, where it does.",
+    }),
     correlation_id: z.string(),
   })
   .meta({ id: "SubmittedJob" });

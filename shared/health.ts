@@ -79,15 +79,31 @@ export type PoolKind = z.infer<typeof PoolKind>;
 export const PoolAgent = z
   .object({
     id: z.string(),
+    name: z.string(),
+    version: z.string(),
+    protocol: z.string().meta({
+      description: "Version of the agents' protocol in use with it.",
+      example: "1.1",
+    }),
+    state: z.enum(["working", "idle", "unwell", "silent"]).meta({
+      description:
+        "working: all slots are in use; unwell: it gets no jobs; silent: not heard of for longer than a lease lives, and counted nowhere else.",
+    }),
+    problem: z.string().nullable().meta({ description: "Why it gets no jobs." }),
     labels: z.record(z.string(), z.string()),
     slots: z.int().meta({ description: "Executions it runs at once." }),
     running: z.int(),
+    gpus: GpuCount,
     warm: z.int().meta({ description: "Containers that wait for a job, of all kinds." }),
     pool: z.array(PoolKind),
     engine: EngineHealth,
+    breaker: CircuitBreaker,
     last_seen: Timestamp,
   })
-  .meta({ id: "PoolAgent", description: "A connected executor agent." });
+  .meta({
+    id: "PoolAgent",
+    description: "An executor agent that has not left; a silent one is forgotten after an hour.",
+  });
 export type PoolAgent = z.infer<typeof PoolAgent>;
 
 export const PoolStats = z

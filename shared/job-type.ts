@@ -58,7 +58,20 @@ export const JobTypeDefinition = z.strictObject({
     .record(z.string(), z.string())
     .default({})
     .describe("Labels that an agent must have to run its jobs."),
-  gpus: z.int().min(0).default(0).describe("GPUs."),
+  gpus: z
+    .int()
+    .min(0)
+    .max(1000)
+    .default(0)
+    .describe("GPUs that each of its jobs has for itself; an agent gives those in its agent_gpus."),
+  priority: z
+    .int()
+    .min(-1000)
+    .max(1000)
+    .default(0)
+    .describe(
+      "Turns by which its jobs go earlier: of each API key at most so many more that were submitted before let them by.",
+    ),
   reuse: z
     .int()
     .min(1)

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
-import { CircuitBreaker, EngineHealth, PoolKind } from "./health.ts";
+import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { ImageWay } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
@@ -36,6 +36,7 @@ export type AgentIdentity = z.infer<typeof AgentIdentity>;
 export const AgentStatus = z.object({
   agent: AgentIdentity,
   slots: z.int().min(0).max(10_000),
+  gpus: GpuCount.default({ total: 0, free: 0 }),
   warm: z.int().min(0),
   pool: z.array(PoolKind).max(1000).default([]),
   engine: EngineHealth,
@@ -66,6 +67,13 @@ export type PollRequest = z.infer<typeof PollRequest>;
 export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
+/**
+ * What an agent is told of a job type. Agents of minor version 0 refuse one with a key that they do
+ * not know: what is new for agents stands beside it, in the job.
+ */
+export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
+export type LeasedJobType = z.infer<typeof LeasedJobType>;
+
 /** A leased execution: all that an agent needs to run it. */
 export const LeasedJob = z.object({
   lease_id: Uuid,
@@ -74,7 +82,7 @@ export const LeasedJob = z.object({
   correlation_id: z.string(),
   /** Stands for the API key that submitted it: a container is reused for jobs of the same one only. */
   key_id: z.string().max(64).nullable().default(null),
-  job_type: JobType,
+  job_type: LeasedJobType,
   /** The digest of the built image; the base image where the job type is not built. */
   image: z.string(),
   code: z.string(),
@@ -118,6 +126,8 @@ export const LeasedBuild = z.object({
   repository: z.string(),
   tags: z.array(z.string()).min(1),
   timeout_s: z.int(),
+  /** How it gets to other hosts. */
+  share: ImageWay.default("none"),
 });
 export type LeasedBuild = z.infer<typeof LeasedBuild>;
 
@@ -126,8 +136,6 @@ export const ReadyKind = LeasedJob.pick({ job_type: true, image: true });
 export type ReadyKind = z.infer<typeof ReadyKind>;
 
 export const PollReply = RenewReply.extend({
-  /** How it gets to other hosts. */
-  share: ImageWay.default("none"),
   jobs: z.array(LeasedJob),
   builds: z.array(LeasedBuild).default([]),
   /** To a new agent: the default job type, and those in use lately, that it may be given. */
@@ -203,6 +211,8 @@ export const BuildReport = z.discriminatedUnion("status", [
     status: z.literal("built"),
     digest: ImageDigest,
     python_version: z.string().max(32),
+    /** What a registry gave its manifest; null where it was not pushed. */
+    manifest_digest: ImageDigest.nullable().default(null),
   }),
   z.object({ status: z.literal("failed"), error: ExecutionError }),
 ]);
@@ -211,8 +221,6 @@ export type BuildReport = z.infer<typeof BuildReport>;
 /** A transient engine failure before the code began, or while building: it may be leased again. */
 export const ReleaseReport = z.object({ error: ExecutionError });
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
-    /** What a registry gave its manifest; null where it was not pushed. */
-    manifest_digest: ImageDigest.nullable().default(null),
 
 /** The agent stops for good: it is no longer counted as live. */
 export const LeaveRequest = z.object({ agent_id: Uuid });

@@ -46,7 +46,10 @@ function tampered(change: (bytes: Buffer) => Buffer): Buffer {
 }
 
 async function makeImage(files: Record<string, string>, change?: string): Promise<string> {
-  const said = await rawEngine.importImage(tar(files), change === undefined ? {} : { changes: change });
+  const said = await rawEngine.importImage(
+    tar(files),
+    change === undefined ? {} : { changes: change },
+  );
   return /sha256:[0-9a-f]{64}/.exec(await text(said as Readable))![0];
 }
 

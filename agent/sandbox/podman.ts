@@ -1,8 +1,10 @@
 interface Mounted {
-  readonly HostConfig: {
-    readonly ReadonlyRootfs?: boolean;
-    readonly Tmpfs?: Readonly<Record<string, string>>;
-  };
+  readonly HostConfig: object;
+}
+
+interface Settings {
+  readonly ReadonlyRootfs?: boolean;
+  readonly Tmpfs?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -10,7 +12,7 @@ interface Mounted {
  * without a size.
  */
 export function forPodman<T extends Mounted>(profile: T): T {
-  const { HostConfig } = profile;
+  const HostConfig: Settings = profile.HostConfig;
   if (!HostConfig.ReadonlyRootfs) return profile;
   const Tmpfs = { ...HostConfig.Tmpfs, "/var/tmp": "ro,nosuid,nodev,noexec" };
   return { ...profile, HostConfig: { ...HostConfig, Tmpfs } };

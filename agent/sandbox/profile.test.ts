@@ -11,7 +11,7 @@ describe("every container", () => {
   test("runs the supervisor as root, whatever the image would run", () => {
     expect(profile).toMatchObject({
       Entrypoint: ["python3"],
-      Cmd: ["-I", "-S", "-u", "-c", expect.any(String), expect.any(String)],
+      Cmd: ["-I", "-S", "-u", "-c", expect.any(String)],
       User: "0:0",
       Healthcheck: { Test: ["NONE"] },
       HostConfig: { Init: false },
@@ -145,12 +145,16 @@ test("system calls are filtered by the pinned profile, or on demand not at all",
 
 test("GPUs only where they are asked for", () => {
   expect(containerProfile(specWith()).HostConfig).not.toHaveProperty("DeviceRequests");
-  expect(containerProfile(specWith({ gpus: 2 })).HostConfig).toMatchObject({
-    DeviceRequests: [{ Count: 2, Capabilities: [["gpu"]] }],
+  const { HostConfig, Env } = containerProfile(specWith({ gpus: ["1", "GPU-ab"] }));
+  expect(HostConfig).toMatchObject({
+    DeviceRequests: [{ Driver: "nvidia", DeviceIDs: ["1", "GPU-ab"], Capabilities: [["gpu"]] }],
   });
+  expect(Env).toContain("NVIDIA_VISIBLE_DEVICES=1,GPU-ab");
 });
 
-test("modules to preload are arguments of the supervisor", () => {
-  const { Cmd } = containerProfile(specWith({ preload: ["numpy", "a.b"] }));
-  expect(Cmd.slice(-2)).toEqual(["numpy", "a.b"]);
+test("an image or a job type that asks for all GPUs gets none by that", () => {
+  const { Env } = containerProfile(specWith({ env: { NVIDIA_VISIBLE_DEVICES: "all" } }));
+  expect(Env.filter((entry) => entry.startsWith("NVIDIA"))).toEqual([
+    "NVIDIA_VISIBLE_DEVICES=void",
+  ]);
 });

@@ -21,7 +21,7 @@ const seccomp = JSON.stringify(seccompProfile());
  * Source: Docker Engine API 1.41, ContainerCreate.
  */
 export function containerProfile(spec: SandboxSpec) {
-  const [entrypoint = "", ...command] = supervisorCommand(spec.preload, spec.reuse > 1);
+  const [entrypoint = "", ...command] = supervisorCommand;
   const isGvisor = spec.runtime?.startsWith("runsc") ?? false;
   const memory = spec.memoryBytes + (isGvisor ? gvisorBytes : 0);
   return {
@@ -68,7 +68,7 @@ export function containerProfile(spec: SandboxSpec) {
       ...temporaryFiles(spec),
       LogConfig: { Type: "none", Config: {} },
       ...(spec.runtime === null ? {} : { Runtime: spec.runtime }),
-      ...(spec.gpus === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
+      ...(spec.gpus.length === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
     },
   };
 }
@@ -84,9 +84,12 @@ const threadCounts = [
   "PYTHON_CPU_COUNT",
 ];
 
-function environment({ cpus, env }: SandboxSpec): string[] {
+function environment({ cpus, env, gpus }: SandboxSpec): string[] {
   const count = String(Math.max(1, Math.ceil(cpus)));
-  const all = { ...Object.fromEntries(threadCounts.map((name) => [name, count])), ...env };
+  // Many images ask for all GPUs here, and a host whose usual runtime is nvidia's hands them out.
+  const visible = { NVIDIA_VISIBLE_DEVICES: gpus.join(",") || "void" };
+  const threads = Object.fromEntries(threadCounts.map((name) => [name, count]));
+  const all = { ...threads, ...env, ...visible };
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
@@ -121,6 +124,6 @@ function ulimit(name: string, limit: number) {
   return { Name: name, Soft: limit, Hard: limit };
 }
 
-function gpuRequest(count: number) {
-  return { Driver: "", Count: count, Capabilities: [["gpu"]] };
+function gpuRequest(ids: readonly string[]) {
+  return { Driver: "nvidia", DeviceIDs: ids, Capabilities: [["gpu"]] };
 }

@@ -5,6 +5,7 @@ import { containerProfile } from "./profile.ts";
 import { InstallError } from "./image-build.ts";
 import { noMemory } from "./packages.ts";
 import { type Link, openSession } from "./session.ts";
+import { supervisorProgram } from "./supervisor.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./types.ts";
 
 /** Milliseconds for a call to the engine that its caller cannot give up. */
@@ -32,6 +33,7 @@ export async function openSandbox(
   try {
     const stream = await engine.attach(containerId, signal);
     const link = linkOf(stream);
+    link.input.write(supervisorProgram(spec.preload, spec.reuse > 1));
     await engine.start(containerId, signal);
     const session = await openSession(link, signal).catch(async (error: unknown) => {
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;

@@ -227,11 +227,17 @@ function sendJob(input: Writable, job: SandboxJob): void {
     result_bytes: limits.resultJsonMaxBytes,
   };
   input.cork();
-  input.write(encodeFrame("J", Buffer.from(JSON.stringify(orders))));
+  input.write(encodeFrame("J", numbers(orders)));
   for (const frame of dataFrames("C", job.code)) input.write(frame);
   for (const frame of dataFrames("I", job.inputJson)) input.write(frame);
   input.write(encodeFrame("G"));
   input.uncork();
+}
+
+/** As inside/link.py reads them. */
+function numbers(byName: Record<string, number>): Buffer {
+  const words = Object.entries(byName).map(([name, number]) => `${name}=${Math.ceil(number)}`);
+  return Buffer.from(words.join(" "));
 }
 
 function* dataFrames(type: string, data: string | Uint8Array): Generator<Buffer> {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { openSession } from "./session.ts";
-import { supervisorCommand } from "./supervisor.ts";
+import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./testing/host-link.ts";
 import { findPythons } from "./testing/pythons.ts";
 import type { RunOptions, RunReport, SandboxJob } from "./types.ts";
@@ -56,8 +56,8 @@ function files({ artifacts }: RunReport): Record<string, string> {
 }
 
 test("outside of a container of its own it refuses to start", () => {
-  const [file = "", ...args] = supervisorCommand([]);
-  const refused = spawnSync(file, args, { encoding: "utf8" });
+  const [file = "", ...args] = supervisorCommand;
+  const refused = spawnSync(file, args, { encoding: "utf8", input: supervisorProgram([], false) });
   expect(refused.status).toBe(1);
   expect(refused.stderr).toMatch(/^not PID 1/);
 });

@@ -101,7 +101,7 @@ export function order(over: Partial<SandboxSpec> = {}, jobType = "default"): Ord
     runtime: null,
     env: {},
     preload: [],
-    gpus: 0,
+    gpus: [],
     reuse: 1,
     seccomp: true,
     packages: false,

@@ -8,10 +8,12 @@ import type { EngineHealth } from "../../shared/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
 import { createAdmission } from "../admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
-import type { MakeImage } from "../build.ts";
+import type { MakeImage, ShareImage } from "../build.ts";
 import { createChanges } from "../changes.ts";
 import { createClient } from "../client.ts";
 import { createEngineWatch } from "../engine-watch.ts";
+import { createGpus } from "../gpus.ts";
+import { withGpus } from "../gpu-sandbox.ts";
 import { createImages } from "../images.ts";
 import { createInventory } from "../inventory.ts";
 import { createLeases, type Lease } from "../leases.ts";
@@ -37,6 +39,10 @@ export type TestAgent = AsyncDisposable & {
   health: EngineHealth | Error;
   /** Makes images: replaced where a test wants it to fail or to hang. */
   makeImage: MakeImage;
+  /** Gives images away: replaced where a test wants it to fail. */
+  shareImage: ShareImage;
+  /** What each poll has asked to have fetched. */
+  readonly imagesAsked: (readonly string[])[];
   /** Starts containers: replaced where a test wants it to fail or to hang. */
   start: StartSandbox;
   /** The n-th container (from 0), as soon as it is started. */
@@ -60,10 +66,14 @@ export type RunningAgent = {
   readonly ended: Promise<void>;
 };
 
-export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
+export async function createTestAgent({
+  slots = 2,
+  gpuIds = [] as string[],
+} = {}): Promise<TestAgent> {
   const api = await startFakeApi();
   const clock = createTestClock();
   const changes = createChanges();
+  const gpus = createGpus(gpuIds, changes.tell);
   const log = getLogger(["airlock", "agent"]);
   const agent = {
     id: randomUUID(),
@@ -106,15 +116,18 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     engine,
     changes,
     clock,
+    gpus,
     log,
     leases: createLeases({ clock, changes }, slots, api.intervals),
     builds: createLeases<LeasedBuild>({ clock, changes }, 1, api.intervals),
     inventory: createInventory(store, changes),
     makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
+    shareImage: (...asked) => self.shareImage(...asked),
+    fetchImages: (references) => self.imagesAsked.push(references),
     pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
     images,
     pool: createPool({
-      start: (spec, signal) => self.start(spec, signal),
+      start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
       size: { least: 0, most: 0, slots },
       idleMs: 600_000,
       isEngineWell: () => true,
@@ -137,6 +150,8 @@ export async function createTestAgent({ slots = 2 } = {}): Promise<TestAgent> {
     deps,
     health: goodEngine,
     makeImage: () => Promise.resolve({ digest: testImage, pythonVersion: "3.13.5" }),
+    shareImage: () => Promise.resolve(null),
+    imagesAsked: [],
     start: (spec) => {
       const sandbox = createFakeSandbox();
       nth(specs.push(spec) - 1).resolve(sandbox);
@@ -215,6 +230,7 @@ export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
     repository: "airlock-science",
     tags: ["v1.2.3", "latest"],
     timeout_s: 600,
+    share: "none",
     ...build,
   };
 }

@@ -15,6 +15,9 @@ const fresh: BuildState = {
   endedAt: null,
   digest: null,
   pythonVersion: null,
+  archiveSha256: null,
+  archiveBytes: null,
+  manifestDigest: null,
   error: null,
 };
 
@@ -44,7 +47,12 @@ const events: Record<string, BuildEvent> = {
   success: {
     kind: "finish",
     leaseId: "lease",
-    report: { status: "built", digest: "sha256:1", python_version: "3.13.5" },
+    report: {
+      status: "built",
+      digest: "sha256:1",
+      python_version: "3.13.5",
+      manifest_digest: null,
+    },
   },
   failure: { kind: "finish", leaseId: "lease", report: { status: "failed", error } },
   release: { kind: "release", leaseId: "lease", error },
@@ -53,7 +61,12 @@ const events: Record<string, BuildEvent> = {
   "success of another lease": {
     kind: "finish",
     leaseId: "other",
-    report: { status: "built", digest: "sha256:1", python_version: "3.13.5" },
+    report: {
+      status: "built",
+      digest: "sha256:1",
+      python_version: "3.13.5",
+      manifest_digest: null,
+    },
   },
   "release of another lease": { kind: "release", leaseId: "other", error },
 };

@@ -9,9 +9,13 @@ const now = 1_000_000;
 function agent(state: BreakerState, silentMs = 0): AgentReport {
   return {
     id: "a",
+    name: "a",
+    version: "1",
+    protocol: "1.1",
     labels: {},
     accepts: { job_types: null, builds: true },
     slots: 4,
+    gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
     engine: { available: true, version: null, runtimes: [] },

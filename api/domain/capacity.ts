@@ -1,13 +1,25 @@
-import type { BreakerState, CircuitBreaker, Health, PoolStats } from "../../shared/health.ts";
+import type {
+  BreakerState,
+  CircuitBreaker,
+  GpuCount,
+  Health,
+  PoolAgent,
+  PoolStats,
+} from "../../shared/health.ts";
 import type { Accepted } from "../../shared/lease.ts";
 import type { Config } from "../../shared/config.ts";
 
 /** What is known of an agent process. */
 export interface AgentReport {
   id: string;
+  name: string;
+  version: string;
+  /** Of the agents' protocol, as it is spoken with this one. */
+  protocol: string;
   labels: Record<string, string>;
   accepts: Accepted;
   slots: number;
+  gpus: GpuCount;
   warm: number;
   pool: PoolStats["agents"][number]["pool"];
   engine: PoolStats["agents"][number]["engine"];
@@ -90,24 +102,40 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
   };
 }
 
-export function poolStats(live: AgentReport[], queue: Queue, config: Config): PoolStats {
+/** `known`: agents that have not left, also those that are silent. */
+export function poolStats(
+  known: AgentReport[],
+  queue: Queue,
+  config: Config,
+  now: number,
+): PoolStats {
+  const live = known.filter((agent) => isLive(agent, config, now));
   const max = totalSlots(live);
   const running = Math.min(queue.running, max);
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: live.map(({ id, labels, slots, warm, pool, engine, lastSeenAt }) => ({
-      id,
-      labels,
-      slots,
-      running: queue.runningByAgent.get(id) ?? 0,
-      warm,
-      pool,
-      engine,
-      last_seen: new Date(lastSeenAt).toISOString(),
-    })),
+    agents: known.map((agent) =>
+      poolAgent(agent, queue.runningByAgent.get(agent.id) ?? 0, live.includes(agent)),
+    ),
     utilization: max === 0 ? 0 : running / max,
   };
+}
+
+function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent {
+  const { id, name, version, protocol, labels, slots, gpus, warm, pool, engine, breaker } = agent;
+  const problem = isHeardOf ? whyUnwell(agent) : "It has not been heard of for too long.";
+  const calm = running < slots ? "idle" : "working";
+  const unwell = isHeardOf ? "unwell" : "silent";
+  const state = problem === null ? calm : unwell;
+  const last_seen = new Date(agent.lastSeenAt).toISOString();
+  const told = { id, name, version, protocol, labels, slots, gpus, warm, pool, engine, breaker };
+  return { ...told, state, problem, running, last_seen };
+}
+
+function whyUnwell({ engine, breaker }: AgentReport): string | null {
+  if (breaker.state === "open") return "Its circuit breaker is open: its engine keeps failing.";
+  return engine.available ? null : "Its container engine does not answer.";
 }
 
 function totalSlots(agents: AgentReport[]): number {

@@ -1,5 +1,6 @@
 import type { Config } from "../../shared/config.ts";
 import { JobTypeDefinition, type JobType } from "../../shared/job-type.ts";
+import type { LeasedJobType } from "../../shared/lease.ts";
 
 /** The job type that serves requests which name none; `[job_types.default]` overrides it. */
 export const defaultJobType = "default";
@@ -14,6 +15,11 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
     base_image: definition.base_image ?? officialImage(definition) ?? config.base_image,
     timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),
   };
+}
+
+/** What agents are told of a job type. */
+export function toLeasedJobType({ priority: _, ...jobType }: JobType): LeasedJobType {
+  return jobType;
 }
 
 function definitionOf(config: Config, name: string): JobTypeDefinition | undefined {

@@ -3,7 +3,7 @@ import { loadConfig } from "../../shared/config.ts";
 import type { AgentReport } from "./capacity.ts";
 import { type BuiltImage, buildSpec, type Environment, environment } from "./environment.ts";
 import { resolveJobType } from "./job-types.ts";
-import { mayBuild, mayRun, servingAgents, whyNobodyBuilds, whyNobodyRuns } from "./placement.ts";
+import { mayBuild, mayRun, servingAgents, whyNobodyBuilds } from "./placement.ts";
 
 const base = "python:3.13-slim";
 const digest = `sha256:${"1".repeat(64)}`;
@@ -16,9 +16,13 @@ const breaker = {
 
 const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   id: "a",
+  name: "a",
+  version: "1",
+  protocol: "1.1",
   labels: {},
   accepts: { job_types: null, builds: true },
   slots: 1,
+  gpus: { total: 0, free: 0 },
   warm: 0,
   pool: [],
   engine: { available: true, version: "1", runtimes: [] },
@@ -119,34 +123,6 @@ test("an agent serves while it is heard of, its engine answers and its breaker i
   expect(serves({ engine })).toBe(false);
   expect(serves({ breaker: { ...breaker, state: "half_open" } })).toBe(true);
   expect(serves({ breaker: { ...breaker, state: "open" } })).toBe(false);
-});
-
-describe("why nobody runs a job", () => {
-  test.each([
-    ["an agent without images, which may pull", plain, [agent()], undefined],
-    ["the agent that built it", built, [withBase, withBuilt], undefined],
-    ["no agent", plain, [], "No agent is connected. Start one: npm run agent."],
-    [
-      "no agent with the labels",
-      labelled,
-      [withBase],
-      "No connected agent has the labels that job type t asks for: gpu=a100.",
-    ],
-    [
-      "no agent with the image",
-      built,
-      [withBase],
-      `No connected agent has the image airlock-t:v1.0.0 (${digest}). Connect the agent that built it, or build it again: POST /job-types/t/build.`,
-    ],
-    [
-      "no built image, in production mode",
-      inProduction,
-      [withBase],
-      "Job type t has no built image for its present configuration, which production_mode requires: POST /job-types/t/build.",
-    ],
-  ])("%s", (_what, environment, live, reason) => {
-    expect(whyNobodyRuns(environment, live)).toBe(reason);
-  });
 });
 
 test("why nobody builds: no engine, or no labels", () => {

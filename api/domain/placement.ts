@@ -24,6 +24,14 @@ export function hasLabels(
   return Object.entries(jobType.labels).every(([name, value]) => labels[name] === value);
 }
 
+/** Whether an agent has all that jobs of a type need of their host but the image. */
+export function isEquipped(
+  agent: Pick<AgentReport, "labels" | "gpus">,
+  environment: Environment,
+): boolean {
+  return hasLabels(agent, environment) && agent.gpus.total >= environment.jobType.gpus;
+}
+
 /** Whether an agent's operator has it run jobs of a type. */
 export function accepts(
   { accepts }: Pick<AgentReport, "accepts">,
@@ -34,7 +42,7 @@ export function accepts(
 }
 
 /** What decides over the jobs that an agent may be given. */
-export type Placed = Pick<AgentReport, "labels" | "images" | "accepts">;
+export type Placed = Pick<AgentReport, "labels" | "gpus" | "images" | "accepts">;
 
 /** Jobs that nobody accepts go to those who refuse them: the records then say why. */
 export function mayRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
@@ -67,26 +75,14 @@ function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environm
  * pull it, which built images cannot be.
  */
 function canRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
-  if (!hasLabels(agent, environment)) return false;
+  if (!isEquipped(agent, environment)) return false;
   const image = imageOf(environment);
   if (agent.images.includes(image)) return isRunnable(environment);
   if (environment.built || environment.mustBeBuilt) return false;
   return !serving.some(
     (other) =>
-      other.images.includes(image) && hasLabels(other, environment) && accepts(other, environment),
+      other.images.includes(image) && isEquipped(other, environment) && accepts(other, environment),
   );
-}
-
-/** Why none of the live agents would be given a job of a type; undefined when one would. */
-export function whyNobodyRuns(environment: Environment, live: AgentReport[]): string | undefined {
-  const { jobType, built } = environment;
-  if (!isRunnable(environment)) return notBuilt(jobType.name);
-  const able = live.filter((agent) => hasLabels(agent, environment));
-  if (able.length === 0) return whyNobodyIsThere(environment, live);
-  if (built && !able.some((agent) => agent.images.includes(built.digest))) {
-    return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
-  }
-  return undefined;
 }
 
 /** Why none of the serving agents would build the image of a type; undefined when one would. */
@@ -100,7 +96,8 @@ export function whyNobodyBuilds(
     : whyNobodyIsThere(environment, serving);
 }
 
-function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): string {
+/** Why none of these agents has what a job type asks for. */
+export function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): string {
   if (agents.length === 0) return "No agent is connected. Start one: npm run agent.";
   const asked = Object.entries(jobType.labels).map(([name, value]) => `${name}=${value}`);
   return `No connected agent has the labels that job type ${jobType.name} asks for: ${asked.join(", ")}.`;

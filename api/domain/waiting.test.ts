@@ -85,7 +85,6 @@ describe("why nobody runs a job", () => {
   });
 });
 
-
 describe("why nobody takes a job now", () => {
   const config = loadConfig({ lease_ttl_s: 30 }, {});
   const gpu = environmentOf({ gpus: 2 });
@@ -101,8 +100,20 @@ describe("why nobody takes a job now", () => {
       0,
       "The circuit breaker of every agent that could run it is open until 1970-01-01T00:00:30.000Z: their container engines keep failing.",
     ],
-    ["no engine", plain, agent({ engine: off }), 0, "The container engine of every agent that could run it is out of reach."],
-    ["no free GPU", gpu, agent({ gpus: { total: 2, free: 1 } }), 0, "The GPUs of every agent that could run it are in use."],
+    [
+      "no engine",
+      plain,
+      agent({ engine: off }),
+      0,
+      "The container engine of every agent that could run it is out of reach.",
+    ],
+    [
+      "no free GPU",
+      gpu,
+      agent({ gpus: { total: 2, free: 1 } }),
+      0,
+      "The GPUs of every agent that could run it are in use.",
+    ],
     ["free GPUs", gpu, agent({ gpus: { total: 2, free: 2 } }), 0, undefined],
   ])("%s", (_what, one, only, running, reason) => {
     const held = new Map([["a", running]]);

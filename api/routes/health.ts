@@ -37,7 +37,7 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     responses: { 200: json(PoolStats, "The pool as it is now.", { example: poolExample }) },
   });
   app.openapi(getPoolStats, async (c) => {
-    const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);
-    return c.json(poolStats(live, queue, config), 200);
+    const [known, queue] = await Promise.all([agentsSeenSince(db, 0), queueStats(db)]);
+    return c.json(poolStats(known, queue, config, now()), 200);
   });
 }

@@ -11,7 +11,6 @@ import { toJobStatus, toQueueStatus, toRecord } from "../domain/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { whyItWaits } from "../obstacles.ts";
-import type { ExecutionRow } from "../store/advance.ts";
 import { findExecution, queuePosition, withPayload } from "../store/read.ts";
 import { cancel, waitForEnd } from "../wait.ts";
 import { inProgress, jobStatus, recordExamples } from "./examples.ts";
@@ -47,7 +46,10 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { id } = c.req.valid("param");
     const execution = await findExecution(deps.db, id);
     if (!execution) throw notFound(`Job ${id}`);
-    return c.json(toJobStatus(execution), 200);
+    const status = toJobStatus(execution);
+    if (execution.status !== "queued") return c.json(status, 200);
+    const position = await queuePosition(deps.db, execution);
+    return c.json({ ...status, message: await whyItWaits(deps, execution, position) }, 200);
   });
 
   const result = createRoute({
@@ -80,15 +82,9 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     }
     const position = await queuePosition(deps.db, execution);
     const status = toQueueStatus(execution.status);
-    const message = status === "pending" ? await pendingMessage(execution, position) : "Running.";
+    const message = status === "pending" ? await whyItWaits(deps, execution, position) : "Running.";
     return c.json({ job_id: id, status, message, queue_position: position }, 202);
   });
-
-  async function pendingMessage(execution: ExecutionRow, position: number): Promise<string> {
-    const reason = await whyItWaits(deps, execution);
-    const turn = `Waiting for a worker, at position ${position}.`;
-    return reason === undefined ? turn : `${turn} ${reason}`;
-  }
 
   const cancelJob = createRoute({
     method: "post",

@@ -16,7 +16,7 @@ beforeEach(async () => {
 afterEach(() => store.close());
 
 const digest = `sha256:${"1".repeat(64)}`;
-const built = { status: "built", digest, python_version: "3.13.5" } as const;
+const built = { status: "built", digest, python_version: "3.13.5", manifest_digest: null } as const;
 const terms = { agentId: "agent", expiresAt: 200, now: 100 };
 
 let made = 0;
@@ -151,6 +151,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
   const status = {
     agent,
     slots: 1,
+    gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
     engine,
@@ -159,7 +160,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
     builds: [],
     images: ["x"],
   };
-  await recordAgent(db, status, "token", 100);
+  await recordAgent(db, status, { tokenHash: "token", protocol: "1.1" }, 100);
   await finishBuild(db, await leased(), built, "hash", 150);
   expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
 });

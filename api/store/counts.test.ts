@@ -6,7 +6,8 @@ import { advance } from "./advance.ts";
 import { phaseBoundsMs, readCounts } from "./counts.ts";
 import { deleteDeadLetter, listDeadLetters } from "./dead-letters.ts";
 import { finishExecution } from "./finish.ts";
-import { claimNext, expireLeases } from "./lease.ts";
+import { claimNext } from "./claim.ts";
+import { expireLeases } from "./lease.ts";
 import { submitExecution } from "./submit.ts";
 
 let store: TempStore;
@@ -18,7 +19,12 @@ afterEach(() => store.close());
 const error = { type: "value_error", message: "", phase: "execution" } as const;
 
 async function claim(now: number, expiresAt = now + 1000): Promise<string> {
-  const [leased] = await claimNext(store.db, { agentId: "a", expiresAt, now }, 1, offers);
+  const [leased] = await claimNext(
+    store.db,
+    { agentId: "a", expiresAt, now },
+    { slots: 1, gpus: 0 },
+    offers,
+  );
   return leased?.leaseId ?? "";
 }
 

@@ -3,7 +3,7 @@ import { concatBytes } from "../../shared/bytes.ts";
 import { toRecord } from "../domain/record.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { finishExecution, type Result } from "./finish.ts";
-import { claimNext } from "./lease.ts";
+import { claimNext } from "./claim.ts";
 import { withPayload } from "./read.ts";
 import { submitExecution } from "./submit.ts";
 
@@ -39,7 +39,7 @@ const result: Result = {
 async function finishedWith(part: Partial<Result>) {
   await submitExecution(store.db, newExecution(), 1000);
   const terms = { agentId: "a", expiresAt: 10, now: 1 };
-  const [leased] = await claimNext(store.db, terms, 1, offers);
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
   const ended = await finishExecution(store.db, leased?.leaseId ?? "", { ...result, ...part }, 2);
   if (ended.kind !== "changed") throw new Error(`not finished: ${ended.kind}`);
   return withPayload(store.db, ended.execution);

@@ -1,8 +1,8 @@
-import { and, eq, getTableColumns, gt, inArray, isNull, lte, sql, type SQL } from "drizzle-orm";
+import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
 import { advance, type ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
-import { executions, isQueued, isRunning, payloads } from "./schema.ts";
-import { listed, query, rowsQuery, type Values } from "./statement.ts";
+import { executions, isRunning, payloads } from "./schema.ts";
+import { listed, query, rowsQuery } from "./statement.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
@@ -10,101 +10,11 @@ export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(ran
 /** The plus keeps the index on job types, which leads through all history, out of these queries. */
 const unindexedJobType = sql`+${executions.jobType}`;
 
-const executionColumns = getTableColumns(executions);
-
 export interface LeaseTerms {
   agentId: string;
   expiresAt: number;
   now: number;
 }
-
-/** A job type whose jobs may be leased, and what their records say they run on. */
-export interface Offer {
-  jobType: string;
-  jobVersion: string;
-  /** Null where the agent will tell. */
-  jobRef: string | null;
-}
-
-/**
- * Leases up to `count` queued executions of the offered job types, oldest first, and pins what they
- * run on, in one guarded statement.
- */
-export async function claimNext(
-  db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
-  count: number,
-  offers: Offer[],
-): Promise<ExecutionRow[]> {
-  if (offers.length === 0 || !(await isAnythingDue(db, now))) return [];
-  const values: Values = { agentId, expiresAt, now, count };
-  offers.forEach(({ jobType, jobVersion, jobRef }, i) => {
-    Object.assign(values, { [`type${i}`]: jobType, [`version${i}`]: jobVersion });
-    values[`ref${i}`] = jobRef;
-  });
-  const claim = claims.get(offers.length) ?? claimOf(offers.length);
-  claims.set(offers.length, claim);
-  const claimed = await claim(db, values);
-  return claimed.sort((a, b) => a.seq - b.seq);
-}
-
-type Claim = ReturnType<typeof claimOf>;
-const claims = new Map<number, Claim>();
-
-/** The claim of jobs of as many types as there are offers. */
-function claimOf(offers: number) {
-  const at = Array.from({ length: offers }, (_, i) => i);
-  const types = at.map((i) => sql`${sql.placeholder(`type${i}`)}`);
-  const next = query
-    .select({ seq: executions.seq })
-    .from(executions)
-    .where(
-      and(
-        isQueued,
-        lte(executions.availableAt, sql.placeholder("now")),
-        sql`${unindexedJobType} in (${sql.join(types, sql`, `)})`,
-      ),
-    )
-    .orderBy(executions.seq)
-    .limit(sql.placeholder("count"));
-  /** What an offer says for the job type of each row. */
-  const byJobType = (name: "version" | "ref"): SQL => {
-    const cases = at.map((i) => sql`when ${types[i]} then ${sql.placeholder(`${name}${i}`)}`);
-    return sql`case ${executions.jobType} ${sql.join(cases, sql` `)} end`;
-  };
-  return rowsQuery(
-    executionColumns,
-    query
-      .update(executions)
-      .set({
-        status: "running",
-        attempt: sql`${executions.attempt} + 1`,
-        leaseId: randomUuid,
-        agentId: sql`${sql.placeholder("agentId")}`,
-        leaseExpiresAt: sql`${sql.placeholder("expiresAt")}`,
-        startedAt: sql`${sql.placeholder("now")}`,
-        jobVersion: byJobType("version"),
-        jobRef: byJobType("ref"),
-      })
-      .where(and(isQueued, inArray(executions.seq, next)))
-      .returning(),
-  );
-}
-
-/** Whether any job waits whose time has come: a read, where a claim would take the writers' lock. */
-async function isAnythingDue(db: Database, now: number): Promise<boolean> {
-  return (await firstDue(db, { now })).length > 0;
-}
-
-const firstDue = rowsQuery(
-  { seq: executions.seq },
-  query
-    .select({ seq: executions.seq })
-    .from(executions)
-    .where(and(isQueued, lte(executions.availableAt, sql.placeholder("now"))))
-    .orderBy(executions.seq)
-    .limit(1),
-);
 
 /**
  * Up to `count` leases that this agent was given and does not know of, because the reply was lost

@@ -5,7 +5,7 @@ import type { ExecutionError } from "../../shared/errors.ts";
 import { type ExecutionEvent, type LeaseState, transition } from "../domain/transition.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { advance, type ExecutionRow } from "./advance.ts";
-import { claimNext } from "./lease.ts";
+import { claimNext } from "./claim.ts";
 import { findExecution } from "./read.ts";
 import { deadLetters } from "./schema.ts";
 import { submitExecution } from "./submit.ts";
@@ -26,7 +26,7 @@ test("20 claimers at once take each of 500 executions exactly once, the oldest f
     const own: ExecutionRow[] = [];
     for (;;) {
       const terms = { agentId: `agent ${i}`, expiresAt: 10, now: 1 };
-      const claimed = await claimNext(store.db, terms, 1 + (i % 7), offers);
+      const claimed = await claimNext(store.db, terms, { slots: 1 + (i % 7), gpus: 0 }, offers);
       if (claimed.length === 0) return own;
       own.push(...claimed);
     }
@@ -109,7 +109,12 @@ test("what happens to one execution at once ends as it would one by one", async 
   const property = fc.asyncProperty(atOnce, async (some) => {
     const { id } = newExecution();
     await submitExecution(db, newExecution({ id }), 1000);
-    const [leased] = await claimNext(db, { agentId: "a", expiresAt, now: 1 }, 1, offers);
+    const [leased] = await claimNext(
+      db,
+      { agentId: "a", expiresAt, now: 1 },
+      { slots: 1, gpus: 0 },
+      offers,
+    );
     const leaseId = leased?.leaseId ?? "";
     const all = some.map(({ kind, now }) => ({ event: eventOf(kind, leaseId), now }));
 

@@ -1,8 +1,9 @@
-import { and, asc, count, desc, eq, getTableColumns, lte, sql, type SQL } from "drizzle-orm";
+import { and, asc, desc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
 import { concatBytes } from "../../shared/bytes.ts";
 import type { ExecutionStatus } from "../../shared/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "./database.ts";
+import { position } from "./line.ts";
 import {
   artifacts,
   executions,
@@ -12,7 +13,7 @@ import {
   logChunks,
   payloads,
 } from "./schema.ts";
-import { listed, query, rowsQuery } from "./statement.ts";
+import { listed, query, rowsQuery, statement } from "./statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 export type ArtifactRow = typeof artifacts.$inferSelect;
@@ -53,15 +54,14 @@ export async function findByLease(
   return row;
 }
 
-/** Executions in front of this one in the queue, itself included; 0 when it is not queued. */
-export async function queuePosition(db: Database, { seq, status }: ExecutionRow): Promise<number> {
+/** Executions that are to be leased before this one, itself included; 0 when it is not queued. */
+export async function queuePosition(db: Database, { id, status }: ExecutionRow): Promise<number> {
   if (status !== "queued") return 0;
-  const [row] = await db.orm
-    .select({ n: count() })
-    .from(executions)
-    .where(and(isQueued, lte(executions.seq, seq)));
-  return row?.n ?? 0;
+  const { rows } = await db.client.execute(positionOf({ id, most: 10_000 }));
+  return Number(rows[0]?.[0]);
 }
+
+const positionOf = statement(position);
 
 export interface ListFilter {
   status?: ExecutionStatus | undefined;

@@ -1,9 +1,15 @@
 import { and, eq, exists, lt, notExists, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
+import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength } from "./schema.ts";
 import { query, statement, type Statement } from "./statement.ts";
 
-export type NewExecution = typeof executions.$inferInsert & { code: Uint8Array; input: Uint8Array };
+export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
+  code: Uint8Array;
+  input: Uint8Array;
+  /** Of its job type: by how many turns it goes earlier; default 0. */
+  priority?: number;
+};
 
 export type Submitted =
   | { kind: "accepted"; queuePosition: number }
@@ -16,7 +22,7 @@ export type Submitted =
  */
 export async function submitExecution(
   db: Database,
-  { code, input, ...execution }: NewExecution,
+  { code, input, priority = 0, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
@@ -26,14 +32,14 @@ export async function submitExecution(
     key !== null,
   );
   const { id } = execution;
-  const [inserted, , position, holder] = await batch(db, [
-    insert({ ...Object.fromEntries(columns), maxQueueSize }),
+  const [inserted, , place, holder] = await batch(db, [
+    insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
     insertPayload({ id, code, input }),
-    lastPlace,
+    placeInQueue({ id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ idempotencyKey: key })]),
   ]);
   if (inserted?.rowsAffected === 1) {
-    return { kind: "accepted", queuePosition: Number(position?.rows[0]?.[0]) };
+    return { kind: "accepted", queuePosition: Number(place?.rows[0]?.[0]) };
   }
   const existing = holder?.rows[0];
   return existing
@@ -42,8 +48,9 @@ export async function submitExecution(
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-/** The newest is the last in the queue: others were submitted before it. */
-const lastPlace = statement(queued)({});
+const placeInQueue = statement(position);
+/** Positions beyond are told as those of the last: a submission must not count a long queue. */
+const countedMost = 100;
 const selectHolder = query
   .select({ id: executions.id, hash: executions.submissionHash })
   .from(executions)
@@ -57,7 +64,10 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
-  const row = Object.fromEntries(columns.map((column) => [column, sql.placeholder(column)]));
+  const given = columns.map((column) => [column, sql.placeholder(column)]);
+  const turn = nextTurn(sql`${sql.placeholder("keyId")}`);
+  const place = sql`${turn} - ${sql.placeholder("priority")}`;
+  const row = { ...Object.fromEntries(given), turn, place };
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
   const made = statement(
     insertWhere(executions, row as never, hasKey ? and(hasRoom, notExists(selectHolder)) : hasRoom),

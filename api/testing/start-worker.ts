@@ -73,7 +73,10 @@ export async function startHarness(
   workers: (airlock: WorkerInput, folder: string) => object[],
 ): Promise<RunningService & { databaseUrl: string; harness: Harness }> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-worker-"));
-  const [database, { folder: prebuiltWorkerDir }] = await Promise.all([startSqld(join(folder, "db")), built()]);
+  const [database, { folder: prebuiltWorkerDir }] = await Promise.all([
+    startSqld(join(folder, "db")),
+    built(),
+  ]);
   const airlock = {
     configPath: join(root, "wrangler.toml"),
     prebuiltWorkerDir,

@@ -6,7 +6,8 @@ import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { recordAgent } from "../store/agents.ts";
 import { database, type Database } from "../store/database.ts";
-import { claimNext, expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
+import { claimNext } from "../store/claim.ts";
+import { expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
 import { findExecution } from "../store/read.ts";
 import { submitExecution } from "../store/submit.ts";
 import { cancel } from "../wait.ts";
@@ -117,7 +118,7 @@ export class StoreWorld {
   async #claim({ agent, count, replyLost }: StepOf<"claim">): Promise<string> {
     const due = this.#model.claimable().slice(0, count);
     const terms = this.#terms(agent);
-    const claimed = await claimNext(this.#db, terms, count, offers);
+    const claimed = await claimNext(this.#db, terms, { slots: count, gpus: 0 }, offers);
     expect(claimed.map(({ id }) => id)).toEqual(due.map(({ id }) => id));
     for (const [i, known] of due.entries()) {
       const leaseId = claimed[i]?.leaseId ?? "";
@@ -288,13 +289,15 @@ export async function makeStart(folder: string): Promise<string> {
     const status = {
       agent: { id, name: id, version: "0", labels: {}, accepts: { job_types: null, builds: true } },
       slots: 1,
+      gpus: { total: 0, free: 0 },
       warm: 0,
       engine: { available: true, version: null, runtimes: [] },
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     } as const;
     const engine = { ...status.engine, runtimes: [] };
     const lists = { engine, pool: [], leases: [], builds: [], images: [] };
-    await recordAgent(database(client), { ...status, ...lists }, tokenOf(id), 0);
+    const caller = { tokenHash: tokenOf(id), protocol: "1.1" };
+    await recordAgent(database(client), { ...status, ...lists }, caller, 0);
   }
   await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
   client.close();

@@ -61,4 +61,4 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
 
 /** The job type of `newExecution`, and the offer of it that a claim takes. */
 export const jobType = "default";
-export const offers = [{ jobType, jobVersion: "latest", jobRef: null }];
+export const offers = [{ jobType, jobVersion: "latest", jobRef: null, gpus: 0 }];

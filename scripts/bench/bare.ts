@@ -49,7 +49,7 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     packages: false,
     env: {},
     preload: [],
-    gpus: 0,
+    gpus: [],
     reuse: 1,
   });
   const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;

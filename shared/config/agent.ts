@@ -36,6 +36,21 @@ export const agentSettings = {
     .record(z.string(), z.string())
     .default({})
     .describe("Agent: labels that job types can ask for."),
+  agent_gpus: z
+    .array(
+      z
+        .string()
+        .regex(
+          /^(?:[0-9]+|(?:GPU|MIG)-[0-9A-Za-z/-]+)$/,
+          'must be an index such as "0", or a UUID: nvidia-smi -L',
+        ),
+    )
+    .max(1000)
+    .refine((ids) => new Set(ids).size === ids.length, "must name each GPU once")
+    .default([])
+    .describe(
+      "Agent: its GPUs by index or UUID (nvidia-smi -L), for jobs whose type asks for some; none of them may be another agent's.",
+    ),
   agent_job_types: z
     .array(z.string().min(1).max(128))
     .max(1000)
@@ -112,6 +127,12 @@ export const agentSettings = {
     .boolean()
     .default(true)
     .describe("Agent: filter the system calls of the code; gVisor brings its own kernel instead."),
+  image_registry_username: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Agent: user at its own `image_registry`; told to no other."),
+  image_registry_password: z.string().min(1).optional().describe("Agent: its password."),
   pip_index_url: z
     .url({ protocol: /^https?$/ })
     .optional()
@@ -141,12 +162,6 @@ export const agentSettings = {
     .int()
     .min(MiB)
     .default(2048 * MiB)
-  image_registry_username: z
-    .string()
-    .min(1)
-    .optional()
-    .describe("Agent: user at its own `image_registry`; told to no other."),
-  image_registry_password: z.string().min(1).optional().describe("Agent: its password."),
     .describe("Agent: bytes of that cache; what was not used for longest goes first."),
   drain_grace_s: z
     .number()

@@ -1,8 +1,8 @@
 """The job's process: `python3 /code/main.py` as uid 1000, held at the gate until its code is there."""
 
+import _signal as signal
 import os
 import resource
-import signal
 
 from privileges import become_unprivileged
 from relay import Stream

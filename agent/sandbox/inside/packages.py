@@ -9,6 +9,7 @@ to the agent         A, D the files that were installed, where they are to be ke
 both ways            what tunnel.py says
 """
 
+import json
 import os
 import select
 import shutil
@@ -16,7 +17,7 @@ import signal
 import stat
 
 from job import prefer_for_oom
-from link import MAX_DATA, from_json
+from link import MAX_DATA
 from tunnel import Tunnel
 
 _ROOT = "/packages"
@@ -56,7 +57,7 @@ class Packages:
             if self._tunnel is not None:
                 self._tunnel.take(kind, payload)
         elif kind == b"A":
-            self._open(from_json(payload))
+            self._open(json.loads(payload))
         elif kind == b"D":
             self._file.write(payload)
         elif kind == b"Z":

@@ -1,6 +1,5 @@
 """What a process inside the sandbox may do. Sources: capabilities(7), prctl(2), capset(2)."""
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -21,9 +20,11 @@ def harden_supervisor():
     """
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:
-            with contextlib.suppress(OSError):
+            try:
                 os.close(fd)
-    _prctl(_PR_SET_DUMPABLE, 0)
+            except OSError:
+                pass
+    close_memory()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
         try:
@@ -35,15 +36,9 @@ def harden_supervisor():
     _set_capabilities(1 << _CAP_SETUID | 1 << _CAP_SETGID | 1 << _CAP_KILL)
 
 
-@contextlib.contextmanager
-def rights_of_code():
-    """Touches the code's files as the code itself could; for when no process of it is left."""
-    os.seteuid(CODE_UID)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        _prctl(_PR_SET_DUMPABLE, 0)
+def close_memory():
+    """Has the kernel show the calling process's memory to nobody; lost when its user changes."""
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def become_unprivileged():

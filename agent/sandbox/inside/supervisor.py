@@ -3,16 +3,16 @@
 Whatever goes wrong in here ends PID 1, and with it every process of the container.
 """
 
+import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
 import os
 import resource
 import select
-import signal
 import sys
 import time
 
-from collect import Collector
+from __main__ import load
 from job import Interpreter, Job, remove_gate, write_file
-from link import Inbox, Outbox, from_json
+from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
 
 _REAP_LIMIT_S = 5
@@ -147,7 +147,7 @@ class Supervisor:
         if self.collector == 0:
             try:
                 become_unprivileged()
-                Collector(
+                load("collect").Collector(
                     self.outbox.fd,
                     self.orders["artifact_bytes"],
                     self.orders["artifact_count"],
@@ -193,7 +193,7 @@ class Supervisor:
 
     def obey(self, kind, payload):
         if kind == b"J":
-            self.orders = from_json(payload)
+            self.orders = from_numbers(payload)
             write_file("/code/main.py", b"")
             write_file("/input/data.json", b"")
         elif kind == b"C":
@@ -207,7 +207,7 @@ class Supervisor:
         elif kind == b"K":
             self.cancelled = True
         elif kind == b"P":
-            self.packages = begin_packages(self.outbox, from_json(payload))
+            self.packages = begin_packages(self.outbox, payload)
         elif self.packages:
             self.packages.take(kind, payload)
 
@@ -237,10 +237,12 @@ class Supervisor:
             self.exit = (time.monotonic(), status)
 
 
-def begin_packages(outbox, order):
+def begin_packages(outbox, payload):
+    import json
+
+    order = json.loads(payload)
     for name, text in order["modules"].items():
-        module = sys.modules[name] = type(sys)(name)
-        exec(compile(text, "airlock/%s.py" % name, "exec"), module.__dict__)
+        load(name, text)
     return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
 
 
@@ -277,7 +279,7 @@ def count_oom_kills():
     return 0
 
 
-def main(gate_source, *preload):
+def main(gate_source, preload):
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
@@ -285,3 +287,5 @@ def main(gate_source, *preload):
         sys.modules["reuse"].Reuser(gate_source, preload).run()
     else:
         Supervisor(Interpreter(gate_source, preload)).run()
+        # To take the interpreter apart would take as long as a short job.
+        os._exit(0)

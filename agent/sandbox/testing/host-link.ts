@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Link } from "../session.ts";
-import { supervisorCommand } from "../supervisor.ts";
+import { supervisorCommand, supervisorProgram } from "../supervisor.ts";
 import type { Python } from "./pythons.ts";
 
 const namespace = fileURLToPath(new URL("namespace.sh", import.meta.url));
@@ -29,12 +29,13 @@ export function startOnHost(
   { preload = [], env = {}, isReused = false }: HostOptions = {},
 ): HostLink {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-  const command = ["env", ...assignments, ...supervisorCommand(preload, isReused)];
+  const command = ["env", ...assignments, ...supervisorCommand];
   const [file = "", ...args] = inNamespace(python, command);
   const child = spawn(file, args, { stdio: "pipe" });
   let stderr = "";
   child.stderr.on("data", (bytes: Buffer) => (stderr = (stderr + bytes.toString()).slice(-4096)));
   child.stdin.on("error", () => {});
+  child.stdin.write(supervisorProgram(preload, isReused));
   return {
     input: child.stdin,
     output: child.stdout,

@@ -18,6 +18,7 @@ export class FakeAgent {
         accepts: { job_types: null, builds: true },
       },
       slots,
+      gpus: { total: 0, free: 0 },
       warm: 0,
       pool: [],
       engine: { available: true, version: null, runtimes: ["runc"] },

@@ -1,0 +1,86 @@
+/**
+ * The host's GPUs. Each belongs to one container at a time, from before that is made until the
+ * engine has removed it.
+ */
+export type Gpus = {
+  readonly total: number;
+  /** Those that nobody has and nobody waits for. */
+  readonly free: () => number;
+  /** Asks for as many; whoever asked first gets theirs first. */
+  readonly lease: (count: number) => GpuLease;
+  /** Keeps leased ones from others until the returned function is called, however the lease ends. */
+  readonly hold: (ids: readonly string[]) => () => void;
+};
+
+/** Ends when it is disposed of, whether it was granted or not. */
+export type GpuLease = Disposable & {
+  /** The ids, once there are enough; pending for good where the host has fewer. */
+  readonly ids: Promise<readonly string[]>;
+};
+
+const none: GpuLease = { ids: Promise.resolve([]), [Symbol.dispose]: () => {} };
+
+type Waiting = { readonly count: number; readonly grant: (ids: readonly string[]) => void };
+
+/** `ids`: indices or UUIDs, as the engine takes them. `changed` hears when some are given back. */
+export function createGpus(ids: readonly string[], changed: () => void): Gpus {
+  const free = [...ids];
+  const waiting: Waiting[] = [];
+  /** How many hold what was leased together. */
+  const holders = new Map<readonly string[], number>();
+
+  function grant(): void {
+    while (waiting[0] && waiting[0].count <= free.length) {
+      const next = waiting.shift()!;
+      const granted = free.splice(0, next.count);
+      holders.set(granted, 1);
+      next.grant(granted);
+    }
+  }
+
+  function letGo(granted: readonly string[]): void {
+    const left = (holders.get(granted) ?? 0) - 1;
+    if (left > 0) return void holders.set(granted, left);
+    if (!holders.delete(granted)) return;
+    free.push(...granted);
+    grant();
+    changed();
+  }
+
+  function lease(count: number): GpuLease {
+    if (count === 0) return none;
+    const { promise, resolve } = Promise.withResolvers<readonly string[]>();
+    let granted: readonly string[] | undefined;
+    const entry: Waiting = { count, grant: (given) => resolve((granted = given)) };
+    waiting.push(entry);
+    grant();
+    return {
+      ids: promise,
+      [Symbol.dispose]: once(() => {
+        if (granted) return letGo(granted);
+        waiting.splice(waiting.indexOf(entry), 1);
+        grant();
+        changed();
+      }),
+    };
+  }
+
+  function hold(granted: readonly string[]): () => void {
+    const count = holders.get(granted);
+    if (count === undefined) return () => {};
+    holders.set(granted, count + 1);
+    return once(() => letGo(granted));
+  }
+
+  const asked = (): number => waiting.reduce((sum, { count }) => sum + count, 0);
+  return { total: ids.length, free: () => Math.max(0, free.length - asked()), lease, hold };
+}
+
+function once(task: () => void): () => void {
+  let isDone = false;
+  return () => {
+    if (isDone) return;
+    isDone = true;
+    task();
+  };
+}

@@ -1,0 +1,104 @@
+import type { Config } from "../../shared/config.ts";
+import { isLive, type AgentReport } from "./capacity.ts";
+import type { BuiltImage, Environment } from "./environment.ts";
+import {
+  accepts,
+  hasLabels,
+  isEquipped,
+  isRunnable,
+  mayRun,
+  notBuilt,
+  servingAgents,
+  whyNobodyIsThere,
+} from "./placement.ts";
+
+/** What an open breaker waits for, in ms; agent/breaker.ts has the same. */
+const recoveryMs = 30_000;
+
+/** Why none of the live agents would be given a job of a type; undefined when one would. */
+export function whyNobodyRuns(
+  environment: Environment,
+  live: AgentReport[],
+  isBeingBuilt = false,
+): string | undefined {
+  const { jobType, built } = environment;
+  if (!isRunnable(environment)) return isBeingBuilt ? beingBuilt : notBuilt(jobType.name);
+  const labelled = live.filter((agent) => hasLabels(agent, environment));
+  if (labelled.length === 0) return whyNobodyIsThere(environment, live);
+  const able = labelled.filter((agent) => isEquipped(agent, environment));
+  if (able.length === 0) return tooFewGpus(environment, labelled);
+  if (built && !able.some((agent) => agent.images.includes(built.digest))) {
+    if (isBeingBuilt) return beingBuilt;
+    const comingTo = able.filter((agent) => accepts(agent, environment)).length;
+    if (isShared(built) && comingTo > 0) {
+      return `Its image ${built.imageRef} (${built.digest}) is on its way to ${count(comingTo, "agent")}.`;
+    }
+    return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
+  }
+  return undefined;
+}
+
+/** Agents that did not build it can get it all the same. */
+function isShared({ archiveSha256, manifestDigest }: BuiltImage): boolean {
+  return Boolean(archiveSha256 ?? manifestDigest);
+}
+
+const beingBuilt = "Its image is being built.";
+
+function tooFewGpus({ jobType: { name, gpus } }: Environment, labelled: AgentReport[]): string {
+  const most = Math.max(...labelled.map((agent) => agent.gpus.total));
+  return `Job type ${name} asks for ${count(gpus, "GPU")}, and no connected agent that has its labels gives more than ${most} (agent_gpus).`;
+}
+
+/**
+ * Why no live agent takes a job of a type now, though one would be given it; undefined when one
+ * does. `runningBy`: leases held by each agent, by its id; none where they are not known.
+ */
+export function whyNobodyTakes(
+  environment: Environment,
+  known: AgentReport[],
+  config: Config,
+  now: number,
+  runningBy: ReadonlyMap<string, number> = new Map(),
+): string | undefined {
+  const live = known.filter((agent) => isLive(agent, config, now));
+  const able = live.filter((agent) => isEquipped(agent, environment));
+  const serving = servingAgents(able, config, now);
+  if (serving.length === 0) return able.length > 0 ? whyNobodyServes(able, now) : undefined;
+  const name = environment.jobType.name;
+  const accepting = serving.filter((agent) => accepts(agent, environment));
+  if (accepting.length === 0) {
+    return `No connected agent accepts job type ${name} (agent_job_types): one that does not is going to refuse it.`;
+  }
+  const given = accepting.filter((agent) => mayRun(agent, environment, serving));
+  if (given.length === 0) return undefined;
+  const vacant = given.filter((agent) => (runningBy.get(agent.id) ?? 0) < agent.slots);
+  if (vacant.length === 0) return "Every agent that could run it is busy.";
+  if (vacant.some((agent) => agent.gpus.free >= environment.jobType.gpus)) return undefined;
+  return "The GPUs of every agent that could run it are in use.";
+}
+
+function whyNobodyServes(able: AgentReport[], now: number): string {
+  if (able.some(({ breaker }) => breaker.state !== "open")) {
+    return "The container engine of every agent that could run it is out of reach.";
+  }
+  const until = Math.min(...able.map(({ breaker }) => recoversAt(breaker.last_failure, now)));
+  const when = Number.isFinite(until) ? ` until ${new Date(until).toISOString()}` : "";
+  return `The circuit breaker of every agent that could run it is open${when}: their container engines keep failing.`;
+}
+
+/** Infinity where an agent's clock cannot be right. */
+function recoversAt(lastFailure: string | null, now: number): number {
+  const at = lastFailure === null ? NaN : Date.parse(lastFailure) + recoveryMs;
+  return at > now && at <= now + recoveryMs ? at : Infinity;
+}
+
+/** What a client reads of its turn. */
+export function turnMessage(position: number): string {
+  const ahead = position > 1 ? `, ${count(position - 1, "job")} ahead` : "";
+  return `Waiting for a worker, at position ${position}${ahead}.`;
+}
+
+function count(n: number, what: string): string {
+  return `${n} ${what}${n === 1 ? "" : "s"}`;
+}
