@@ -62,11 +62,13 @@ function checkProxy(proxy: string): void {
   }
 }
 
+/** Throws where the first certificate of a PEM text is none. */
+const checkCertificate = (pem: string): X509Certificate => new X509Certificate(pem);
+
 function readCertificates(file: string): string {
   try {
     const text = readFileSync(file, "utf8");
-    // Throws where the first one is none.
-    new X509Certificate(text);
+    checkCertificate(text);
     return text;
   } catch (cause) {
     const reason = describeError(cause);

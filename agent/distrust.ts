@@ -10,7 +10,7 @@ export function explainDistrust(error: unknown): string | undefined {
   return undefined;
 }
 
-function wordsOf(code: string | undefined): string | undefined {
+function wordsOf(code = ""): string | undefined {
   switch (code) {
     case "ERR_TLS_CERT_ALTNAME_INVALID":
       return "its certificate is for another name: api_url must name the API as its certificate does";

@@ -71,7 +71,7 @@ async function main(): Promise<number> {
   }
   const signals = listenForStop(process, systemClock);
   const [command, ...rest] = process.argv.slice(2);
-  if (command !== undefined) return await obey(command, rest);
+  if (command !== undefined) return obey(command, rest);
   const config = readAgentConfig(process.env);
   const agent = {
     id: randomUUID(),

@@ -101,9 +101,9 @@ test("a job goes on from an agent that hangs up as it is woken", async () => {
   const hanging = new AbortController();
   const gone = await park({}, hanging.signal);
   const other = await park();
-  const { notify } = deps.notifier;
+  const notify = deps.notifier.notify.bind(deps.notifier);
   deps.notifier.notify = (...args) => {
-    notify.apply(deps.notifier, args);
+    notify(...args);
     hanging.abort();
   };
   await afterJob();

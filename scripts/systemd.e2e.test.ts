@@ -17,7 +17,8 @@ test("systemd finds no fault with the units", () => {
 
 test.each([agent, api])("$path keeps its service in", ({ path }) => {
   // In tenths; 100 is a service with nothing done. systemd-analyze fails above the threshold.
-  analyze("security", "--offline=true", "--no-pager", "--threshold=16", path);
+  const look = () => analyze("security", "--offline=true", "--no-pager", "--threshold=16", path);
+  expect(look).not.toThrow();
 });
 
 test("a stop leaves time for the drain", () => {

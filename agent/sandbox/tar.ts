@@ -21,10 +21,11 @@ export function tarPadding(sizeBytes: number): Buffer {
 /** Two empty blocks end a tar. */
 export const tarEnd = Buffer.alloc(2 * BLOCK);
 
+const octal = (value: number, digits: number): string => value.toString(8).padStart(digits, "0");
+
 /** The header of a regular file; POSIX.1-1988 "ustar", name of up to 100 ASCII characters. */
 export function tarHeader(name: string, sizeBytes: number): Buffer {
   const header = Buffer.alloc(BLOCK);
-  const octal = (value: number, digits: number): string => value.toString(8).padStart(digits, "0");
   header.write(name, 0, 100, "ascii");
   header.write(`${octal(0o644, 7)}\0${octal(0, 7)}\0${octal(0, 7)}\0`, 100);
   header.write(`${octal(sizeBytes, 11)} ${octal(0, 11)} `, 124);

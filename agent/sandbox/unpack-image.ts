@@ -46,7 +46,7 @@ export async function* unpackImage(
   } catch (error) {
     if (error instanceof ImageArchiveError) throw error;
     // What broke the stream off says more than that it ended.
-    archive.errored && (await unzipping);
+    if (archive.errored) await unzipping;
     throw new ImageArchiveError("it is damaged", { cause: error });
   } finally {
     unzipped.destroy();

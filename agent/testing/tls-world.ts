@@ -8,12 +8,13 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 
+const openssl = (...args: string[]): void => {
+  execFileSync("openssl", args, { stdio: "ignore" });
+};
+
 /** An authority of its own, made by openssl in `folder`, and certificates that it signs. */
 export function makeAuthority(folder: string, name: string) {
   const file = (end: string): string => join(folder, `${name}.${end}`);
-  const openssl = (...args: string[]): void => {
-    execFileSync("openssl", args, { stdio: "ignore" });
-  };
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
   const subject = ["-subj", `/CN=${name}`];
   const [caKey, ca] = [file("ca.key"), file("ca.pem")];

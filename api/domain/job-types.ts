@@ -18,7 +18,7 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
 }
 
 /** What agents are told of a job type. */
-export function toLeasedJobType({ priority: _, ...jobType }: JobType): LeasedJobType {
+export function toLeasedJobType({ priority: _priority, ...jobType }: JobType): LeasedJobType {
   return jobType;
 }
 

@@ -31,8 +31,6 @@ const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   lastSeenAt: 1000,
   ...changes,
 });
-const accepting = (...job_types: string[]) => agent({ accepts: { job_types, builds: true } });
-const withoutBuilds = agent({ accepts: { job_types: null, builds: false } });
 const withBase = agent({ images: [base] });
 const withBuilt = agent({ images: [digest] });
 

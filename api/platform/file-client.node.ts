@@ -24,7 +24,7 @@ export function fileClient(url: string): DurableClient {
   let connection: Connection | undefined;
   let isClosed = false;
   const file = walFile(path);
-  const log = walSync(file.sync);
+  const log = walSync(() => file.sync());
 
   const connected = (): Connection => {
     if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
@@ -43,7 +43,12 @@ export function fileClient(url: string): DurableClient {
       throw error;
     }
   };
-  const writes = groupCommit({ connected, disconnect, committed: log.wrote, lockTimeoutMs });
+  const writes = groupCommit({
+    connected,
+    disconnect,
+    committed: () => log.wrote(),
+    lockTimeoutMs,
+  });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;

@@ -23,7 +23,9 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   async function connect(topics: Topic[]): Promise<WebSocket> {
     const query = new URLSearchParams(topics.map((topic): [string, string] => ["topic", topic]));
     const headers = { Upgrade: "websocket" };
-    const { status, webSocket } = await wakes().fetch(`https://wakes/?${query}`, { headers });
+    const { status, webSocket } = await wakes().fetch(`https://wakes/?${query.toString()}`, {
+      headers,
+    });
     if (!webSocket) throw new Error(`the object answered ${status}`);
     webSocket.accept();
     return webSocket;
@@ -59,8 +61,8 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
       };
       connection = listen();
       return {
-        passOn: subscription.passOn,
-        close: subscription.close,
+        passOn: () => subscription.passOn(),
+        close: () => subscription.close(),
         next(timeoutMs, signal) {
           connection ??= listen();
           return subscription.next(timeoutMs, signal);

@@ -9,23 +9,22 @@ const idleMs = 100;
  * on disk is all up to one of them. SQLite's own syncs would stop the event loop, one per commit.
  */
 export function walSync(sync: () => Promise<void>) {
-  let committed = 0;
-  let onDisk = 0;
+  const counts = { committed: 0, onDisk: 0 };
   let syncing: Promise<void> | undefined;
   let idle: NodeJS.Timeout | undefined;
 
   const syncAll = async (): Promise<void> => {
-    const upTo = committed;
+    const upTo = counts.committed;
     clearTimeout(idle);
     idle = undefined;
     await sync();
-    onDisk = upTo;
+    counts.onDisk = upTo;
   };
 
   /** Resolves when all that was committed before this call is on disk. */
   const synced = async (): Promise<void> => {
-    const upTo = committed;
-    while (onDisk < upTo) {
+    const upTo = counts.committed;
+    while (counts.onDisk < upTo) {
       await (syncing ??= syncAll().finally(() => (syncing = undefined)));
     }
   };
@@ -34,7 +33,7 @@ export function walSync(sync: () => Promise<void>) {
     synced,
     /** Takes note of a commit. */
     wrote(): void {
-      committed += 1;
+      counts.committed += 1;
       idle ??= setTimeout(() => void synced().catch(() => {}), idleMs).unref();
     },
   };

@@ -35,9 +35,9 @@ export async function readNews(db: Database, awaited: Awaited, now: number): Pro
   );
   const { head, submitted, retries, build } = marks!.rows[0]!;
   return {
-    job: head === null ? null : [head, submitted, retries].join(),
+    job: head === null ? null : `${Number(head)},${Number(submitted)},${Number(retries)}`,
     submitted: Number(submitted),
-    build: String(build),
+    build: build as string,
     cancelled: new Map(cancelled!.rows.map(({ id, n }) => [id as string, Number(n)])),
     endedExecutions: executions!.rows.map(({ id }) => id as string),
     endedBuilds: builds!.rows.map(({ id }) => id as string),

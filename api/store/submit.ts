@@ -64,7 +64,7 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
-  const given = columns.map((column) => [column, sql.placeholder(column)]);
+  const given = columns.map((column) => [column, sql.placeholder(column)] as const);
   const turn = nextTurn(sql`${sql.placeholder("keyId")}`);
   const place = sql`${turn} - ${sql.placeholder("priority")}`;
   const row = { ...Object.fromEntries(given), turn, place };

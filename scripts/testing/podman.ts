@@ -13,7 +13,6 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect } from "../setup/connect.ts";
 import { readEngineStream } from "../setup/engine-stream.ts";
@@ -97,7 +96,7 @@ export async function startPodman(as: "root" | "user"): Promise<Podman> {
     load: async (fromHost, image) => {
       const archive = await connect(fromHost).getImage(image).get();
       const progress = await connect(host).loadImage(archive);
-      await readEngineStream(progress as Readable);
+      await readEngineStream(progress);
     },
     [Symbol.asyncDispose]: end,
   };
