@@ -55,8 +55,8 @@ export async function poll(
       await wakes.next(Math.min(left, backstopMs), signal);
       // Mostly it is for a job, and then all else is as it was.
       const jobs = await lookForJobs(deps, request, caller, signal);
-      if (jobs.length > 0) return { ...reply, jobs };
       if (await isAnyQueued(db)) wakes.passOn();
+      if (jobs.length > 0) return { ...reply, jobs };
       if (now() - seenAt < recordEveryMs) continue;
       seenAt = now();
       await touchAgent(db, request.agent.id, seenAt);

@@ -180,7 +180,15 @@ test.each(cases)("an empty AIRLOCK_ variable leaves %s to the file", (name, { fi
 });
 
 describe("a value that is not allowed", () => {
-  const secrets = new Set<string>(["api_keys", "agent_tokens", "agent_token", "pip_index_url"]);
+  const secrets = new Set<string>([
+    "api_keys",
+    "agent_tokens",
+    "agent_token",
+    "pip_index_url",
+    "s3_endpoint",
+    "s3_secret_access_key",
+    "image_registry_password",
+  ]);
   const refusals = cases.flatMap(([name, { refused }]) =>
     refused ? [[name, ...refused] as const] : [],
   );

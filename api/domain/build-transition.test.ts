@@ -74,12 +74,16 @@ const events: Record<string, BuildEvent> = {
 const built = {
   status: "built",
   digest: "sha256:1",
+  manifestDigest: null,
   pythonVersion: "3.13.5",
   endedAt: now,
   leaseExpiresAt: null,
 };
-const failed = { status: "failed", error, endedAt: now, leaseExpiresAt: null };
+/** What was kept of the image of an attempt that did not end well. */
+const noArchive = { archiveSha256: null, archiveBytes: null };
+const failed = { status: "failed", error, endedAt: now, leaseExpiresAt: null, ...noArchive };
 const queued = {
+  ...noArchive,
   status: "queued",
   leaseId: null,
   agentId: null,
