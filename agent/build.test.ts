@@ -63,7 +63,12 @@ it("builds what the lease says, and posts the log and then the image", async () 
   log("Collecting left-pad\n");
   end();
   const result = await t.api.request(path("result", build.lease_id));
-  expect(result.json).toEqual({ status: "built", digest: testImage, python_version: "3.13.5" });
+  expect(result.json).toEqual({
+    status: "built",
+    manifest_digest: null,
+    digest: testImage,
+    python_version: "3.13.5",
+  });
   const logs = t.api.received.filter(({ path }) => path.endsWith("/logs"));
   const text = logs
     .map(({ json }) => Buffer.from(json["data_base64"] as string, "base64"))

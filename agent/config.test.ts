@@ -17,8 +17,9 @@ afterEach(() => rm(folder, { recursive: true }));
 
 it("reads the file that AIRLOCK_CONFIG names, the environment over it", () => {
   const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "7" };
-  expect(readAgentConfig(env)).toMatchObject({
-    token: AIRLOCK_AGENT_TOKEN,
+  const config = readAgentConfig(env);
+  expect(config.token.current()).toBe(AIRLOCK_AGENT_TOKEN);
+  expect(config).toMatchObject({
     name: hostname(),
     slots: 7,
     drainGraceMs: 1500,

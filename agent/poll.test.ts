@@ -22,6 +22,7 @@ it("shows itself at once, then waits long", async () => {
   expect(first.json).toEqual({
     agent: t.deps.agent,
     slots: 2,
+    gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
     engine: goodEngine,

@@ -85,6 +85,7 @@ print(json.dumps(told))`;
       OPENBLAS_NUM_THREADS: "1",
       MKL_NUM_THREADS: "1",
       NUMEXPR_NUM_THREADS: "1",
+      NVIDIA_VISIBLE_DEVICES: "void",
       PYTHON_CPU_COUNT: "1",
       PYTHONUNBUFFERED: "1",
       HOME: "/tmp",
