@@ -35,6 +35,7 @@ describe("migrations", () => {
       "artifacts",
       "build_logs",
       "builds",
+      "builds_archived",
       "builds_built",
       "builds_id_unique",
       "builds_lease",
@@ -71,6 +72,8 @@ describe("migrations", () => {
       "log_chunks",
       "payloads",
       "queue_length",
+      "rate_windows",
+      "rate_windows_end",
       "removals",
       "removals_due",
     ]);
