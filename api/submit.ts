@@ -43,7 +43,7 @@ export async function submit(
       if (obstacle) throw unavailable(obstacle.detail, obstacle.retryAfterS);
       throw unavailable(`The queue is full (max_queue_size ${config.max_queue_size}).`, 5);
     case "existing":
-      return existingJob(deps, stored, execution.submissionHash, origin);
+      return existingJob(deps, stored, execution.submissionHash, origin, wait);
     case "accepted":
       notifier.notify("job");
       return {
@@ -125,6 +125,7 @@ async function existingJob(
   existing: { id: string; submissionHash: string },
   submissionHash: string,
   { correlationId }: Origin,
+  wait: string | undefined,
 ): Promise<SubmittedJob> {
   const job = await findExecution(db, existing.id);
   if (existing.submissionHash !== submissionHash || !job) {
@@ -139,6 +140,7 @@ async function existingJob(
     status: job.status,
     created_at: timestamp(job.createdAt),
     queue_position: await queuePosition(db, job),
+    ...(job.status === "queued" && wait !== undefined && { message: wait }),
     correlation_id: correlationId,
   };
 }

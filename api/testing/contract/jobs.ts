@@ -101,6 +101,7 @@ export const jobRows: Row[] = [
         status: "queued",
         created_at,
         started_at: null,
+        message: expect.stringMatching(/^Waiting for a worker, at position 1\. ./) as string,
       });
       const agent = api.agent();
       const { lease_id } = await agent.takeJob();
