@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command as PID 1 of new namespaces that look like a sandbox from inside: a root of its own,
-# tmpfs on /code, /input, /output and /tmp, a loopback, and the given Python installation first on PATH.
+# tmpfs on /code, /input, /output, /tmp and /dev/shm, a loopback, and the given Python installation first on PATH.
 # Usage: namespace.sh <folder of the Python installation> <command> [argument ...]
 set -eu
 if [ "${1-}" != inside ]; then
@@ -17,6 +17,7 @@ cp -P /bin /lib /lib64 /sbin .
 {
   echo "/usr /mnt/usr none rbind"
   echo "/dev /mnt/dev none rbind"
+  echo "tmpfs /mnt/dev/shm tmpfs nosuid,nodev,mode=1777"
   echo "proc /mnt/proc proc defaults"
   for folder in code input; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=755,size=32m"; done
   for folder in output tmp; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=1777,size=256m"; done
