@@ -6,7 +6,7 @@ import { canonicalJson } from "./domain/submission.ts";
 import { AppError } from "./errors.ts";
 import { fromBase64, leaseLost, refuseUnless } from "./lease-posts.ts";
 import { advanceBuild, finishBuild } from "./store/advance-build.ts";
-import { findAgent } from "./store/agents.ts";
+import { findAgent, noteImage } from "./store/agents.ts";
 import { recordBuildLog } from "./store/build-log.ts";
 import { findBuildByLease, type BuildRow } from "./store/builds.ts";
 
@@ -50,6 +50,8 @@ export async function buildFinished(
   const result = await finishBuild(db, leaseId, report, hash, now());
   if (result.kind === "not_found") throw leaseLost(leaseId);
   if (result.kind === "refused" && result.build.reportHash !== hash) throw leaseLost(leaseId);
+  const { agentId, digest } = result.build;
+  if (result.kind === "changed" && agentId && digest) await noteImage(db, agentId, digest);
   notifier.notify(`build:${result.build.id}`);
   // Jobs that waited for the image can run now.
   notifier.notify("queue");
