@@ -17,6 +17,7 @@ import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
 import { metricsRows } from "./contract/metrics.ts";
 import { probeRows } from "./contract/probes.ts";
+import { protocolRows } from "./contract/protocol.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
@@ -42,6 +43,7 @@ export const contractTable: Row[] = [
   ...rateLimitRows,
   ...agentRows,
   ...joinRows,
+  ...protocolRows,
   ...leasePostRows,
 ];
 

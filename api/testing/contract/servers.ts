@@ -60,6 +60,7 @@ export const servers = {
       official: { base_image: "docker.io/library/python:3.11.9-slim" },
       custom: { base_image: "registry.example/science:7", memory_limit: "2g", cpu_limit: 1.5 },
       labelled: { labels: { gpu: "a100" } },
+      "with-gpus": { gpus: 2 },
     }),
   },
   "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
