@@ -43,8 +43,11 @@ export type PollDeps = {
   readonly polled: () => void;
 };
 
-/** How long a job that came with a result may run before the pending poll must know of it. */
-export const MISSING_MS = 50;
+/**
+ * How long a job that came with a result may run before the pending poll must know of it. A poll
+ * anew costs both sides about as much as a short job.
+ */
+export const MISSING_MS = 250;
 const LOOK_UP_MS = 5000;
 /** What the pool does is told soon, many changes at once. */
 const POOL_NEWS_MS = 1000;

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { MISSING_MS } from "./poll.ts";
 import {
   createTestAgent,
   type RunningAgent,
@@ -46,8 +47,8 @@ it("polls anew when such a job takes long, so that its cancellation is heard of"
   await (
     await t.sandbox(1)
   ).running;
-  await t.clock.sleeping(50);
-  t.clock.advance(50);
+  await t.clock.sleeping(MISSING_MS);
+  t.clock.advance(MISSING_MS);
   expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [next.lease_id] });
   await poll.hungUp;
 });
