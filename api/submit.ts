@@ -2,6 +2,7 @@ import type { Config } from "../shared/config.ts";
 import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../shared/execution.ts";
 import type { JobType } from "../shared/job-type.ts";
 import type { Deps } from "./deps.ts";
+import type { Obstacle } from "./domain/capacity.ts";
 import type { Environment } from "./domain/environment.ts";
 import { isRunnable, notBuilt } from "./domain/placement.ts";
 import { timestamp } from "./domain/record.ts";
@@ -10,6 +11,7 @@ import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "./errors.ts";
 import { findOutlook } from "./obstacles.ts";
 import { findExecution, queuePosition } from "./store/read.ts";
+import { databaseBytes } from "./store/size.ts";
 import { submitExecution, type NewExecution } from "./store/submit.ts";
 
 /** Who submits, and how. */
@@ -36,7 +38,11 @@ export async function submit(
   const environment = await runnableEnvironment(deps, request.job_type);
   const execution = await newExecution(deps, request, origin, environment.jobType);
   // Where there is an obstacle, no new execution gets in; a repeated submission still finds its own.
-  const { obstacle, wait } = await findOutlook(deps, origin.mode, environment);
+  const { obstacle = await databaseFull(deps), wait } = await findOutlook(
+    deps,
+    origin.mode,
+    environment,
+  );
   const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size);
   switch (stored.kind) {
     case "queue_full":
@@ -55,6 +61,14 @@ export async function submit(
         correlation_id: origin.correlationId,
       };
   }
+}
+
+/** What is stored already may go on; results of what runs are taken, too. */
+async function databaseFull({ config, db }: Deps): Promise<Obstacle | undefined> {
+  const most = config.max_database_bytes;
+  if (most === 0 || (await databaseBytes(db)) < most) return undefined;
+  const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;
+  return { detail, retryAfterS: 60 };
 }
 
 async function runnableEnvironment(deps: Deps, name: string): Promise<Environment> {

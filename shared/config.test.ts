@@ -105,6 +105,7 @@ const examples: Record<keyof Config, Example> = {
   },
   dlq_retention_days: number(1, 0.5, 0, ">=0.001"),
   execution_retention_days: number(1, 0.5, -1, ">=0"),
+  max_database_bytes: number(0, 2 ** 30, -1, ">=0"),
   agent_tokens: { ...keys, env: JSON.stringify([key, otherKey]) },
   poll_wait_s: number(1, 0.5, 61, "<=60"),
   lease_ttl_s: number(10, 1.5, 0.5, ">=1"),

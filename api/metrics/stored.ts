@@ -9,6 +9,8 @@ export interface Stored {
   queue: QueueStats;
   /** The live agents. */
   agents: (AgentReport & { name: string })[];
+  /** Without free pages. */
+  databaseBytes: number;
   version: string;
   now: number;
 }
@@ -36,6 +38,9 @@ export function storedFamilies(stored: Stored, config: Config): Family[] {
       label: "reason",
     }),
     counter("airlock_retries_total", "Executions queued once more.", counts, "retries"),
+    gauge("airlock_database_bytes", "Bytes of the database, free pages left out.", [
+      { value: stored.databaseBytes },
+    ]),
     gauge("airlock_dead_letters", "Entries of the dead letter queue.", [
       { value: total(counts, "dead_letters") },
     ]),

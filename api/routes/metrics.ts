@@ -6,6 +6,7 @@ import { familiesText, textFormat } from "../metrics/family.ts";
 import { storedFamilies } from "../metrics/stored.ts";
 import { agentsSeenSince } from "../store/agents.ts";
 import { readCounts } from "../store/counts.ts";
+import { databaseBytes } from "../store/size.ts";
 import { queueStats } from "../store/queue.ts";
 import { version } from "../version.ts";
 
@@ -33,14 +34,18 @@ const getMetrics = createRoute({
 export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now, processMetrics } = deps;
   app.openapi(getMetrics, async (c) => {
-    const [counts, queue, known, own] = await Promise.all([
+    const [bytes, counts, queue, known, own] = await Promise.all([
+      databaseBytes(db),
       readCounts(db),
       queueStats(db),
       agentsSeenSince(db, now() - config.lease_ttl_s * 1000),
       processMetrics?.text() ?? "",
     ]);
     const agents = known.filter((agent) => isLive(agent, config, now()));
-    const stored = storedFamilies({ counts, queue, agents, version, now: now() }, config);
+    const stored = storedFamilies(
+      { counts, queue, agents, databaseBytes: bytes, version, now: now() },
+      config,
+    );
     return c.text(familiesText(stored) + own, 200, { "Content-Type": textFormat });
   });
 }

@@ -159,6 +159,13 @@ export const apiSettings = {
     .describe(
       "Days until an ended execution is removed, with its artifacts and dead letter; 0: never.",
     ),
+  max_database_bytes: z
+    .int()
+    .min(0)
+    .default(0)
+    .describe(
+      "Bytes of the database, free pages left out, from which on submissions are refused; 0: no bound.",
+    ),
   agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
 
   poll_wait_s: z

@@ -161,6 +161,28 @@ export const executeRows: Row[] = [
       await api.submit();
     },
   })),
+  {
+    rule: "With max_database_bytes reached submissions are 503, and what is stored goes on",
+    server: "with a small database",
+    async check(api) {
+      const agent = api.agent();
+      const kept = await api.submit({ idempotency_key: "kept" });
+      const { lease_id } = await agent.takeJob();
+      const large = { code: `#${"x".repeat(40_000)}` };
+      let refused;
+      do refused = await api.post("/execute/async", large);
+      while (refused.status === 202);
+      expect(refused.status).toBe(503);
+      expect(refused.text).toContain("max_database_bytes");
+      expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+      for (const path of ["/execute", "/execute/async"]) await expectUnavailable(api, path);
+
+      expect((await api.submit({ idempotency_key: "kept" })).job_id).toBe(kept.job_id);
+      expect((await agent.result(lease_id)).status).toBe(200);
+      expect(await api.job(kept.job_id)).toMatchObject({ status: "succeeded" });
+      expect((await agent.poll()).jobs.length).toBeGreaterThan(0);
+    },
+  },
 ];
 
 const openBreaker = {

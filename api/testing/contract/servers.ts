@@ -63,6 +63,7 @@ export const servers = {
       "with-gpus": { gpus: 2 },
     }),
   },
+  "with a small database": { ...common, AIRLOCK_MAX_DATABASE_BYTES: "1000000" },
   "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
   "with short leases": {
     ...common,
