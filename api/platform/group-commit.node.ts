@@ -3,8 +3,7 @@ import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { isStoreOutage } from "../store/outage.ts";
 import type { Connection } from "./sqlite-connection.node.ts";
 
-/** Milliseconds of statements after which a group is committed, so that no turn takes long. */
-const groupMs = 10;
+const defaultGroupMs = 10;
 /** Milliseconds between two tries for a lock. */
 const pauseMs = 20;
 
@@ -23,6 +22,8 @@ interface Source {
   committed?: () => void;
   /** Milliseconds that a group waits while another process holds the lock. */
   lockTimeoutMs: number;
+  /** Milliseconds of statements after which a group is committed, so that no turn takes long. */
+  groupMs?: number;
 }
 
 /**
@@ -30,7 +31,13 @@ interface Source {
  * all or nothing, and one that SQLite refuses fails alone; a locked, full or broken database fails
  * all that share the commit. Promises settle after the commit.
  */
-export function groupCommit({ connected, disconnect, committed, lockTimeoutMs }: Source) {
+export function groupCommit({
+  connected,
+  disconnect,
+  committed,
+  lockTimeoutMs,
+  groupMs = defaultGroupMs,
+}: Source) {
   let waiting: Write[] = [];
   let isCommitting = false;
 
