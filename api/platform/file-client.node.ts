@@ -24,7 +24,8 @@ export function fileClient(url: string): DurableClient {
   let connection: Connection | undefined;
   let isClosed = false;
   const file = walFile(path);
-  const log = walSync(() => file.sync());
+  // To close the last connection has brought all into the database, on disk.
+  const log = walSync(async () => (isClosed ? undefined : file.sync()));
 
   const connected = (): Connection => {
     if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
