@@ -37,7 +37,7 @@ test("each GPU is one job's at a time, and the next one's when its container is 
   both.finish();
   plain.finish();
   await Promise.all([third.ended, without.ended]);
-  await expect.poll(() => t.deps.gpus.free()).toBe(2);
+  await expect.poll(() => t.deps.gpus.free(), { timeout: 30_000 }).toBe(2);
 });
 
 test("a job that asks for more GPUs than there are fails in words, and keeps none", async () => {

@@ -339,7 +339,9 @@ export const buildRows: Row[] = [
       const agent = api.agent();
       await agent.poll();
       const answer = api.post("/job-types/build-7/build");
-      await expect.poll(async () => (await api.get("/job-types/build-7/build")).status).toBe(200);
+      await expect
+        .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
+        .toBe(200);
       await agent.leave();
       const reply = await answer;
       expect(reply.status).toBe(503);
