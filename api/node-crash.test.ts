@@ -1,12 +1,11 @@
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ExecutionPage, type ExecutionRecord } from "../shared/execution.ts";
+import { freePort } from "./testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "./testing/start-node.ts";
 import { ScriptedAgent } from "./testing/scripted-agent.ts";
 
@@ -62,15 +61,6 @@ class Service {
       }
     }
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 async function submit(url: string, code: string): Promise<string> {

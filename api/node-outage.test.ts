@@ -2,13 +2,13 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
-import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Api, problemOf } from "./testing/contract/api.ts";
 import { servers } from "./testing/contract/servers.ts";
+import { freePort } from "./testing/free-port.ts";
 import type { Reply } from "./testing/scripted-agent.ts";
 import { startNodeIn } from "./testing/start-node.ts";
 
@@ -72,15 +72,6 @@ async function startSqld(port: number): Promise<ChildProcess> {
     ))
   );
   return child;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 test("while a remote database is gone, requests are 503; when it is back, its leases hold", async () => {

@@ -4,6 +4,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "./testing/free-port.ts";
 import { refusedStart, startNode } from "./testing/start-node.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "airlock-start-"));
@@ -22,16 +23,6 @@ afterAll(() => {
 });
 
 const takenPort = (): string => String((taken.address() as AddressInfo).port);
-
-/** A port at which nobody answers. */
-async function closedPort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 type Vars = Record<string, string>;
 
@@ -73,7 +64,7 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
   [
     "the database server does not answer",
     async () => ({
-      AIRLOCK_DATABASE_URL: `http://me:hunter2@127.0.0.1:${await closedPort()}/?authToken=hunter2`,
+      AIRLOCK_DATABASE_URL: `http://me:hunter2@127.0.0.1:${await freePort()}/?authToken=hunter2`,
     }),
     /^airlock api: cannot open the database http:\/\/127\.0\.0\.1:\d+\/: (?!.*hunter2).+\n$/,
   ],

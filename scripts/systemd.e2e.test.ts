@@ -1,9 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { once } from "node:events";
-import { createServer } from "node:net";
-import { type AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import { readUnit, startUnit } from "./testing/unit-file.ts";
+import { freePort } from "../api/testing/free-port.ts";
 
 const [agent, api] = [readUnit("airlock-agent.service"), readUnit("airlock-api.service")];
 
@@ -28,17 +26,8 @@ test("a stop leaves time for the drain", () => {
   expect(Number(agent.values("TimeoutStopSec")[0])).toBeGreaterThanOrEqual(graceS + 30);
 });
 
-async function freePort(): Promise<string> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return String(port);
-}
-
 test("the units' commands run a job, with nothing but their own folders to write to", async () => {
-  const [token, port] = ["a-token-of-16-characters", await freePort()];
+  const [token, port] = ["a-token-of-16-characters", String(await freePort())];
   const url = `http://127.0.0.1:${port}`;
   const service = startUnit(api, { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_PORT: port });
   await service.logged(url);

@@ -1,9 +1,9 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createRequire } from "node:module";
-import { createServer, type AddressInfo } from "node:net";
 import { Config } from "../../shared/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
+import { freePort } from "./free-port.ts";
 
 /** A libSQL server under test, with the schema and nothing in it. */
 export interface RunningDatabase {
@@ -55,13 +55,4 @@ async function untilAnswers(url: string, child: ChildProcess): Promise<void> {
     giveUp.throwIfAborted();
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { createRequire } from "node:module";
-import { createServer, type AddressInfo } from "node:net";
-import { once } from "node:events";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "@libsql/client";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
+import { freePort } from "../../api/testing/free-port.ts";
 import { Config } from "../../shared/config.ts";
 import { connect } from "../setup/connect.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
@@ -161,13 +160,4 @@ export async function isUp(url: string): Promise<boolean> {
     ({ ok }) => ok,
     () => false,
   );
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

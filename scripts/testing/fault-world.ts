@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, type Client } from "@libsql/client";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { freePort } from "../../api/testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import type { ExecutionRecord } from "../../shared/execution.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
@@ -154,12 +153,3 @@ export async function startFaultWorld(
 
 /** A name that no other test's agent has. */
 export const agentName = (what: string): string => `${what}-${randomUUID()}`;
-
-async function freePort(host: string): Promise<number> {
-  const server = createServer().listen(0, host);
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
