@@ -52,6 +52,23 @@ function run(sandbox: Sandbox, code: string, options: Partial<RunOptions> = {}) 
   );
 }
 
+test.each([
+  ["runc", "after its job", true],
+  ["runc", "without a job", false],
+  ["runsc", "after its job", true],
+  ["runsc", "without a job", false],
+])("under %s a container %s has ended by itself when it is removed", async (runtime, _, hasJob) => {
+  const wereRunning: boolean[] = [];
+  const remove: Engine["remove"] = async (id, signal) => {
+    wereRunning.push((await engine.inspect(id, signal)).isRunning);
+    await engine.remove(id, signal);
+  };
+  const sandbox = await openSandbox({ ...engine, remove }, spec({ runtime }), soon());
+  if (hasJob) await run(sandbox, "print(1)");
+  await sandbox.close();
+  expect(wereRunning).toEqual([false]);
+});
+
 test("a container waits for its job, runs it, and is gone", async () => {
   const sandbox = await openSandbox(engine, spec(), soon());
   try {

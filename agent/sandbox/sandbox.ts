@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import { bytecodes } from "./bytecode.ts";
 import type { ContainerState, Engine } from "./engine.ts";
 import { engineDemux } from "./frames.ts";
 import { containerProfile } from "./profile.ts";
@@ -12,6 +13,11 @@ import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./t
 const callMs = 30_000;
 /** Milliseconds in which a dead container's end shows at the engine. */
 const autopsyMs = 5000;
+/** Milliseconds for a supervisor to end by itself: to kill it would cost the engine one more process. */
+const partingMs = 5000;
+
+const programsOfOne = bytecodes();
+const programsOfMany = bytecodes();
 
 /**
  * Starts a container and waits until its supervisor is ready for a job.
@@ -27,22 +33,28 @@ export async function openSandbox(
   const beganAtMs = performance.now();
   // Not for the caller's signal to abort: the engine would go on to make a container nobody knows.
   const profile = containerProfile(spec);
+  const isReused = spec.reuse > 1;
+  const programs = isReused ? programsOfMany : programsOfOne;
   const containerId = await bounded((limit) => engine.create(profile, limit));
   const remove = (): Promise<void> => bounded((limit) => engine.remove(containerId, limit));
 
   try {
     const stream = await engine.attach(containerId, signal);
     const link = linkOf(stream);
-    link.input.write(supervisorProgram(spec.preload, spec.reuse > 1));
+    const known = programs.of(spec.image);
+    link.input.write(supervisorProgram(spec.preload, isReused, known));
     await engine.start(containerId, signal);
     const session = await openSession(link, signal).catch(async (error: unknown) => {
+      programs.keep(spec.image, null);
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
     });
+    if (session.bytecode !== null) programs.keep(spec.image, session.bytecode);
     let jobsLeft = spec.reuse;
     let isUnharmed = true;
     async function close(): Promise<void> {
       jobsLeft = 0;
       link.destroy();
+      await engine.wait(containerId, AbortSignal.timeout(partingMs)).catch(() => {});
       await remove();
     }
     return {

@@ -5,6 +5,7 @@ import { NotReady, parseMessage, Ready } from "./messages.ts";
 import { installPackages, type PackageOrder } from "./packages.ts";
 import { askForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
+import type { Bytecode } from "./supervisor.ts";
 import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
 
 /** The two ends of a supervisor that the agent holds. */
@@ -21,6 +22,8 @@ export interface Link {
 export interface Session {
   readonly pythonVersion: string;
   readonly preloadErrors: Readonly<Record<string, string>>;
+  /** What it made of its program, where that came as text. */
+  readonly bytecode: Bytecode | null;
   /** Aborts when the supervisor ends while it waits for a job. */
   readonly died: AbortSignal;
   /**
@@ -69,7 +72,7 @@ export async function openSession(
   const giveUp = (): void => link.destroy();
   signal.addEventListener("abort", giveUp);
   try {
-    const ready = await readReady(frames);
+    const { ready, bytecode } = await readReady(frames);
     const died = new AbortController();
     const waitForNext = (): ReturnType<Frames["next"]> => {
       const next = frames.next();
@@ -80,6 +83,7 @@ export async function openSession(
     return {
       pythonVersion: ready.python_version,
       preloadErrors: ready.preload_errors,
+      bytecode,
       died: died.signal,
       install: async (packages, limit) => {
         await install(
@@ -125,10 +129,12 @@ async function* readFrames(link: Link): Frames {
   throw new FrameError(`the supervisor ended: ${link.diagnostics()}`);
 }
 
-async function readReady(frames: Frames): Promise<Ready> {
+async function readReady(frames: Frames): Promise<{ ready: Ready; bytecode: Bytecode | null }> {
   try {
-    const { type, payload } = (await frames.next()).value;
-    if (type === "R") return parseMessage(Ready, payload);
+    let { type, payload } = (await frames.next()).value;
+    const bytecode = type === "B" ? payload : null;
+    if (bytecode !== null) ({ type, payload } = (await frames.next()).value);
+    if (type === "R") return { ready: parseMessage(Ready, payload), bytecode };
     const { message, output } = parseMessage(NotReady, payload);
     throw new EngineError("command_not_found", `${message}: ${output}`.trim());
   } catch (error) {

@@ -1,11 +1,13 @@
 import { readFileSync } from "node:fs";
 
 const modules = ["privileges", "link", "relay", "job", "supervisor"];
-const whenNeeded = ["collect"];
-const single = { program: programOf(modules), gate: source("gate") };
+const single = { modules, texts: sources([...modules, "collect", "gate"]) };
 const reused = {
-  program: programOf([...modules, "wipe", "reuse"]),
-  gate: source("zygote") + source("gate"),
+  modules: [...modules, "wipe", "reuse"],
+  texts: {
+    ...sources([...modules, "wipe", "reuse", "collect"]),
+    gate: source("zygote") + source("gate"),
+  },
 };
 
 /**
@@ -22,37 +24,63 @@ export const supervisorCommand: readonly string[] = [
   source("boot"),
 ];
 
-/** The program, for one job or for several: the first that goes to its stdin. */
-export function supervisorProgram(preload: readonly string[], isReused: boolean): Buffer {
-  const { program, gate } = isReused ? reused : single;
-  const main = `sys.modules["supervisor"].main(${JSON.stringify(gate)}, ${JSON.stringify(preload)})`;
-  const text = Buffer.from(`${program}${main}\n`);
-  const size = Buffer.alloc(4);
-  size.writeUInt32BE(text.length);
-  return Buffer.concat([size, text]);
-}
-
-function programOf(names: readonly string[]): string {
-  return loadModules(sources(names), sources(whenNeeded));
-}
+/** What a supervisor made of its program's sources, for others with the same Python; see main in supervisor.py. */
+export type Bytecode = Uint8Array;
 
 /**
- * The head of a Python program that makes modules of their sources, each able to import those
- * before it, and `load` for the others.
+ * The program, for one job or for several: the first that goes to its stdin.
+ *
+ * Without bytecode it is compiled over there, which takes as long as the interpreter's own start.
  */
-export function loadModules(
-  modules: Readonly<Record<string, string>>,
-  others: Readonly<Record<string, string>> = {},
-): string {
-  // A JSON string is a Python string, too.
+export function supervisorProgram(
+  preload: readonly string[],
+  isReused: boolean,
+  bytecode: Bytecode | null = null,
+): Buffer {
+  const { modules, texts } = isReused ? reused : single;
+  const codes = bytecode === null ? compiled(texts) : `codes = unpack(take(${bytecode.length}))\n`;
+  const run = `for name in ${JSON.stringify(modules)}:
+    load(name)
+sys.modules["supervisor"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
+`;
+  const text = Buffer.from(packing + codes + loading + run);
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(text.length);
+  return Buffer.concat([size, text, bytecode ?? new Uint8Array()]);
+}
+
+/** A Python program that makes modules of their sources, each able to import those before it. */
+export function loadModules(modules: Readonly<Record<string, string>>): string {
   return `import sys
-others = ${JSON.stringify(others)}
-def load(name, text=None):
+${compiled(modules)}${loading}for name in codes:
+    load(name)
+`;
+}
+
+/** Python's bytecode is for the version that made it, which its magic number tells. */
+const packing = `import marshal
+import sys
+magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+def pack(codes):
+    return magic + marshal.dumps(codes)
+def unpack(data):
+    if data[:4] != magic:
+        raise SystemExit("bytecode of another Python")
+    return marshal.loads(data[4:])
+`;
+
+const loading = `def load(name, text=None):
     module = sys.modules[name] = type(sys)(name)
-    exec(compile(text or others[name], "airlock/%s.py" % name, "exec"), module.__dict__)
+    exec(compile(text, "airlock/%s.py" % name, "exec") if text else codes[name], module.__dict__)
     return module
-for name, text in ${JSON.stringify(modules)}.items():
-    load(name, text)
+`;
+
+/** A JSON string is a Python string, too. */
+function compiled(texts: Readonly<Record<string, string>>): string {
+  return `codes = {
+    name: compile(text, "airlock/%s.py" % name, "exec")
+    for name, text in ${JSON.stringify(texts)}.items()
+}
 `;
 }
 

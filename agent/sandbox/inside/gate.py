@@ -1,8 +1,10 @@
 # The job's interpreter finds this file as `sitecustomize` while it starts, and waits here for the
 # job. It leaves nothing that the code would meet: modules, paths, __main__, sys.argv, frames and
 # tracebacks are those of a fresh interpreter.
-# The supervisor puts one line before it that sets go_fd, tell_fd, control_fd, gate_dir, python_path,
-# preload. With a control_fd zygote.py is there, too.
+# With a control_fd zygote.py is there, too.
+
+# The supervisor puts the values where "settings" stands; see job.py.
+go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
 
 
 def report_exception_at_exit():

@@ -1,14 +1,16 @@
 """The job's process: `python3 /code/main.py` as uid 1000, held at the gate until its code is there."""
 
 import _signal as signal
+import marshal
 import os
 import resource
+import sys
 
 from privileges import become_unprivileged
 from relay import Stream
 
 GATE_DIR = "/code/.gate"
-_GATE = GATE_DIR + "/sitecustomize.py"
+_GATE = GATE_DIR + "/sitecustomize.pyc"
 _MAX_REPORT = 4000
 
 
@@ -71,28 +73,21 @@ class Job:
 class Interpreter:
     """Started at once, before anything of its job is known; for the one job that it runs."""
 
-    def __init__(self, gate_source, preload):
-        self._source = gate_source
+    def __init__(self, gate, preload):
+        self._gate = gate
         self._preload = preload
 
     def start(self, go, tell, out, err):
         go_fd, tell_fd, _ = high_descriptors()
-        start_at_gate(self._source, self._preload, None, {1: out, 2: err, go_fd: go, tell_fd: tell})
+        start_at_gate(self._gate, self._preload, None, {1: out, 2: err, go_fd: go, tell_fd: tell})
 
 
-def start_at_gate(source, preload, control_fd, descriptors):
+def start_at_gate(gate, preload, control_fd, descriptors):
     """Starts the interpreter with these descriptors; it imports `preload` and then waits. Returns its pid."""
     go_fd, tell_fd, _ = high_descriptors()
     os.mkdir(GATE_DIR, 0o755)
-    _write_gate(
-        source,
-        go_fd=go_fd,
-        tell_fd=tell_fd,
-        control_fd=control_fd,
-        gate_dir=GATE_DIR,
-        python_path=os.environ.get("PYTHONPATH"),
-        preload=preload,
-    )
+    python_path = os.environ.get("PYTHONPATH")
+    _write_gate(gate, (go_fd, tell_fd, control_fd, GATE_DIR, python_path, tuple(preload)))
     pid = os.fork()
     if pid == 0:
         try:
@@ -123,9 +118,11 @@ def high_descriptors():
     return top - 2, top - 1, top - 3
 
 
-def _write_gate(source, **constants):
-    head = "; ".join("%s = %r" % constant for constant in constants.items())
-    write_file(_GATE, (head + "\n" + source).encode())
+def _write_gate(gate, settings):
+    """Writes a .pyc file whose one constant "settings" is these. Its form: PEP 552, marshal."""
+    constants = tuple([settings if value == "settings" else value for value in gate.co_consts])
+    magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+    write_file(_GATE, magic + bytes(12) + marshal.dumps(gate.replace(co_consts=constants)))
 
 
 def _exec_at_gate(descriptors):

@@ -2,7 +2,8 @@
 
 to the supervisor    J job (numbers)  C code  I input  G go  K cancel  N get ready for the next one
                      P packages (JSON), before the job: see packages.py for what follows
-to the agent         R ready (JSON)  F failed to get ready (JSON)  S started
+to the agent         B bytecode of this program, where it came as text
+                     R ready (JSON)  F failed to get ready (JSON)  S started
                      O stdout  E stderr  X exit (JSON)
                      A head of a file (JSON)  D its data  Z summary of /output (JSON), the last of a job
                      N ready for the next one, or why not (JSON)

@@ -23,9 +23,9 @@ _VERIFIED = ["processes", "files", "ipc", "sockets", "interpreter"]
 
 
 class Zygote:
-    def __init__(self, gate_source, preload):
+    def __init__(self, gate, preload):
         self.pid = None
-        self._gate_source = gate_source
+        self._gate = gate
         self._preload = preload
 
     def start(self, go, tell, out, err):
@@ -34,7 +34,7 @@ class Zygote:
             self._control, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             control_fd = high_descriptors()[2]
             descriptors = {1: out, 2: err, control_fd: theirs.fileno()}
-            self.pid = start_at_gate(self._gate_source, self._preload, control_fd, descriptors)
+            self.pid = start_at_gate(self._gate, self._preload, control_fd, descriptors)
             theirs.close()
         rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (go, tell, out, err))
         # One that is dead shows by the end of the pipes.
@@ -43,10 +43,10 @@ class Zygote:
 
 
 class Reuser(Supervisor):
-    def __init__(self, gate_source, preload):
+    def __init__(self, gate, preload):
         self.alone = count_tasks()
         self.zygote_died = False
-        super().__init__(Zygote(gate_source, preload))
+        super().__init__(Zygote(gate, preload))
 
     def begin_job(self):
         self.again = False

@@ -279,13 +279,19 @@ def count_oom_kills():
     return 0
 
 
-def main(gate_source, preload):
+def main(codes, preload, pack):
+    """Runs until the last job is over. With `pack` it first tells the bytecode that it had to make."""
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
+    bytecode = pack(codes) if pack else b""
     if "reuse" in sys.modules:
-        sys.modules["reuse"].Reuser(gate_source, preload).run()
+        supervisor = sys.modules["reuse"].Reuser(codes["gate"], preload)
     else:
-        Supervisor(Interpreter(gate_source, preload)).run()
+        supervisor = Supervisor(Interpreter(codes["gate"], preload))
+    if bytecode:
+        supervisor.outbox.put(b"B", bytecode)
+    supervisor.run()
+    if "reuse" not in sys.modules:
         # To take the interpreter apart would take as long as a short job.
         os._exit(0)

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Link } from "../session.ts";
-import { supervisorCommand, supervisorProgram } from "../supervisor.ts";
+import { type Bytecode, supervisorCommand, supervisorProgram } from "../supervisor.ts";
 import type { Python } from "./pythons.ts";
 
 const namespace = fileURLToPath(new URL("namespace.sh", import.meta.url));
@@ -21,12 +21,13 @@ export interface HostOptions {
   readonly preload?: readonly string[];
   readonly isReused?: boolean;
   readonly env?: Readonly<Record<string, string>>;
+  readonly bytecode?: Bytecode | null;
 }
 
 /** A supervisor that runs without an engine. Needs root. */
 export function startOnHost(
   python: Python,
-  { preload = [], env = {}, isReused = false }: HostOptions = {},
+  { preload = [], env = {}, isReused = false, bytecode = null }: HostOptions = {},
 ): HostLink {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   const command = ["env", ...assignments, ...supervisorCommand];
@@ -35,7 +36,7 @@ export function startOnHost(
   let stderr = "";
   child.stderr.on("data", (bytes: Buffer) => (stderr = (stderr + bytes.toString()).slice(-4096)));
   child.stdin.on("error", () => {});
-  child.stdin.write(supervisorProgram(preload, isReused));
+  child.stdin.write(supervisorProgram(preload, isReused, bytecode));
   return {
     input: child.stdin,
     output: child.stdout,
