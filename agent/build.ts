@@ -16,6 +16,7 @@ import { type PipConfig, readPackageSource } from "./package-source.ts";
 import type { ImageOrder } from "./sandbox/build-profile.ts";
 import { InstallError, type MadeImage } from "./sandbox/image-build.ts";
 import { EngineError } from "./sandbox/types.ts";
+import { PushError } from "./share-image.ts";
 
 export type MakeImage = (
   order: ImageOrder,
@@ -84,6 +85,10 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
       return release("service_unavailable", "The agent stopped before the build ended.");
     }
     if (error instanceof InstallError) return failed("dependency_error", error.message);
+    if (error instanceof PushError) {
+      log.warn("{reason}", { reason: error.message });
+      return release("docker_error", error.message);
+    }
     if (error instanceof JobRefusal) {
       log.warn("build of {image} refused: {reason}", {
         image: job.job_type,

@@ -33,6 +33,8 @@ export type AgentConfig = {
   readonly registry: Registry;
   /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
   readonly maxImageBytes: number;
+  /** Bound of the images that other hosts have built; unpacked bytes. */
+  readonly maxFetchedBytes: number;
   readonly pip: PipConfig;
   /** Packages that jobs bring; `cache` is null where they are not kept. */
   readonly requirements: {
@@ -102,6 +104,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     spoolDir: config.spool_dir,
     registry: registryOf(config),
     maxImageBytes: config.max_image_bytes,
+    maxFetchedBytes: config.fetched_images_bytes,
     pip: {
       indexUrl: config.pip_index_url,
       findLinks: config.pip_find_links,
@@ -208,6 +211,7 @@ const agentKeys = [
   "image_registry_username",
   "image_registry_password",
   "max_image_bytes",
+  "fetched_images_bytes",
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",

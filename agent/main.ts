@@ -16,8 +16,9 @@ import { engineHost } from "./engine-host.ts";
 import { createEngineWatch } from "./engine-watch.ts";
 import { createImageFetcher } from "./fetch-images.ts";
 import { createGpus } from "./gpus.ts";
+import { createFetchedImages } from "./fetched-images.ts";
 import { withGpus } from "./gpu-sandbox.ts";
-import { createImages } from "./images.ts";
+import { createImages, type Images } from "./images.ts";
 import { createInventory } from "./inventory.ts";
 import { joinApi, rotateToken } from "./join.ts";
 import { createLeases } from "./leases.ts";
@@ -31,7 +32,7 @@ import { connectEngine } from "./sandbox/engine.ts";
 import { makeImage } from "./sandbox/image-build.ts";
 import { reapContainers } from "./sandbox/reap.ts";
 import { openSandbox } from "./sandbox/sandbox.ts";
-import { shareImage } from "./share-image.ts";
+import { pushTimes, shareImage } from "./share-image.ts";
 import { defaultSpoolDir, openSpoolDir } from "./spool-dir.ts";
 import { listenForStop } from "./stop-signals.ts";
 
@@ -151,17 +152,30 @@ async function createDeps(
     changes,
     log,
   });
-  const { registry, maxImageBytes } = config;
-  const images = createImages(engine, end, (reference) => authFor(registry, reference));
+  const { registry, maxImageBytes, maxFetchedBytes } = config;
+  const fetched = createFetchedImages({
+    imageCalls: engine,
+    maxBytes: maxFetchedBytes,
+    clock,
+    log,
+  });
+  const found = createImages(engine, end, (reference) => authFor(registry, reference));
+  const images: Images = {
+    ...found,
+    resolve: (reference, signal) => {
+      fetched.used(reference);
+      return found.resolve(reference, signal);
+    },
+  };
   const client = createClient({
     url: config.api.url,
     token: config.token,
     dispatcher: connectApi(config.api, process.env),
   });
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
-  const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes };
-  const fetching = { ...sharing, agent, admission, inventory, clock, log };
-  const fetcher = createImageFetcher(fetching, end);
+  const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
+  const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
+  const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);
   const ready = Promise.withResolvers<void>();
   void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
   log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
@@ -189,6 +203,7 @@ async function createDeps(
     requirements: { allowed, cache },
     images,
     admission,
+    missingImages: fetcher.missing,
     pool,
     spool,
     chooseRuntime: createRuntimeChoice(config.runtime, log),

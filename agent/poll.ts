@@ -13,6 +13,7 @@ import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Missing } from "./fetch-images.ts";
 import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
@@ -39,6 +40,7 @@ export type PollDeps = {
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** Gets those of these images that other agents have built. */
   readonly fetchImages: (references: readonly string[]) => void;
+  readonly missingImages: () => Missing;
   /** The API has answered a poll, and knows all that it asks of this agent. */
   readonly polled: () => void;
 };
@@ -148,6 +150,9 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
   return { signal: over.signal, [Symbol.dispose]: () => over.abort() };
 }
 
+const noneMissing: Missing = [];
+const noneIfEmpty = (missing: Missing): Missing => (missing.length > 0 ? missing : noneMissing);
+
 /** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
   const { engine, gpus, inventory, leases } = deps;
@@ -158,6 +163,7 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
     leases.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||
+    (request.engine.missing_images ?? noneMissing) !== noneIfEmpty(deps.missingImages()) ||
     request.breaker.state !== engine.breaker().state ||
     request.images.length !== images.length ||
     !images.every((image) => request.images.includes(image))

@@ -10,7 +10,7 @@ import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
 import type { Pool } from "./pool.ts";
-import { agentStatus } from "./status.ts";
+import { agentStatus, type StatusDeps } from "./status.ts";
 
 export type RenewDeps = {
   readonly agent: AgentIdentity;
@@ -21,6 +21,7 @@ export type RenewDeps = {
   readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
   readonly engine: EngineWatch;
+  readonly missingImages: StatusDeps["missingImages"];
   readonly clock: Clock;
   readonly log: Logger;
 };

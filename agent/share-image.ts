@@ -1,11 +1,11 @@
+import pRetry from "p-retry";
 import type { LeasedBuild } from "../shared/lease.ts";
+import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
-import type { Client } from "./client.ts";
+import type { Client, RetryTimes } from "./client.ts";
 import { authFor, type Registry } from "./registry.ts";
-import { ImageArchiveError } from "./sandbox/image-archive.ts";
 import type { ImageCalls } from "./sandbox/image-calls.ts";
 import { packImage } from "./sandbox/pack-image.ts";
-import { EngineError } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
 export type ShareDeps = {
@@ -14,14 +14,24 @@ export type ShareDeps = {
   readonly spool: SpoolDir;
   readonly registry: Registry;
   readonly maxImageBytes: number;
+  /** How often a push is repeated, and when. */
+  readonly times: RetryTimes;
 };
 
+/** About as long as a registry takes to start anew. */
+export const pushTimes: RetryTimes = { retries: 4, minTimeout: 1000, maxTimeout: 10_000 };
+
+/** The registry does not take an image that has been built; the engine is well. */
+export class PushError extends Error {
+  override name = "PushError";
+}
+
 /**
- * Brings an image that has been built to where other agents get it, as its lease says. One that is
- * too large for the artifact store stays where it is, and `say` is told.
+ * Brings an image that has been built to where other agents get it, as its lease says. One that the
+ * artifact store cannot get stays where it is, and `say` is told why: it is built all the same.
  *
  * @returns the digest of its manifest in the registry; null where it is in none.
- * @throws EngineError, transient where the registry does not take it; ApiError; the signal's reason.
+ * @throws PushError; ApiError where the agent or its lease is refused; the signal's reason.
  */
 export async function shareImage(
   deps: ShareDeps,
@@ -38,7 +48,7 @@ export async function shareImage(
 }
 
 async function push(
-  { imageCalls, registry }: ShareDeps,
+  { imageCalls, registry, times }: ShareDeps,
   { repository, tags }: LeasedBuild,
   say: (words: string) => void,
   signal: AbortSignal,
@@ -47,11 +57,13 @@ async function push(
   for (const tag of tags) {
     const name = `${repository}:${tag}`;
     try {
-      digest = await imageCalls.push(repository, tag, signal, authFor(registry, name));
+      digest = await pRetry(
+        () => imageCalls.push(repository, tag, signal, authFor(registry, name)),
+        { ...times, signal, onFailedAttempt: ({ error }) => say(`Not pushed: ${error.message}\n`) },
+      );
     } catch (error) {
-      if (!(error instanceof EngineError)) throw error;
-      const message = `${name} could not be pushed: ${error.message}`;
-      throw new EngineError(error.code, message, { cause: error, transient: true });
+      signal.throwIfAborted();
+      throw new PushError(`${name} could not be pushed: ${describeError(error)}`, { cause: error });
     }
     say(`Pushed ${name} (${digest})\n`);
   }
@@ -60,7 +72,7 @@ async function push(
 
 async function upload(
   { client, imageCalls, spool, maxImageBytes }: ShareDeps,
-  { lease_id }: LeasedBuild,
+  { lease_id, share_max_bytes }: LeasedBuild,
   image: string,
   say: (words: string) => void,
   signal: AbortSignal,
@@ -68,15 +80,13 @@ async function upload(
   await using folder = spool.folder(lease_id);
   try {
     const tar = await imageCalls.save(image, signal);
-    const archive = await packImage(tar, image, folder.path, maxImageBytes);
+    const maxBytes = Math.min(maxImageBytes, share_max_bytes);
+    const archive = await packImage(tar, image, folder.path, maxBytes);
     await client.buildImage(lease_id, archive, signal);
     say(`Stored the image for other agents: ${archive.sizeBytes} bytes\n`);
   } catch (error) {
     signal.throwIfAborted();
-    const isKept =
-      error instanceof ImageArchiveError ||
-      (error instanceof ApiError && error.kind === "rejected");
-    if (!isKept) throw error;
-    say(`The image stays on this host: ${error.message}\n`);
+    if (error instanceof ApiError && (error.endsAgent || error.kind === "lease_lost")) throw error;
+    say(`The image stays on this host: ${describeError(error)}\n`);
   }
 }

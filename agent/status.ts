@@ -1,5 +1,6 @@
 import type { AgentIdentity, AgentStatus, LeasedBuild } from "../shared/lease.ts";
 import type { EngineWatch } from "./engine-watch.ts";
+import type { Missing } from "./fetch-images.ts";
 import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Leases } from "./leases.ts";
@@ -13,21 +14,24 @@ export type StatusDeps = {
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
+  /** Built images that the API wants here and that were not got, with why. */
+  readonly missingImages: () => Missing;
 };
 
 /** What the agent tells the API of itself now. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, builds, engine, gpus, inventory, pool }: StatusDeps,
+  { leases, builds, engine, gpus, inventory, pool, missingImages }: StatusDeps,
 ): AgentStatus {
   const kinds = pool.stats();
+  const missing_images = missingImages();
   return {
     agent,
     slots: leases.size,
     gpus: { total: gpus.total, free: gpus.free() },
     warm: kinds.reduce((sum, { ready }) => sum + ready, 0),
     pool: kinds,
-    engine: engine.health(),
+    engine: { ...engine.health(), ...(missing_images.length > 0 && { missing_images }) },
     breaker: engine.breaker(),
     leases: leases.ids(),
     builds: builds.ids(),

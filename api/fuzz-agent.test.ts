@@ -66,13 +66,29 @@ describe("whatever is sent to an agent's endpoint, the answer is sound", () => {
     await expectAllSound(requests);
   });
 
+  test("an image that is asked for", async () => {
+    expect.hasAssertions();
+    const images = fc.oneof(segments, fc.constant(`sha256:${"0".repeat(64)}`));
+    const requests = fc.record({
+      method: fc.constantFrom("GET", "HEAD"),
+      path: fc
+        .tuple(images, fc.constantFrom("", "/archive"))
+        .map(([image, what]) => `/agent/v1/images/${image}${what}`),
+      headers: fc.constant({ Authorization: json.Authorization }),
+    });
+    await expectAllSound(requests);
+  });
+
   test("an upload", async () => {
     expect.hasAssertions();
     const requests = fc.record({
       method: fc.constant("PUT"),
       path: fc
         .tuple(fc.uuid(), segments)
-        .map(([id, name]) => `/agent/v1/leases/${id}/artifacts/${name}`),
+        .chain(([id, name]) =>
+          fc.constantFrom(`leases/${id}/artifacts/${name}`, `builds/${id}/image`),
+        )
+        .map((rest) => `/agent/v1/${rest}`),
       headers: fc.record({
         Authorization: fc.constant(json.Authorization),
         "X-Airlock-SHA256": fc.constantFrom("", "0".repeat(64), "z".repeat(64)),

@@ -22,8 +22,9 @@ export async function takeBuilds(
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
   const serving = servingAgents(await agentsSeenSince(db, 0), config, lease.now);
+  const travels = imageWay(config) !== "none";
   const jobTypes = environments
-    .filter((environment) => mayBuild(request.agent, environment, serving))
+    .filter((environment) => mayBuild(request.agent, environment, serving, travels))
     .map(({ jobType }) => jobType.name);
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
   return [...undelivered, ...claimed].flatMap((build) => describe(build, config));
@@ -44,6 +45,7 @@ function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
       tags: [...new Set([build.tag, "latest"])],
       timeout_s: config.build_timeout,
       share: imageWay(config),
+      share_max_bytes: config.max_image_bytes,
     },
   ];
 }

@@ -49,6 +49,24 @@ export const EngineHealth = z
     version: z.string().nullable(),
     /** The engine's default first. */
     runtimes: z.array(z.string()),
+    errors: z
+      .array(
+        z.object({
+          /** Of the agent's calls to the engine, such as "create". */
+          operation: z.string().max(64),
+          /** Such as "unavailable", "conflict", "timeout". */
+          kind: z.string().max(64),
+          count: z.int().min(0),
+        }),
+      )
+      .max(1000)
+      .optional()
+      .meta({ description: "Calls to the engine that failed since the agent started." }),
+    missing_images: z
+      .array(z.object({ image: z.string().max(1024), reason: z.string().max(1000) }))
+      .max(1000)
+      .optional()
+      .meta({ description: "Built images that the agent wants and has not got, and why not." }),
   })
   .meta({ id: "EngineHealth", description: "An agent's container engine." });
 export type EngineHealth = z.infer<typeof EngineHealth>;

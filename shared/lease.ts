@@ -128,6 +128,8 @@ export const LeasedBuild = z.object({
   timeout_s: z.int(),
   /** How it gets to other hosts. */
   share: ImageWay.default("none"),
+  /** Bytes of the unpacked image up to which the artifact store takes it. */
+  share_max_bytes: z.int().min(0).default(Number.MAX_SAFE_INTEGER),
 });
 export type LeasedBuild = z.infer<typeof LeasedBuild>;
 

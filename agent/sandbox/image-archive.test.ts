@@ -11,7 +11,7 @@ import { type PackedImage, packImage } from "./pack-image.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine, removeImages } from "./testing/raw-engine.ts";
-import { unpackImage } from "./unpack-image.ts";
+import { type UnpackBounds, unpackImage } from "./unpack-image.ts";
 
 const name = `airlock-test-fetched:${randomUUID()}`;
 const MiB = 1024 * 1024;
@@ -35,9 +35,14 @@ async function pack(id: string, maxBytes = 8 * MiB): Promise<PackedImage> {
   return packImage(await engine.save(id, never), id, join(folder, randomUUID()), maxBytes);
 }
 
-async function loadBytes(archive: Buffer | Readable, id = image, maxBytes = 8 * MiB) {
+async function loadBytes(
+  archive: Buffer | Readable,
+  id = image,
+  bounds: Partial<UnpackBounds> = {},
+) {
   const stream = Buffer.isBuffer(archive) ? Readable.from([archive]) : archive;
-  await engine.load(Readable.from(unpackImage(stream, id, name, maxBytes)), never);
+  const all = { maxBytes: 8 * MiB, architecture: await engine.architecture(never), ...bounds };
+  await engine.load(Readable.from(unpackImage(stream, id, name, all)), never);
 }
 
 /** The archive, changed under its compression. */
@@ -90,7 +95,7 @@ const flip = (at: (bytes: Buffer) => number) =>
     return changed;
   });
 
-test.each<[string, () => [archive: Buffer, id?: string, maxBytes?: number], string]>([
+test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackBounds>], string]>([
   ["is another image", () => [readFileSync(packed.path), `sha256:${"0".repeat(64)}`], "its id"],
   ["has another configuration", () => [flip((bytes) => bytes.indexOf(10) + 5)], "its id"],
   ["has another layer", () => [flip((bytes) => bytes.length - 1)], "a layer is not sha256:"],
@@ -107,7 +112,16 @@ test.each<[string, () => [archive: Buffer, id?: string, maxBytes?: number], stri
     () => [zstdCompressSync(Buffer.alloc(200_000, "x"))],
     "it does not tell its sizes",
   ],
-  ["is too large", () => [readFileSync(packed.path), image, 1000], "more than max_image_bytes"],
+  [
+    "is too large",
+    () => [readFileSync(packed.path), image, { maxBytes: 1000 }],
+    "more than max_image_bytes",
+  ],
+  [
+    "is for other machines",
+    () => [readFileSync(packed.path), image, { architecture: "riscv64" }],
+    "this host is riscv64",
+  ],
   [
     "is small and swells",
     () => [

@@ -18,6 +18,7 @@ export const Sizes = z.object({
 export const sizesMaxBytes = 64 * 1024;
 
 const ImageConfig = z.object({
+  architecture: z.string().optional(),
   rootfs: z.object({ diff_ids: z.array(z.string()) }),
   config: z.object({ Labels: z.record(z.string(), z.string()).nullish() }).nullish(),
 });
@@ -27,15 +28,26 @@ export class ImageArchiveError extends Error {
   override name = "ImageArchiveError";
 }
 
-/** Holds a configuration against the id of its image, and returns the SHA-256 of each layer. */
-export function readConfig(bytes: Buffer, image: string, layers: number): string[] {
+/**
+ * Holds a configuration against the id of its image and, where one is given, the engine's
+ * architecture; returns the SHA-256 of each layer.
+ */
+export function readConfig(
+  bytes: Buffer,
+  image: string,
+  layers: number,
+  engine?: string,
+): string[] {
   if (sha256(bytes) !== image) {
     throw new ImageArchiveError(`its id is not that of its configuration, ${sha256(bytes)}`);
   }
-  const { rootfs, config } = ImageConfig.parse(JSON.parse(bytes.toString("utf8")));
+  const { rootfs, config, architecture } = ImageConfig.parse(JSON.parse(bytes.toString("utf8")));
   if (rootfs.diff_ids.length !== layers) throw new ImageArchiveError("it lacks layers");
   const standsInFor = config?.Labels?.[STANDS_IN_FOR];
   if (standsInFor) throw new ImageArchiveError(`it would stand in for ${standsInFor}`);
+  if (engine && architecture && architecture !== engine) {
+    throw new ImageArchiveError(`it is for ${architecture}, and this host is ${engine}`);
+  }
   return rootfs.diff_ids;
 }
 

@@ -10,6 +10,18 @@ export interface RegistryAuth {
   readonly password: string;
 }
 
+/** An image by the names that an engine has for it. */
+export interface NamedImage {
+  /** `sha256:…` */
+  readonly id: string;
+  /** Its tags, and its digests in registries. */
+  readonly names: readonly string[];
+  /** Unpacked, with layers that other images have too. */
+  readonly sizeBytes: number;
+  /** When it was made; epoch ms. */
+  readonly createdMs: number;
+}
+
 /** What an engine does with images. Every method throws EngineError, or its signal's reason on abort. */
 export interface ImageCalls {
   /** The id of an image, null where there is none. */
@@ -18,6 +30,12 @@ export interface ImageCalls {
   imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
   /** The id of an image with the label `name=value`, null where there is none. */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
+  /** Those that have a name in this repository of the engine's own. */
+  imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
+  /** What an image's programs run on, such as "amd64"; null where there is no image, or it is not told. */
+  imageArchitecture(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** What the engine runs on, in the same words. */
+  architecture(signal: AbortSignal): Promise<string>;
   /** Makes an image of a container, changed by Dockerfile instructions, and returns its id. */
   commit(
     id: string,
@@ -68,6 +86,22 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
         const [image] = await docker.listImages({ filters, abortSignal });
         return image?.Id ?? null;
       }),
+    imagesNamed: (repository, signal) =>
+      call(signal, async (abortSignal) => {
+        // Podman's names have a host.
+        const filters = { reference: [repository, `localhost/${repository}`] };
+        const images = await docker.listImages({ filters, abortSignal });
+        return images.map(({ Id, RepoTags, RepoDigests, Size, Created }) => ({
+          id: Id.startsWith("sha256:") ? Id : `sha256:${Id}`,
+          names: [RepoTags ?? [], RepoDigests ?? []].flat(),
+          sizeBytes: Size,
+          createdMs: Created * 1000,
+        }));
+      }),
+    imageArchitecture: async (reference, signal) =>
+      (await inspect(reference, signal))?.Architecture || null,
+    architecture: (signal) =>
+      call(signal, async (abortSignal) => (await abortable(docker.version(), abortSignal)).Arch),
     commit: (id, repository, tag, changes, signal) =>
       call(signal, async (abortSignal) => {
         const request = { repo: repository, tag, changes, abortSignal };

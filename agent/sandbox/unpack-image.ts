@@ -8,6 +8,13 @@ import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 /** Bounds the memory that somebody else's archive has the reader take: 8 MiB. */
 const zstdWindow = { [constants.ZSTD_d_windowLogMax]: 23 };
 
+export interface UnpackBounds {
+  /** Of the unpacked image. */
+  readonly maxBytes: number;
+  /** What it must be for, such as "amd64". */
+  readonly architecture: string;
+}
+
 /**
  * The archive of an image as a tar that an engine loads: nothing but that image, under one name.
  * It throws in the middle where the archive holds anything else, and engines keep nothing of a tar
@@ -19,7 +26,7 @@ export async function* unpackImage(
   archive: Readable,
   image: string,
   name: string,
-  maxBytes: number,
+  { maxBytes, architecture }: UnpackBounds,
 ): AsyncGenerator<Buffer> {
   const unzipped = createZstdDecompress({ params: zstdWindow });
   const unzipping = pipeline(archive, unzipped);
@@ -32,7 +39,7 @@ export async function* unpackImage(
       throw new ImageArchiveError(`it has ${total} bytes, more than max_image_bytes (${maxBytes})`);
     }
     const config = await source.whole(sizes.config);
-    const diffIds = readConfig(config, image, sizes.layers.length);
+    const diffIds = readConfig(config, image, sizes.layers.length, architecture);
     const Config = `${image.slice("sha256:".length)}.json`;
     const Layers = diffIds.map((_, n) => `${n}.tar`);
     yield* file(Config, [config], config.length);

@@ -125,6 +125,7 @@ export async function createTestAgent({
     shareImage: (...asked) => self.shareImage(...asked),
     fetchImages: (references) => self.imagesAsked.push(references),
     pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
+    missingImages: () => [],
     images,
     pool: createPool({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
@@ -232,5 +233,6 @@ export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
     timeout_s: 600,
     share: "none",
     ...build,
+    share_max_bytes: 0,
   };
 }

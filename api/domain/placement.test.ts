@@ -33,6 +33,8 @@ const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
 });
 const accepting = (...job_types: string[]) => agent({ accepts: { job_types, builds: true } });
 const withoutBuilds = agent({ accepts: { job_types: null, builds: false } });
+const gpu = agent({ labels: { gpu: "a100" } });
+const idleGpu = { ...withoutBuilds, labels: { gpu: "a100" } };
 const withBase = agent({ images: [base] });
 const withBuilt = agent({ images: [digest] });
 
@@ -108,9 +110,25 @@ test.each([
   ["that does not build, nor anybody: to refuse it", true, withoutBuilds, plain, [withoutBuilds]],
   ["that does not accept the type, while another does", false, accepting("u"), plain, [agent()]],
   ["without the labels", false, agent(), labelled, []],
+  ["without the labels, while none with them builds", false, agent(), labelled, [idleGpu]],
 ])("a build may be given to an agent %s: %s", (_what, expected, one, environment, serving) => {
-  expect(mayBuild(one, environment, serving)).toBe(expected);
+  expect(mayBuild(one, environment, serving, false)).toBe(expected);
 });
+
+test.each([
+  ["without the labels, while none with them builds", true, agent(), [idleGpu]],
+  ["without the labels, while one with them builds", false, agent(), [idleGpu, gpu]],
+  ["without the labels, while nobody has them", false, agent(), [agent()]],
+  ["without the labels that does not build", false, withoutBuilds, [idleGpu]],
+  ["with the labels that does not build, while another does", false, idleGpu, [agent()]],
+  ["with the labels that does not build, nor anybody", true, idleGpu, [withoutBuilds]],
+  ["with the labels that builds", true, gpu, [agent()]],
+])(
+  "where images travel, a build may be given to an agent %s: %s",
+  (_what, expected, one, serving) => {
+    expect(mayBuild(one, labelled, serving, true)).toBe(expected);
+  },
+);
 
 test("an agent serves while it is heard of, its engine answers and its breaker is not open", () => {
   const config = loadConfig({ lease_ttl_s: 30 }, {});

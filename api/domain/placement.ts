@@ -53,17 +53,25 @@ export function mayRun(agent: Placed, environment: Environment, serving: AgentRe
   );
 }
 
-/** The same for builds. */
+/**
+ * The same for builds. Where none of the agents with the labels builds, and images travel, any
+ * other may do it for them.
+ */
 export function mayBuild(
   agent: Pick<AgentReport, "labels" | "accepts">,
   environment: Environment,
   serving: AgentReport[],
+  travels: boolean,
 ): boolean {
-  if (!hasLabels(agent, environment)) return false;
-  return (
-    acceptsBuild(agent, environment) ||
-    !serving.some((other) => hasLabels(other, environment) && acceptsBuild(other, environment))
-  );
+  const isWilling = acceptsBuild(agent, environment);
+  const labelled = serving.filter((other) => hasLabels(other, environment));
+  if (hasLabels(agent, environment)) {
+    if (isWilling) return true;
+    const others = travels ? serving : labelled;
+    return !others.some((other) => acceptsBuild(other, environment));
+  }
+  const isNeeded = !labelled.some((other) => acceptsBuild(other, environment));
+  return travels && isWilling && labelled.length > 0 && isNeeded;
 }
 
 function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environment): boolean {

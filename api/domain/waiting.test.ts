@@ -52,6 +52,10 @@ function environmentOf(
 
 const plain = environmentOf({});
 const built = environmentOf({}, { isBuilt: true });
+const shared: Environment = { ...built, built: { ...built.built!, archiveSha256: "1" } };
+const engine = { available: true, version: "1", runtimes: [] };
+const missing_images = [{ image: digest, reason: "no route to host" }];
+const without = agent({ engine: { ...engine, missing_images } });
 const labelled = environmentOf({ labels: { gpu: "a100" } });
 const inProduction = environmentOf({}, { production_mode: true });
 
@@ -71,6 +75,24 @@ describe("why nobody runs a job", () => {
       built,
       [withBase],
       `No connected agent has the image airlock-t:v1.0.0 (${digest}). Connect the agent that built it, or build it again: POST /job-types/t/build.`,
+    ],
+    [
+      "an image on its way",
+      shared,
+      [withBase, agent({ labels: { zone: "b" } })],
+      `Its image airlock-t:v1.0.0 (${digest}) is on its way to 2 agents.`,
+    ],
+    [
+      "an image that one agent has not got, and another may still get",
+      shared,
+      [without, withBase],
+      `Its image airlock-t:v1.0.0 (${digest}) is on its way to 2 agents.`,
+    ],
+    [
+      "an image that no agent has got",
+      shared,
+      [without],
+      `Its image airlock-t:v1.0.0 (${digest}) is on no agent that could run it; a has not got it: no route to host. It is tried again.`,
     ],
     [
       "no built image, in production mode",

@@ -29,13 +29,23 @@ export function whyNobodyRuns(
   if (able.length === 0) return tooFewGpus(environment, labelled);
   if (built && !able.some((agent) => agent.images.includes(built.digest))) {
     if (isBeingBuilt) return beingBuilt;
-    const comingTo = able.filter((agent) => accepts(agent, environment)).length;
-    if (isShared(built) && comingTo > 0) {
-      return `Its image ${built.imageRef} (${built.digest}) is on its way to ${count(comingTo, "agent")}.`;
-    }
+    const takers = able.filter((agent) => accepts(agent, environment));
+    if (isShared(built) && takers.length > 0) return onItsWay(built, takers);
     return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
   }
   return undefined;
+}
+
+/** Where every agent that wants the image has failed to get it, what the first one says. */
+function onItsWay({ imageRef, digest }: BuiltImage, takers: AgentReport[]): string {
+  const faults = takers.map(({ name, engine }) => {
+    const fault = engine.missing_images?.find(({ image }) => image === digest);
+    return fault && `${name} has not got it: ${fault.reason}`;
+  });
+  const image = `Its image ${imageRef} (${digest})`;
+  return faults.every((fault) => fault !== undefined)
+    ? `${image} is on no agent that could run it; ${faults[0]}. It is tried again.`
+    : `${image} is on its way to ${count(takers.length, "agent")}.`;
 }
 
 /** Agents that did not build it can get it all the same. */

@@ -11,6 +11,7 @@ import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
+import { imageRows } from "./contract/images.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import { joinRows } from "./contract/join.ts";
@@ -36,6 +37,7 @@ export const contractTable: Row[] = [
   ...deadLetterRows,
   ...jobTypeRows,
   ...buildRows,
+  ...imageRows,
   ...validationRows,
   ...exactnessRows,
   ...answerRows,

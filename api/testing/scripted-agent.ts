@@ -142,16 +142,20 @@ export class ScriptedAgent {
     await this.leave();
   }
 
+  async get(path: string): Promise<Reply> {
+    return this.send("GET", path, undefined);
+  }
+
   async send(
     method: string,
     path: string,
-    body: string | Uint8Array<ArrayBuffer>,
+    body: string | Uint8Array<ArrayBuffer> | undefined,
     headers: Record<string, string> = {},
     signal?: AbortSignal,
   ): Promise<Reply> {
     const response = await fetch(`${this.#baseUrl}/agent/v1${path}`, {
       method,
-      body,
+      ...(body !== undefined && { body }),
       headers: {
         Authorization: `Bearer ${this.#token}`,
         "Content-Type": "application/json",

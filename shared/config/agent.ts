@@ -133,6 +133,13 @@ export const agentSettings = {
     .optional()
     .describe("Agent: user at its own `image_registry`; told to no other."),
   image_registry_password: z.string().min(1).optional().describe("Agent: its password."),
+  fetched_images_bytes: z
+    .int()
+    .min(0)
+    .default(20 * 1024 * MiB)
+    .describe(
+      "Agent: bytes of images from other hosts, unpacked; beyond that those go that no job type needs any more, the least recently used first.",
+    ),
   pip_index_url: z
     .url({ protocol: /^https?$/ })
     .optional()

@@ -108,9 +108,9 @@ export const apiSettings = {
     .int()
     .min(0)
     .max(8 * 1024 * MiB)
-    .default(0)
+    .default(2 * 1024 * MiB)
     .describe(
-      "Largest image, unpacked bytes, that travels through the artifact store to agents that did not build it; 0: none does. Agents hold their own.",
+      "Largest image, unpacked bytes, that travels through the artifact store to agents that did not build it; 0: none does. API and agents each hold to their own.",
     ),
   build_timeout: z.int().min(1).default(1800).describe("Seconds that a build may take."),
   job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),

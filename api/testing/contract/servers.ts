@@ -7,6 +7,7 @@ export const maxRequestBytes = 64 * 1024;
 export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
 export const leaseTtlS = 2;
+export const maxImageBytes = 200_000;
 
 const common = {
   AIRLOCK_AGENT_TOKENS: agentTokens.join(","),
@@ -23,6 +24,10 @@ const locked = { AIRLOCK_API_AUTH_ENABLED: "true", AIRLOCK_API_KEYS: apiKeys.joi
 /** Job types of the rows about builds: what a row has built stays, so each row has its own. */
 const buildable = Object.fromEntries(
   Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
+);
+
+const withImages = Object.fromEntries(
+  Array.from({ length: 5 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),
 );
 
 /** The configurations that the rows of the table ask for, as AIRLOCK_ variables. */
@@ -54,8 +59,10 @@ export const servers = {
   "with job types": {
     ...common,
     AIRLOCK_IMAGE_PREFIX: "registry.example/team",
+    AIRLOCK_MAX_IMAGE_BYTES: String(maxImageBytes),
     AIRLOCK_JOB_TYPES: JSON.stringify({
       ...buildable,
+      ...withImages,
       versioned: { python_version: "3.12" },
       official: { base_image: "docker.io/library/python:3.11.9-slim" },
       custom: { base_image: "registry.example/science:7", memory_limit: "2g", cpu_limit: 1.5 },

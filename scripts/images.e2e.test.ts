@@ -1,0 +1,154 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { zstdCompressSync } from "node:zlib";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { testEngine } from "../agent/sandbox/testing/engine.ts";
+import { writeWheels } from "../agent/sandbox/testing/wheel.ts";
+import { startNode } from "../api/testing/start-node.ts";
+import { FETCHED } from "../agent/fetched-images.ts";
+import { connect } from "./setup/connect.ts";
+import {
+  type ArchiveProxy,
+  cut,
+  flipped,
+  replacedBy,
+  startArchiveProxy,
+  stuck,
+  whole,
+} from "./testing/archive-proxy.ts";
+import { BuildWorld } from "./testing/build-world.ts";
+import { makePrivateDockerd, type PrivateDockerd } from "./testing/private-dockerd.ts";
+
+const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
+const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
+
+// Only root can run a dockerd.
+const asRoot = { skip: process.getuid?.() !== 0, timeout: 600_000 };
+
+describe("two hosts, each with an engine of its own", asRoot, () => {
+  let far: PrivateDockerd;
+  let world: BuildWorld;
+  let proxy: ArchiveProxy;
+
+  beforeAll(async () => {
+    await testEngine();
+    far = makePrivateDockerd();
+    await far.start();
+  });
+  afterAll(() => far[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    world = new BuildWorld();
+    writeWheels(world.folder, probe);
+    const api = await world.use(
+      startNode({
+        ...world.apiVars,
+        // The agents look again, and so try again, at least this often.
+        AIRLOCK_POLL_WAIT_S: "1",
+        AIRLOCK_JOB_TYPES: JSON.stringify({
+          remote: { requirements: ["airlock_probe"], labels: { host: "far" } },
+        }),
+      }),
+    );
+    proxy = await startArchiveProxy(api.url);
+    await world.addAgent({ AIRLOCK_AGENT_NAME: `${world.prefix}-near` });
+  });
+  afterEach(async () => {
+    await world.close();
+    await proxy[Symbol.asyncDispose]();
+    const engine = connect(far.host);
+    for (const { Id } of await engine.listImages())
+      await engine.getImage(Id).remove({ force: true });
+  });
+
+  /** An agent that builds nothing, and alone has the label that jobs of the type `remote` ask for. */
+  const addFar = (vars: Record<string, string> = {}) =>
+    world.addAgent({
+      AIRLOCK_API_URL: proxy.url,
+      AIRLOCK_AGENT_NAME: "far",
+      AIRLOCK_AGENT_LABELS: JSON.stringify({ host: "far" }),
+      AIRLOCK_AGENT_BUILDS: "false",
+      AIRLOCK_DOCKER_HOST: far.host,
+      ...vars,
+    });
+
+  const message = async (id: string) => (await world.inProgress(id)).message;
+  const expectMessage = (id: string) => expect.poll(() => message(id), { timeout: 60_000 });
+  /** Images, and bytes of layers, on the far engine. */
+  async function stock(): Promise<{ images: number; bytes: number }> {
+    const { Images, LayersSize } = (await connect(far.host).df()) as {
+      Images: unknown[] | null;
+      LayersSize: number;
+    };
+    return { images: Images?.length ?? 0, bytes: LayersSize };
+  }
+  const nothing = { images: 0, bytes: 0 };
+
+  test("an image built on one runs on the other, with the same digest", async () => {
+    await addFar();
+    void proxy.next(whole);
+    const { digest } = await world.build("remote", "v1.0.0");
+    const { job_id } = await world.submit("remote", printAnswer);
+    expect(await world.result(job_id)).toMatchObject({
+      status: "succeeded",
+      stdout: "42\n",
+      job_version: "v1.0.0",
+      job_ref: `remote@${digest}`,
+    });
+    const images = await connect(far.host).listImages();
+    expect(images).toMatchObject([
+      { Id: digest, RepoTags: [`${FETCHED}:${digest.slice("sha256:".length)}`] },
+    ]);
+    expect(proxy.asked()).toBe(1);
+  });
+
+  test("what breaks off, is spoilt or is another's leaves nothing, is told and fetched again", async () => {
+    const agent = await addFar();
+    await world.build("remote");
+    const { job_id } = await world.submit("remote", printAnswer);
+    await expectMessage(job_id).toContain("is on its way to 1 agent");
+    const foreign = zstdCompressSync(`${JSON.stringify({ config: 2, layers: [] })}\n{}`);
+    for (const [damage, reason] of [
+      [cut, /far has not got it: /],
+      [flipped, /it is damaged|a layer is not sha256:/],
+      [replacedBy(foreign), /its id is not that of its configuration/],
+    ] as const) {
+      await proxy.next(damage);
+      await expectMessage(job_id).toMatch(reason);
+      expect(await stock()).toEqual(nothing);
+    }
+
+    await proxy.next(stuck);
+    agent.process.kill("SIGKILL");
+    await agent.exit;
+    await expect.poll(stock, { timeout: 60_000 }).toEqual(nothing);
+    await expect
+      .poll(() => readdirSync(join(far.dir, "data/tmp")), { timeout: 60_000 })
+      .toEqual([]);
+
+    await addFar();
+    void proxy.next(whole);
+    expect(await world.result(job_id)).toMatchObject({ status: "succeeded", stdout: "42\n" });
+  });
+
+  test("an agent that takes no image of that size says so, and runs the job once it does", async () => {
+    const small = await addFar({ AIRLOCK_MAX_IMAGE_BYTES: "1000000" });
+    await world.build("remote");
+    const { job_id } = await world.submit("remote", printAnswer);
+    void proxy.next(whole);
+    await expectMessage(job_id).toContain("more than max_image_bytes (1000000)");
+    small.process.kill("SIGTERM");
+    await small.exit;
+    await addFar();
+    void proxy.next(whole);
+    expect(await world.result(job_id)).toMatchObject({ status: "succeeded" });
+  });
+
+  test("on one engine nothing is transferred", async () => {
+    await addFar({ AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"] ?? "" });
+    await world.build("remote");
+    const { job_id } = await world.submit("remote", printAnswer);
+    expect(await world.result(job_id)).toMatchObject({ status: "succeeded" });
+    expect(proxy.asked()).toBe(0);
+  });
+});
