@@ -7,6 +7,7 @@ import type { EngineHealth } from "../shared/health.ts";
 import { createTestClock, type TestClock } from "./testing/test-clock.ts";
 
 const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };
+const errors = [{ operation: "create", kind: "other", count: 3 }];
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
 
@@ -31,6 +32,7 @@ beforeEach(() => {
       sweeps += 1;
       return Promise.resolve();
     },
+    errors: () => errors,
     clock,
     changes: createChanges(),
     log: getLogger(["airlock", "agent"]),
@@ -59,7 +61,7 @@ it("offers nothing before the engine has answered", async () => {
   run();
   await engine.asked;
   expect(engine.admits(4, 0)).toBe(4);
-  expect(engine.health()).toEqual(good);
+  expect(engine.health()).toEqual({ ...good, errors });
 });
 
 it("offers nothing while the engine is silent, opens the breaker, and recovers without a job", async () => {

@@ -10,6 +10,7 @@ import {
 } from "./breaker.ts";
 import type { Changes } from "./changes.ts";
 import { type Clock, deadline } from "./clock.ts";
+import type { EngineErrors } from "./engine-errors.ts";
 
 /** What the agent knows of its engine, and how many jobs that lets it take. */
 export type EngineWatch = {
@@ -36,6 +37,8 @@ export type EngineWatchDeps = {
   readonly probe: (signal: AbortSignal) => Promise<EngineHealth>;
   /** Removes what dead agents and failed removals left on the engine. */
   readonly sweep: (signal: AbortSignal) => Promise<void>;
+  /** Of the engine's calls those that failed so far. */
+  readonly errors: () => EngineErrors;
   readonly clock: Clock;
   readonly changes: Changes;
   readonly log: Logger;
@@ -140,7 +143,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   }
 
   return {
-    health: () => health,
+    health: () => ({ ...health, errors: deps.errors() }),
     breaker: () => describeBreaker(breaker),
     admits,
     succeeded: () => dispatch("success"),

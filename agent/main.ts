@@ -12,11 +12,12 @@ import { createChanges } from "./changes.ts";
 import { createClient } from "./client.ts";
 import { systemClock } from "./clock.ts";
 import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
+import { countErrors } from "./engine-errors.ts";
 import { engineHost } from "./engine-host.ts";
 import { createEngineWatch } from "./engine-watch.ts";
 import { createImageFetcher } from "./fetch-images.ts";
-import { createGpus } from "./gpus.ts";
 import { createFetchedImages } from "./fetched-images.ts";
+import { createGpus } from "./gpus.ts";
 import { withGpus } from "./gpu-sandbox.ts";
 import { createImages, type Images } from "./images.ts";
 import { createInventory } from "./inventory.ts";
@@ -119,7 +120,9 @@ async function createDeps(
   const gpus = createGpus(config.gpus, changes.tell);
   const host = engineHost(config.dockerHost, process.env);
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
-  const engine = connectEngine(host, (message) => log.warn(message), spool.path);
+  const { engine, errors } = countErrors(
+    connectEngine(host, (message) => log.warn(message), spool.path),
+  );
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
@@ -136,6 +139,7 @@ async function createDeps(
       const removed = await reapContainers(engine, owner, signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
     },
+    errors,
     clock,
     changes,
     log,
@@ -199,11 +203,11 @@ async function createDeps(
     makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
     shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),
     fetchImages: fetcher.want,
+    missingImages: fetcher.missing,
     pip: config.pip,
     requirements: { allowed, cache },
     images,
     admission,
-    missingImages: fetcher.missing,
     pool,
     spool,
     chooseRuntime: createRuntimeChoice(config.runtime, log),

@@ -77,6 +77,14 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
     return list.map(({ Id }) => Id);
   }
 
+  /** What the agent's engine failed, as /metrics tells it. */
+  async function engineErrors(operation: string, kind: string): Promise<number> {
+    const labels = `agent="outage-${process.pid}",operation="${operation}",kind="${kind}"`;
+    const series = `airlock_engine_errors_total{${labels}} `;
+    const lines = (await (await send("GET", "/metrics")).text()).split("\n");
+    return Number(lines.find((line) => line.startsWith(series))?.slice(series.length) ?? 0);
+  }
+
   /** A job whose code runs until `seconds` from now, once that code has begun. */
   async function begin(seconds: number, code = waits): Promise<string> {
     const input_data = { until: Date.now() / 1000 + seconds };
@@ -115,6 +123,7 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
   }
 
   test("killed and soon back: the job runs again and succeeds, its first container is gone", async () => {
+    expect(await engineErrors("describe", "unavailable")).toBe(0);
     const id = await begin(6);
     await untilRunning(1 + 2);
     const first = await containers();
@@ -171,6 +180,7 @@ describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs"
       expect(await get(`/jobs/${id}/result?wait=true`)).toMatchObject({ status: "succeeded" });
     }
     await get(`/jobs/${failing}/result?wait=true`);
+    expect(await engineErrors("describe", "unavailable")).toBeGreaterThanOrEqual(5);
     expect(await get("/dlq")).toMatchObject({
       items: [{ job_id: failing, error_type: "key_error", retry_count: 1 }],
     });

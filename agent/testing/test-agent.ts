@@ -98,6 +98,7 @@ export async function createTestAgent({
     probe: () =>
       self.health instanceof Error ? Promise.reject(self.health) : Promise.resolve(self.health),
     sweep: () => Promise.resolve(),
+    errors: () => [],
     clock,
     changes,
     log,
@@ -124,8 +125,8 @@ export async function createTestAgent({
     makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
     shareImage: (...asked) => self.shareImage(...asked),
     fetchImages: (references) => self.imagesAsked.push(references),
-    pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
     missingImages: () => [],
+    pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
     images,
     pool: createPool({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
@@ -232,7 +233,7 @@ export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
     tags: ["v1.2.3", "latest"],
     timeout_s: 600,
     share: "none",
-    ...build,
     share_max_bytes: 0,
+    ...build,
   };
 }

@@ -54,6 +54,12 @@ export function storedFamilies(stored: Stored, config: Config): Family[] {
       "Live agents whose container engine answers.",
       perAgent(agents, ({ engine }) => Number(engine.available)),
     ),
+    {
+      name: "airlock_engine_errors_total",
+      type: "counter",
+      help: "Calls to its container engine that failed, since the agent started.",
+      samples: byFailure(agents),
+    },
     gauge(
       "airlock_slots",
       "Executions that an agent runs at once.",
@@ -104,28 +110,44 @@ function byBreaker(agents: AgentReport[]): Sample[] {
   }));
 }
 
-/** One sample for each name: agents that share theirs are added up. */
 function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => number): Sample[] {
-  const names = [...new Set(agents.map(({ name }) => name))];
-  return names.map((name) => ({
-    labels: { agent: name },
-    value: agents.filter((a) => a.name === name).reduce((sum, agent) => sum + value(agent), 0),
-  }));
+  return addedUp(agents.map((agent) => ({ labels: { agent: agent.name }, value: value(agent) })));
 }
 
 /** The pools' containers by agent, job type and state; kinds that differ otherwise are added up. */
 function byKind(agents: Stored["agents"]): Sample[] {
-  const samples = new Map<string, Required<Omit<Sample, "suffix">>>();
-  for (const { name: agent, pool } of agents) {
-    for (const { job_type, ready, starting, in_use } of pool) {
-      for (const [state, n] of Object.entries({ ready, starting, in_use })) {
-        const labels = { agent, job_type, state };
-        const key = JSON.stringify(labels);
-        samples.set(key, { labels, value: (samples.get(key)?.value ?? 0) + n });
-      }
-    }
+  return addedUp(
+    agents.flatMap(({ name: agent, pool }) =>
+      pool.flatMap(({ job_type, ready, starting, in_use }) =>
+        Object.entries({ ready, starting, in_use }).map(([state, value]) => ({
+          labels: { agent, job_type, state },
+          value,
+        })),
+      ),
+    ),
+  );
+}
+
+/** What engines failed by agent, call and kind. */
+function byFailure(agents: Stored["agents"]): Sample[] {
+  return addedUp(
+    agents.flatMap(({ name: agent, engine }) =>
+      (engine.errors ?? []).map(({ operation, kind, count: value }) => ({
+        labels: { agent, operation, kind },
+        value,
+      })),
+    ),
+  );
+}
+
+/** One sample for each set of labels: agents that share their name are added up. */
+function addedUp(samples: Required<Omit<Sample, "suffix">>[]): Sample[] {
+  const sums = new Map<string, Sample>();
+  for (const { labels, value } of samples) {
+    const key = JSON.stringify(labels);
+    sums.set(key, { labels, value: (sums.get(key)?.value ?? 0) + value });
   }
-  return [...samples.values()];
+  return [...sums.values()];
 }
 
 function phases({ durations }: Counts): Family {

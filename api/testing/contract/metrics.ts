@@ -39,6 +39,9 @@ const requests = (route: string, status: number): string =>
   `airlock_http_request_duration_seconds_count{method="GET",route="${route}",status="${status}"}`;
 
 /** Not in the contract: what a monitoring system reads. */
+const failed = (operation: string, kind: string): string =>
+  `airlock_engine_errors_total{agent="scripted",operation="${operation}",kind="${kind}"}`;
+
 export const metricsRows: Row[] = [
   {
     rule: "GET /metrics counts executions by job type and status, and their phases",
@@ -104,6 +107,24 @@ export const metricsRows: Row[] = [
         'airlock_running_executions{agent="scripted"}': 0,
       });
       expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
+    },
+  },
+  {
+    rule: "GET /metrics counts what an agent's engine failed, as the agent tells it or does not",
+    async check(api) {
+      const told = { available: true, version: "20.10", runtimes: ["runc"] };
+      const count = { operation: "create", kind: "unavailable", count: 2 };
+      const agents = [api.agent(), api.agent(), api.agent()];
+      await agents[0]!.renew({ engine: { ...told, errors: [count] } });
+      const another = { operation: "pull", kind: "of-a-later-version", count: 1 };
+      await agents[1]!.renew({ engine: { ...told, errors: [count, another] } });
+      await agents[2]!.renew({ engine: told });
+      const series = Object.fromEntries(await scrape(api));
+      expect(series).toMatchObject({
+        [failed("create", "unavailable")]: 4,
+        [failed("pull", "of-a-later-version")]: 1,
+        'airlock_engines_available{agent="scripted"}': 3,
+      });
     },
   },
   {
