@@ -51,7 +51,10 @@ export default {
       console.error(`airlock: ${error.message}`);
       return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
     }
-    return (await service).app.fetch(request, env, context);
+    const answer = (await service).app.fetch(request, env, context);
+    // Of a request whose client hung up the runtime drops everything else, its cancellation too.
+    context.waitUntil(Promise.resolve(answer));
+    return answer;
   },
   /** The cron trigger: what time alone brings about. */
   async scheduled(_event: unknown, env: Env): Promise<void> {

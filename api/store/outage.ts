@@ -9,6 +9,8 @@ export function isStoreOutage(error: unknown): boolean {
     if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
     if (at.name === "TimeoutError") return true;
     if (at.name === "TypeError" && at.message === "fetch failed") return true;
+    // What workerd says of a connection that is refused or lost.
+    if ((at as { retryable?: unknown }).retryable === true) return true;
   }
   return false;
 }

@@ -56,15 +56,17 @@ interface Service {
 }
 
 /**
- * Runs the table against a service, once for each configuration that its rows ask for.
+ * Runs rows of the table against a service, once for each configuration that they ask for.
  *
  * @param start Starts a service with AIRLOCK_ variables, and nothing in its store.
  */
 export function testContract(
   start: (vars: Record<string, string>) => Promise<Service>,
-  table: Row[] = contractTable,
+  table: Row[],
 ): void {
   for (const name of Object.keys(servers) as ServerName[]) {
+    const rows = table.filter(({ server = "open" }) => server === name);
+    if (rows.length === 0) continue;
     describe(`a service ${name}`, () => {
       let service: Service;
       beforeAll(async () => {
@@ -72,7 +74,6 @@ export function testContract(
       });
       afterAll(() => service.close());
 
-      const rows = table.filter(({ server = "open" }) => server === name);
       // oxlint-disable-next-line vitest/expect-expect -- every row has its own
       test.each(rows)("$rule", async ({ check }) => {
         const api = new Api(service.url, service.databaseUrl);

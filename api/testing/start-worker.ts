@@ -80,12 +80,7 @@ export async function startHarness(
   const airlock = {
     configPath: join(root, "wrangler.toml"),
     prebuiltWorkerDir,
-    vars: {
-      AIRLOCK_DATABASE_URL: database.url,
-      AIRLOCK_API_AUTH_ENABLED: "false",
-      AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
-      ...vars,
-    },
+    vars: workerVars(database.url, vars),
   };
   const harness = createTestHarness({ root, workers: workers(airlock, folder) });
   const { url } = await harness.listen();
@@ -97,6 +92,19 @@ export async function startHarness(
       await Promise.all([harness.close(), database.close()]);
       await rm(folder, { recursive: true, force: true });
     },
+  };
+}
+
+/** The variables of a worker under test: open to anyone unless they say otherwise. */
+export function workerVars(
+  databaseUrl: string,
+  vars: Record<string, string>,
+): Record<string, string> {
+  return {
+    AIRLOCK_DATABASE_URL: databaseUrl,
+    AIRLOCK_API_AUTH_ENABLED: "false",
+    AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+    ...vars,
   };
 }
 

@@ -129,7 +129,7 @@ export const metricsRows: Row[] = [
   },
   {
     rule: "GET /metrics tells requests by endpoint, method and status, and the process",
-    notOnWorkerd: "an isolate's own numbers tell nothing: it comes and goes",
+    only: { on: "node", why: "an isolate comes and goes, and a scrape meets any of them" },
     async check(api) {
       const changes = await added(api, async () => {
         await api.get("/executions/x");
@@ -142,6 +142,16 @@ export const metricsRows: Row[] = [
         [requests("/metrics", 200)]: 1,
       });
       expect((await scrape(api)).get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
+    },
+  },
+  {
+    rule: "GET /metrics of a worker tells what the database keeps, and nothing of an isolate",
+    only: { on: "workerd", why: "a process has metrics of its own" },
+    async check(api) {
+      const own = [...(await scrape(api)).keys()].filter((series) =>
+        /^(process_|nodejs_|airlock_http_|airlock_store_)/.test(series),
+      );
+      expect(own).toEqual([]);
     },
   },
   {

@@ -6,8 +6,10 @@ export interface Row {
   rule: string;
   /** The configuration that it needs; "open" where it says nothing. */
   server?: ServerName;
-  /** Why workerd cannot keep the rule, where it cannot. */
-  notOnWorkerd?: string;
+  /** The one platform that it is a rule of, and why; of both where it says nothing. */
+  only?: { on: "node" | "workerd"; why: string };
+  /** Why it shows on workerd alone, without what wrangler puts in front of it. */
+  hiddenByWrangler?: string;
   check: (api: Api) => Promise<void>;
 }
 
