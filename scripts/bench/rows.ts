@@ -9,6 +9,7 @@ import { reuse } from "./rows/reuse.ts";
 import { throughput } from "./rows/throughput.ts";
 import { trace } from "./rows/trace.ts";
 import { warm, warmGvisor } from "./rows/warm.ts";
+import { worker } from "./rows/worker.ts";
 
 /** In the order in which they are measured and shown. */
 export const rows: readonly Row[] = [
@@ -22,5 +23,6 @@ export const rows: readonly Row[] = [
   apiJobs,
   apiHistory,
   agentMemory,
+  worker,
   trace,
 ];

@@ -1,13 +1,11 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { Agent, request } from "undici";
+import { Agent } from "undici";
 import type { Engine } from "../../agent/sandbox/engine.ts";
-import { labels } from "../../agent/sandbox/profile.ts";
-import type { SyncResult } from "../../shared/execution.ts";
 import { childrenOf } from "../testing/children-of.ts";
 import { startProcess } from "../testing/start-process.ts";
+import { type Client, clientOf } from "./client.ts";
 
 export type ServiceOptions = {
   /** Configuration keys, as AIRLOCK_<KEY> in lower case without the prefix. */
@@ -17,24 +15,13 @@ export type ServiceOptions = {
   readonly env?: Readonly<Record<string, string>>;
 };
 
-export type Service = AsyncDisposable & {
-  readonly url: string;
-  /** Runs code by POST /execute. Throws Error unless it succeeded. */
-  readonly execute: (code: string, more?: object) => Promise<SyncResult>;
-  /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
-  readonly warmUp: (times: number, more?: object) => Promise<void>;
-  /** Waits until the pool has been filled again, and until nothing has changed for a while. */
-  readonly settled: () => Promise<void>;
-  /** Process ids by the entry point. */
-  readonly pids: () => { readonly api: number; readonly agent: number };
-  readonly log: () => string;
-};
-
-const WARM_UP_AT_ONCE = 4;
-const LOOK_MS = 25;
-/** Longer than a refill waits before it begins. */
-const QUIET_MS = 200;
-const SETTLE_LIMIT_MS = 20_000;
+export type Service = AsyncDisposable &
+  Client & {
+    readonly url: string;
+    /** Process ids by the entry point. */
+    readonly pids: () => { readonly api: number; readonly agent: number };
+    readonly log: () => string;
+  };
 
 let count = 0;
 
@@ -78,47 +65,10 @@ export async function startService(
   }
   const url = /ready in .* at (http:\S+),/.exec(started.output())?.[1] ?? "";
 
-  /** The containers of the agent, by id and state. */
-  const containers = async (): Promise<string> => {
-    const found = await engine.list(labels.agentName, agentName, AbortSignal.timeout(10_000));
-    const states = found.map(({ id, isRunning }) => `${id} ${isRunning ? "running" : "other"}`);
-    return states.sort().join("\n");
-  };
-
-  const execute: Service["execute"] = async (code, more = {}) => {
-    const answer = await request(`${url}/execute`, {
-      dispatcher: http,
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ code, ...more }),
-    });
-    const result = (await answer.body.json()) as SyncResult;
-    if (!result.success) throw new Error(`a job failed: ${JSON.stringify(result)}`);
-    return result;
-  };
-
   return {
     url,
     log: () => started.output(),
-    execute,
-    warmUp: async (times, more) => {
-      const left = Array.from({ length: times }).values();
-      const work = async (): Promise<void> => {
-        for (const _ of left) await execute("print('hello')", more);
-      };
-      await Promise.all(Array.from({ length: WARM_UP_AT_ONCE }, work));
-    },
-    settled: async () => {
-      const limit = performance.now() + SETTLE_LIMIT_MS;
-      let before = await containers();
-      for (let quietSince = performance.now(); performance.now() < quietSince + QUIET_MS;) {
-        if (performance.now() > limit) throw new Error(`the pool never came to rest:\n${before}`);
-        await sleep(LOOK_MS);
-        const now = await containers();
-        if (now !== before || now.includes("other")) quietSince = performance.now();
-        before = now;
-      }
-    },
+    ...clientOf(url, engine, agentName, http),
     pids: () => ({
       api: childRunning(started.pid, "api/node.ts"),
       agent: childRunning(started.pid, "agent/main.ts"),
@@ -128,7 +78,7 @@ export async function startService(
 }
 
 /** An empty value counts as unset. */
-function withoutAirlock(env: NodeJS.ProcessEnv): Record<string, string> {
+export function withoutAirlock(env: NodeJS.ProcessEnv): Record<string, string> {
   const names = Object.keys(env).filter((name) => name.startsWith("AIRLOCK_"));
   return Object.fromEntries(names.map((name) => [name, ""]));
 }

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { Pool } from "undici";
 import { fillHistory } from "./history.ts";
 
-const CLIENT_KEY = "bench-client-key-0123456789";
+const CLIENT_KEYS = Array.from({ length: 4 }, (_, i) => `bench-client-key-0123456789-${i}`);
 const AGENT_TOKEN = "bench-agent-token-0123456789";
 const CONNECTIONS = 64;
 
@@ -18,8 +18,13 @@ export type Answer = { readonly status: number; readonly text: string };
 
 /** The API alone, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to it. */
 export type ApiService = AsyncDisposable & {
-  /** Throws Error on an answer that is no success. */
-  readonly send: (method: "GET" | "POST", path: string, body?: object | string) => Promise<Answer>;
+  /** Sends by one of four clients' keys. Throws Error on an answer that is no success. */
+  readonly send: (
+    method: "GET" | "POST",
+    path: string,
+    body?: object | string,
+    client?: number,
+  ) => Promise<Answer>;
   /** Resident memory in MB: now, and its peak. */
   readonly memory: () => { readonly now: number; readonly peak: number };
   /** CPU time used so far, in ms. */
@@ -28,8 +33,8 @@ export type ApiService = AsyncDisposable & {
   readonly worstStallMs: () => Promise<number>;
 };
 
-/** Starts it over as many finished executions. */
-export async function startApi(finished: number): Promise<ApiService> {
+/** Starts it over as many finished executions, with these job types. */
+export async function startApi(finished: number, jobTypes: object = {}): Promise<ApiService> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
   await fillHistory(folder, finished);
   const child = fork(entry, [], {
@@ -40,7 +45,8 @@ export async function startApi(finished: number): Promise<ApiService> {
       AIRLOCK_PORT: "0",
       AIRLOCK_DATA_DIR: folder,
       AIRLOCK_API_AUTH_ENABLED: "true",
-      AIRLOCK_API_KEYS: CLIENT_KEY,
+      AIRLOCK_API_KEYS: CLIENT_KEYS.join(","),
+      AIRLOCK_JOB_TYPES: JSON.stringify(jobTypes),
       AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_MAX_QUEUE_SIZE: "1000000",
@@ -54,13 +60,14 @@ export async function startApi(finished: number): Promise<ApiService> {
   const status = (): string => readFileSync(`/proc/${child.pid}/status`, "utf8");
 
   return {
-    send: async (method, path, body) => {
+    send: async (method, path, body, client = 0) => {
       const isAgents = path.startsWith("/agent/");
+      const key = CLIENT_KEYS[client % CLIENT_KEYS.length];
       const { statusCode, body: read } = await pool.request({
         method,
         path,
         headers: {
-          authorization: `Bearer ${isAgents ? AGENT_TOKEN : CLIENT_KEY}`,
+          authorization: `Bearer ${isAgents ? AGENT_TOKEN : key}`,
           "content-type": "application/json",
         },
         ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),

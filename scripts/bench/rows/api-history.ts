@@ -6,6 +6,9 @@ import { CLIENTS, submitAll } from "./api-submits.ts";
 const FEW = 1000;
 const MANY = 1_000_000;
 
+/** What is claimed waits by turns of all clients, in places of three priorities. */
+const jobTypes = { default: {}, early: { priority: 5 }, late: { priority: -5 } };
+
 const lists = {
   "list of all": "/executions",
   "list by status": "/executions?status=succeeded&view=full",
@@ -14,11 +17,11 @@ const lists = {
 
 export const apiHistory: Row = {
   name: "api-history",
-  what: `claim and list with ${MANY.toLocaleString("en")} finished executions, as ratios of the CPU time with ${FEW.toLocaleString("en")}; and the API's memory`,
+  what: `claim by turns and places, and list, with ${MANY.toLocaleString("en")} finished executions, as ratios of the CPU time with ${FEW.toLocaleString("en")}; and the API's memory`,
   goal: "≤ 1.3 ×, ≤ 200 MB, no stall over 50 ms",
   measure: async ({ quick, samples }) => {
-    await using few = await startApi(FEW);
-    await using many = await startApi(quick ? 2 * FEW : MANY);
+    await using few = await startApi(FEW, jobTypes);
+    await using many = await startApi(quick ? 2 * FEW : MANY, jobTypes);
     const ratios = new Map<string, number[]>();
     await many.worstStallMs();
     for (let round = 0; round < samples(5); round++) {
@@ -44,7 +47,7 @@ export const apiHistory: Row = {
 async function costs(api: ApiService, quick: boolean): Promise<Record<string, number>> {
   const claims = quick ? 20 : 300;
   const agent = new FakeAgent(api, 1);
-  await submitAll(api, claims);
+  await submitAll(api, claims, Object.keys(jobTypes));
   const leases: string[] = [];
   const result: Record<string, number> = {
     claim: await cpuOf(api, claims, async () => leases.push(...(await agent.poll(0)))),

@@ -30,14 +30,20 @@ export const apiSubmits: Row = {
   reaches: (of) => of("submits").p50 >= 2500 && of("latency").p99 <= 60,
 };
 
-/** Submits `count` jobs by all clients; the time of each in ms. */
-export async function submitAll(api: ApiService, count: number): Promise<number[]> {
+/** Submits `count` jobs of these types by all clients; the time of each in ms. */
+export async function submitAll(
+  api: ApiService,
+  count: number,
+  jobTypes = ["default"],
+): Promise<number[]> {
   let left = count;
   const times: number[] = [];
   const client = async (): Promise<void> => {
     while (left-- > 0) {
       const from = performance.now();
-      await api.send("POST", "/execute/async", { code: 'print("hello")', input_data: { n: left } });
+      const job_type = jobTypes[left % jobTypes.length];
+      const job = { code: 'print("hello")', input_data: { n: left }, job_type };
+      await api.send("POST", "/execute/async", job, left);
       times.push(performance.now() - from);
     }
   };
