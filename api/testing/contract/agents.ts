@@ -147,10 +147,10 @@ export const agentRows: Row[] = [
       await agent.upload(lease_id, "a.txt", "first");
       const second = api.agent();
       const again = await second.takeJob();
+      await second.post(again.lease_id, "logs", log(0, "last words"));
       expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
       expect((await agent.result(lease_id)).status).toBe(409);
       expect((await agent.poll({ free_slots: 0 })).lost).toEqual([lease_id]);
-      await second.post(again.lease_id, "logs", log(0, "last words"));
       await second.upload(again.lease_id, "a.txt", "second");
 
       const witness = api.agent();

@@ -6,7 +6,8 @@ export const customHeader = "X-Airlock-Key";
 export const maxRequestBytes = 64 * 1024;
 export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
-export const leaseTtlS = 2;
+/** Longer than a slow machine takes for a lease's first post. */
+const leaseTtlS = 4;
 export const maxImageBytes = 200_000;
 
 const common = {
