@@ -1,5 +1,6 @@
 import type { Deps } from "./deps.ts";
 import { dropArchives } from "./images.ts";
+import { pruneDeadLetters } from "./store/dead-letters.ts";
 import {
   dueRemovals,
   endedBefore,
@@ -16,14 +17,25 @@ const hourMs = 3_600_000;
 const batch = { rows: 50, bytes: 4 * 1024 * 1024 };
 const batchesPerSweep = 20;
 
-/** Removes what is older than `execution_retention_days`, and bytes that nobody can see any more. */
+/**
+ * Removes what is older than `dlq_retention_days` and `execution_retention_days`, and bytes that
+ * nobody can see any more.
+ */
 export async function enforceRetention(deps: Deps): Promise<void> {
   const { config, db, now } = deps;
+  await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
   const days = config.execution_retention_days;
   if (days > 0) await removeEnded(deps, now() - days * dayMs);
   if (days > 0) await removeBuilds(db, now() - days * dayMs, batch.rows);
   await dropArchives(deps);
   await removeBytes(deps);
+}
+
+async function removeDeadLetters({ db }: Deps, before: number): Promise<void> {
+  for (let done = 0; done < batchesPerSweep; done++) {
+    if ((await pruneDeadLetters(db, before, batch.rows)) < batch.rows) return;
+    await othersTurn();
+  }
 }
 
 async function removeEnded({ db, log, now }: Deps, before: number): Promise<void> {

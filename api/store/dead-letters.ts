@@ -64,7 +64,21 @@ export async function deleteDeadLetter(db: Database, id: number): Promise<boolea
   return deleted.length === 1;
 }
 
-/** Removes dead letters older than a time. */
-export async function pruneDeadLetters(db: Database, before: number): Promise<void> {
-  await db.orm.delete(deadLetters).where(lt(deadLetters.createdAt, before));
+/** Removes up to `rows` dead letters from before a time (epoch ms), the oldest first; how many it were. */
+export async function pruneDeadLetters(
+  db: Database,
+  before: number,
+  rows: number,
+): Promise<number> {
+  const old = db.orm
+    .select({ id: deadLetters.id })
+    .from(deadLetters)
+    .where(lt(deadLetters.createdAt, before))
+    .orderBy(deadLetters.createdAt)
+    .limit(rows);
+  const removed = await db.orm
+    .delete(deadLetters)
+    .where(inArray(deadLetters.id, old))
+    .returning({ id: deadLetters.id });
+  return removed.length;
 }

@@ -150,7 +150,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   [
     "the end of dead letters",
     ["SEARCH dead_letters_created_at (created_at<?)"],
-    () => pruneDeadLetters(db, now),
+    () => pruneDeadLetters(db, now, 10),
   ],
 ])("%s goes by its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);
