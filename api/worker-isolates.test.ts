@@ -108,6 +108,22 @@ test("requests are counted across isolates; agents and /health are not", async (
   expect(rows).toHaveLength(2);
 });
 
+test("attempts to join are counted across isolates, apart from other requests", async () => {
+  const client = "203.0.113.8";
+  const text = JSON.stringify({ code: "guessed", token_sha256: "0".repeat(64), name: "host" });
+  const join = (api: Api) => api.post("/agent/v1/join", text, { "X-Test-Client": client });
+  for (const api of [first, second]) expect((await join(api)).status).not.toBe(429);
+  const count = "update rate_windows set hits = hits + 28 where client = ? returning hits";
+  const { rows } = await database.execute({ sql: count, args: [`join ${client}`] });
+  expect(rows).toEqual([{ hits: 30 }]);
+  for (const api of [second, first]) {
+    const refused = await join(api);
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+    expect((await api.get("/pool/stats", { "X-Test-Client": client })).status).toBe(200);
+  }
+});
+
 test("R2 that fails is 503 with Retry-After and shows nothing; a wrong hash is 400", async () => {
   const { job_id } = await second.submit();
   const agent = second.agent();

@@ -40,12 +40,14 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
 const joinsPerMinute = 30;
 
 /** Counts attempts to join per client address, whatever `api_rate_limit_enabled` says: codes are not to be guessed. */
-export function limitJoins({ clientAddress }: Deps): MiddlewareHandler<AppEnv> {
+export function limitJoins(deps: Deps): MiddlewareHandler<AppEnv> {
+  const limit = { limit: joinsPerMinute, windowMs: 60_000 };
   return rateLimiter<AppEnv>({
-    limit: joinsPerMinute,
-    windowMs: 60_000,
+    ...limit,
+    ...rateStore(deps, limit),
     standardHeaders: "draft-6",
-    keyGenerator: clientAddress,
+    // Apart from the same client's other requests.
+    keyGenerator: (c) => `join ${deps.clientAddress(c)}`,
     handler: () => {
       throw new AppError(
         "rate_limited",
