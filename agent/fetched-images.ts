@@ -25,7 +25,7 @@ export type FetchedImages = {
 };
 
 export type FetchedDeps = {
-  readonly imageCalls: Pick<ImageCalls, "imagesNamed" | "removeName">;
+  readonly imageCalls: Pick<ImageCalls, "imageNames" | "imagesNamed" | "removeName">;
   readonly maxBytes: number;
   readonly clock: Clock;
   readonly log: Logger;
@@ -55,14 +55,13 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
     clock.nowMs() - (usedMs.get(id) ?? -Infinity) < IN_USE_MS;
 
   /** False where the engine keeps it: a container has it. */
-  async function remove({ id, names }: NamedImage, signal: AbortSignal): Promise<boolean> {
+  async function remove({ id }: NamedImage, signal: AbortSignal): Promise<boolean> {
     try {
+      const names = await imageCalls.imageNames(id, signal);
       // Its own name last: with that it goes, and is found until then.
-      const isOwn = (name: string): boolean => name.includes(`${repository}:`);
       const digests = names.filter((name) => name.includes("@"));
-      for (const name of [...digests, ...names.filter(isOwn)]) {
-        await imageCalls.removeName(name, signal);
-      }
+      const own = names.filter((name) => name.includes(`${repository}:`));
+      for (const name of [...digests, ...own]) await imageCalls.removeName(name, signal);
     } catch (error) {
       if (!(error instanceof EngineError) || error.transient) throw error;
       log.debug("image {id} stays: {reason}", { id, reason: describeError(error) });

@@ -1,11 +1,14 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { zstdCompressSync } from "node:zlib";
+import { getLogger } from "@logtape/logtape";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { testEngine } from "../agent/sandbox/testing/engine.ts";
 import { writeWheels } from "../agent/sandbox/testing/wheel.ts";
 import { startNode } from "../api/testing/start-node.ts";
-import { FETCHED } from "../agent/fetched-images.ts";
+import { systemClock } from "../agent/clock.ts";
+import { createFetchedImages, FETCHED } from "../agent/fetched-images.ts";
+import { connectEngine } from "../agent/sandbox/engine.ts";
 import { connect } from "./setup/connect.ts";
 import {
   type ArchiveProxy,
@@ -17,7 +20,8 @@ import {
   whole,
 } from "./testing/archive-proxy.ts";
 import { BuildWorld } from "./testing/build-world.ts";
-import { makePrivateDockerd, type PrivateDockerd } from "./testing/private-dockerd.ts";
+import { makeRegistry } from "./testing/registry.ts";
+import { inNetworkOf, makePrivateDockerd, type PrivateDockerd } from "./testing/private-dockerd.ts";
 
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
@@ -37,12 +41,17 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
   });
   afterAll(() => far[Symbol.asyncDispose]());
 
-  beforeEach(async () => {
+  beforeEach(() => {
     world = new BuildWorld();
     writeWheels(world.folder, probe);
+  });
+
+  /** An API, and an agent beside it. */
+  async function startWorld(vars: Record<string, string> = {}): Promise<void> {
     const api = await world.use(
       startNode({
         ...world.apiVars,
+        ...vars,
         // The agents look again, and so try again, at least this often.
         AIRLOCK_POLL_WAIT_S: "1",
         AIRLOCK_JOB_TYPES: JSON.stringify({
@@ -51,8 +60,8 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
       }),
     );
     proxy = await startArchiveProxy(api.url);
-    await world.addAgent({ AIRLOCK_AGENT_NAME: `${world.prefix}-near` });
-  });
+    await world.addAgent({ ...vars, AIRLOCK_AGENT_NAME: `${world.prefix}-near` });
+  }
   afterEach(async () => {
     await world.close();
     await proxy[Symbol.asyncDispose]();
@@ -73,7 +82,9 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     });
 
   const message = async (id: string) => (await world.inProgress(id)).message;
-  const expectMessage = (id: string) => expect.poll(() => message(id), { timeout: 60_000 });
+  const untilMessage = async (id: string, words: RegExp) => {
+    await expect.poll(() => message(id), { timeout: 120_000 }).toMatch(words);
+  };
   /** Images, and bytes of layers, on the far engine. */
   async function stock(): Promise<{ images: number; bytes: number }> {
     const { Images, LayersSize } = (await connect(far.host).df()) as {
@@ -82,9 +93,18 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     };
     return { images: Images?.length ?? 0, bytes: LayersSize };
   }
+  /** Removes what was fetched there, as an agent without room would; returns the bytes left. */
+  const pruneAll = () =>
+    createFetchedImages({
+      imageCalls: connectEngine(far.host),
+      maxBytes: 0,
+      clock: systemClock,
+      log: getLogger(["airlock", "test"]),
+    }).prune([], AbortSignal.timeout(60_000));
   const nothing = { images: 0, bytes: 0 };
 
   test("an image built on one runs on the other, with the same digest", async () => {
+    await startWorld();
     await addFar();
     void proxy.next(whole);
     const { digest } = await world.build("remote", "v1.0.0");
@@ -103,10 +123,11 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
   });
 
   test("what breaks off, is spoilt or is another's leaves nothing, is told and fetched again", async () => {
+    await startWorld();
     const agent = await addFar();
     await world.build("remote");
     const { job_id } = await world.submit("remote", printAnswer);
-    await expectMessage(job_id).toContain("is on its way to 1 agent");
+    await untilMessage(job_id, /is on its way to 1 agent/);
     const foreign = zstdCompressSync(`${JSON.stringify({ config: 2, layers: [] })}\n{}`);
     for (const [damage, reason] of [
       [cut, /far has not got it: /],
@@ -114,7 +135,7 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
       [replacedBy(foreign), /its id is not that of its configuration/],
     ] as const) {
       await proxy.next(damage);
-      await expectMessage(job_id).toMatch(reason);
+      await untilMessage(job_id, reason);
       expect(await stock()).toEqual(nothing);
     }
 
@@ -132,11 +153,12 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
   });
 
   test("an agent that takes no image of that size says so, and runs the job once it does", async () => {
+    await startWorld();
     const small = await addFar({ AIRLOCK_MAX_IMAGE_BYTES: "1000000" });
     await world.build("remote");
     const { job_id } = await world.submit("remote", printAnswer);
     void proxy.next(whole);
-    await expectMessage(job_id).toContain("more than max_image_bytes (1000000)");
+    await untilMessage(job_id, /more than max_image_bytes \(1000000\)/);
     small.process.kill("SIGTERM");
     await small.exit;
     await addFar();
@@ -144,7 +166,45 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     expect(await world.result(job_id)).toMatchObject({ status: "succeeded" });
   });
 
+  test("by a registry: pushed and pulled by digest; while it is down both wait, and say why", async () => {
+    const registry = await makeRegistry();
+    const vars = {
+      AIRLOCK_IMAGE_REGISTRY: registry.name,
+      AIRLOCK_IMAGE_REGISTRY_USERNAME: registry.username,
+      AIRLOCK_IMAGE_REGISTRY_PASSWORD: registry.password,
+    };
+    try {
+      await startWorld(vars);
+      await addFar(vars);
+      const building = world.build("remote", "v1.0.0");
+      await expect
+        .poll(async () => (await world.lastBuild("remote")).log, { timeout: 120_000 })
+        .toMatch(/Not pushed: .*connection refused/);
+      await registry.start();
+      const { digest, image_ref } = await building;
+      expect(image_ref).toBe(`${registry.name}/${world.prefix}-remote:v1.0.0`);
+
+      const { job_id } = await world.submit("remote", printAnswer);
+      await untilMessage(job_id, /far has not got it: .*dial tcp/);
+      await registry.start(inNetworkOf(far));
+      expect(await world.result(job_id)).toMatchObject({
+        stdout: "42\n",
+        job_ref: `remote@${digest}`,
+      });
+      const [image] = await connect(far.host).listImages();
+      expect(image?.RepoDigests).toEqual([
+        expect.stringMatching(`^${registry.name}/${world.prefix}-remote@sha256:`),
+      ]);
+      expect(proxy.asked()).toBe(0);
+      await expect.poll(pruneAll, { timeout: 60_000 }).toBe(0);
+      expect(await stock()).toEqual(nothing);
+    } finally {
+      await registry[Symbol.asyncDispose]();
+    }
+  });
+
   test("on one engine nothing is transferred", async () => {
+    await startWorld();
     await addFar({ AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"] ?? "" });
     await world.build("remote");
     const { job_id } = await world.submit("remote", printAnswer);

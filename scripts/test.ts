@@ -12,6 +12,7 @@ import { ensureChromium } from "./setup/chromium.ts";
 import { connect } from "./setup/connect.ts";
 import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { ensurePodman } from "./setup/podman.ts";
+import { ensureRegistry } from "./setup/registry.ts";
 import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
 import { ensureSwift } from "./setup/swift.ts";
@@ -20,7 +21,7 @@ import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 
-Sets up what the tests need (container engine, images, browser, S3 service), runs format, lint and
+Sets up what the tests need (container engine, images, browser, S3 service, registry), runs format, lint and
 type checks, then all tests.
 `;
 
@@ -36,6 +37,7 @@ await runMain(async () => {
   await ensurePodman();
   await ensureSystemdAnalyze();
   await ensureSwift();
+  await ensureRegistry();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const science = ensureScienceImage(connect(dockerHost));
   const [checked] = await Promise.all([noCheck || runChecks(), science]);

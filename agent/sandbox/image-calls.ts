@@ -10,12 +10,10 @@ export interface RegistryAuth {
   readonly password: string;
 }
 
-/** An image by the names that an engine has for it. */
+/** An image that has a name. */
 export interface NamedImage {
   /** `sha256:…` */
   readonly id: string;
-  /** Its tags, and its digests in registries. */
-  readonly names: readonly string[];
   /** Unpacked, with layers that other images have too. */
   readonly sizeBytes: number;
   /** When it was made; epoch ms. */
@@ -91,9 +89,8 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
         // Podman's names have a host.
         const filters = { reference: [repository, `localhost/${repository}`] };
         const images = await docker.listImages({ filters, abortSignal });
-        return images.map(({ Id, RepoTags, RepoDigests, Size, Created }) => ({
+        return images.map(({ Id, Size, Created }) => ({
           id: Id.startsWith("sha256:") ? Id : `sha256:${Id}`,
-          names: [RepoTags ?? [], RepoDigests ?? []].flat(),
           sizeBytes: Size,
           createdMs: Created * 1000,
         }));

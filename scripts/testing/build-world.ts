@@ -106,7 +106,7 @@ export class BuildWorld {
     const filters = { label: ["io.airlock.repository"] };
     const built = await rawEngine.listImages({ filters });
     return built
-      .filter(({ Labels }) => Labels["io.airlock.repository"]?.startsWith(this.prefix))
+      .filter(({ Labels }) => Labels["io.airlock.repository"]?.includes(this.prefix))
       .map(({ Id }) => Id);
   }
 

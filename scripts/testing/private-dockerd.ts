@@ -51,6 +51,13 @@ export function makePrivateDockerd(
   };
 }
 
+/** A command that runs what follows it in the network of a dockerd that runs. */
+export function inNetworkOf({ place }: Pick<PrivateDockerd, "place">): readonly string[] {
+  const pid = runningDockerd(place)?.pid;
+  if (pid === undefined) throw new Error("it does not run");
+  return ["nsenter", `--net=/proc/${pid}/ns/net`];
+}
+
 function placeIn(dir: string): DockerdPlace {
   const place = {
     socket: `${dir}/docker.sock`,

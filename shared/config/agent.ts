@@ -135,7 +135,7 @@ export const agentSettings = {
   image_registry_password: z.string().min(1).optional().describe("Agent: its password."),
   fetched_images_bytes: z
     .int()
-    .min(0)
+    .min(MiB)
     .default(20 * 1024 * MiB)
     .describe(
       "Agent: bytes of images from other hosts, unpacked; beyond that those go that no job type needs any more, the least recently used first.",

@@ -103,7 +103,7 @@ export const imageRows: Row[] = [
         },
         body: new Blob([bytes]).stream(),
         duplex: "half",
-      } as RequestInit);
+      });
       expect(unmeasured.status).toBe(400);
       await end({ digest: digest(93) });
       expect((await agent.get(`/images/${digest(93)}`)).status).toBe(404);
