@@ -42,6 +42,18 @@ export const Health = z
   .meta({ id: "Health" });
 export type Health = z.infer<typeof Health>;
 
+const EngineErrors = z
+  .object({
+    operation: z.string().max(64).meta({ example: "create" }),
+    kind: z.string().max(64).meta({ example: "timeout" }),
+    count: z.int().min(0),
+  })
+  .meta({ id: "EngineErrors", description: "An agent's calls to its engine that failed." });
+
+const MissingImage = z
+  .object({ image: z.string().max(1024), reason: z.string().max(1000) })
+  .meta({ id: "MissingImage", description: "A built image that an agent wants and has not got." });
+
 /** What an agent knows of its engine. */
 export const EngineHealth = z
   .object({
@@ -50,23 +62,15 @@ export const EngineHealth = z
     /** The engine's default first. */
     runtimes: z.array(z.string()),
     errors: z
-      .array(
-        z.object({
-          /** Of the agent's calls to the engine, such as "create". */
-          operation: z.string().max(64),
-          /** Such as "unavailable", "conflict", "timeout". */
-          kind: z.string().max(64),
-          count: z.int().min(0),
-        }),
-      )
+      .array(EngineErrors)
       .max(1000)
       .optional()
       .meta({ description: "Calls to the engine that failed since the agent started." }),
     missing_images: z
-      .array(z.object({ image: z.string().max(1024), reason: z.string().max(1000) }))
+      .array(MissingImage)
       .max(1000)
       .optional()
-      .meta({ description: "Built images that the agent wants and has not got, and why not." }),
+      .meta({ description: "What it wants and has not got; left out where that is none." }),
   })
   .meta({ id: "EngineHealth", description: "An agent's container engine." });
 export type EngineHealth = z.infer<typeof EngineHealth>;
