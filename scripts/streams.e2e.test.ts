@@ -4,6 +4,7 @@ import { get, type IncomingMessage } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../api/testing/start-node.ts";
+import { startS3 } from "../api/testing/start-s3.ts";
 import { startWorker } from "../api/testing/start-worker.ts";
 import {
   forgetPeak,
@@ -135,6 +136,32 @@ describe("api/node.ts", () => {
     await expect
       .poll(() => openDescriptors(pids.api), { timeout: 30_000 })
       .toBeLessThan(descriptors + 8);
+  });
+});
+
+describe("api/node.ts over S3", () => {
+  test("100 MiB from a container to a bucket, and to a client: agent and API stay as small as they were", async () => {
+    await using ends = new AsyncDisposableStack();
+    const s3 = await startS3();
+    ends.defer(() => s3.close());
+    const api = await startNode({ ...vars, ...s3.vars });
+    ends.defer(() => api.close());
+    const agent = startAgentOf(api.url);
+    ends.defer(async () => {
+      agent.process.kill("SIGTERM");
+      await agent.exit;
+    });
+    await agent.ready;
+    await runs(api.url, "print(1)");
+    const processes = [api.child.pid!, agent.process.pid!];
+    const before = processes.map(residentBytes);
+    processes.forEach(forgetPeak);
+    const service = await runsMuch(api.url);
+    expect(await s3.keys()).toHaveLength(1);
+    await arrivesWhole(service);
+    for (const [i, pid] of processes.entries()) {
+      expect(peakBytes(pid) - before[i]!).toBeLessThan(flatBytes);
+    }
   });
 });
 
