@@ -4,11 +4,13 @@ import contextlib
 import ctypes
 import itertools
 import os
+import stat
 import time
 
 from privileges import CODE_UID, close_memory
 
 _WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
+_DEVICES = ("/dev", "/dev/pts")
 _OURS = ("/code/main.py", "/input/data.json")
 _SAFE_MOUNTS = ("/proc", "/dev", "/sys", "/code", "/input", "/output", "/packages", "/tmp")
 # Under gVisor, which tells no sums.
@@ -58,8 +60,22 @@ def rights_of_code():
 
 
 def forget_times():
-    for folder in filter(_is_writable, _WRITABLE):
-        os.utime(folder, (0, 0))
+    """Those of devices too: to set a time to now takes no more than the right to write."""
+    for path in (*filter(_is_writable, _WRITABLE), *_devices()):
+        try:
+            os.utime(path, (0, 0))
+        except PermissionError:
+            # Rootless Podman lends out the host's own devices.
+            with contextlib.suppress(PermissionError):
+                os.utime(path)
+
+
+def _devices():
+    for folder in _DEVICES:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
+                    yield entry.path
 
 
 def lasting_mounts():

@@ -35,6 +35,13 @@ for folder in ("/tmp", "/output", "/dev/shm"):
         pass
     os.utime(folder)
 
+for folder in ("/dev", "/dev/pts"):
+    for name in os.listdir(folder):
+        try:
+            os.utime(os.path.join(folder, name))
+        except OSError:
+            pass
+
 libc.shmget(0x1234, 4096, 0o1600)
 libc.semget(0x1234, 3, 0o1600)
 libc.msgget(0x1234, 0o1600)

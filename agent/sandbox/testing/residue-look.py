@@ -31,6 +31,13 @@ for top in ("/tmp", "/output", "/dev/shm", "/code", "/input", "/packages"):
     used = os.statvfs(top) if os.path.isdir(top) else None
     seen["space of " + top] = used and [used.f_blocks - used.f_bfree, used.f_files - used.f_ffree]
 
+for path in ("/dev/" + name for name in sorted(os.listdir("/dev"))):
+    found = os.lstat(path)
+    if stat.S_ISCHR(found.st_mode):
+        seen[path] = [stat.filemode(found.st_mode), found.st_atime_ns, found.st_mtime_ns]
+found = os.stat("/dev/pts/ptmx")
+seen["ptmx"] = [found.st_atime_ns, found.st_mtime_ns]
+
 seen["processes"] = sorted(
     text("/proc/%s/cmdline" % pid).replace("\0", " ") for pid in os.listdir("/proc") if pid.isdigit()
 )
