@@ -26,7 +26,10 @@ export interface ImageCalls {
   imageId(reference: string, signal: AbortSignal): Promise<string | null>;
   /** The id of an image, its tags and its digests in registries; none where it is not there. */
   imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
-  /** The id of an image with the label `name=value`, null where there is none. */
+  /**
+   * The id of the oldest image of one layer with the label `name=value`, null where there is none:
+   * what was made of it has its label too.
+   */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
   /** Those that have a name in this repository of the engine's own. */
   imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
@@ -78,12 +81,17 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       // Of an image without a name some engines say null.
       return image ? [image.Id, image.RepoTags ?? [], image.RepoDigests ?? []].flat() : [];
     },
-    labelledImageId: (name, value, signal) =>
-      call(signal, async (abortSignal) => {
-        const filters = { label: [`${name}=${value}`] };
-        const [image] = await docker.listImages({ filters, abortSignal });
-        return image?.Id ?? null;
-      }),
+    labelledImageId: async (name, value, signal) => {
+      const filters = { label: [`${name}=${value}`] };
+      const found = await call(signal, (abortSignal) =>
+        docker.listImages({ filters, abortSignal }),
+      );
+      const images = await Promise.all(found.map(({ Id }) => inspect(Id, signal)));
+      const [oldest] = images
+        .filter((image) => image?.RootFS.Layers?.length === 1)
+        .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));
+      return oldest?.Id ?? null;
+    },
     imagesNamed: (repository, signal) =>
       call(signal, async (abortSignal) => {
         // Podman's names have a host.

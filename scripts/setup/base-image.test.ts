@@ -15,7 +15,12 @@ let server: Server;
 let requests: string[];
 /** What the fake engine has, and how it answers a pull. */
 let images: string[];
-let labelled: { Id: string; RepoTags: string[] | null }[];
+let labelled: {
+  Id: string;
+  RepoTags: string[] | null;
+  Created: string;
+  RootFS: { Layers: string[] };
+}[];
 let pull: (response: ServerResponse) => void;
 
 beforeEach(async () => {
@@ -27,6 +32,7 @@ beforeEach(async () => {
     if (url.startsWith("/images/create")) pull(response);
     else if (url.startsWith("/images/json")) response.end(JSON.stringify(labelled));
     else if (images.includes(url.slice("/images/".length, -"/json".length))) response.end("{}");
+    else if (inspected(url)) response.end(JSON.stringify(inspected(url)));
     else response.writeHead(404).end('{"message":"no such image"}');
   }).listen(join(dir, "engine.sock"));
   await once(server, "listening");
@@ -38,6 +44,9 @@ afterEach(() => {
   rmSync(dir, { recursive: true });
 });
 
+/** A labelled image that is asked for by its id. */
+const inspected = (url: string) => labelled.find(({ Id }) => url === `/images/${Id}/json`);
+
 const engine = () => connect(`unix://${dir}/engine.sock`);
 
 test("an image that the engine has is taken as it is", async () => {
@@ -47,11 +56,29 @@ test("an image that the engine has is taken as it is", async () => {
 });
 
 test("a stand-in is found by its label", async () => {
-  labelled = [{ Id: "sha256:1", RepoTags: ["airlock/python:3.13"] }];
+  const rest = { Created: "2026-01-01T00:00:00Z", RootFS: { Layers: ["sha256:0"] } };
+  labelled = [{ Id: "sha256:1", RepoTags: ["airlock/python:3.13"], ...rest }];
   expect(await findBaseImage(engine(), IMAGE)).toBe("airlock/python:3.13");
   expect(requests[1]).toContain(`{"label":["io.airlock.stands-in-for=${IMAGE}"]}`);
-  labelled = [{ Id: "sha256:1", RepoTags: null }];
+  labelled = [{ Id: "sha256:1", RepoTags: null, ...rest }];
   expect(await findBaseImage(engine(), IMAGE)).toBe("sha256:1");
+});
+
+test("an image that was made of a stand-in, and so has its label, is none", async () => {
+  const [RepoTags, RootFS] = [["team/app:1"], { Layers: ["sha256:0"] }];
+  labelled = [
+    { Id: "sha256:3", RepoTags, Created: "2026-01-03T00:00:00Z", RootFS },
+    {
+      Id: "sha256:2",
+      RepoTags,
+      Created: "2025-01-01T00:00:00Z",
+      RootFS: { Layers: ["sha256:0", "sha256:5"] },
+    },
+    { Id: "sha256:1", RepoTags: ["airlock/python:3.13"], Created: "2026-01-01T00:00:00Z", RootFS },
+  ];
+  expect(await findBaseImage(engine(), IMAGE)).toBe("airlock/python:3.13");
+  labelled = labelled.slice(1, 2);
+  expect(await findBaseImage(engine(), IMAGE)).toBeUndefined();
 });
 
 test("a missing image is pulled", async () => {

@@ -27,16 +27,27 @@ export async function findBaseImage(
   docker: Docker,
   baseImage: string,
 ): Promise<string | undefined> {
+  if (await inspect(docker, baseImage)) return baseImage;
+  const filters = { label: [`${STANDS_IN_FOR}=${baseImage}`] };
+  const found = await docker.listImages({ filters });
+  const images = await Promise.all(found.map(({ Id }) => inspect(docker, Id)));
+  // What somebody made of a stand-in has its label too.
+  const [oldest] = images
+    .filter((image) => image?.RootFS.Layers?.length === 1)
+    .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));
+  return oldest?.RepoTags?.find((name) => name !== UNNAMED) ?? oldest?.Id;
+}
+
+async function inspect(
+  docker: Docker,
+  image: string,
+): Promise<Docker.ImageInspectInfo | undefined> {
   try {
-    await docker.getImage(baseImage).inspect();
-    return baseImage;
+    return await docker.getImage(image).inspect();
   } catch (error) {
     if ((error as { statusCode?: number }).statusCode !== 404) throw error;
+    return undefined;
   }
-  const filters = { label: [`${STANDS_IN_FOR}=${baseImage}`] };
-  const images = await docker.listImages({ filters });
-  const names = images.flatMap(({ RepoTags }) => RepoTags ?? []);
-  return names.find((name) => name !== UNNAMED) ?? images[0]?.Id;
 }
 
 async function make(docker: Docker, baseImage: string): Promise<string> {
