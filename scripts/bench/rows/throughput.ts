@@ -17,6 +17,7 @@ export const throughput: Row = {
     const bareTask = (): Promise<void> => coldCycle(engine, image);
     const workers = await bestParallelism(world, bareTask);
     await using service = await world.startService({ config: { max_queue_size: 1000 } });
+    await service.warmUp(world.samples(200));
     const span = { leadInMs: world.quick ? 0 : 1500, forMs: world.quick ? 500 : 5000 };
     const side = (name: string, count: number, task: () => Promise<unknown>) => ({
       name,

@@ -30,7 +30,7 @@ export const trace: Row = {
 };
 
 async function traceRuns(world: World, service: Service, folder: string): Promise<Series[]> {
-  await service.warmUp(world.samples(50));
+  await service.warmUp(world.samples(300));
   const spans: { beganMs: number; endedMs: number }[] = [];
   for (let i = 0; i < world.samples(60); i++) {
     await service.settled();

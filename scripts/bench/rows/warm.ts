@@ -7,7 +7,7 @@ export const warm: Row = {
   name: "warm",
   what: "hello from a warm container: POST /execute to answer, persisted, single use, runc",
   goal: "p50 ≤ 12 ms, p99 ≤ 40 ms",
-  measure: (world) => measureWarm(world, "runc", { warmUp: 100, rounds: 50 }),
+  measure: (world) => measureWarm(world, "runc", { warmUp: 300, rounds: 50 }),
   reaches: (of) => of("Airlock").p50 <= 12 && of("Airlock").p99 <= 40,
 };
 
