@@ -9,6 +9,7 @@ import { OperatorError, runMain } from "./operator-error.ts";
 import { toolEnv } from "./run-tool.ts";
 import { say } from "./say.ts";
 import { ensureChromium } from "./setup/chromium.ts";
+import { ensureCompose } from "./setup/compose.ts";
 import { connect } from "./setup/connect.ts";
 import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { ensurePodman } from "./setup/podman.ts";
@@ -21,7 +22,7 @@ import { type TestReport, summarize } from "./test-summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 
-Sets up what the tests need (container engine, images, browser, S3 service, registry), runs format, lint and
+Sets up what the tests need (container engine, images, browser, S3 service, registry, compose), runs format, lint and
 type checks, then all tests.
 `;
 
@@ -38,6 +39,7 @@ await runMain(async () => {
   await ensureSystemdAnalyze();
   await ensureSwift();
   await ensureRegistry();
+  await ensureCompose();
   say(`testing against the engine at ${dockerHost} with the image ${image}`);
   const science = ensureScienceImage(connect(dockerHost));
   const [checked] = await Promise.all([noCheck || runChecks(), science]);
