@@ -22,3 +22,23 @@ test("a field's name is cut where it is long", () => {
   const [fault] = faultsOf({ code: "", numbers: [], ["x".repeat(1_000_000)]: 1 });
   expect(fault?.path).toBe("x".repeat(256));
 });
+
+test("what is missing is told from what is of another type", () => {
+  const Typed = z.object({
+    text: z.string(),
+    count: z.int(),
+    map: z.record(z.string(), z.string()),
+    list: z.array(z.string()),
+    own: z.string("must be a name"),
+  });
+  const messagesOf = (value: unknown) =>
+    fieldErrors(Typed.safeParse(value).error!).map(({ path, message }) => `${path} ${message}`);
+  expect(messagesOf({ count: 1.5, map: [], list: null, own: 1 })).toEqual([
+    "text is required",
+    "count must be of type integer, not number",
+    "map must be of type object, not array",
+    "list must be of type array, not null",
+    "own must be a name",
+  ]);
+  expect(messagesOf(null)).toEqual(["(body) must be of type object, not null"]);
+});

@@ -25,9 +25,16 @@ export function fieldErrors(error: z.core.$ZodError): FieldError[] {
   }));
 }
 
-function describe(issue: ZodIssue): string {
-  if (issue.code === "invalid_type" && issue.input === undefined) return "is required";
-  return issue.message;
+/** Zod tells of a value's type in its words alone. */
+const wrongType = /^Invalid input: expected (\w+), received (\w+)$/;
+/** Its names of types that JSON calls otherwise. */
+const inJson: Partial<Record<string, string>> = { int: "integer", record: "object" };
+
+function describe({ message }: ZodIssue): string {
+  const [, expected = "", received] = wrongType.exec(message) ?? [];
+  if (received === undefined) return message;
+  if (received === "undefined") return "is required";
+  return `must be of type ${inJson[expected] ?? expected}, not ${received}`;
 }
 
 /** Refuses a request that its schema does not accept: 400, with its faults at once. */
