@@ -25,7 +25,7 @@ it("shows itself at once, then waits long", async () => {
     gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
-    engine: goodEngine,
+    engine: { ...goodEngine, errors: [] },
     breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     leases: [],
     builds: [],
@@ -156,6 +156,17 @@ describe("when polls fail", () => {
     t.run();
     for (const capMs of [250, 500, 1000]) {
       t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
+    }
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+  });
+
+  it("is soon back where one was cut off after a long wait, each time", async () => {
+    t.run();
+    for (const n of [2, 3, 4]) {
+      await t.api.request("/poll", n);
+      t.clock.advance(10_000);
+      t.api.cut();
+      t.clock.advance(await t.clock.sleeping(125, 250));
     }
     expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
   });

@@ -67,6 +67,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
   let isNew = true;
   let isKnown = false;
   while (!stop.aborted) {
+    const askedMs = clock.nowMs();
     try {
       const wait_s = isKnown ? waitS(deps.leases) : 0;
       isKnown = await pollOnce(deps, { wait_s, is_new: isNew }, stop);
@@ -75,7 +76,8 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
     } catch (error) {
       if (stop.aborted) return;
       if (!(error instanceof ApiError) || error.endsAgent) throw error;
-      failures += 1;
+      // One that was long on its way has been cut off, by a proxy perhaps, not refused.
+      failures = clock.nowMs() - askedMs < LONGEST_WAIT_MS ? failures + 1 : 1;
       const waitMs = Math.max(
         error.retryAfterMs,
         backoffMs(failures, FIRST_WAIT_MS, LONGEST_WAIT_MS),

@@ -48,6 +48,8 @@ export type FakeApi = AsyncDisposable & {
   readonly offerBuild: (build: LeasedBuild) => void;
   /** Answers pending polls now. */
   readonly wake: () => void;
+  /** Cuts all connections. */
+  readonly cut: () => void;
   /** Answers the next requests to paths that end so with these, one each. */
   readonly answer: (pathEnd: string, ...answers: Answer[]) => void;
   /** The n-th request (from 1) to a path that ends so, as soon as it is in. */
@@ -158,6 +160,7 @@ export async function startFakeApi(): Promise<FakeApi> {
       wake();
     },
     wake,
+    cut: () => server.closeAllConnections(),
     answer: (pathEnd, ...more) => {
       answers.push(...more.map((answer) => ({ pathEnd, answer })));
     },

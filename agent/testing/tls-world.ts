@@ -50,9 +50,13 @@ export async function startTlsApi(tls: { key: Buffer; cert: Buffer }) {
   };
 }
 
-/** A proxy that knows CONNECT alone, and notes all that it is shown. */
-export async function startProxy(credentials?: string) {
+/**
+ * A proxy that knows CONNECT alone, and notes all that it is shown. It cuts a tunnel in which nothing
+ * has come by for `idleMs`.
+ */
+export async function startProxy(credentials?: string, idleMs = 0) {
   const seen: string[] = [];
+  let cuts = 0;
   const open = new Set<Duplex>();
   const server = createHttpServer((request, response) => {
     seen.push(`${request.method} ${request.url}`);
@@ -71,12 +75,20 @@ export async function startProxy(credentials?: string) {
       client.pipe(target).pipe(client);
     });
     for (const end of [client, target]) open.add(end.on("error", () => end.destroy()));
+    // What goes to the target has come from the client, so one side tells of both.
+    client.setTimeout(idleMs, () => {
+      cuts += 1;
+      client.destroy();
+      target.destroy();
+    });
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return {
     port: (server.address() as AddressInfo).port,
     seen,
+    /** Tunnels cut so far. */
+    cuts: () => cuts,
     close: () => {
       open.forEach((end) => end.destroy());
       server.close().closeAllConnections();

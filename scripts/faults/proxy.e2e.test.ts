@@ -1,0 +1,59 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { once } from "node:events";
+import { type AddressInfo, connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createServer } from "node:tls";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
+import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-proxy-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** The API over TLS, as a proxy or load balancer in front of it would have it. */
+async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {
+  const server = createServer(tls, (client) => {
+    const api = connect(Number(new URL(apiUrl).port), "127.0.0.1");
+    for (const end of [client, api]) {
+      end.on("error", () => {}).on("close", () => void (client.destroy(), api.destroy()));
+    }
+    client.pipe(api).pipe(client);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
+}
+
+test("a proxy that cuts idle tunnels: polls are cut and sent again, no lease is lost, no job waits for ever", async () => {
+  await using world = await startFaultWorld({ AIRLOCK_POLL_WAIT_S: "20" });
+  const authority = makeAuthority(folder, "ours");
+  const tls = await startTls(world.url, authority.sign("DNS:localhost"));
+  // A poll waits for four seconds here, as long as its lease lets it.
+  const proxy = await startProxy(undefined, 1000);
+  const agent = await world.startAgent(agentName("proxied"), {
+    AIRLOCK_API_URL: `https://localhost:${tls.port}`,
+    AIRLOCK_API_CA_FILE: authority.file,
+    HTTPS_PROXY: `http://127.0.0.1:${proxy.port}`,
+  });
+  const ids: string[] = [];
+  for (const cuts of [1, 3, 5]) {
+    while (proxy.cuts() < cuts) await sleep(20);
+    const id = await world.submit(
+      "import time; time.sleep(3); open('a.txt', 'w').write('a'); print(1)",
+    );
+    expect(await world.ended(id)).toMatchObject({
+      status: "succeeded",
+      artifacts: [{ name: "a.txt" }],
+    });
+    ids.push(id);
+  }
+  const books = ids.map((id) => ({ id, ends: ["succeeded"], stdout: "1\n" }));
+  expect(await world.ledger(books)).toMatchObject({ retried: 0, faults: [] });
+  expect(agent.process.exitCode).toBeNull();
+  proxy.close();
+  tls.close();
+});

@@ -1,0 +1,73 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { AgentProcess } from "../../agent/testing/agent-process.ts";
+import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+
+test("an agent is replaced twice under load: what it runs it finishes, what comes meanwhile the next one runs, once", async () => {
+  await using world = await startFaultWorld();
+  await world.db.batch(
+    [
+      "CREATE TABLE begun (execution_id TEXT)",
+      `CREATE TRIGGER noted AFTER UPDATE ON executions
+        WHEN NEW.code_started_at IS NOT NULL AND OLD.code_started_at IS NULL
+        BEGIN INSERT INTO begun VALUES (NEW.id); END`,
+    ],
+    "write",
+  );
+  const name = agentName("updated");
+  // As long as the longest job may take on a busy machine.
+  const start = () =>
+    world.startAgent(name, { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_DRAIN_GRACE_S: "300" });
+  const acknowledged = new Map<string, string>();
+  const code = `import json, time; time.sleep(0.3); print(json.load(open("/input/data.json"))["mark"])`;
+  const over = new AbortController();
+  const clients = Array.from({ length: 5 }, async (_, client) => {
+    for (let n = 0; !over.signal.aborted; n++) {
+      const mark = `${client} ${n}`;
+      const id = await world.submit(code, { mark });
+      acknowledged.set(id, `${mark}\n`);
+      await world.ended(id);
+    }
+  });
+
+  const count = async (where: string): Promise<number> => {
+    const { rows } = await world.db.execute(`SELECT count(*) AS n FROM executions WHERE ${where}`);
+    return Number(rows[0]?.["n"]);
+  };
+  async function untilBusy(): Promise<void> {
+    const before = await count("status = 'succeeded'");
+    while ((await count("status = 'succeeded'")) < before + 4) await sleep(20);
+    while ((await count("status = 'running' AND code_started_at IS NOT NULL")) === 0)
+      await sleep(5);
+  }
+  async function end(agent: AgentProcess): Promise<void> {
+    agent.process.kill("SIGTERM");
+    expect(await agent.exit).toBe(0);
+  }
+
+  const first = await start();
+  await untilBusy();
+  await end(first);
+  expect(await count("status = 'running'")).toBe(0);
+  const second = await start();
+  await untilBusy();
+  // This time the next one is there before.
+  const third = await start();
+  await end(second);
+  await untilBusy();
+  over.abort();
+  await Promise.all(clients);
+  await end(third);
+
+  const books = [...acknowledged].map(([id, stdout]) => ({ id, ends: ["succeeded"], stdout }));
+  expect(books.length).toBeGreaterThanOrEqual(12);
+  const { ended, deadLetters, faults } = await world.ledger(books);
+  expect({ ended, deadLetters, faults }).toEqual({
+    ended: new Map([["succeeded", books.length]]),
+    deadLetters: 0,
+    faults: [],
+  });
+  // One that was leased and had not begun may have gone back to the queue.
+  const { rows } = await world.db.execute("SELECT execution_id FROM begun ORDER BY 1");
+  expect(rows.map((row) => row["execution_id"])).toEqual([...acknowledged.keys()].sort());
+});
