@@ -6,6 +6,7 @@ import { labels } from "../agent/sandbox/profile.ts";
 import { measureRow } from "./bench/results.ts";
 import { cold } from "./bench/rows/cold.ts";
 import { trace } from "./bench/rows/trace.ts";
+import { worker } from "./bench/rows/worker.ts";
 import { steps } from "./bench/trace/steps.ts";
 import { createWorld } from "./bench/world.ts";
 import { readConfig } from "./config.ts";
@@ -21,14 +22,14 @@ async function quickWorld() {
   return createWorld({ engine, docker: connect(dockerHost), dockerHost, image, quick: true });
 }
 
-test("a row is measured against real containers, and leaves nothing behind", async () => {
+test.each([
+  [cold, ["Airlock", "bare engine, cold cycle"]],
+  [worker, ["workerd and sqld", "Node and a file"]],
+])("$name is measured against real containers, and leaves nothing behind", async (row, sides) => {
   const world = await quickWorld();
   const before = new Set(childrenOf(process.pid));
-  const { series } = await measureRow(cold, world, load);
-  expect(series.map(({ name, count }) => [name, count])).toEqual([
-    ["Airlock", 2],
-    ["bare engine, cold cycle", 2],
-  ]);
+  const { series } = await measureRow(row, world, load);
+  expect(series.map(({ name, count }) => [name, count])).toEqual(sides.map((name) => [name, 2]));
   for (const { min } of series) expect(min).toBeGreaterThan(0);
 
   expect(childrenOf(process.pid).filter((pid) => !before.has(pid))).toEqual([]);
