@@ -24,7 +24,9 @@ export type Simulated = {
   /** From submission until an agent runs it. */
   readonly wait: { readonly mean: number; readonly p50: number; readonly p99: number };
   readonly pollsPerS: number;
-  /** Of the polls, those that came back without a job. */
+  /** Of the polls, those that brought jobs. */
+  readonly claimsPerS: number;
+  /** Of the polls, those that waited for nothing all their time. */
   readonly emptyPollsPerS: number;
   /** Of the jobs, those that came as the answer to a result. */
   readonly withResult: number;
@@ -51,7 +53,7 @@ export function simulate(setting: Setting): Simulated {
   let head = 0;
   const waiting = new Set<Poll>();
   const waits: number[] = [];
-  let [polls, empty, taken, withResult, busyS] = [0, 0, 0, 0, 0];
+  let [polls, claims, empty, taken, withResult, busyS] = [0, 0, 0, 0, 0, 0];
   const count = (nowS: number) => (nowS >= fromS && nowS < endS ? 1 : 0);
 
   function take(agent: Agent, most: number, nowS: number, isWithResult = false): number {
@@ -83,7 +85,7 @@ export function simulate(setting: Setting): Simulated {
     polls += count(nowS);
     add(nowS + roundTripS / 2, (at) => {
       if (agent.poll !== poll) return;
-      if (take(agent, poll.free, at) > 0) answer(poll, at);
+      if (take(agent, poll.free, at) > 0) bring(poll, at);
       else wait(poll, at);
     });
   }
@@ -95,6 +97,11 @@ export function simulate(setting: Setting): Simulated {
       empty += count(at);
       answer(poll, at);
     });
+  }
+
+  function bring(poll: Poll, nowS: number): void {
+    claims += count(nowS);
+    answer(poll, nowS);
   }
 
   function answer(poll: Poll, nowS: number): void {
@@ -116,7 +123,7 @@ export function simulate(setting: Setting): Simulated {
   function arrive(nowS: number): void {
     queue.push(nowS);
     const [first] = waiting;
-    if (first && take(first.agent, first.free, nowS) > 0) answer(first, nowS);
+    if (first && take(first.agent, first.free, nowS) > 0) bring(first, nowS);
     add(nowS + exponential(1 / jobsPerS), arrive);
   }
 
@@ -136,6 +143,7 @@ export function simulate(setting: Setting): Simulated {
       p99: at(0.99),
     },
     pollsPerS: polls / lengthS,
+    claimsPerS: claims / lengthS,
     emptyPollsPerS: empty / lengthS,
     withResult: withResult / Math.max(1, taken),
   };

@@ -1,0 +1,42 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { readResults } from "./bench/results.ts";
+import { markdownTable, plainTable } from "./bench/table.ts";
+import { fillSections } from "./docs/sections.ts";
+import { OperatorError, runMain } from "./operator-error.ts";
+import { measureOperations } from "./scaling/operations.ts";
+import { assumptionTable, estimateTables, operationTable, type Table } from "./scaling/tables.ts";
+
+const docsFile = "docs/scaling.md";
+const help = `Usage: npm run scaling [-- --write-docs]
+
+Counts what each operation takes of the database, simulates agents and their polls, and works out what
+that comes to on each engine. --write-docs also writes the tables into ${docsFile}.
+`;
+
+/** `npm run scaling`: the tables of docs/scaling.md. */
+await runMain(async () => {
+  const { values } = parseArgs({
+    options: { "write-docs": { type: "boolean" }, help: { type: "boolean" } },
+  });
+  if (values.help) {
+    process.stdout.write(help);
+    return;
+  }
+  const jobs = readResults("bench.json")?.rows.find(({ name }) => name === "api-jobs")?.series[0];
+  if (!jobs) throw new OperatorError("bench.json has no row api-jobs: npm run bench measures it");
+  const costs = await measureOperations();
+  const tables: Record<string, Table> = {
+    operations: operationTable(costs),
+    ...estimateTables(costs, jobs.p50),
+    assumptions: assumptionTable(),
+  };
+  for (const [name, table] of Object.entries(tables)) {
+    process.stdout.write(`${name}\n${plainTable(table)}\n`);
+  }
+  if (!values["write-docs"]) return;
+  const sections = Object.fromEntries(
+    Object.entries(tables).map(([name, table]) => [name, markdownTable(table)]),
+  );
+  writeFileSync(docsFile, fillSections(readFileSync(docsFile, "utf8"), sections));
+});

@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { bottleneck, flow, money, rates } from "./estimate.ts";
+import type { Costs } from "./operations.ts";
+
+const none = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0, wakes: 0 };
+const one = { calls: 2, writes: 1, rowsRead: 10, rowsWritten: 4, wakes: 1 };
+const costs = { submit: one, look: none, idlePoll: { ...one, wakes: 0 } } as Costs;
+
+test("a flow is the sum of its operations; a second look is no request", () => {
+  expect(flow(costs, { submit: 10, look: 20, idlePoll: 5 })).toEqual({
+    calls: 30,
+    writes: 15,
+    rowsRead: 150,
+    rowsWritten: 60,
+    wakes: 10,
+    requests: 15,
+  });
+});
+
+test("each job is submitted, ended and fetched once, each poll either brings something or not", () => {
+  const simulated = {
+    utilization: 0.5,
+    wait: { mean: 0, p50: 0, p99: 0 },
+    pollsPerS: 12,
+    claimsPerS: 8,
+    emptyPollsPerS: 2,
+    withResult: 0.25,
+  };
+  const often = rates(simulated, { agents: 80, jobsPerS: 8 });
+  expect(often).toMatchObject({ submit: 8, result: 6, resultAndTake: 2, claim: 10, idlePoll: 2 });
+  expect(often.renew).toBe(10);
+});
+
+test("what is written twice as often is the bottleneck at half of the jobs", () => {
+  const flowOf = (writes: number, wakes: number) => ({ ...none, requests: 1, writes, wakes });
+  const at = (writes: number, wakes: number) =>
+    bottleneck("worker", flowOf(writes, wakes), 10, 1100);
+  expect(at(20, 1).jobsPerS * 2).toBe(at(10, 1).jobsPerS);
+  expect(at(20, 1).what).toContain("writer");
+  expect(at(1, 40).what).toContain("Durable Object");
+  expect(bottleneck("file", flowOf(20, 1), 10, 1100).jobsPerS).toBe(1100);
+});
+
+test("a worker's bill grows with what is beyond the plans, a machine's does not", () => {
+  const flowOf = (perS: number) => flow(costs, { submit: perS });
+  const bill = (perS: number) => money("worker", flowOf(perS), perS, 1100);
+  const fixed = bill(0.001);
+  expect(bill(0.002)).toBe(fixed);
+  expect(bill(2000) - fixed).toBeGreaterThan(1.9 * (bill(1000) - fixed));
+  expect(money("file", flowOf(1), 1, 1100)).toBe(money("file", flowOf(1000), 1000, 1100));
+  expect(money("server", flowOf(10_000), 10_000, 1100)).toBeGreaterThan(
+    money("server", flowOf(10), 10, 1100),
+  );
+});
