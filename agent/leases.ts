@@ -26,6 +26,8 @@ export type Lease<Work extends Leased = LeasedJob> = {
   readonly cancel: AbortController;
   /** Aborted with LeaseDropped when the lease is no longer ours: the run ends and nothing more is posted. */
   readonly drop: AbortController;
+  /** Its end is being told: the answer to that says whose it was, not a poll that crosses it. */
+  isReporting: boolean;
 };
 
 export type Leased = LeasedJob | LeasedBuild;
@@ -101,7 +103,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   function take(job: Work, askedMs: number): Lease<Work> {
     const cancel = new AbortController();
     const drop = new AbortController();
-    const lease = { job, takenMs: clock.nowMs(), cancel, drop };
+    const lease = { job, takenMs: clock.nowMs(), cancel, drop, isReporting: false };
     const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
     held.set(job.lease_id, entry);
     void watch(entry);
@@ -147,6 +149,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   function lose(entry: Held<Work> | undefined): void {
     if (!entry) return;
     entry.isLost = true;
+    if (entry.lease.isReporting) return;
     entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
   }
 

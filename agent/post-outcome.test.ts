@@ -86,6 +86,20 @@ describe("posting the result", () => {
     expect(t.api.count("/result")).toBe(1);
   });
 
+  it("goes on when a poll that crosses it already calls the lease lost", async () => {
+    t.api.answer("/result", "silence");
+    const { lease, ended } = t.begin();
+    (await t.sandbox(0)).finish();
+    await t.api.request("/result");
+    const { lease_id } = lease.job;
+    const news = { cancel: [], lost: [lease_id], intervals: t.api.intervals };
+    t.deps.leases.learn(news, [lease_id], t.clock.nowMs());
+    t.api.cut();
+    await ended;
+    expect(t.api.count("/result")).toBe(2);
+    expect(lease.drop.signal.aborted).toBe(false);
+  });
+
   it("is left to the lease's expiry when the API stays away", async () => {
     t.api.answer("/result", "cut", "cut", "cut", "cut");
     const { ended } = t.begin();

@@ -31,10 +31,12 @@ export async function postOutcome(
   try {
     signal.throwIfAborted();
     if (outcome.kind === "release") {
+      lease.isReporting = true;
       await deps.client.release(lease_id, { error: outcome.error }, signal);
       log.warn("attempt {attempt} released: {reason}", { attempt, reason: outcome.error.message });
     } else {
       await uploadArtifacts(deps, lease_id, outcome.artifacts, signal);
+      lease.isReporting = true;
       const jobs = await postResult(deps, lease_id, outcome.result, takes(), signal);
       const { status, timing, error } = outcome.result;
       log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
