@@ -73,20 +73,26 @@ function agentPart(name: string, url: string, folder: string): Part {
 
 type Json = Record<string, unknown>;
 
-/** Asks until there is an answer other than 503: whoever is to give it may be killed meanwhile. */
-async function insist(url: string, path: string, body?: Json): Promise<Response> {
+type Answer = { readonly status: number; readonly text: string };
+
+/** Asks until there is an answer other than 503, whole: whoever is to give it may be killed meanwhile. */
+async function insist(url: string, path: string, body?: Json): Promise<Answer> {
   for (;;) {
-    const answer = await fetch(url + path, {
-      ...(body && {
-        method: "POST",
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(body),
-      }),
-    }).catch(() => undefined);
+    const answer = await ask(url + path, body).catch(() => undefined);
     if (answer && answer.status !== 503) return answer;
-    await answer?.body?.cancel();
     await sleep(20);
   }
+}
+
+async function ask(url: string, body?: Json): Promise<Answer> {
+  const reply = await fetch(url, {
+    ...(body && {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    }),
+  });
+  return { status: reply.status, text: await reply.text() };
 }
 
 async function containersOf(names: readonly string[]): Promise<string[]> {
@@ -163,7 +169,7 @@ test("three APIs on one database behind a balancer, any of them and of the agent
       const path = isSync ? "/execute" : "/execute/async";
       const answer = await insist(url, path, { ...asked, ...own });
       expect(answer.status).toBe(isSync ? 200 : 202);
-      const { job_id: id, stdout } = (await answer.json()) as { job_id: string; stdout?: string };
+      const { job_id: id, stdout } = JSON.parse(answer.text) as { job_id: string; stdout?: string };
       acknowledged.push({ id, ends: ["succeeded"], ...(stdout !== undefined && { stdout }) });
       noteJob();
     }
@@ -178,10 +184,10 @@ test("three APIs on one database behind a balancer, any of them and of the agent
   const ledger = await checkLedger(db, acknowledged);
   expect(ledger.faults, `seed ${seed}, ${[...deaths.keys()].join(", ")}`).toEqual([]);
   for (const { id } of acknowledged) {
-    const record = (await (await insist(url, `/executions/${id}`)).json()) as Json;
+    const record = JSON.parse((await insist(url, `/executions/${id}`)).text) as Json;
     if (record["status"] !== "succeeded") continue;
     const artifact = await insist(url, `/jobs/${id}/artifacts/run.txt`);
-    expect(await artifact.text()).toBe(record["stdout"]);
+    expect(artifact.text).toBe(record["stdout"]);
   }
   await expect.poll(() => containersOf(names), { timeout: 120_000, interval: 500 }).toEqual([]);
 }, 300_000);
