@@ -51,6 +51,8 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     const api = await world.use(
       startNode({
         ...world.apiVars,
+        AIRLOCK_MAX_IMAGE_BYTES: "",
+        AIRLOCK_LEASE_TTL_S: "30",
         ...vars,
         // The agents look again, and so try again, at least this often.
         AIRLOCK_POLL_WAIT_S: "1",

@@ -33,6 +33,8 @@ export class BuildWorld {
     AIRLOCK_AGENT_TOKENS: token,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
     AIRLOCK_IMAGE_PREFIX: this.prefix,
+    // Most tests have one host, where it would only take its time.
+    AIRLOCK_MAX_IMAGE_BYTES: "0",
     AIRLOCK_LEASE_TTL_S: "4",
     AIRLOCK_RENEW_EVERY_S: "1",
     AIRLOCK_JOB_TYPES: JSON.stringify({
