@@ -24,8 +24,29 @@ export const engineLost: Outcome = {
   },
 };
 
-/** The outcome of a run that `error` ended: retried elsewhere only where no code had begun. */
+/** The outcome of a run whose files the agent could not write down. */
+const diskFailed: Outcome = {
+  kind: "release",
+  error: {
+    type: "internal_error",
+    message: "The agent's disk did not take what the code wrote.",
+    phase: "execution",
+  },
+};
+
+const diskCodes = new Set(["ENOSPC", "EDQUOT", "EROFS", "EIO"]);
+
+/** Source: open(2), write(2). */
+function isOfTheDisk(error: unknown): boolean {
+  return error instanceof Error && diskCodes.has((error as NodeJS.ErrnoException).code ?? "");
+}
+
+/**
+ * The outcome of a run that `error` ended: retried elsewhere only where no code had begun, or where
+ * the agent's disk failed.
+ */
 export function outcomeOfFailure(error: unknown, lease: Lease, times: Times): Outcome {
+  if (isOfTheDisk(error)) return diskFailed;
   if (times.startedMs !== null) {
     const message = "The run was lost to a failure of the service.";
     return ended("failed", { type: "internal_error", message, phase: "execution" }, times);

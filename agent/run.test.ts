@@ -228,9 +228,20 @@ describe("a container that is lost", () => {
     expect(t.api.count("/release")).toBe(0);
   });
 
+  it("for want of room on the agent's disk is tried once more", async () => {
+    const { ended } = t.begin();
+    const full = Object.assign(new Error("ENOSPC: no space left on device"), { code: "ENOSPC" });
+    (await t.sandbox(0)).fail(full);
+    await ended;
+    expect((await t.api.request("/release")).json).toMatchObject({
+      error: { message: "The agent's disk did not take what the code wrote." },
+    });
+    expect(t.api.count("/result")).toBe(0);
+  });
+
   it("with an error of the agent's own fails the job too", async () => {
     const { ended } = t.begin();
-    (await t.sandbox(0)).fail(new Error("ENOSPC: no space left on device, /var/tmp/x"));
+    (await t.sandbox(0)).fail(new TypeError("not a function"));
     await ended;
     expect((await t.api.request("/result")).json).toMatchObject({
       status: "failed",

@@ -59,6 +59,26 @@ while time.time() < json.load(open("/input/data.json"))["until"]:
     expect(ledger).toMatchObject({ retried: 0, faults: [] });
   });
 
+  test("under the agent, while code runs: it is run again once there is room", async () => {
+    await using world = await startFaultWorld();
+    await world.startAgent(agentName("filled"), { AIRLOCK_SPOOL_DIR: disk.path });
+    const id = await world.submit(writes, { until: Date.now() / 1000 + 5 });
+    await world.untilBegun(id);
+    disk.fill();
+    const status = async () => (await world.send("GET", `/jobs/${id}`)).json["status"];
+    while ((await status()) === "running") await sleep(50);
+    expect(await status()).toBe("queued");
+    disk.free();
+    expect(await world.ended(id)).toMatchObject({
+      status: "succeeded",
+      artifacts: [{ name: "file.bin", size_bytes: 300_000 }],
+    });
+    expect(await world.ledger([{ id, ends: ["succeeded"] }])).toMatchObject({
+      retried: 1,
+      faults: [],
+    });
+  });
+
   test("under the agent: it leases nothing until there is room again", async () => {
     await using world = await startFaultWorld();
     await world.startAgent(agentName("cramped"), { AIRLOCK_SPOOL_DIR: disk.path });

@@ -98,7 +98,8 @@ export async function startWorld(place: string, dockerHost: string): Promise<Wor
         AIRLOCK_MAX_WORKERS: "3",
         AIRLOCK_WARM_POOL_SIZE: "1",
         AIRLOCK_WARM_POOL_MAX: "2",
-        AIRLOCK_DRAIN_GRACE_S: "3",
+        // Longer than the code of any job that is not to be cancelled.
+        AIRLOCK_DRAIN_GRACE_S: "15",
       }),
     ),
   );
