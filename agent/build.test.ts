@@ -4,6 +4,7 @@ import { JobRefusal } from "./job-refusal.ts";
 import type { ImageOrder } from "./sandbox/build-profile.ts";
 import { InstallError } from "./sandbox/image-build.ts";
 import { EngineError } from "./sandbox/types.ts";
+import { PushError } from "./share-image.ts";
 import {
   createTestAgent,
   type TestAgent,
@@ -150,6 +151,18 @@ describe("a build that fails", () => {
       error: { type: "docker_error", message: "ECONNREFUSED" },
     });
     expect(t.deps.engine.breaker().failure_count).toBe(1);
+  });
+
+  it("for a registry that does not take its image is handed back, and no fault of the engine's", async () => {
+    t.shareImage = () => Promise.reject(new PushError("x could not be pushed: denied"));
+    t.run();
+    const build = testBuild();
+    t.api.offerBuild(build);
+    const { json } = await t.api.request(path("release", build.lease_id));
+    expect(json).toMatchObject({
+      error: { type: "docker_error", message: "x could not be pushed: denied" },
+    });
+    expect(t.deps.engine.breaker().failure_count).toBe(0);
   });
 });
 
