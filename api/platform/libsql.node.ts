@@ -32,8 +32,10 @@ export async function openDatabase(config: Config): Promise<Client> {
   }
 }
 
+/** Processes may start at once: where another one was first, the second time finds nothing to do. */
 async function migrated(client: Client): Promise<Client> {
-  await migrate(drizzle(client), { migrationsFolder });
+  const once = () => migrate(drizzle(client), { migrationsFolder });
+  await once().catch(once);
   return client;
 }
 

