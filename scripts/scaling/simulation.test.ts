@@ -42,6 +42,11 @@ test("without jobs each agent asks once in each poll's time", () => {
   expect(idle.wait.mean).toBe(0);
 });
 
+test("a short time is like a long one: it does not begin with a queue", () => {
+  const given = { ...setting, agents: 100, jobsPerS: 320, lengthS: 140 };
+  expect(simulate(given).wait.p99).toBeLessThan(10 * setting.jobS * 0.05);
+});
+
 test("a way to go is waited for, and under load results bring the jobs", () => {
   const near = simulate({ ...setting, jobsPerS: 1, roundTripS: 0.1 });
   expect(near.wait.p50).toBeCloseTo(0.05, 2);

@@ -48,6 +48,7 @@ export function simulate(setting: Setting): Simulated {
   const { add, runUntil } = createEventQueue();
   const { next } = random(seed);
   const [fromS, endS] = [lengthS / 10, lengthS * 1.1];
+  const beginS = Math.min(pollWaitS, fromS) / 2;
   const exponential = (mean: number) => -Math.log(1 - next()) * mean;
   const queue: number[] = [];
   let head = 0;
@@ -129,9 +130,10 @@ export function simulate(setting: Setting): Simulated {
 
   for (let i = 0; i < setting.agents; i++) {
     const agent: Agent = { free: slots, poll: undefined };
-    add(next() * Math.min(pollWaitS, fromS), (at) => ask(agent, at));
+    add(next() * beginS, (at) => ask(agent, at));
   }
-  if (jobsPerS > 0) add(0, arrive);
+  // No queue is left of a time with fewer agents.
+  if (jobsPerS > 0) add(beginS, arrive);
   runUntil(endS);
   const sorted = waits.toSorted((a, b) => a - b);
   const at = (share: number) => sorted[Math.floor(share * (sorted.length - 1))] ?? 0;
