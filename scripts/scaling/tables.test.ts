@@ -1,0 +1,19 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { markdownTable } from "../bench/table.ts";
+import { fillSections } from "../docs/sections.ts";
+import { operations } from "./operations.ts";
+import { assumptionTable } from "./tables.ts";
+
+const page = readFileSync("docs/scaling.md", "utf8");
+
+test("docs/scaling.md says what is assumed now: npm run scaling -- --write-docs", () => {
+  expect(fillSections(page, { assumptions: markdownTable(assumptionTable()) })).toBe(page);
+});
+
+test("docs/scaling.md has each operation, and a place for each table", () => {
+  for (const what of Object.values(operations)) expect(page).toContain(`\n| ${what} |`);
+  for (const name of ["operations", "load", "limits", "cost"]) {
+    expect(() => fillSections(page, { [name]: "" })).not.toThrow();
+  }
+});
