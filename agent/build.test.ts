@@ -24,7 +24,10 @@ const path = (what: string, leaseId: string) => `/builds/${leaseId}/${what}`;
 
 /** An image builder that begins, and goes on as the test says. */
 function hold() {
-  const began = Promise.withResolvers<{ order: ImageOrder; log: (text: string) => void }>();
+  const began = Promise.withResolvers<{
+    order: Omit<ImageOrder, "limits">;
+    log: (text: string) => void;
+  }>();
   const end = Promise.withResolvers<void>();
   t.makeImage = async (order, onLog, signal) => {
     began.resolve({ order, log: (text) => onLog(Buffer.from(text)) });

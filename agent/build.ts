@@ -19,7 +19,7 @@ import { EngineError } from "./sandbox/types.ts";
 import { PushError } from "./share-image.ts";
 
 export type MakeImage = (
-  order: ImageOrder,
+  order: Omit<ImageOrder, "limits">,
   onLog: (bytes: Uint8Array) => void,
   signal: AbortSignal,
 ) => Promise<MadeImage>;
@@ -153,13 +153,15 @@ function outcomeOfFault(
 
 async function post(
   { client, log }: BuildDeps,
-  { job, drop }: Lease<LeasedBuild>,
+  lease: Lease<LeasedBuild>,
   outcome: Outcome,
 ): Promise<void> {
+  const { job, drop } = lease;
   const { lease_id, job_type, tags } = job;
   const what = { image: `${job_type} ${tags[0]}` };
   try {
     drop.signal.throwIfAborted();
+    lease.isReporting = true;
     if (outcome.kind === "release") {
       await client.buildRelease(lease_id, { error: outcome.error }, drop.signal);
       log.warn("build of {image} released: {reason}", { ...what, reason: outcome.error.message });

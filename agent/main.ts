@@ -25,6 +25,7 @@ import { joinApi, rotateToken } from "./join.ts";
 import { createLeases } from "./leases.ts";
 import { startLog } from "./log.ts";
 import { openPackageCache } from "./package-cache.ts";
+import { buildLimits } from "./policy.ts";
 import { createPool } from "./pool.ts";
 import { authFor } from "./registry.ts";
 import { createRuntimeChoice } from "./runtime-choice.ts";
@@ -177,6 +178,7 @@ async function createDeps(
     dispatcher: connectApi(config.api, process.env),
   });
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
+  const limits = buildLimits(config.policy);
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
   const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
   const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);
@@ -200,7 +202,7 @@ async function createDeps(
     leases,
     builds,
     inventory,
-    makeImage: (order, onLog, signal) => makeImage(engine, order, onLog, signal),
+    makeImage: (order, onLog, signal) => makeImage(engine, { ...order, limits }, onLog, signal),
     shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),
     fetchImages: fetcher.want,
     missingImages: fetcher.missing,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Asked, type Policy, refusalOf } from "./policy.ts";
+import { type Asked, buildLimits, type Policy, refusalOf } from "./policy.ts";
 
 const digest = `sha256:${"ab".repeat(32)}`;
 
@@ -96,4 +96,10 @@ describe("a policy", () => {
   it.each(builds)("%o on a build: %s", (policy, refusal) => {
     expect(refusalOf(withDefaults(policy), build)).toBe(refusal);
   });
+});
+
+it("a build has the memory and the CPUs that the operator lets one job have", () => {
+  const most = { agent_builds: true, agent_max_memory: "2g", agent_max_cpus: 1.5 };
+  expect(buildLimits(most)).toEqual({ memoryBytes: 2 * 1024 ** 3, cpus: 1.5 });
+  expect(buildLimits({ agent_builds: true })).toEqual({ memoryBytes: null, cpus: null });
 });

@@ -1,6 +1,7 @@
 import { parseBytes } from "../shared/bytes.ts";
 import type { Config } from "../shared/config.ts";
 import { matchesPattern } from "../shared/pattern.ts";
+import type { BuildLimits } from "./sandbox/build-profile.ts";
 
 /** What its operator lets an agent do, whatever the API says; a key that is not set limits nothing. */
 export type Policy = Pick<
@@ -30,6 +31,12 @@ export type Asked = {
   readonly gpus?: number;
   readonly timeoutS?: number;
 };
+
+/** What a build, which asks for nothing, may take of its host. */
+export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {
+  const memoryBytes = agent_max_memory === undefined ? null : parseBytes(agent_max_memory);
+  return { memoryBytes, cpus: agent_max_cpus ?? null };
+}
 
 /** Why the policy forbids what is asked for; undefined where it does not. */
 export function refusalOf(policy: Policy, asked: Asked): string | undefined {

@@ -19,6 +19,13 @@ export interface ImageOrder {
   readonly repository: string;
   readonly tags: readonly string[];
   readonly owner: SandboxLabels;
+  readonly limits: BuildLimits;
+}
+
+/** What a build may take of its host; null for all that there is. */
+export interface BuildLimits {
+  readonly memoryBytes: number | null;
+  readonly cpus: number | null;
 }
 
 /** Label of an image that serves in the place of the one it names. */
@@ -30,6 +37,7 @@ export const STANDS_IN_FOR = "io.airlock.stands-in-for";
  */
 export function buildProfile(order: ImageOrder) {
   const { agentId, agentName, leaseId } = order.owner;
+  const { memoryBytes, cpus } = order.limits;
   return {
     Image: order.baseImage,
     Entrypoint: [],
@@ -51,6 +59,8 @@ export function buildProfile(order: ImageOrder) {
       CapDrop: ["ALL"],
       CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
       SecurityOpt: ["no-new-privileges"],
+      ...(memoryBytes !== null && { Memory: memoryBytes, MemorySwap: memoryBytes }),
+      ...(cpus !== null && { NanoCpus: Math.round(cpus * 1e9) }),
       // Anonymous: gone with the container, and never part of the image.
       Mounts: [{ Type: "volume" as const, Target: "/tmp" }],
       LogConfig: { Type: "none", Config: {} },

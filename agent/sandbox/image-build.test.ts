@@ -23,6 +23,7 @@ import { writeWheels } from "./testing/wheel.ts";
 const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
 const nothing: PipConfig = { indexUrl: undefined, findLinks: undefined, caFile: undefined };
 const repository = `airlock-test-${randomUUID()}`;
+const limits = { memoryBytes: null, cpus: null };
 const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };
 
 let engine: Engine;
@@ -61,6 +62,7 @@ async function build(pip: Partial<PipConfig>, order: Partial<ImageOrder> = {}) {
         repository,
         tags: ["v1.2.3", "latest"],
         owner,
+        limits,
         ...order,
       },
       (bytes) => log.push(bytes),
@@ -140,6 +142,12 @@ describe("from a folder of wheels", () => {
     made.push(odd);
     const { digest } = await build({ findLinks: folder }, { baseImage: odd });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+  });
+
+  test("fails where it takes more memory than the host's operator lets it", async () => {
+    const memoryBytes = 32 * 1024 * 1024;
+    const failing = build({ findLinks: folder }, { limits: { ...limits, memoryBytes } });
+    await expect(failing).rejects.toThrow(InstallError);
   });
 
   test("installs nothing where there is nothing to install", async () => {
@@ -254,6 +262,7 @@ describe("that cannot be made", () => {
       repository,
       tags: ["latest"],
       owner,
+      limits,
     };
     let used: string[] = [];
     const onLog = () =>

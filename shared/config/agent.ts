@@ -73,13 +73,13 @@ export const agentSettings = {
     .optional()
     .describe("Agent: engine runtimes it accepts, `*` for any part of a name; default: all."),
   agent_max_memory: MemorySize.optional().describe(
-    "Agent: most memory of a job it accepts: 512m, 2g; default: any.",
+    "Agent: most memory of a job it accepts, and what a build may take: 512m, 2g; default: any.",
   ),
   agent_max_cpus: z
     .number()
     .positive()
     .optional()
-    .describe("Agent: most CPUs of a job it accepts; default: any."),
+    .describe("Agent: most CPUs of a job it accepts, and what a build may take; default: any."),
   agent_max_gpus: z
     .int()
     .min(0)
