@@ -64,7 +64,7 @@ describe("without an engine", () => {
   it("says so, takes no work, and stops cleanly on SIGTERM", async () => {
     const { process, exit, stderr, ready } = start();
     const engine = { available: false, version: null, runtimes: [] };
-    expect(await ready).toEqual({ type: "ready", engine });
+    expect(await ready).toMatchObject({ type: "ready", engine });
     expect((await api.request("/poll", 2)).json).toMatchObject({ free_slots: 0, engine });
     process.kill("SIGTERM");
     expect(await exit).toBe(0);

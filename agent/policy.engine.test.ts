@@ -64,7 +64,8 @@ async function run(job: Partial<LeasedJob>, jobType: Partial<JobType> = {}): Pro
   return (await api.request(`/leases/${usual.lease_id}/result`)).json as ResultReport;
 }
 
-const made = () => proxy.requests.filter((request) => request.startsWith("POST "));
+/** What was asked of the engine, but to wait for the end of what has run. */
+const made = () => proxy.requests.filter((request) => /^POST .*(?<!\/wait)$/.test(request));
 const refused = (what: string, why: string) => ({
   type: "config_error",
   message: `The agent's policy refuses the ${what}: ${why}.`,
