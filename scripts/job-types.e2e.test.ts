@@ -155,7 +155,12 @@ describe("a build on its way", () => {
 
   /** An agent that installs from an index which does not answer before it is told to. */
   function addSlowAgent(): Promise<AgentProcess> {
-    return world.addAgent({ AIRLOCK_PIP_INDEX_URL: index.url, AIRLOCK_PIP_FIND_LINKS: "" });
+    return world.addAgent({
+      AIRLOCK_PIP_INDEX_URL: index.url,
+      AIRLOCK_PIP_FIND_LINKS: "",
+      // Told to stop, it builds on however slow its host is.
+      AIRLOCK_DRAIN_GRACE_S: "60",
+    });
   }
 
   beforeEach(async () => {
@@ -168,7 +173,7 @@ describe("a build on its way", () => {
 
   /** Until a build has asked the index. */
   const asked = async () => {
-    await expect.poll(() => index.requests.length, { timeout: 15_000 }).toBeGreaterThan(0);
+    await expect.poll(() => index.requests.length, { timeout: 30_000 }).toBeGreaterThan(0);
   };
 
   test("survives that the API is killed, and its client gone", async () => {
@@ -185,7 +190,7 @@ describe("a build on its way", () => {
     expect(await world.lastBuild("science")).toMatchObject({ status: "running" });
     open();
     await expect
-      .poll(async () => (await world.lastBuild("science")).status, { timeout: 20_000 })
+      .poll(async () => (await world.lastBuild("science")).status, { timeout: 30_000 })
       .toBe("built");
     expect(await world.execute("science", printAnswer)).toMatchObject({ stdout: "5\n" });
   });
@@ -211,7 +216,7 @@ describe("a build on its way", () => {
     const answer = world.build("science");
     await asked();
     await expect
-      .poll(async () => (await world.lastBuild("science")).log, { timeout: 10_000 })
+      .poll(async () => (await world.lastBuild("science")).log, { timeout: 30_000 })
       .toContain("Looking in indexes");
     expect(await world.execute("default", "print('meanwhile')")).toMatchObject({
       stdout: "meanwhile\n",
