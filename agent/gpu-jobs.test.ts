@@ -4,14 +4,13 @@ import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.t
 
 const gpuJob = (gpus: number) => ({ job_type: { ...testJob().job_type, gpus } });
 
-/** What the engine is told of the GPUs of the n-th container. */
+/** What the engine is told of the GPUs of the n-th container: which, and of what kind. */
 function requested(t: TestAgent, n: number): unknown {
   const { HostConfig } = containerProfile(t.specs[n]!);
-  return "DeviceRequests" in HostConfig ? HostConfig.DeviceRequests : undefined;
+  if (!("DeviceRequests" in HostConfig)) return undefined;
+  return HostConfig.DeviceRequests?.map(({ DeviceIDs, Capabilities }) => [DeviceIDs, Capabilities]);
 }
-const requestOf = (...ids: string[]) => [
-  expect.objectContaining({ DeviceIDs: ids, Capabilities: [["gpu"]] }),
-];
+const requestOf = (...ids: string[]): unknown => [[ids, [["gpu"]]]];
 
 test("each GPU is one job's at a time, and the next one's when its container is gone", async () => {
   await using t = await createTestAgent({ slots: 4, gpuIds: ["0", "GPU-b"] });
