@@ -12,7 +12,7 @@ const success = { status: "built", digest: digest(90), python_version: "3.13.5" 
 const missing = `/images/${digest(91)}`;
 
 const archive = (seed: string): Uint8Array<ArrayBuffer> =>
-  new TextEncoder().encode(`an archive of ${seed} `.repeat(3000));
+  new TextEncoder().encode(`an archive of ${seed} `.repeat(500));
 
 async function put(
   agent: ScriptedAgent,
@@ -20,7 +20,8 @@ async function put(
   bytes: Uint8Array<ArrayBuffer>,
   hash?: string,
 ): Promise<Reply> {
-  const headers = { "X-Airlock-SHA256": hash ?? (await sha256(bytes)) };
+  // Whoever refuses a body unread may close its connection, which then serves no other request.
+  const headers = { "X-Airlock-SHA256": hash ?? (await sha256(bytes)), Connection: "close" };
   return agent.send("PUT", `/builds/${leaseId}/image`, bytes, headers);
 }
 
@@ -34,7 +35,7 @@ async function building(api: Api, name: string) {
     await agent.postBuild(lease.lease_id, "result", { ...success, ...made });
     expect((await answer).status).toBe(200);
   };
-  return { agent, lease, end };
+  return { agent, lease, answer, end };
 }
 
 export const imageRows: Row[] = [
@@ -100,6 +101,7 @@ export const imageRows: Row[] = [
         headers: {
           Authorization: `Bearer ${agentTokens[0]}`,
           "X-Airlock-SHA256": await sha256(bytes),
+          Connection: "close",
         },
         body: new Blob([bytes]).stream(),
         duplex: "half",
@@ -125,6 +127,26 @@ export const imageRows: Row[] = [
       }
       await end({ digest: digest(94) });
       expect((await agent.get(`/images/${digest(94)}`)).status).toBe(404);
+    },
+  },
+  {
+    rule: "The image of an attempt that was handed back gives way to that of the next attempt",
+    server,
+    async check(api) {
+      const { agent, lease, answer } = await building(api, "image-5");
+      expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(200);
+      const error = { type: "docker_error", message: "gone", phase: "startup" };
+      await agent.postBuild(lease.lease_id, "release", { error });
+      const other = api.agent();
+      const second = await other.takeBuild();
+      expect(second).toMatchObject({ job_type: "image-5", attempt: 2 });
+      const bytes = archive("g");
+      expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(409);
+      expect((await put(other, second.lease_id, bytes)).status).toBe(200);
+      await other.postBuild(second.lease_id, "result", { ...success, digest: digest(97) });
+      expect((await answer).status).toBe(200);
+      const got = await agent.get(`/images/${digest(97)}/archive`);
+      expect(got.text).toBe(new TextDecoder().decode(bytes));
     },
   },
   {

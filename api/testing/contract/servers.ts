@@ -8,7 +8,7 @@ export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
 /** Longer than a slow machine takes for a lease's first post. */
 const leaseTtlS = 4;
-export const maxImageBytes = 200_000;
+export const maxImageBytes = 50_000;
 
 const common = {
   AIRLOCK_AGENT_TOKENS: agentTokens.join(","),
@@ -28,7 +28,7 @@ const buildable = Object.fromEntries(
 );
 
 const withImages = Object.fromEntries(
-  Array.from({ length: 5 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),
+  Array.from({ length: 6 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),
 );
 
 /** The configurations that the rows of the table ask for, as AIRLOCK_ variables. */
