@@ -1,7 +1,7 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { v7 } from "uuid";
-import { type Config, ConfigError } from "../shared/config.ts";
+import { Config, ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
@@ -27,6 +27,16 @@ const samePressMs = 500;
 
 /** Runs the API on Node until SIGTERM, SIGINT or its parent's end; a second signal ends it at once. */
 async function main(): Promise<void> {
+  const [argument] = process.argv.slice(2);
+  if (argument === "--help" || argument === "-h") {
+    process.stdout.write(help());
+    return;
+  }
+  if (argument !== undefined) {
+    throw new ConfigError(
+      `it takes no arguments, such as ${argument}: set keys instead; npm run api -- --help lists them`,
+    );
+  }
   const config = readConfig(process.env);
   const warning = checkExposure(config);
   const log = await startLog(config);
@@ -68,6 +78,23 @@ async function main(): Promise<void> {
   await idle();
   await sweeping.stop();
   client.close();
+}
+
+function help(): string {
+  const keys = Object.entries(Config.shape)
+    .filter(([, { description = "" }]) => !description.startsWith("Agent:"))
+    .map(
+      ([key, { description = "" }]) => `  AIRLOCK_${key.toUpperCase().padEnd(38)}${description}`,
+    );
+  return `Usage: npm run api
+
+Serves the API alone, on a database that it makes where there is none, until SIGTERM or SIGINT; a second
+signal ends it at once. Agents connect with a token of agent_tokens, or join (npm run agents -- invite).
+
+Read from the environment, or as keys in lower case without AIRLOCK_ from airlock.toml (or the file
+that AIRLOCK_CONFIG names):
+${keys.join("\n")}
+`;
 }
 
 type Fetch = Parameters<typeof httpServer>[0];

@@ -1,10 +1,25 @@
-import { readConfig } from "../api/platform/config-file.node.ts";
 import { openDatabase } from "../api/platform/libsql.node.ts";
+import { readArguments, wrongArguments } from "./arguments.ts";
+import { readConfig } from "./config.ts";
+import { runMain } from "./operator-error.ts";
+import { say } from "./say.ts";
+
+const command = "npm run migrate";
+const help = `Usage: ${command}
+
+Brings the schema of the configured database (AIRLOCK_DATABASE_URL, AIRLOCK_DATABASE_AUTH_TOKEN) up to date.
+The API on Node does so itself at each start; a worker cannot: run this before \`npx wrangler deploy\`.
+`;
 
 /**
  * `npm run migrate`: brings the schema of the configured database up to date. The API on Node does
  * so itself at each start; a worker cannot, so run this before `wrangler deploy`.
  */
-const client = await openDatabase(readConfig(process.env));
-client.close();
-process.stdout.write("airlock: the database schema is up to date\n");
+await runMain(async () => {
+  const args = readArguments(command, help);
+  if (!args) return;
+  if (args.length > 0) throw wrongArguments("it takes no arguments", command);
+  const client = await openDatabase(readConfig(process.env));
+  client.close();
+  say("the database schema is up to date");
+});

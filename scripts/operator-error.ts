@@ -1,3 +1,5 @@
+import { ConfigError } from "../shared/config.ts";
+
 /** A failure that the person at the keyboard can mend; its message says how. */
 export class OperatorError extends Error {
   override name = "OperatorError";
@@ -10,7 +12,7 @@ export class OperatorError extends Error {
   }
 }
 
-/** Runs an entry point: an OperatorError ends it with its message alone, anything else with its stack. */
+/** Runs an entry point: an OperatorError or ConfigError ends it with its message alone, anything else with its stack. */
 export async function runMain(main: () => Promise<void>): Promise<void> {
   try {
     await main();
@@ -22,7 +24,7 @@ export async function runMain(main: () => Promise<void>): Promise<void> {
 
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  if (error instanceof OperatorError) return error.message;
+  if (error instanceof OperatorError || error instanceof ConfigError) return error.message;
   const { code, path } = error as NodeJS.ErrnoException;
   if (code === "ENOSPC" || code === "EDQUOT") {
     return `the disk is full (${path ?? error.message}): make room (df -h shows where), then run this again`;

@@ -1,13 +1,22 @@
+import { readArguments, wrongArguments } from "./arguments.ts";
 import { restore } from "./backup/restore.ts";
 import { readConfig } from "./config.ts";
-import { OperatorError, runMain } from "./operator-error.ts";
+import { runMain } from "./operator-error.ts";
 import { say } from "./say.ts";
+
+const command = "npm run restore";
+const help = `Usage: ${command} -- <folder of a backup>
+
+Brings a backup back into the configured data_dir, which must hold no database yet. Start the service after it.
+`;
 
 /** `npm run restore -- <folder>`: a backup as the state of the configured service, which has none yet. */
 await runMain(async () => {
-  const [folder, ...rest] = process.argv.slice(2);
+  const args = readArguments(command, help);
+  if (!args) return;
+  const [folder, ...rest] = args;
   if (folder === undefined || rest.length > 0) {
-    throw new OperatorError("name a backup's folder: npm run restore -- <folder>", { exitCode: 2 });
+    throw wrongArguments("name a backup's folder", command);
   }
   const { executions, artifacts, created_at } = await restore(readConfig(process.env), folder);
   say(`${executions} executions and ${artifacts} artifacts are back, as of ${created_at}`);

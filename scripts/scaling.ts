@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { describeError } from "../shared/log-line.ts";
 import { readResults } from "./bench/results.ts";
 import { markdownTable, plainTable } from "./bench/table.ts";
 import { fillSections } from "./docs/sections.ts";
@@ -12,19 +13,22 @@ const help = `Usage: npm run scaling [-- --write-docs]
 
 Counts what each operation takes of the database, simulates agents and their polls, and works out what
 that comes to on each engine. --write-docs also writes the tables into ${docsFile}.
+What one API process can take comes from bench.json: \`npm run bench -- --only api-jobs\` measures it.
 `;
 
 /** `npm run scaling`: the tables of docs/scaling.md. */
 await runMain(async () => {
-  const { values } = parseArgs({
-    options: { "write-docs": { type: "boolean" }, help: { type: "boolean" } },
-  });
+  const values = parse();
   if (values.help) {
     process.stdout.write(help);
     return;
   }
   const jobs = readResults("bench.json")?.rows.find(({ name }) => name === "api-jobs")?.series[0];
-  if (!jobs) throw new OperatorError("bench.json has no row api-jobs: npm run bench measures it");
+  if (!jobs) {
+    throw new OperatorError(
+      "bench.json has no row api-jobs: npm run bench -- --only api-jobs measures it",
+    );
+  }
   const costs = await measureOperations();
   const tables: Record<string, Table> = {
     operations: operationTable(costs),
@@ -40,3 +44,15 @@ await runMain(async () => {
   );
   writeFileSync(docsFile, fillSections(readFileSync(docsFile, "utf8"), sections));
 });
+
+function parse() {
+  try {
+    return parseArgs({
+      options: { "write-docs": { type: "boolean" }, help: { type: "boolean", short: "h" } },
+    }).values;
+  } catch (error) {
+    throw new OperatorError(`${describeError(error)}; npm run scaling -- --help shows how`, {
+      exitCode: 2,
+    });
+  }
+}

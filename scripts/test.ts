@@ -51,7 +51,8 @@ await runMain(async () => {
 
 function readArguments(args: string[]): { noCheck: boolean; help: boolean; rest: string[] } {
   const rest = args.filter((arg) => arg !== "--no-check");
-  return { noCheck: rest.length < args.length, help: rest.includes("--help"), rest };
+  const help = rest.includes("--help") || rest.includes("-h");
+  return { noCheck: rest.length < args.length, help, rest };
 }
 
 /** Runs vitest; says whether everything passed, and the numbers in one line. */

@@ -47,7 +47,7 @@ function parse(args: string[]) {
       options: {
         name: { type: "string" },
         expires: { type: "string" },
-        help: { type: "boolean" },
+        help: { type: "boolean", short: "h" },
       },
     });
   } catch (error) {

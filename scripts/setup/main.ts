@@ -1,9 +1,20 @@
+import { readArguments, wrongArguments } from "../arguments.ts";
 import { readConfig } from "../config.ts";
 import { runMain } from "../operator-error.ts";
 import { say } from "../say.ts";
 import { setUp } from "./set-up.ts";
 
+const command = "npm run setup";
+const help = `Usage: ${command}
+
+Finds a container engine, or installs and starts one where it may (root on Debian or Ubuntu), and gets the
+base image. \`npm start\` does the same before it starts the service.
+`;
+
 await runMain(async () => {
+  const args = readArguments(command, help);
+  if (!args) return;
+  if (args.length > 0) throw wrongArguments("it takes no arguments", command);
   const { dockerHost, image } = await setUp(readConfig(process.env));
   say(`set up: the engine at ${dockerHost} answers and has the image ${image}`);
 });

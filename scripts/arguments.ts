@@ -1,0 +1,29 @@
+import { parseArgs } from "node:util";
+import { describeError } from "../shared/log-line.ts";
+import { OperatorError } from "./operator-error.ts";
+
+/**
+ * The arguments of a command without options, or undefined where they ask for its help, which is
+ * then printed. Throws OperatorError with exit code 2 on an option.
+ */
+export function readArguments(command: string, help: string): string[] | undefined {
+  const { values, positionals } = parse(command);
+  if (!values.help) return positionals;
+  process.stdout.write(help);
+  return undefined;
+}
+
+function parse(command: string) {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: { help: { type: "boolean", short: "h" } },
+    });
+  } catch (error) {
+    throw wrongArguments(describeError(error), command);
+  }
+}
+
+export function wrongArguments(message: string, command: string): OperatorError {
+  return new OperatorError(`${message}; ${command} -- --help shows how`, { exitCode: 2 });
+}

@@ -1,0 +1,40 @@
+import { execFile } from "node:child_process";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import manifest from "../package.json" with { type: "json" };
+
+const run = promisify(execFile);
+/** No help: check, docs and format have no options, and test would run this again where it fails. */
+const left = new Set(["check", "docs", "format", "test"]);
+const entries = Object.entries(manifest.scripts).filter(([name]) => !left.has(name));
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "airlock-help-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+/** The entry point behind an npm script, with its data where only a mistake would put any. */
+function start(script: string, args: string[]) {
+  const entry = /scripts\/run (\S+)$/.exec(script)?.[1] ?? "";
+  const env = { ...process.env, AIRLOCK_DATA_DIR: join(folder, "data"), AIRLOCK_PORT: "0" };
+  return run(process.execPath, ["--import", "tsx", entry, ...args], { env, timeout: 60_000 });
+}
+
+test.each(entries)("npm run %s says how to use it, and does nothing else", async (name, script) => {
+  const { stdout } = await start(script, ["--help"]);
+  expect(stdout).toContain(name === "start" ? "Usage: npm start" : `Usage: npm run ${name}`);
+  expect(await readdir(folder)).toEqual([]);
+});
+
+test.each(["api", "agent", "agents", "migrate", "backup", "restore", "setup", "scaling"] as const)(
+  "npm run %s refuses an argument that it does not know",
+  async (name) => {
+    const refused = start(manifest.scripts[name], ["--nonesuch"]);
+    await expect(refused).rejects.toThrow(/--nonesuch[^]*--nonesuch[^]*-- --help/);
+    expect(await readdir(folder)).toEqual([]);
+  },
+);
