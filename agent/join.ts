@@ -103,7 +103,7 @@ function joinOptions(args: string[]) {
     const type = "string";
     return parseArgs({ args, options: { url: { type }, code: { type }, name: { type } } }).values;
   } catch (error) {
-    throw new ConfigError(`${describeError(error)}; see --help`);
+    throw new ConfigError(`${describeError(error)}; npm run agent -- --help shows how`);
   }
 }
 

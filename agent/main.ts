@@ -68,7 +68,7 @@ const exitCodes = {
 } as const;
 
 async function main(): Promise<number> {
-  if (process.argv.includes("--help")) {
+  if (process.argv.includes("--help") || process.argv.includes("-h")) {
     process.stdout.write(help);
     return exitCodes.stopped;
   }
@@ -95,7 +95,7 @@ async function obey(command: string, args: string[]): Promise<number> {
   const { env } = process;
   if (command === "join") process.stdout.write(`airlock: ${await joinApi(args, env)}\n`);
   else if (command === "rotate") process.stdout.write(`airlock: ${await rotateToken(env)}\n`);
-  else throw new ConfigError(`unknown command ${command}; see --help`);
+  else throw new ConfigError(`unknown command ${command}; npm run agent -- --help shows how`);
   return exitCodes.stopped;
 }
 
@@ -230,7 +230,7 @@ function explain(error: unknown): { readonly text: string; readonly exitCode: nu
     if (error.kind !== "unauthorized") return { text: describeError(error), exitCode: 1 };
     if (process.argv[2] === "join")
       return { text: error.message, exitCode: exitCodes.unauthorized };
-    const text = `${error.message}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;
+    const text = `${error.message.replace(/\.$/, "")}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;
     return { text, exitCode: exitCodes.unauthorized };
   }
   return { text: describeError(error), exitCode: exitCodes.failed };

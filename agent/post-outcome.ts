@@ -42,7 +42,7 @@ export async function postOutcome(
       log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
         attempt,
         status,
-        type: error ? `(${error.type}) ` : "",
+        type: error && error.type !== status ? `(${error.type}) ` : "",
         ...timing,
       });
       return jobs;

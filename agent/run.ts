@@ -66,7 +66,8 @@ export async function runLease(
     return await postOutcome(deps, lease, outcome, takes);
   } catch (error) {
     if (error instanceof ApiError) throw error;
-    if (error instanceof JobRefusal) log.warn("job refused: {reason}", { reason: error.message });
+    if (error instanceof JobRefusal)
+      log.warn("the job is not run: {reason}", { reason: error.message });
     if (isInfrastructure(error, lease)) {
       log.error("run failed: {reason}", { reason: describeError(error) });
       deps.engine.doubted();
