@@ -103,7 +103,8 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
 
   function miss(error: unknown): void {
     if (health.available || !wasSilent) {
-      log.error("no jobs can run: {reason}", { reason: describeError(error) });
+      const reason = describeError(error);
+      log.error("no jobs can run: {reason}{remedy}", { reason, remedy: remedyFor(reason) });
     }
     health = { ...health, available: false };
     wasSilent = true;
@@ -156,4 +157,15 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     asked: asked.promise,
     run,
   };
+}
+
+/** What an operator can do about a socket that nobody answers at, or that is closed to the agent. */
+function remedyFor(reason: string): string {
+  if (/\bEACCES\b/.test(reason)) {
+    return "; the agent's user has to be in the socket's group, or docker_host has to name another engine";
+  }
+  if (/\b(ENOENT|ECONNREFUSED)\b/.test(reason)) {
+    return "; start the engine, or name another with docker_host";
+  }
+  return "";
 }
