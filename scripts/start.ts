@@ -3,7 +3,7 @@ import { readConfig } from "./config.ts";
 import { OperatorError, runMain } from "./operator-error.ts";
 import { say } from "./say.ts";
 import { setUp } from "./setup/set-up.ts";
-import { checkAddress } from "./start/address.ts";
+import { checkAddress, localUrl } from "./start/address.ts";
 import { agentName, agentToken } from "./start/agent-token.ts";
 import { type Child, startChild } from "./start/child.ts";
 import { type AgentKeeper, keepAgent } from "./start/keep-agent.ts";
@@ -31,10 +31,13 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
   const api = startChild("API", "api/node.ts", { ...env, AIRLOCK_AGENT_TOKENS: tokens });
   let agent: AgentKeeper | undefined;
   try {
-    const [{ url }, engine] = await Promise.all([api.ready, setUp(config)]);
+    const [listening, engine] = await Promise.all([api.ready, setUp(config)]);
+    const url = localUrl(listening.url);
     const agentEnv = {
       ...env,
       AIRLOCK_API_URL: url,
+      // To an address of this machine, so that the token crosses no network.
+      AIRLOCK_ALLOW_PLAIN_HTTP: "true",
       AIRLOCK_AGENT_TOKEN: token,
       AIRLOCK_AGENT_NAME: config.agent_name ?? agentName(token),
       AIRLOCK_DOCKER_HOST: engine.dockerHost,

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { expect, test } from "vitest";
-import { checkAddress } from "./address.ts";
+import { checkAddress, localUrl } from "./address.ts";
 
 test("a free port passes, a taken one is named", async () => {
   const server = createServer().listen(0, "127.0.0.1");
@@ -17,4 +17,12 @@ test("a free port passes, a taken one is named", async () => {
 
 test("an address of another machine is refused", async () => {
   await expect(checkAddress("192.0.2.1", 0)).rejects.toThrow("no address of this machine");
+});
+
+test.each([
+  ["http://0.0.0.0:8080", "http://127.0.0.1:8080"],
+  ["http://[::]:8080", "http://[::1]:8080"],
+  ["http://192.0.2.1:8080", "http://192.0.2.1:8080"],
+])("an API that listens at %s is reached at %s", (listening, local) => {
+  expect(localUrl(listening)).toBe(local);
 });

@@ -14,6 +14,11 @@ export async function checkAddress(host: string, port: number): Promise<void> {
   }
 }
 
+/** How this machine's own processes reach an API that listens at `url`: an address for all is none to call. */
+export function localUrl(url: string): string {
+  return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
+}
+
 function explain(host: string, port: number, error: NodeJS.ErrnoException): string {
   switch (error.code ?? "") {
     case "EADDRINUSE":
