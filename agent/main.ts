@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { availableParallelism } from "node:os";
 import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config.ts";
 import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
@@ -149,6 +150,8 @@ async function createDeps(
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
   const pool = createPool({
     start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
+    // A start waits for the kernel and the disk, too: one more than cores keeps them busy.
+    starters: Math.min(16, availableParallelism() + 1),
     size: { ...config.warmPool, slots: config.slots },
     idleMs: config.warmPool.idleMs,
     isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",

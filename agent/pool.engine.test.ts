@@ -162,6 +162,7 @@ it("runs the job in a fresh container where the one it was given has just died",
   const pool = world.adopt(
     createPool({
       start: (spec, signal) => openSandbox(engine, spec, signal),
+      starters: 2,
       size: { least: 1, most: 1, slots: 1 },
       idleMs: 600_000,
       isEngineWell: () => true,

@@ -48,6 +48,8 @@ export type StartSandbox = (spec: SandboxSpec, signal: AbortSignal) => Promise<S
 export type PoolDeps = {
   readonly start: StartSandbox;
   readonly size: Size;
+  /** Starts ahead at a time. */
+  readonly starters: number;
   /** How long a kind is kept ready after its last job, and a container at the most. */
   readonly idleMs: number;
   /** Whether the engine is well enough to start what nobody has asked for yet. */
@@ -63,8 +65,6 @@ export type PoolDeps = {
 /** A container in use, and for whom. */
 type Loan = { readonly shelf: Shelf; readonly keyId: string | null };
 
-/** Starting two at a time is as fast as two cores go, and leaves room for the jobs. */
-const STARTERS = 2;
 const TICK_MS = 15_000;
 /** What a start under way gets at the end: given up half way, the engine may keep the container. */
 const CLOSE_GRACE_MS = 5000;
@@ -204,7 +204,10 @@ export function createPool(deps: PoolDeps): Pool {
   const next = (): Shelf | undefined => (deps.isEngineWell() ? stock.next() : undefined);
   const signals = { end: end.signal, halt: halt.signal };
   const refillDeps = { ...deps, start, next, put };
-  const work = [tick(), ...Array.from({ length: STARTERS }, () => refill(refillDeps, signals))];
+  const work = [
+    tick(),
+    ...Array.from({ length: deps.starters }, () => refill(refillDeps, signals)),
+  ];
 
   return {
     acquire,

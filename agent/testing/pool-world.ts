@@ -54,6 +54,7 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
     },
     pool: createPool({
       start: (spec, signal) => world.start(spec, signal),
+      starters: 2,
       size: { least, most, slots },
       idleMs,
       isEngineWell: () => engine.isWell,

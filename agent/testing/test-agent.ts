@@ -130,6 +130,7 @@ export async function createTestAgent({
     images,
     pool: createPool({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
+      starters: 2,
       size: { least: 0, most: 0, slots },
       idleMs: 600_000,
       isEngineWell: () => true,
