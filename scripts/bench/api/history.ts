@@ -1,3 +1,5 @@
+import { open, readdir } from "node:fs/promises";
+import { join } from "node:path";
 import { Config } from "../../../shared/config.ts";
 import { openDatabase } from "../../../api/platform/libsql.node.ts";
 
@@ -16,6 +18,15 @@ export async function fillHistory(folder: string, count: number): Promise<void> 
     );
   }
   client.close();
+  await bringToDisk(folder);
+}
+
+/** What the filling left to the kernel would else be written at the service's first checkpoint. */
+async function bringToDisk(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    await using file = await open(join(folder, name));
+    await file.sync();
+  }
 }
 
 const numbers = "WITH RECURSIVE n(i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)";
