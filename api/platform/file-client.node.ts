@@ -2,6 +2,7 @@ import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { fileSettings, type DurableClient } from "../store/database.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { groupCommit } from "./group-commit.node.ts";
+import { shortTurns } from "./short-turns.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
 
@@ -13,7 +14,7 @@ const lockTimeoutMs = 2000;
 const readOnly = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
 
 /**
- * A client of a local file, with one connection. Reads run at once; writes share commits, and are
+ * A client of a local file, with one connection. Reads run at once, but where a turn of the event loop gets long; writes share commits, and are
  * answered when they are committed: `durable` says when they are on disk.
  *
  * A statement that meets a full database stays open in the driver, and no transaction can commit
@@ -44,6 +45,7 @@ export function fileClient(url: string): DurableClient {
       throw error;
     }
   };
+  const turn = shortTurns();
   const writes = groupCommit({
     connected,
     disconnect,
@@ -53,7 +55,10 @@ export function fileClient(url: string): DurableClient {
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;
-    if (readOnly.test(text)) return atOnce((open) => open.run(statement));
+    if (readOnly.test(text)) {
+      await turn();
+      return atOnce((open) => open.run(statement));
+    }
     const [result] = await writes.add([statement]);
     return result!;
   };

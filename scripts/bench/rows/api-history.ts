@@ -23,6 +23,7 @@ export const apiHistory: Row = {
     await using few = await startApi(FEW, jobTypes);
     await using many = await startApi(quick ? 2 * FEW : MANY, jobTypes);
     const ratios = new Map<string, number[]>();
+    for (const api of [few, many]) await costs(api, quick);
     await many.worstStallMs();
     for (let round = 0; round < samples(5); round++) {
       const [small, large] = [await costs(few, quick), await costs(many, quick)];
