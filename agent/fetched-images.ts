@@ -40,7 +40,7 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
     const images = await imageCalls.imagesNamed(repository, signal);
     let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     const ends = images
-      .filter(({ id }) => !needed.includes(id) && !isInUse(id))
+      .filter((image) => !needed.includes(image.id) && !isInUse(image))
       // Of those that were not used since this agent began, the oldest first.
       .sort((a, b) => lastUse(a) - lastUse(b) || a.createdMs - b.createdMs);
     for (const image of ends) {
@@ -51,8 +51,7 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
   }
 
   const lastUse = ({ id }: NamedImage): number => usedMs.get(id) ?? -Infinity;
-  const isInUse = (id: string): boolean =>
-    clock.nowMs() - (usedMs.get(id) ?? -Infinity) < IN_USE_MS;
+  const isInUse = (image: NamedImage): boolean => clock.nowMs() - lastUse(image) < IN_USE_MS;
 
   /** False where the engine keeps it: a container has it. */
   async function remove({ id }: NamedImage, signal: AbortSignal): Promise<boolean> {

@@ -185,14 +185,13 @@ class Supervisor:
         for fd, events, handler in self.packages.watch() if self.packages else ():
             handlers[fd] = handler
             poll.register(fd, events)
-        hold_ms = self.outbox.hold_ms
-        if self.outbox.empty:
-            pass
-        elif hold_ms > 0:
-            timeout_ms = hold_ms if timeout_ms is None else min(timeout_ms, hold_ms)
-        else:
-            handlers[self.outbox.fd] = self.outbox.write
-            poll.register(self.outbox.fd, select.POLLOUT)
+        if not self.outbox.empty:
+            hold_ms = self.outbox.hold_ms
+            if hold_ms > 0:
+                timeout_ms = hold_ms if timeout_ms is None else min(timeout_ms, hold_ms)
+            else:
+                handlers[self.outbox.fd] = self.outbox.write
+                poll.register(self.outbox.fd, select.POLLOUT)
         for fd, _ in poll.poll(timeout_ms):
             handlers[fd]()
 
@@ -293,14 +292,12 @@ def main(codes, preload, pack):
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
-    bytecode = pack(codes) if pack else b""
     if "reuse" in sys.modules:
         supervisor = sys.modules["reuse"].Reuser(codes["gate"], preload)
     else:
         supervisor = Supervisor(Interpreter(codes["gate"], preload))
-    if bytecode:
-        supervisor.outbox.put(b"B", bytecode)
+    if pack:
+        supervisor.outbox.put(b"B", pack(codes))
     supervisor.run()
-    if "reuse" not in sys.modules:
-        # To take the interpreter apart would take as long as a short job.
-        os._exit(0)
+    # To take the interpreter apart would take as long as a short job.
+    os._exit(0)

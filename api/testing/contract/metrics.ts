@@ -38,10 +38,10 @@ const phase = (name: string, rest: string): string =>
 const requests = (route: string, status: number): string =>
   `airlock_http_request_duration_seconds_count{method="GET",route="${route}",status="${status}"}`;
 
-/** Not in the contract: what a monitoring system reads. */
 const failed = (operation: string, kind: string): string =>
   `airlock_engine_errors_total{agent="scripted",operation="${operation}",kind="${kind}"}`;
 
+/** Not in the contract: what a monitoring system reads. */
 export const metricsRows: Row[] = [
   {
     rule: "GET /metrics counts executions by job type and status, and their phases",
