@@ -184,8 +184,8 @@ test("a damaged copy is not restored", async () => {
 });
 
 test.each<[string, "backup" | "restore", string[], Record<string, string>, RegExp]>([
-  ["no folder", "backup", [], {}, /npm run backup -- <folder>/],
-  ["no folder to restore", "restore", [], {}, /npm run restore -- <folder>/],
+  ["no folder", "backup", [], {}, /npm run backup -- --help/],
+  ["no folder to restore", "restore", [], {}, /npm run restore -- --help/],
   ["a database that is not there", "backup", ["x"], { AIRLOCK_DATA_DIR: "none" }, /no database/],
   [
     "a database on a server",

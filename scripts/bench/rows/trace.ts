@@ -1,15 +1,11 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { HELLO } from "../bare.ts";
 import type { Row, Series } from "../row.ts";
 import type { Service } from "../service.ts";
 import { durations, type Event, steps } from "../trace/steps.ts";
 import type { World } from "../world.ts";
-
-/** The probes write at least as often. */
-const WRITTEN_MS = 300;
 
 export const trace: Row = {
   name: "trace",
@@ -38,7 +34,6 @@ async function traceRuns(world: World, service: Service, folder: string): Promis
     await service.execute(HELLO);
     spans.push({ beganMs, endedMs: nowMs() });
   }
-  await sleep(WRITTEN_MS);
   const events = readEvents(folder);
   const runs = spans.flatMap(({ beganMs, endedMs }) => {
     const end: Event = [endedMs, "client has the answer"];

@@ -3,8 +3,6 @@
 import { subscribe } from "node:diagnostics_channel";
 import { openSync, writeSync } from "node:fs";
 
-const FLUSH_MS = 100;
-
 const folder = process.env["BENCH_TRACE"];
 const entry = process.argv[1] ?? "";
 const who = ["api/node.ts", "agent/main.ts"].find((name) => entry.endsWith(name))?.split("/")[0];
@@ -15,22 +13,16 @@ function last(path = ""): string {
 
 if (folder !== undefined && who !== undefined) {
   const file = openSync(`${folder}/${who}`, "a");
-  let lines = "";
   const note = (event: string): void => {
-    lines += `${JSON.stringify([Number(process.hrtime.bigint()) / 1e6, `${who} ${event}`])}\n`;
+    const atMs = Number(process.hrtime.bigint()) / 1e6;
+    // At once: who hears of what followed finds it written.
+    writeSync(file, `${JSON.stringify([atMs, `${who} ${event}`])}\n`);
   };
-  setInterval(() => {
-    if (lines !== "") writeSync(file, lines);
-    lines = "";
-  }, FLUSH_MS).unref();
 
   type Server = { request: { url?: string } };
   type Client = { request: { path: string } };
   subscribe("http.server.request.start", (message) =>
     note(`receives ${last((message as Server).request.url)}`),
-  );
-  subscribe("http.server.response.finish", (message) =>
-    note(`answered ${last((message as Server).request.url)}`),
   );
   subscribe("undici:request:headers", (message) =>
     note(`hears of ${last((message as Client).request.path)}`),

@@ -9,8 +9,7 @@ export const steps: readonly { readonly name: string; readonly until: string }[]
   { name: "engine: job into the container, code begins", until: "agent started" },
   { name: "container: the code runs and ends, its end comes back", until: "agent ended" },
   { name: "agent: judge, post the result", until: "api receives result" },
-  { name: "API: store the result, wake the request, answer", until: "api answered execute" },
-  { name: "answer to the client", until: "client has the answer" },
+  { name: "API: store the result, wake the request, answer", until: "client has the answer" },
 ];
 
 /**
