@@ -1,4 +1,4 @@
-import { parseArgs } from "node:util";
+import { parseArgs, type ParseArgsConfig } from "node:util";
 import { describeError } from "../shared/log-line.ts";
 import { OperatorError } from "./operator-error.ts";
 
@@ -7,18 +7,22 @@ import { OperatorError } from "./operator-error.ts";
  * then printed. Throws OperatorError with exit code 2 on an option.
  */
 export function readArguments(command: string, help: string): string[] | undefined {
-  const { values, positionals } = parse(command);
+  const { values, positionals } = parseCommandLine(command, {
+    allowPositionals: true,
+    options: { help: { type: "boolean", short: "h" } },
+  });
   if (!values.help) return positionals;
   process.stdout.write(help);
   return undefined;
 }
 
-function parse(command: string) {
+/** Node's parseArgs. Throws OperatorError with exit code 2, and a way to the help, on what `config` lacks. */
+export function parseCommandLine<const C extends ParseArgsConfig>(
+  command: string,
+  config: C,
+): ReturnType<typeof parseArgs<C>> {
   try {
-    return parseArgs({
-      allowPositionals: true,
-      options: { help: { type: "boolean", short: "h" } },
-    });
+    return parseArgs(config);
   } catch (error) {
     throw wrongArguments(describeError(error), command);
   }

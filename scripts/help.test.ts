@@ -30,11 +30,18 @@ test.each(entries)("npm run %s says how to use it, and does nothing else", async
   expect(await readdir(folder)).toEqual([]);
 });
 
-test.each(["api", "agent", "agents", "migrate", "backup", "restore", "setup", "scaling"] as const)(
-  "npm run %s refuses an argument that it does not know",
-  async (name) => {
-    const refused = start(manifest.scripts[name], ["--nonesuch"]);
-    await expect(refused).rejects.toThrow(/--nonesuch[^]*--nonesuch[^]*-- --help/);
-    expect(await readdir(folder)).toEqual([]);
-  },
-);
+test.each([
+  "api",
+  "agent",
+  "agents",
+  "migrate",
+  "backup",
+  "restore",
+  "setup",
+  "soak",
+  "scaling",
+] as const)("npm run %s refuses an argument that it does not know", async (name) => {
+  const refused = start(manifest.scripts[name], ["--nonesuch"]);
+  await expect(refused).rejects.toThrow(/--nonesuch[^]*--nonesuch[^]*-- --help/);
+  expect(await readdir(folder)).toEqual([]);
+});

@@ -1,6 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { parseArgs } from "node:util";
-import { describeError } from "../shared/log-line.ts";
+import { parseCommandLine } from "./arguments.ts";
 import { readResults } from "./bench/results.ts";
 import { markdownTable, plainTable } from "./bench/table.ts";
 import { fillSections } from "./docs/sections.ts";
@@ -9,7 +8,8 @@ import { measureOperations } from "./scaling/operations.ts";
 import { assumptionTable, estimateTables, operationTable, type Table } from "./scaling/tables.ts";
 
 const docsFile = "docs/scaling.md";
-const help = `Usage: npm run scaling [-- --write-docs]
+const command = "npm run scaling";
+const help = `Usage: ${command} [-- --write-docs]
 
 Counts what each operation takes of the database, simulates agents and their polls, and works out what
 that comes to on each engine. --write-docs also writes the tables into ${docsFile}.
@@ -18,7 +18,9 @@ What one API process can take comes from bench.json: \`npm run bench -- --only a
 
 /** `npm run scaling`: the tables of docs/scaling.md. */
 await runMain(async () => {
-  const values = parse();
+  const { values } = parseCommandLine(command, {
+    options: { "write-docs": { type: "boolean" }, help: { type: "boolean", short: "h" } },
+  });
   if (values.help) {
     process.stdout.write(help);
     return;
@@ -44,15 +46,3 @@ await runMain(async () => {
   );
   writeFileSync(docsFile, fillSections(readFileSync(docsFile, "utf8"), sections));
 });
-
-function parse() {
-  try {
-    return parseArgs({
-      options: { "write-docs": { type: "boolean" }, help: { type: "boolean", short: "h" } },
-    }).values;
-  } catch (error) {
-    throw new OperatorError(`${describeError(error)}; npm run scaling -- --help shows how`, {
-      exitCode: 2,
-    });
-  }
-}

@@ -1,7 +1,5 @@
-import { parseArgs } from "node:util";
 import { HostName } from "../../shared/join.ts";
-import { describeError } from "../../shared/log-line.ts";
-import { OperatorError } from "../operator-error.ts";
+import { parseCommandLine, wrongArguments } from "../arguments.ts";
 
 export type AgentsCommand =
   | { readonly name: "help" }
@@ -9,7 +7,9 @@ export type AgentsCommand =
   | { readonly name: "list" }
   | { readonly name: "revoke"; readonly agent: string };
 
-export const agentsHelp = `Usage: npm run agents -- <command>
+const command = "npm run agents";
+
+export const agentsHelp = `Usage: ${command} -- <command>
 
   invite [--name gpu-1] [--expires 1h]   prints a one-time code that a host joins with
   list                                   agents that have joined; never their tokens
@@ -21,9 +21,19 @@ They work on the database of the configured service, also while it runs.
 const unitMs = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 const longestMs = 30 * unitMs.d;
 
+const wrong = (message: string) => wrongArguments(message, command);
+
 /** @throws OperatorError with exit code 2. */
 export function parseAgentsCommand(args: string[]): AgentsCommand {
-  const { values, positionals } = parse(args);
+  const { values, positionals } = parseCommandLine(command, {
+    args,
+    allowPositionals: true,
+    options: {
+      name: { type: "string" },
+      expires: { type: "string" },
+      help: { type: "boolean", short: "h" },
+    },
+  });
   const [name, ...rest] = positionals;
   if (values.help) return { name: "help" };
   if (name !== "invite" && (values.name ?? values.expires) !== undefined) {
@@ -39,29 +49,9 @@ export function parseAgentsCommand(args: string[]): AgentsCommand {
   throw wrong("say invite, list, or revoke with one name or id");
 }
 
-function parse(args: string[]) {
-  try {
-    return parseArgs({
-      args,
-      allowPositionals: true,
-      options: {
-        name: { type: "string" },
-        expires: { type: "string" },
-        help: { type: "boolean", short: "h" },
-      },
-    });
-  } catch (error) {
-    throw wrong(describeError(error));
-  }
-}
-
 function durationMs(text: string): number {
   const [, count = "", unit = ""] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
   const ms = Number(count) * unitMs[unit as keyof typeof unitMs];
   if (ms > 0 && ms <= longestMs) return ms;
   throw wrong(`--expires = "${text}": say minutes, hours or days: 30m, 1h, 2d; at most 30d`);
-}
-
-function wrong(message: string): OperatorError {
-  return new OperatorError(`${message}; npm run agents -- --help shows how`, { exitCode: 2 });
 }

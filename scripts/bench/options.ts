@@ -1,4 +1,4 @@
-import { parseArgs } from "node:util";
+import { parseCommandLine } from "../arguments.ts";
 import { OperatorError } from "../operator-error.ts";
 
 export type BenchOptions = {
@@ -32,7 +32,16 @@ ${list}
 
 /** Reads the arguments of `npm run bench --`. Throws OperatorError on one that it does not know. */
 export function parseBenchOptions(args: string[], rows: readonly string[]): BenchOptions {
-  const values = parse(args);
+  const { values } = parseCommandLine("npm run bench", {
+    args,
+    options: {
+      help: { type: "boolean", short: "h" },
+      only: { type: "string", multiple: true },
+      quick: { type: "boolean" },
+      markdown: { type: "boolean" },
+      "write-docs": { type: "boolean" },
+    },
+  });
   const only = values.only ?? [];
   const unknown = only.find((name) => !rows.includes(name));
   if (unknown !== undefined) {
@@ -48,23 +57,4 @@ export function parseBenchOptions(args: string[], rows: readonly string[]): Benc
     markdown: values.markdown ?? false,
     writeDocs: values["write-docs"] ?? false,
   };
-}
-
-function parse(args: string[]) {
-  try {
-    return parseArgs({
-      args,
-      options: {
-        help: { type: "boolean", short: "h" },
-        only: { type: "string", multiple: true },
-        quick: { type: "boolean" },
-        markdown: { type: "boolean" },
-        "write-docs": { type: "boolean" },
-      },
-    }).values;
-  } catch (error) {
-    throw new OperatorError(
-      `${(error as Error).message}\n\`npm run bench -- --help\` lists the options`,
-    );
-  }
 }

@@ -1,4 +1,4 @@
-import { parseArgs } from "node:util";
+import { parseCommandLine } from "../arguments.ts";
 import { OperatorError } from "../operator-error.ts";
 
 export type SoakOptions = {
@@ -26,7 +26,16 @@ Options:
 
 /** Reads the arguments of `npm run soak --`. Throws OperatorError on one that it does not know. */
 export function parseSoakOptions(args: string[], newSeed: () => number): SoakOptions {
-  const values = parse(args);
+  const { values } = parseCommandLine("npm run soak", {
+    args,
+    options: {
+      help: { type: "boolean", short: "h" },
+      minutes: { type: "string" },
+      seed: { type: "string" },
+      clients: { type: "string" },
+      every: { type: "string" },
+    },
+  });
   return {
     help: values.help ?? false,
     minutes: number("minutes", values.minutes, 0.1) ?? 5,
@@ -41,23 +50,4 @@ function number(name: string, text: string | undefined, least: number): number |
   const value = Number(text);
   if (text !== "" && Number.isFinite(value) && value >= least) return value;
   throw new OperatorError(`--${name} ${text}: a number from ${least} on is needed`);
-}
-
-function parse(args: string[]) {
-  try {
-    return parseArgs({
-      args,
-      options: {
-        help: { type: "boolean", short: "h" },
-        minutes: { type: "string" },
-        seed: { type: "string" },
-        clients: { type: "string" },
-        every: { type: "string" },
-      },
-    }).values;
-  } catch (error) {
-    throw new OperatorError(
-      `${(error as Error).message}\n\`npm run soak -- --help\` lists the options`,
-    );
-  }
 }

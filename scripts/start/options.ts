@@ -1,6 +1,5 @@
-import { parseArgs } from "node:util";
+import { parseCommandLine } from "../arguments.ts";
 import { describeKeys } from "../config.ts";
-import { OperatorError } from "../operator-error.ts";
 
 const OPTIONS = {
   help: { type: "boolean", short: "h" },
@@ -20,7 +19,7 @@ export type StartOptions = {
 
 /** Reads the arguments of `npm start --`. Throws OperatorError on one that it does not know. */
 export function parseStartOptions(args: string[]): StartOptions {
-  const values = parse(args);
+  const { values } = parseCommandLine("npm start", { args, options: OPTIONS });
   const env: Record<string, string | undefined> = {
     AIRLOCK_HOST: values.host,
     AIRLOCK_PORT: values.port,
@@ -57,14 +56,4 @@ that over the file.
 
 ${describeKeys()}
 `;
-}
-
-function parse(args: string[]) {
-  try {
-    return parseArgs({ args, options: OPTIONS }).values;
-  } catch (error) {
-    throw new OperatorError(
-      `${(error as Error).message}\n\`npm start -- --help\` lists the options`,
-    );
-  }
 }
