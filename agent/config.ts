@@ -1,9 +1,8 @@
-import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { parse, TomlError } from "smol-toml";
-import { Config, ConfigError, loadConfig } from "../shared/config.ts";
-import { describeError } from "../shared/log-line.ts";
+import { Config, ConfigError } from "../shared/config.ts";
+import { readConfig } from "../shared/process/config-file.node.ts";
+import type { LogConfig } from "../shared/process/log.ts";
 import { type ApiAddress, apiAddress } from "./api-connection.ts";
 import { readCredentials } from "./credentials.ts";
 import type { PipConfig } from "./package-source.ts";
@@ -41,8 +40,7 @@ export type AgentConfig = {
     readonly allowed: boolean;
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
-  readonly logLevel: Config["log_level"];
-  readonly logFormat: Config["log_format"];
+  readonly log: LogConfig;
   /** In use until the server has sent its own, in seconds. */
   readonly intervals: {
     readonly poll_wait_s: number;
@@ -58,16 +56,6 @@ export type RuntimePolicy = {
   readonly strict: boolean;
 };
 
-/**
- * Every key, from `env` and airlock.toml in the working directory, or the file that AIRLOCK_CONFIG
- * names.
- *
- * @throws ConfigError with one line per fault.
- */
-export function readSettings({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): Config {
-  return loadConfig(readToml(AIRLOCK_CONFIG), env);
-}
-
 const localApi = "http://127.0.0.1:8080";
 
 /**
@@ -76,7 +64,7 @@ const localApi = "http://127.0.0.1:8080";
  * @throws ConfigError with one line per fault.
  */
 export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
-  const config = readSettings(env);
+  const config = readConfig(env);
   const { agent_token, data_dir } = config;
   const joined = agent_token === undefined ? readCredentials(data_dir) : undefined;
   if (agent_token === undefined && !joined) {
@@ -119,8 +107,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
           }
         : null,
     },
-    logLevel: config.log_level,
-    logFormat: config.log_format,
+    log: config,
     intervals: {
       poll_wait_s: config.poll_wait_s,
       lease_ttl_s: config.lease_ttl_s,
@@ -152,17 +139,6 @@ function runtimePolicyOf(config: Config): RuntimePolicy {
     );
   }
   return { runtime, strict: true };
-}
-
-function readToml(path: string | undefined): Record<string, unknown> {
-  const file = path || "airlock.toml";
-  try {
-    return parse(readFileSync(file, "utf8"));
-  } catch (error) {
-    if (!path && (error as NodeJS.ErrnoException).code === "ENOENT") return {};
-    const reason = error instanceof TomlError ? error.message.trim() : describeError(error);
-    throw new ConfigError(`${file}: ${reason}`, { cause: error });
-  }
 }
 
 /** The environment variables that an agent reads, each with what it means. */

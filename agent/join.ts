@@ -6,8 +6,8 @@ import { z } from "zod";
 import { ConfigError } from "../shared/config.ts";
 import { JoinCode, JoinReply, type JoinRequest, type RotateRequest } from "../shared/join.ts";
 import { describeError } from "../shared/log-line.ts";
+import { readConfig } from "../shared/process/config-file.node.ts";
 import { apiAddress, connectApi } from "./api-connection.ts";
-import { readSettings } from "./config.ts";
 import {
   adoptCredentials,
   type Credentials,
@@ -27,7 +27,7 @@ const TIMEOUT_MS = 30_000;
  */
 export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<string> {
   const options = joinOptions(args);
-  const config = readSettings(env);
+  const config = readConfig(env);
   const { data_dir: dataDir } = config;
   const url = options.url ?? config.api_url;
   if (url === undefined) throw new ConfigError("join needs --url, the API's address");
@@ -57,7 +57,7 @@ export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<s
  * which this does last; an agent that runs takes the new one up by itself.
  */
 export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
-  const config = readSettings(env);
+  const config = readConfig(env);
   const { data_dir: dataDir } = config;
   const old = readCredentials(dataDir);
   if (config.agent_token !== undefined || !old) {

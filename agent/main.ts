@@ -4,6 +4,7 @@ import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config.ts";
 import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
+import { startLog } from "../shared/process/log.ts";
 import { connectApi } from "./api-connection.ts";
 import { createAdmission } from "./admission.ts";
 import { type AgentDeps, type AgentSignals, runAgent } from "./agent.ts";
@@ -24,7 +25,6 @@ import { createImages, type Images } from "./images.ts";
 import { createInventory } from "./inventory.ts";
 import { joinApi, rotateToken } from "./join.ts";
 import { createLeases } from "./leases.ts";
-import { startLog } from "./log.ts";
 import { openPackageCache } from "./package-cache.ts";
 import { buildLimits } from "./policy.ts";
 import { createPool } from "./pool.ts";
@@ -116,7 +116,7 @@ async function createDeps(
   agent: AgentIdentity,
   end: AbortSignal,
 ): Promise<AgentDeps> {
-  const log = await startLog(config);
+  const log = await startLog(config.log, "agent", (line) => void process.stderr.write(line));
   const clock = systemClock;
   const changes = createChanges();
   const gpus = createGpus(config.gpus, changes.tell);

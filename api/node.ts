@@ -3,16 +3,17 @@ import type { AddressInfo } from "node:net";
 import { v7 } from "uuid";
 import { Config, ConfigError } from "../shared/config.ts";
 import { describeError } from "../shared/log-line.ts";
+import { readConfig } from "../shared/process/config-file.node.ts";
+import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./domain/exposure.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
-import { readConfig } from "./platform/config-file.node.ts";
 import { docsAsset } from "./platform/docs-assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
-import { startLog } from "./platform/log.node.ts";
+import { stderrByTurn } from "./platform/stderr.node.ts";
 import { memoryNotifier } from "./platform/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier-polling.ts";
 import { openArtifacts } from "./platform/open-artifacts.node.ts";
@@ -39,7 +40,7 @@ async function main(): Promise<void> {
   }
   const config = readConfig(process.env);
   const warning = checkExposure(config);
-  const log = await startLog(config);
+  const log = await startLog(config, "api", stderrByTurn());
   if (warning) log.warn(warning);
 
   let isStopping = false;

@@ -1,15 +1,8 @@
 import { createClient } from "@libsql/client/web";
-import {
-  configure,
-  getJsonLinesFormatter,
-  getLogger,
-  type Logger,
-  type LogRecord,
-} from "@logtape/logtape";
 import type { ExecutionContext } from "hono";
 import { v7 } from "uuid";
-import { type Config, ConfigError, loadConfig } from "../shared/config.ts";
-import { formatLogLine, withPlainMessage } from "../shared/log-line.ts";
+import { ConfigError, loadConfig } from "../shared/config.ts";
+import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./domain/exposure.ts";
@@ -28,9 +21,6 @@ interface Env extends Record<string, unknown> {
   ASSETS: { fetch(url: string): Promise<Response> };
   WAKES: WakesObjects;
 }
-
-const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
-const formatJson = (record: LogRecord): string => jsonLines(withPlainMessage(record));
 
 const notConfigured = "Airlock is not configured yet: `wrangler tail` shows what is missing.\n";
 
@@ -78,7 +68,7 @@ async function build(env: Env): Promise<Service> {
     fetch: boundedFetch(remoteTimeoutMs),
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
   });
-  const log = await startLog(config);
+  const log = await startLog(config, "api", (line) => console.log(line.trimEnd()));
   if (warning) log.warn(warning);
   const deps: Deps = {
     config,
@@ -104,17 +94,4 @@ function textVariables(env: Env): Record<string, string | undefined> {
       typeof value === "string" ? value : undefined,
     ]),
   );
-}
-
-async function startLog({ log_level, log_format }: Config): Promise<Logger> {
-  const format = log_format === "json" ? formatJson : formatLogLine;
-  await configure({
-    reset: true,
-    sinks: { console: (record) => console.log(format(record).trimEnd()) },
-    loggers: [
-      { category: "airlock", lowestLevel: log_level, sinks: ["console"] },
-      { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["console"] },
-    ],
-  });
-  return getLogger(["airlock", "api"]);
 }

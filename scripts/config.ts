@@ -1,11 +1,11 @@
-import { readConfig as readApiConfig } from "../api/platform/config-file.node.ts";
 import { Config, ConfigError } from "../shared/config.ts";
+import { readConfig as readSettings } from "../shared/process/config-file.node.ts";
 import { OperatorError } from "./operator-error.ts";
 
-/** The configuration that the API and the agent will read too. Throws OperatorError. */
+/** The configuration that the API and the agent read too. Throws OperatorError. */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   try {
-    return readApiConfig(env);
+    return readSettings(env);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     throw new OperatorError(`the configuration is wrong: ${error.message}`, { cause: error });

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { readConfig } from "../../api/platform/config-file.node.ts";
+import { readConfig } from "../../shared/process/config-file.node.ts";
 import { Config } from "../../shared/config.ts";
 import { configurationFile, configurationText, exampleFile } from "./configuration.ts";
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { parse, TomlError } from "smol-toml";
-import { type Config, ConfigError, loadConfig } from "../../shared/config.ts";
-import { describeError } from "../../shared/log-line.ts";
+import { type Config, ConfigError, loadConfig } from "../config.ts";
+import { describeError } from "../log-line.ts";
 
 /**
  * The configuration from the environment over airlock.toml in the working directory, or over the
