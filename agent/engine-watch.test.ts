@@ -1,9 +1,10 @@
-import { getLogger } from "@logtape/logtape";
+import { configure, getLogger, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "./abortable.ts";
 import { createChanges } from "./changes.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../shared/health.ts";
+import { EngineError } from "./sandbox/types.ts";
 import { createTestClock, type TestClock } from "./testing/test-clock.ts";
 
 const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };
@@ -62,6 +63,26 @@ it("offers nothing before the engine has answered", async () => {
   await engine.asked;
   expect(engine.admits(4, 0)).toBe(4);
   expect(engine.health()).toEqual({ ...good, errors });
+});
+
+it.each([
+  ["EACCES", /refused; the agent's user has to be in the socket's group/],
+  ["ENOENT", /refused; start the engine/],
+  ["ECONNREFUSED", /refused; start the engine/],
+  ["ETIMEDOUT", /refused$/],
+])("says once what to do about %s", async (code, line) => {
+  const lines: string[] = [];
+  await configure({
+    reset: true,
+    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+    loggers: [{ category: [], lowestLevel: "error", sinks: ["lines"] }],
+  });
+  const cause = Object.assign(new Error("refused"), { code });
+  answer = new EngineError("unavailable", "refused", { cause });
+  run();
+  await probes(2);
+  await reset();
+  expect(lines).toEqual([expect.stringMatching(line)]);
 });
 
 it("offers nothing while the engine is silent, opens the breaker, and recovers without a job", async () => {

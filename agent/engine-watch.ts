@@ -103,8 +103,10 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
 
   function miss(error: unknown): void {
     if (health.available || !wasSilent) {
-      const reason = describeError(error);
-      log.error("no jobs can run: {reason}{remedy}", { reason, remedy: remedyFor(reason) });
+      log.error("no jobs can run: {reason}{remedy}", {
+        reason: describeError(error),
+        remedy: remedyFor(error),
+      });
     }
     health = { ...health, available: false };
     wasSilent = true;
@@ -159,13 +161,17 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   };
 }
 
+const startIt = "; start the engine, or name another with docker_host";
+
 /** What an operator can do about a socket that nobody answers at, or that is closed to the agent. */
-function remedyFor(reason: string): string {
-  if (/\bEACCES\b/.test(reason)) {
-    return "; the agent's user has to be in the socket's group, or docker_host has to name another engine";
-  }
-  if (/\b(ENOENT|ECONNREFUSED)\b/.test(reason)) {
-    return "; start the engine, or name another with docker_host";
-  }
-  return "";
+const remedies: Readonly<Record<string, string>> = {
+  EACCES:
+    "; the agent's user has to be in the socket's group, or docker_host has to name another engine",
+  ENOENT: startIt,
+  ECONNREFUSED: startIt,
+};
+
+function remedyFor(error: unknown): string {
+  const { cause } = error as { cause?: NodeJS.ErrnoException };
+  return remedies[cause?.code ?? ""] ?? "";
 }
