@@ -1,7 +1,6 @@
 import {
   closeSync,
   fsyncSync,
-  mkdirSync,
   openSync,
   readFileSync,
   renameSync,
@@ -14,6 +13,7 @@ import { z } from "zod";
 import { ConfigError } from "../shared/config.ts";
 import { AgentToken, HostName } from "../shared/join.ts";
 import { describeError } from "../shared/log-line.ts";
+import { makeFolder } from "../shared/process/make-folder.node.ts";
 
 /** What a host has joined with. */
 export const Credentials = z.object({ api_url: z.url(), name: HostName, token: AgentToken });
@@ -48,7 +48,7 @@ export function readCredentials(dataDir: string, stage?: Stage): Credentials | u
 
 /** Written whole or not at all, for its user alone, and there after a power cut. */
 export function writeCredentials(dataDir: string, credentials: Credentials, stage: Stage): void {
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  makeFolder(dataDir);
   const file = credentialsFile(dataDir, stage);
   const draft = `${file}.${process.pid}`;
   rmSync(draft, { force: true });

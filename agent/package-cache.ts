@@ -1,8 +1,9 @@
 import { createHash, type Hash, randomUUID } from "node:crypto";
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { type FileHandle, open, readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../shared/log-line.ts";
+import { makeFolder } from "../shared/process/make-folder.node.ts";
 
 /** Installed packages kept for the next job that asks for the same; see `cacheKey`. */
 export type PackageCache = {
@@ -38,7 +39,7 @@ export async function openPackageCache(
   maxBytes: number,
   log: Logger,
 ): Promise<PackageCache> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  makeFolder(folder);
   const pathOf = (key: string): string => join(folder, `${key}${ENDING}`);
 
   async function find(key: string): Promise<KeptSet | null> {

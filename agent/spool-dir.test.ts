@@ -40,3 +40,10 @@ it("tells when nothing can be written", async () => {
   await spool.remove();
   await expect(spool.check()).rejects.toThrowError("ENOENT");
 });
+
+it("says where no folder can be made", async () => {
+  const opened = openSpoolDir("/proc/airlock/spool", own, async () => false);
+  await expect(opened).rejects.toThrowError(
+    /^cannot make \/proc\/airlock: \/proc takes no folders$/,
+  );
+});

@@ -1,6 +1,7 @@
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { makeFolder } from "../shared/process/make-folder.node.ts";
 
 /** This agent's folder for artifacts on their way from containers to the API. */
 export type SpoolDir = {
@@ -25,7 +26,7 @@ export async function openSpoolDir(
 ): Promise<SpoolDir> {
   const own = join(root, agentId);
   const probe = join(own, "probe");
-  await mkdir(own, { recursive: true, mode: 0o700 });
+  makeFolder(own);
   for (const name of await readdir(root)) {
     if (name !== agentId && isAgentId(name) && !(await isAlive(name)))
       await remove(join(root, name));

@@ -52,6 +52,11 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: cannot use the data folder \S+data \(AIRLOCK_DATA_DIR\): .*ENOTDIR.*\n$/,
   ],
   [
+    "the data folder lies where none can be made",
+    () => ({ AIRLOCK_DATA_DIR: "/proc/airlock/data" }),
+    /^airlock api: cannot use the data folder \/proc\/airlock\/data \(AIRLOCK_DATA_DIR\): .*\/proc takes no folders\n$/,
+  ],
+  [
     "the database cannot be opened",
     () => ({ AIRLOCK_DATA_DIR: join(folder, "folder") }),
     /^airlock api: cannot open the database file:\S+airlock\.db: .*unable to open.*\n$/i,
@@ -98,6 +103,17 @@ test("a network without keys is served where that is allowed, with a warning", a
   await api.close();
   expect(await api.logged).toMatch(
     /^\S+ \[-\] WARNING airlock\.api anyone who can reach 0\.0\.0\.0:0 .+\n$/,
+  );
+});
+
+test("keys that nobody is asked for are worth a warning, also where only this machine is served", async () => {
+  const api = await startNode({
+    AIRLOCK_API_KEYS: "0123456789abcdef",
+    AIRLOCK_LOG_LEVEL: "warning",
+  });
+  await api.close();
+  expect(await api.logged).toMatch(
+    /^\S+ \[-\] WARNING airlock\.api api_keys are set, but no request needs one: .+\n$/,
   );
 });
 

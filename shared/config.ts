@@ -6,8 +6,23 @@ import { apiSettings } from "./config/api.ts";
  * Every configuration key: interface-spec.md "Configuration keys" and design.md. A key `k` is read
  * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
  */
-export const Config = z.strictObject({ ...apiSettings, ...agentSettings });
+export const Config = z.strictObject({ ...apiSettings, ...agentSettings }).refine(isRenewedInTime, {
+  path: ["lease_ttl_s"],
+  when: ({ issues }) => issues.length === 0,
+  error: ({ input }) => tooShort(input as Leases),
+});
 export type Config = z.infer<typeof Config>;
+
+type Leases = { lease_ttl_s: number; renew_every_s: number };
+
+/** An agent gives a lease up before its end, and a renewal may come up to its period late. */
+function isRenewedInTime({ lease_ttl_s, renew_every_s }: Leases): boolean {
+  return lease_ttl_s >= 2 * renew_every_s;
+}
+
+function tooShort({ lease_ttl_s, renew_every_s }: Leases): string {
+  return `must be at least twice renew_every_s (${renew_every_s}): set it to ${2 * renew_every_s} or more, or renew_every_s to ${lease_ttl_s / 2} or less`;
+}
 
 export class ConfigError extends Error {
   override name = "ConfigError";
@@ -97,7 +112,8 @@ function describeIssue(issue: z.core.$ZodIssue, given: Record<string, unknown>):
     return `unknown configuration key${at}: ${issue.keys.join(", ")}; docs/configuration.md lists the keys`;
   }
   const shown = isSecret(path) ? "(secret)" : JSON.stringify(valueAt(given, issue.path));
-  return `${path.join(".")} = ${shown}: ${issue.message}`;
+  const name = path.join(".");
+  return `${shown === undefined ? name : `${name} = ${shown}`}: ${issue.message}`;
 }
 
 function valueAt(value: unknown, path: PropertyKey[]): unknown {

@@ -1,4 +1,3 @@
-import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createClient, type Client } from "@libsql/client";
@@ -8,6 +7,7 @@ import { type Config, ConfigError } from "../../shared/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
 import { fileClient } from "./file-client.node.ts";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
 
@@ -19,7 +19,7 @@ const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.met
 export async function openDatabase(config: Config): Promise<Client> {
   const url = config.database_url ?? `file:${resolve(config.data_dir, "airlock.db")}`;
   const isFile = url.startsWith("file:");
-  if (isFile) makeFolder(config.data_dir);
+  if (isFile) makeDataFolder(config.data_dir);
   try {
     if (isFile) return await migrated(fileClient(url));
     const { database_auth_token: token } = config;
@@ -47,9 +47,9 @@ function remoteClient(
   return createClient({ url, ...options, ...(authToken !== undefined && { authToken }) });
 }
 
-function makeFolder(path: string): void {
+function makeDataFolder(path: string): void {
   try {
-    mkdirSync(path, { recursive: true, mode: 0o700 });
+    makeFolder(path);
   } catch (cause) {
     const reason = describeError(cause);
     throw new ConfigError(`cannot use the data folder ${path} (AIRLOCK_DATA_DIR): ${reason}`, {

@@ -1,8 +1,9 @@
 import { existsSync } from "node:fs";
-import { chmod, mkdir, readdir, stat, writeFile } from "node:fs/promises";
+import { chmod, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
 import { artifactKey } from "../../api/lease-posts.ts";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import { version } from "../../api/version.ts";
 import type { Config } from "../../shared/config.ts";
 import { OperatorError } from "../operator-error.ts";
@@ -48,7 +49,7 @@ export async function backUp(config: Config, folder: string): Promise<BackedUp> 
 }
 
 async function makeEmpty(folder: string): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  makeFolder(folder);
   if ((await readdir(folder)).length > 0) {
     throw new OperatorError(`${folder} is not empty: name a new folder for the backup`);
   }

@@ -1,10 +1,11 @@
 import { constants } from "node:fs";
-import { copyFile, mkdir, open } from "node:fs/promises";
+import { copyFile, open } from "node:fs/promises";
 import { dirname } from "node:path";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
 /** Copies a file, without doubling its blocks where the file system can, and has it on disk. */
 export async function copyDurably(from: string, to: string): Promise<void> {
-  await mkdir(dirname(to), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(to));
   await copyFile(from, to, constants.COPYFILE_FICLONE);
   await sync(to);
 }

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
-import { mkdir, readdir, rename, rm } from "node:fs/promises";
+import { readdir, rename, rm } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import type { Config } from "../../shared/config.ts";
 import { OperatorError } from "../operator-error.ts";
 import { checkIntegrity, withDatabase } from "./database-file.ts";
@@ -29,7 +30,7 @@ export async function restore(config: Config, folder: string): Promise<Manifest>
     await copyDurably(path, join(to.artifacts, relative(from.artifacts, path)));
   }
   const partial = `${to.database}.restoring`;
-  await mkdir(dirname(partial), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(partial));
   await rm(partial, { force: true });
   await copyDurably(from.database, partial);
   await withDatabase(partial, (client) => checkIntegrity(client, from.database));

@@ -30,3 +30,9 @@ test("two folders have two tokens, and two names for their agents", () => {
   expect(agentName(a)).not.toBe(agentName(b));
   expect(agentName(a)).toBe(agentName(a));
 });
+
+test("where no folder can be made, it says so", () => {
+  expect(() => agentToken("/proc/airlock/data")).toThrow(
+    /^cannot make \/proc\/airlock: \/proc takes no folders$/,
+  );
+});

@@ -1,11 +1,12 @@
 import { createHash, randomBytes } from "node:crypto";
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { linkSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
 /** The token between the API and its agent, kept in `<dataDir>/agent-token`; made on the first start. */
 export function agentToken(dataDir: string): string {
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  makeFolder(dataDir);
   const file = join(dataDir, "agent-token");
   return readToken(file) ?? makeToken(file);
 }

@@ -174,6 +174,10 @@ export const apiSettings = {
     .max(60)
     .default(25)
     .describe("Seconds an agent's poll waits for work."),
-  lease_ttl_s: z.number().min(1).default(30).describe("Seconds until an unrenewed lease expires."),
+  lease_ttl_s: z
+    .number()
+    .min(1)
+    .default(30)
+    .describe("Seconds until an unrenewed lease expires; at least twice renew_every_s."),
   renew_every_s: z.number().min(0.1).default(8).describe("Seconds between an agent's renewals."),
 };
