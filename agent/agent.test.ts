@@ -1,3 +1,4 @@
+import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { RunningAgent } from "./testing/test-agent.ts";
 import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.ts";
@@ -57,7 +58,13 @@ describe("renewals", () => {
     expect((await t.api.request("/result")).json).toMatchObject({ status: "cancelled" });
   });
 
-  it("that fail are repeated sooner", async () => {
+  it("that fail are repeated sooner, and said once", async () => {
+    const lines: string[] = [];
+    await configure({
+      reset: true,
+      sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+      loggers: [{ category: [], lowestLevel: "warning", sinks: ["lines"] }],
+    });
     await runJob();
     t.api.answer("/renew", { status: 503 }, "cut");
     await renewalDue();
@@ -65,6 +72,8 @@ describe("renewals", () => {
     t.clock.advance(await t.clock.sleeping(500, 999));
     await t.api.request("/renew", 3);
     expect(await t.clock.sleeping(8000)).toBe(8000);
+    await reset();
+    expect(lines).toEqual([expect.stringMatching(/^renewal failed: POST \/renew answered 503/)]);
   });
 
   it("that nobody answers end the work before the lease can have ended, and nothing is posted", async () => {

@@ -1,3 +1,4 @@
+import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { order as testOrder } from "./testing/pool-world.ts";
 import { createTestAgent, goodEngine, type TestAgent, testJob } from "./testing/test-agent.ts";
@@ -158,6 +159,29 @@ describe("when polls fail", () => {
       t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
     }
     expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+  });
+
+  it("says so once, and once that it is over", async () => {
+    const lines: string[] = [];
+    await configure({
+      reset: true,
+      sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+      loggers: [
+        { category: "airlock", lowestLevel: "info", sinks: ["lines"] },
+        { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["lines"] },
+      ],
+    });
+    t.api.answer("/poll", { status: 503 }, "cut", { status: 500 });
+    t.run();
+    for (const capMs of [250, 500, 1000]) {
+      t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
+    }
+    await t.api.request("/poll", 5);
+    await reset();
+    expect(lines.filter((line) => !line.startsWith("engine "))).toEqual([
+      expect.stringMatching(/^poll failed, next in 0\.\d s: POST \/poll answered 503/),
+      expect.stringMatching(/^the API answers again, after \d\.\d s$/),
+    ]);
   });
 
   it("is soon back where one was cut off after a long wait, each time", async () => {

@@ -6,7 +6,6 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../shared/lease.ts";
-import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import { backoffMs } from "./backoff.ts";
 import type { Changes } from "./changes.ts";
@@ -17,6 +16,7 @@ import type { Missing } from "./fetch-images.ts";
 import type { Gpus } from "./gpus.ts";
 import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
+import { createOutageLog, type OutageLog } from "./outage-log.ts";
 import type { Pool } from "./pool.ts";
 import { agentStatus, freeBuilds, freeSlots } from "./status.ts";
 
@@ -62,7 +62,8 @@ const LONGEST_WAIT_MS = 5000;
  * @throws ApiError of kind `unauthorized`.
  */
 export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<void> {
-  const { clock, log } = deps;
+  const { clock } = deps;
+  const outage = createOutageLog(deps);
   let failures = 0;
   let isNew = true;
   let isKnown = false;
@@ -70,7 +71,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
     const askedMs = clock.nowMs();
     try {
       const wait_s = isKnown ? waitS(deps.leases) : 0;
-      isKnown = await pollOnce(deps, { wait_s, is_new: isNew }, stop);
+      isKnown = await pollOnce(deps, { wait_s, is_new: isNew }, outage, stop);
       isNew = false;
       failures = 0;
     } catch (error) {
@@ -82,10 +83,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
         error.retryAfterMs,
         backoffMs(failures, FIRST_WAIT_MS, LONGEST_WAIT_MS),
       );
-      log.warn("poll failed, next in {seconds} s: {reason}", {
-        seconds: (waitMs / 1000).toFixed(1),
-        reason: describeError(error),
-      });
+      outage.failed(error, waitMs);
       await clock.sleep(waitMs, stop).catch(() => {});
     }
   }
@@ -101,6 +99,7 @@ function waitS(leases: Leases): number {
 async function pollOnce(
   deps: PollDeps,
   asking: Pick<PollRequest, "wait_s" | "is_new">,
+  outage: OutageLog,
   stop: AbortSignal,
 ): Promise<boolean> {
   const { client, leases, builds, inventory, changes, clock } = deps;
@@ -127,6 +126,7 @@ async function pollOnce(
   });
   try {
     const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
+    outage.answered();
     leases.learn(reply, request.leases, askedMs);
     builds.learn(reply, request.builds, askedMs);
     // What an answer brings that was long on its way comes again with the next, if still leased.

@@ -48,7 +48,9 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
       if (end.aborted) return;
       if (!(error instanceof ApiError) || error.endsAgent) throw error;
       failures += 1;
-      log.warn("renewal failed: {reason}", { reason: describeError(error) });
+      const reason = describeError(error);
+      if (failures === 1) log.warn("renewal failed: {reason}", { reason });
+      else log.debug("renewal failed again: {reason}", { reason });
     }
   }
 }

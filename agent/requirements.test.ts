@@ -1,3 +1,4 @@
+import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import type { ResultReport } from "../shared/lease.ts";
 import { abortable } from "./abortable.ts";
@@ -64,6 +65,21 @@ it("packages that cannot be had fail the job; a container that is lost hands it 
   installWith(() => Promise.reject(new EngineError("other", "gone")));
   await t.begin({ requirements }).ended;
   expect((await t.api.request("/release")).json).toMatchObject({ error: { phase: "startup" } });
+});
+
+it("pip's words are one line in the log, its last", async () => {
+  const lines: string[] = [];
+  await configure({
+    reset: true,
+    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+    loggers: [{ category: [], lowestLevel: "warning", sinks: ["lines"] }],
+  });
+  const words = "ERROR: Could not find a version\nERROR: No matching distribution found for a";
+  installWith(() => Promise.reject(new InstallError(words)));
+  await t.begin({ requirements }).ended;
+  await reset();
+  expect((await result()).error?.message).toBe(words);
+  expect(lines).toEqual(["the job is not run: ERROR: No matching distribution found for a"]);
 });
 
 it("a folder of packages that cannot be read is the operator's to mend", async () => {

@@ -67,7 +67,7 @@ export async function runLease(
   } catch (error) {
     if (error instanceof ApiError) throw error;
     if (error instanceof JobRefusal)
-      log.warn("the job is not run: {reason}", { reason: error.message });
+      log.warn("the job is not run: {reason}", { reason: lastLine(error.message) });
     if (isInfrastructure(error, lease)) {
       log.error("run failed: {reason}", { reason: describeError(error) });
       deps.engine.doubted();
@@ -81,6 +81,11 @@ export async function runLease(
   } finally {
     await run.live.close();
   }
+}
+
+/** Of several the last says most: they are pip's. */
+function lastLine(text: string): string {
+  return text.slice(text.lastIndexOf("\n") + 1);
 }
 
 function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
