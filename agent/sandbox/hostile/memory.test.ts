@@ -7,7 +7,7 @@ const spec = { memoryBytes: 64 * 1024 * 1024 };
 hostileCases(({ run, isGvisor }) => {
   test("hostile 5: allocates past the limit", async () => {
     // Under gVisor the supervisor dies with the code: give it time to pass on what was printed.
-    const pause = isGvisor ? "import time; time.sleep(1)" : "";
+    const pause = isGvisor ? "import time; time.sleep(3)" : "";
     const { end, out } = await run(`print("before")\n${pause}\n${allocate}`, { spec });
     expect({ end, out }).toEqual({ end: "oom oom 137", out: "before\n" });
   });

@@ -18,7 +18,7 @@ hostileCases(({ run }) => {
 import os
 for _ in range(4): os.fork()
 while True: os.write(1, b"o" * 100_000); os.write(2, b"e" * 100_000)`;
-      const { end, out, err, report } = await run(code, { job: { timeoutMs: 1000 } });
+      const { end, out, err, report } = await run(code, { job: { timeoutMs: 3000 } });
       expect(end).toBe("timeout execution_timeout null");
       expect(report).toMatchObject({ stdoutTruncated: true, stderrTruncated: true });
       expect(out).toMatch(/^o+\n\[airlock: \d+ bytes left out\]\no+$/);

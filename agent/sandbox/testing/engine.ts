@@ -7,7 +7,7 @@ export async function testEngine(): Promise<{ engine: Engine; image: string }> {
   const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
   const remedy = "npm run setup installs and starts one; AIRLOCK_DOCKER_HOST names another.";
   const engine = connectEngine(host);
-  const signal = AbortSignal.timeout(10_000);
+  const signal = AbortSignal.timeout(60_000);
   await engine.describe(signal).catch((cause: unknown) => {
     throw new Error(`no container engine answers at ${host}. ${remedy}`, { cause });
   });

@@ -59,7 +59,7 @@ export async function runCode(
     );
     const files = report.artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]);
     await sandbox.close();
-    const left = await engine.list(labels.agentId, agentId, AbortSignal.timeout(10_000));
+    const left = await engine.list(labels.agentId, agentId, AbortSignal.timeout(60_000));
     const verdict = classify(report);
     return {
       report,

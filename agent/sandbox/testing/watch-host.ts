@@ -3,10 +3,9 @@ import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync 
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { expect, vi } from "vitest";
 import { labels } from "../profile.ts";
+import { collectGarbage } from "./collect-garbage.ts";
 import { rawEngine } from "./raw-engine.ts";
 
 /** What hostile jobs must leave as it was. */
@@ -23,10 +22,11 @@ export interface HostWatch {
 }
 
 /** Milliseconds in which what is being torn down must be gone. */
-const patienceMs = 15_000;
-/** Connections that a client keeps for its next request. */
-const idleConnections = 4;
-const roomBytes = 64 * 1024 * 1024;
+const patienceMs = 60_000;
+/** Connections that clients keep for their next requests: more after many at once. */
+const idleConnections = 16;
+/** V8 collects buffers each time that 64 MiB more are there. */
+const roomBytes = 160 * 1024 * 1024;
 
 /**
  * Watches the containers of one agent, the canary, and the agent's process (by default this one).
@@ -150,6 +150,3 @@ function memoryOf(pid: number): number {
 function statusOf(pid: number): string {
   return readFileSync(`/proc/${pid}/status`, "utf8");
 }
-
-setFlagsFromString("--expose-gc");
-const collectGarbage = runInNewContext("gc") as () => void;
