@@ -4,7 +4,8 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { leaseTtlMs, type Step } from "../testing/store-steps.ts";
-import { makeStart, StoreWorld } from "../testing/store-world.ts";
+import { makeStart } from "../testing/store-start.ts";
+import { StoreWorld } from "../testing/store-world.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "airlock-model-start-"));
 let startFile: string;

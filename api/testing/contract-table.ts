@@ -7,16 +7,19 @@ import { authRows } from "./contract/auth.ts";
 import { deadLetterRows } from "./contract/dead-letters.ts";
 import { deriveRows } from "./contract/derive.ts";
 import { exactnessRows } from "./contract/exactness.ts";
+import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
+import { idempotencyRows } from "./contract/idempotency.ts";
 import { imageRows } from "./contract/images.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
 import { metricsRows } from "./contract/metrics.ts";
+import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
@@ -31,12 +34,15 @@ export const contractTable: Row[] = [
   ...metricsRows,
   ...executeRows,
   ...jobRows,
+  ...idempotencyRows,
   ...deriveRows,
   ...artifactRows,
   ...executionRows,
   ...deadLetterRows,
   ...jobTypeRows,
+  ...placementRows,
   ...buildRows,
+  ...buildLeaseRows,
   ...imageRows,
   ...validationRows,
   ...exactnessRows,

@@ -4,7 +4,6 @@ import { isDeepStrictEqual } from "node:util";
 import { expect } from "vitest";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
-import { recordAgent } from "../store/agents.ts";
 import { database, type Database } from "../store/database.ts";
 import { claimNext } from "../store/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
@@ -18,13 +17,12 @@ import {
   outcomes,
   StoreModel,
 } from "./store-model.ts";
+import { tokenOf } from "./store-start.ts";
 import { type Post, releaseError, sendPost } from "./store-posts.ts";
 import { agentIds, leaseTtlMs, maxQueueSize, type Step, type StepOf } from "./store-steps.ts";
 import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./store-snapshot.ts";
 import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
 import { testDeps } from "./test-deps.ts";
-
-const tokenOf = (agentId: string): string => `token of ${agentId}`;
 
 /** A real store beside the model of what it should hold. */
 export class StoreWorld {
@@ -280,28 +278,6 @@ export class StoreWorld {
     const { leases } = this.#model;
     return leases.length ? [leases.at(-1 - (pick % leases.length))!] : [];
   }
-}
-
-/** Makes a file with a schema and agents, which every run copies. */
-export async function makeStart(folder: string): Promise<string> {
-  const client = await openIn(folder);
-  for (const id of agentIds) {
-    const status = {
-      agent: { id, name: id, version: "0", labels: {}, accepts: { job_types: null, builds: true } },
-      slots: 1,
-      gpus: { total: 0, free: 0 },
-      warm: 0,
-      engine: { available: true, version: null, runtimes: [] },
-      breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
-    } as const;
-    const engine = { ...status.engine, runtimes: [] };
-    const lists = { engine, pool: [], leases: [], builds: [], images: [] };
-    const caller = { tokenHash: tokenOf(id), protocol: "1.1" };
-    await recordAgent(database(client), { ...status, ...lists }, caller, 0);
-  }
-  await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
-  client.close();
-  return join(folder, "airlock.db");
 }
 
 async function statusOf(send: () => Promise<unknown>): Promise<number> {

@@ -1,53 +1,17 @@
 import { expect } from "vitest";
 import { Build, BuildResult } from "../../../shared/build.ts";
-import type { LeasedBuild } from "../../../shared/lease.ts";
-import type { Reply, ScriptedAgent } from "../scripted-agent.ts";
+import type { ScriptedAgent } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
+import { broken, digest, failure, logChunk, startBuild, success } from "./building.ts";
 import { each, type Row } from "./row.ts";
-import { agentTokens } from "./servers.ts";
 
 const server = "with job types";
 
-/** An image of its own for each number. */
-export const digest = (n: number): string => `sha256:${String(n).padStart(64, "0")}`;
-
-const success = { status: "built", digest: digest(1), python_version: "3.13.5" } as const;
 const missing = {
   type: "dependency_error",
   message: "ERROR: No matching distribution found for numpy==2.3.4",
   phase: "startup",
 } as const;
-const broken = { type: "docker_error", message: "no space left", phase: "startup" } as const;
-const failure = (error: object) => ({ status: "failed", error });
-
-interface Started {
-  lease: LeasedBuild;
-  /** The client's answer. */
-  answer: Promise<Reply>;
-}
-
-/** Asks for a build and has an agent take it. */
-async function start(api: Api, agent: ScriptedAgent, name: string, tag?: string): Promise<Started> {
-  await agent.poll({ free_slots: 0 });
-  const query = tag === undefined ? "" : `?version_tag=${tag}`;
-  const answer = api.post(`/job-types/${name}/build${query}`);
-  return { lease: await agent.takeBuild(), answer };
-}
-
-/** Builds a job type from beginning to end. */
-export async function buildType(
-  api: Api,
-  agent: ScriptedAgent,
-  name: string,
-  changes: Partial<typeof success | { digest: string; python_version: string }>,
-  tag?: string,
-): Promise<BuildResult> {
-  const { lease, answer } = await start(api, agent, name, tag);
-  await agent.postBuild(lease.lease_id, "result", { ...success, ...changes });
-  const reply = await answer;
-  expect(reply.status).toBe(200);
-  return BuildResult.strict().parse(body(reply));
-}
 
 /** Has an agent build whatever is asked for, until it is told to stop. */
 async function buildOnAndOn(agent: ScriptedAgent, stop: AbortSignal): Promise<void> {
@@ -61,8 +25,6 @@ async function buildOnAndOn(agent: ScriptedAgent, stop: AbortSignal): Promise<vo
 async function lastBuild(api: Api, name: string): Promise<Build> {
   return Build.strict().parse(body(await api.get(`/job-types/${name}/build`)));
 }
-
-const chunk = (offset: number, text: string) => ({ offset, data_base64: btoa(text) });
 
 const goodTags = ["v0.0.0", "v1.2.3", "v10.20.30", "v1.0.0-rc.1", "v1.0.0-alpha-b.7"];
 const badTags = [
@@ -87,7 +49,7 @@ export const buildRows: Row[] = [
     server,
     async check(api) {
       const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-8");
+      const { lease, answer } = await startBuild(api, agent, "build-8");
       expect(lease).toMatchObject({
         attempt: 1,
         job_type: "build-8",
@@ -114,7 +76,7 @@ export const buildRows: Row[] = [
     server,
     async check(api) {
       const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-9", tag);
+      const { lease, answer } = await startBuild(api, agent, "build-9", tag);
       expect(lease.tags).toEqual([tag, "latest"]);
       await agent.postBuild(lease.lease_id, "result", success);
       expect(body(await answer)).toMatchObject({
@@ -169,7 +131,7 @@ export const buildRows: Row[] = [
     server,
     async check(api) {
       const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-11");
+      const { lease, answer } = await startBuild(api, agent, "build-11");
       await agent.postBuild(lease.lease_id, "result", failure(missing));
       const reply = await answer;
       expect(reply.status).toBe(422);
@@ -188,7 +150,7 @@ export const buildRows: Row[] = [
     server,
     async check(api) {
       const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-11");
+      const { lease, answer } = await startBuild(api, agent, "build-11");
       await agent.postBuild(lease.lease_id, "result", failure(broken));
       const reply = await answer;
       expect(reply.status).toBe(502);
@@ -201,9 +163,9 @@ export const buildRows: Row[] = [
     async check(api) {
       const agent = api.agent();
       expect((await api.get("/job-types/custom/build")).status).toBe(404);
-      const { lease, answer } = await start(api, agent, "custom", "v1.0.0");
-      await agent.postBuild(lease.lease_id, "logs", chunk(0, "Collecting "));
-      await agent.postBuild(lease.lease_id, "logs", chunk(11, "numpy\n"));
+      const { lease, answer } = await startBuild(api, agent, "custom", "v1.0.0");
+      await agent.postBuild(lease.lease_id, "logs", logChunk(0, "Collecting "));
+      await agent.postBuild(lease.lease_id, "logs", logChunk(11, "numpy\n"));
       const running = await lastBuild(api, "custom");
       expect(running).toMatchObject({
         status: "running",
@@ -227,7 +189,7 @@ export const buildRows: Row[] = [
     server,
     async check(api) {
       const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-12", "v1.0.0");
+      const { lease, answer } = await startBuild(api, agent, "build-12", "v1.0.0");
       const path = "/job-types/build-12/build?version_tag=v1.0.0";
       const others = Promise.all([1, 2, 3].map(() => api.post(path)));
       const latest = api.post("/job-types/build-12/build");
@@ -263,118 +225,6 @@ export const buildRows: Row[] = [
       const reply = await agent.postBuild(lease.lease_id, "result", success);
       expect(reply.status).toBe(200);
       expect(await lastBuild(api, "build-13")).toMatchObject({ status: "built" });
-    },
-  },
-  {
-    rule: "A build whose agent never got the reply is delivered again to that agent",
-    server,
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-14");
-      const again = await agent.poll({ free_builds: 1, builds: [] });
-      expect(again.builds).toEqual([lease]);
-      await agent.postBuild(lease.lease_id, "result", success);
-      await answer;
-    },
-  },
-  {
-    rule: "An agent's posts about a build may be repeated; another body is 409, another token 403",
-    server,
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-14");
-      const post = (what: string, content: object, by = agent) =>
-        by.postBuild(lease.lease_id, what, content).then(({ status }) => status);
-      expect(await post("logs", chunk(0, "a"))).toBe(200);
-      expect(await post("logs", chunk(0, "a"))).toBe(200);
-      expect(await post("logs", chunk(0, "b"))).toBe(409);
-      expect(await post("logs", chunk(1024 * 1024, "b"))).toBe(413);
-      expect(await post("result", success, api.agent(agentTokens[1]))).toBe(403);
-      expect(await post("result", { status: "built", digest: "sha256:1" })).toBe(400);
-      expect(await post("result", success)).toBe(200);
-      expect(await post("result", success)).toBe(200);
-      expect(await post("result", failure(broken))).toBe(409);
-      expect(await post("release", { error: broken })).toBe(409);
-      expect((await agent.postBuild(crypto.randomUUID(), "result", success)).status).toBe(409);
-      expect(body(await answer)).toMatchObject({ digest: success.digest });
-    },
-  },
-  {
-    rule: "A build handed back is tried once more, by any agent, and then is over with the error",
-    server,
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await start(api, agent, "build-15");
-      await agent.postBuild(lease.lease_id, "release", { error: broken });
-      const other = api.agent();
-      const second = await other.takeBuild();
-      expect(second).toMatchObject({ attempt: 2, job_type: "build-15" });
-      expect(second.lease_id).not.toBe(lease.lease_id);
-      expect((await agent.postBuild(lease.lease_id, "result", success)).status).toBe(409);
-      await other.postBuild(second.lease_id, "release", { error: broken });
-      const reply = await answer;
-      expect(reply.status).toBe(502);
-      expect(problemOf(reply).error).toEqual(broken);
-    },
-  },
-  {
-    rule: "A build of an agent that leaves goes to another at once",
-    server,
-    async check(api) {
-      const agent = api.agent();
-      const other = api.agent();
-      await other.poll();
-      const { lease, answer } = await start(api, agent, "build-15");
-      await agent.leave();
-      const second = await other.takeBuild();
-      expect(second).toMatchObject({ job_type: lease.job_type, attempt: 2 });
-      await other.postBuild(second.lease_id, "result", success);
-      expect((await answer).status).toBe(200);
-    },
-  },
-  {
-    rule: "A queued build that nobody is left to take ends in 503",
-    server,
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const answer = api.post("/job-types/build-7/build");
-      await expect
-        .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
-        .toBe(200);
-      await agent.leave();
-      const reply = await answer;
-      expect(reply.status).toBe(503);
-      expect(reply.headers.get("Retry-After")).not.toBeNull();
-    },
-  },
-  {
-    rule: "A build whose lease runs out is tried once more, and its first agent is fenced off",
-    server: "with short leases",
-    async check(api) {
-      const lost = api.agent();
-      const { lease, answer } = await start(api, lost, "science");
-      const agent = api.agent();
-      const second = await agent.takeBuild();
-      expect(second).toMatchObject({ job_type: "science", attempt: 2 });
-      expect((await lost.renew({ builds: [lease.lease_id] })).lost).toEqual([lease.lease_id]);
-      expect((await lost.postBuild(lease.lease_id, "logs", chunk(0, "x"))).status).toBe(409);
-      expect((await lost.postBuild(lease.lease_id, "result", success)).status).toBe(409);
-      await agent.postBuild(second.lease_id, "result", { ...success, digest: digest(2) });
-      expect(body(await answer)).toMatchObject({ digest: digest(2) });
-    },
-  },
-  {
-    rule: "A build that loses its agent twice is over",
-    server: "with short leases",
-    async check(api) {
-      const { answer } = await start(api, api.agent(), "poison");
-      await api.agent().takeBuild();
-      const witness = api.agent();
-      const beat = setInterval(() => void witness.renew().catch(() => {}), 500);
-      const reply = await answer.finally(() => clearInterval(beat));
-      expect(reply.status).toBe(502);
-      expect(problemOf(reply).error).toMatchObject({ type: "internal_error" });
     },
   },
 ];

@@ -3,7 +3,7 @@ import { ImageSource } from "../../../shared/image.ts";
 import { LeasedBuild } from "../../../shared/lease.ts";
 import { type Reply, ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import { type Api, body, problemOf } from "./api.ts";
-import { digest } from "./builds.ts";
+import { digest } from "./building.ts";
 import { each, type Row } from "./row.ts";
 import { agentTokens, maxImageBytes } from "./servers.ts";
 

@@ -1,0 +1,68 @@
+import { expect } from "vitest";
+import { SubmittedJob } from "../../../shared/execution.ts";
+import { body, problemOf } from "./api.ts";
+import { each, type Row } from "./row.ts";
+
+export const idempotencyRows: Row[] = [
+  {
+    rule: "An idempotency key gives the same job for the same payload, in its current state",
+    async check(api) {
+      const fields = { idempotency_key: "k-1", input_data: { a: 1, b: { c: [1, 2], d: 2.0 } } };
+      const first = await api.submit(fields);
+      const again = await api.submit(fields);
+      expect(again).toEqual({ ...first, correlation_id: again.correlation_id });
+      const agent = api.agent();
+      const job = await agent.takeJob();
+      expect(await api.submit(fields)).toMatchObject({
+        job_id: first.job_id,
+        status: "running",
+        queue_position: 0,
+      });
+      await agent.result(job.lease_id);
+      expect(await api.submit(fields)).toMatchObject({ job_id: first.job_id, status: "succeeded" });
+    },
+  },
+  {
+    rule: "The order of an object's keys and the spelling of defaults make no other payload",
+    async check(api) {
+      const first = await api.post(
+        "/execute/async",
+        '{"code":"1","input_data":{"a":1,"b":{"c":1,"d":2}},"idempotency_key":"k-2"}',
+      );
+      const again = await api.post(
+        "/execute/async",
+        ' {"idempotency_key":"k-2", "requirements":[], "input_data":{"b":{"d":2,"c":1},"a":1}, "code":"1", "job_type":"default"}',
+      );
+      expect(again.status).toBe(202);
+      expect(body(again)).toMatchObject({ job_id: SubmittedJob.parse(body(first)).job_id });
+    },
+  },
+  ...each(
+    [
+      { code: "print(2)" },
+      { input_data: { a: 2 } },
+      { input_data: { a: [1] } },
+      { timeout: 7 },
+      { startup_timeout: 11 },
+      { job_type: "ml" },
+      { requirements: ["numpy"] },
+    ],
+    (other) => `An idempotency key with another payload (${JSON.stringify(other)}) is 409`,
+    async (api, other) => {
+      const fields = { idempotency_key: `k-3 ${JSON.stringify(other)}`, input_data: { a: 1 } };
+      const first = await api.submit(fields);
+      const reply = await api.post("/execute/async", { code: "print(1)", ...fields, ...other });
+      expect(reply.status).toBe(409);
+      expect(problemOf(reply).existing_job_id).toBe(first.job_id);
+    },
+  ),
+  {
+    rule: "100 equal submissions at once under one key give one job",
+    async check(api) {
+      const jobs = await Promise.all(
+        Array.from({ length: 100 }, () => api.submit({ idempotency_key: "k-4" })),
+      );
+      expect(new Set(jobs.map(({ job_id }) => job_id)).size).toBe(1);
+    },
+  },
+];
