@@ -1,0 +1,127 @@
+/** How a program ends: its exit code, what runs after it, and what becomes of its streams. */
+export const ends = {
+  "SystemExit without a code": `raise SystemExit`,
+  "sys.exit 0": `import sys; sys.exit(0)`,
+  "sys.exit 3": `import sys; sys.exit(3)`,
+  "sys.exit 137": `import sys; sys.exit(137)`,
+  "sys.exit 256": `import sys; sys.exit(256)`,
+  "sys.exit with a huge number": `import sys; sys.exit(2**70)`,
+  "sys.exit -1": `import sys; sys.exit(-1)`,
+  "sys.exit True": `import sys; sys.exit(True)`,
+  "sys.exit with a text": `import sys; sys.exit("bye ü")`,
+  "sys.exit with an object": `
+import sys
+class O:
+    def __str__(self): return "an object"
+sys.exit(O())`,
+  "sys.exit with a tuple": `import sys; sys.exit((1, 2))`,
+  "SystemExit subclass with a code attribute": `
+class S(SystemExit): code = 9
+raise S(1)`,
+  "exit and quit of site": `exit(4)`,
+  "sys.exit in a finally": `
+import sys
+try:
+    1 / 0
+finally:
+    sys.exit(5)`,
+  "os._exit": `import os; print("x", end=""); os._exit(6)`,
+  "os._exit in a thread": `
+import os, threading, time
+threading.Thread(target=lambda: os._exit(7)).start()
+time.sleep(5)`,
+  "os.abort": `import os; os.abort()`,
+  "killed by its own SIGKILL": `import os, signal; os.kill(os.getpid(), signal.SIGKILL)`,
+  "killed by its own SIGTERM": `import os, signal; os.kill(os.getpid(), signal.SIGTERM)`,
+  "segmentation fault": `
+import ctypes, faulthandler
+ctypes.string_at(0)`,
+  "faulthandler's dump": `
+import faulthandler, os, signal
+faulthandler.enable()
+os.kill(os.getpid(), signal.SIGFPE)`,
+
+  "atexit in order, with an error in it": `
+import atexit
+atexit.register(print, "first registered")
+atexit.register(lambda: 1 / 0)
+atexit.register(print, "last registered")
+raise ValueError("main")`,
+  "atexit calls sys.exit": `
+import atexit, sys
+atexit.register(sys.exit, 8)`,
+  "atexit's callbacks run by hand": `
+import atexit
+atexit.register(print, "once")
+atexit._run_exitfuncs()
+print("on")`,
+  "threads that end late": `
+import threading, time
+def work():
+    time.sleep(0.05)
+    print("from the thread")
+threading.Thread(target=work).start()
+print("main ends")`,
+  "daemon thread": `
+import threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ends at once")`,
+  "exception in a thread": `
+import threading
+t = threading.Thread(target=lambda: 1 / 0, name="T")
+t.start(); t.join()
+print("main is fine")`,
+  "SystemExit in a thread": `
+import threading, sys
+t = threading.Thread(target=sys.exit, args=(3,))
+t.start(); t.join()`,
+  "excepthook of its own": `
+import sys
+sys.excepthook = lambda t, v, tb: print("mine", t, v)
+raise ValueError("x")`,
+  "excepthook that fails": `
+import sys
+def hook(*a): raise TypeError("in the hook")
+sys.excepthook = hook
+raise ValueError("x")`,
+  "excepthook deleted": `
+import sys
+del sys.excepthook
+raise ValueError("x")`,
+  "stderr deleted": `
+import sys
+sys.stderr = None
+raise ValueError("x")`,
+  "stdout closed": `
+import sys
+print("x"); sys.stdout.close()`,
+  "unraisable in __del__": `
+class A:
+    def __del__(self): raise ValueError("del")
+a = A(); del a
+print("on")`,
+  "__del__ at the end": `
+class A:
+    def __del__(self): print("deleted")
+a = A()`,
+  "broken pipe": `
+import os, sys
+r, w = os.pipe()
+os.close(r)
+os.dup2(w, 1)
+print("x")`,
+  "generator closed at the end": `
+def g():
+    try: yield
+    finally: print("closed")
+it = g(); next(it)`,
+  "unbuffered bytes and text in order": `
+import os, sys
+sys.stdout.write("a"); sys.stdout.buffer.write(b"b"); os.write(1, b"c"); print("d")
+sys.stderr.write("e"); os.write(2, b"f")`,
+  "bytes that are not UTF-8": `
+import os, sys
+os.write(1, bytes(range(256)))
+sys.stdout.buffer.write(b"\\xff\\x00\\x1b[31m")
+print("\\udcff")`,
+};
