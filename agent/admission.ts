@@ -16,7 +16,7 @@ export type Admission = {
 
 /** A job, or as much as is known of one that may come. */
 export type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
-  Partial<Pick<LeasedJob, "timeout_s">>;
+  Partial<Pick<LeasedJob, "timeout_s" | "caps">>;
 
 export type AdmissionDeps = {
   readonly policy: Policy;
@@ -29,7 +29,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
     runtime ?? engine.health().runtimes[0] ?? "a runtime that is not known";
 
   async function admitJob(job: JobAsked, runtime: string | null, signal: AbortSignal) {
-    const { job_type, image, timeout_s = 0 } = job;
+    const { job_type, image, timeout_s = 0, caps } = job;
     const refusal = refusalOf(policy, {
       jobType: job_type.name,
       images: policy.agent_images ? [await images.namesOf(image, signal)] : [],
@@ -39,6 +39,8 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
       cpus: job_type.cpu_limit,
       gpus: job_type.gpus,
       timeoutS: timeout_s,
+      stdoutBytes: caps?.stream_bytes ?? 0,
+      artifactBytes: caps?.artifact_bytes ?? 0,
     });
     if (refusal) throw refused("job", refusal);
   }

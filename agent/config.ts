@@ -168,6 +168,8 @@ const agentKeys = [
   "agent_max_cpus",
   "agent_max_gpus",
   "agent_max_timeout",
+  "agent_max_stdout_bytes",
+  "agent_max_artifact_bytes",
   "agent_builds",
   "max_workers",
   "warm_pool_size",

@@ -44,6 +44,8 @@ beforeAll(async () => {
     AIRLOCK_AGENT_MAX_CPUS: "1",
     AIRLOCK_AGENT_MAX_GPUS: "0",
     AIRLOCK_AGENT_MAX_TIMEOUT: "60",
+    AIRLOCK_AGENT_MAX_STDOUT_BYTES: String(1024 ** 2),
+    AIRLOCK_AGENT_MAX_ARTIFACT_BYTES: String(1024 ** 2),
     AIRLOCK_AGENT_BUILDS: "false",
   });
   await agent.ready;
@@ -81,6 +83,16 @@ const cases: [string, Partial<LeasedJob>, Partial<JobType>][] = [
   ["agent_max_cpus is 1, less than 1.01", {}, { cpu_limit: 1.01 }],
   ["agent_max_gpus is 0, less than 1", {}, { gpus: 1 }],
   ["agent_max_timeout is 60, less than 61", { timeout_s: 61 }, {}],
+  [
+    "agent_max_stdout_bytes is 1048576, less than 1048577",
+    { caps: { stream_bytes: 1024 ** 2 + 1, artifact_bytes: 0 } },
+    {},
+  ],
+  [
+    "agent_max_artifact_bytes is 1048576, less than 1048577",
+    { caps: { stream_bytes: 1024, artifact_bytes: 1024 ** 2 + 1 } },
+    {},
+  ],
 ];
 
 test.each(cases)(

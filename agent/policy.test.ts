@@ -12,6 +12,8 @@ const job: Asked = {
   cpus: 1,
   gpus: 0,
   timeoutS: 30,
+  stdoutBytes: 1024,
+  artifactBytes: 4096,
 };
 const build: Asked = {
   isBuild: true,
@@ -38,6 +40,7 @@ const accepts: [Partial<Policy>, Partial<Asked>][] = [
   [{ agent_max_cpus: 1 }, {}],
   [{ agent_max_gpus: 0 }, {}],
   [{ agent_max_timeout: 30 }, {}],
+  [{ agent_max_stdout_bytes: 1024, agent_max_artifact_bytes: 4096 }, {}],
   [{ agent_builds: false }, {}],
 ];
 
@@ -69,6 +72,12 @@ const refuses: [Partial<Policy>, Partial<Asked>, string][] = [
   [{ agent_max_cpus: 0.5 }, {}, "agent_max_cpus is 0.5, less than 1"],
   [{ agent_max_gpus: 0 }, { gpus: 1 }, "agent_max_gpus is 0, less than 1"],
   [{ agent_max_timeout: 10 }, {}, "agent_max_timeout is 10, less than 30"],
+  [
+    { agent_max_stdout_bytes: 1024 },
+    { stdoutBytes: 1025 },
+    "agent_max_stdout_bytes is 1024, less than 1025",
+  ],
+  [{ agent_max_artifact_bytes: 0 }, {}, "agent_max_artifact_bytes is 0, less than 4096"],
 ];
 
 const builds: [Partial<Policy>, string | undefined][] = [

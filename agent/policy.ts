@@ -14,6 +14,8 @@ export type Policy = Pick<
   | "agent_max_cpus"
   | "agent_max_gpus"
   | "agent_max_timeout"
+  | "agent_max_stdout_bytes"
+  | "agent_max_artifact_bytes"
   | "agent_builds"
 >;
 
@@ -30,6 +32,9 @@ export type Asked = {
   readonly cpus?: number;
   readonly gpus?: number;
   readonly timeoutS?: number;
+  /** Kept of each stream. */
+  readonly stdoutBytes?: number;
+  readonly artifactBytes?: number;
 };
 
 /** What a build, which asks for nothing, may take of its host. */
@@ -41,6 +46,7 @@ export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): Build
 /** Why the policy forbids what is asked for; undefined where it does not. */
 export function refusalOf(policy: Policy, asked: Asked): string | undefined {
   const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;
+  const { stdoutBytes = 0, artifactBytes = 0 } = asked;
   if (isBuild && !policy.agent_builds) return "agent_builds is false";
   const refusals = [
     leftOut("agent_job_types", policy.agent_job_types, [asked.jobType]),
@@ -51,6 +57,8 @@ export function refusalOf(policy: Policy, asked: Asked): string | undefined {
     above("agent_max_cpus", policy.agent_max_cpus, cpus),
     above("agent_max_gpus", policy.agent_max_gpus, gpus),
     above("agent_max_timeout", policy.agent_max_timeout, timeoutS),
+    above("agent_max_stdout_bytes", policy.agent_max_stdout_bytes, stdoutBytes),
+    above("agent_max_artifact_bytes", policy.agent_max_artifact_bytes, artifactBytes),
   ];
   return refusals.find((refusal) => refusal !== undefined);
 }

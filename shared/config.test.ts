@@ -141,6 +141,8 @@ const examples: Record<keyof Config, Example> = {
   agent_max_cpus: number(1, 0.5, 0, ">0"),
   agent_max_gpus: number(0, 2, -1, ">=0"),
   agent_max_timeout: number(5, 7, 0, ">=1"),
+  agent_max_stdout_bytes: number(2048, 4096, 1023, ">=1024"),
+  agent_max_artifact_bytes: number(0, 7, -1, ">=0"),
   agent_builds: boolean,
   docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
   max_workers: number(1, 8, 0, ">=1"),

@@ -90,6 +90,20 @@ export const agentSettings = {
     .min(1)
     .optional()
     .describe("Agent: longest timeout of a job it accepts, seconds; default: any."),
+  agent_max_stdout_bytes: z
+    .int()
+    .min(1024)
+    .optional()
+    .describe(
+      "Agent: most bytes kept of stdout, and of stderr, of a job it accepts: no less than the API's max_stdout_bytes; default: any.",
+    ),
+  agent_max_artifact_bytes: z
+    .int()
+    .min(0)
+    .optional()
+    .describe(
+      "Agent: most bytes of artifacts of a job it accepts: no less than the API's max_artifact_bytes; default: any.",
+    ),
   agent_builds: z
     .boolean()
     .default(true)
