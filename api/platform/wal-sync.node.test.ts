@@ -1,4 +1,12 @@
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import {
+  mkdtempSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -64,3 +72,30 @@ test("a file that cannot be synced is an outage of the store; one that is gone i
   await walFile(join(folder, "gone")).sync();
   rmSync(folder, { recursive: true });
 });
+
+test("a log that is let go of while it opens is closed; the next sync is of the one that took its place", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
+  const path = join(folder, "airlock.db-wal");
+  writeFileSync(path, "");
+  const file = walFile(join(folder, "airlock.db"));
+  const first = file.sync();
+  file.forget();
+  await first;
+  renameSync(path, join(folder, "before"));
+  writeFileSync(path, "");
+  await file.sync();
+  await expect.poll(() => filesOpenIn(folder), { timeout: 30_000 }).toEqual([path]);
+  file.forget();
+  rmSync(folder, { recursive: true });
+});
+
+function filesOpenIn(folder: string): string[] {
+  const targets = readdirSync("/proc/self/fd").map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return "";
+    }
+  });
+  return targets.filter((target) => target.startsWith(folder));
+}

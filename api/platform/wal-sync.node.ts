@@ -41,14 +41,21 @@ export function walSync(sync: () => Promise<void>) {
 
 /** The write-ahead log of a database; `sync` runs on another thread. */
 export function walFile(databasePath: string) {
-  let file: FileHandle | undefined;
+  let file: Promise<FileHandle> | undefined;
+
+  function forget(): void {
+    file?.then((opened) => opened.close()).catch(() => {});
+    file = undefined;
+  }
+
   return {
     /** @throws LibsqlError SQLITE_IOERR. */
     async sync(): Promise<void> {
       try {
-        file ??= await open(`${databasePath}-wal`);
-        await file.datasync();
+        file ??= open(`${databasePath}-wal`);
+        await (await file).datasync();
       } catch (error) {
+        forget();
         const { code } = error as NodeJS.ErrnoException;
         // The last connection to close brings the log into the database, and removes it.
         if (code === "ENOENT") return;
@@ -57,9 +64,6 @@ export function walFile(databasePath: string) {
       }
     },
     /** Lets go of the file, which the next connection may make anew. A sync under way ends first. */
-    forget(): void {
-      void file?.close();
-      file = undefined;
-    },
+    forget,
   };
 }
