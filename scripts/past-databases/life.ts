@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from "node:crypto";
+import { jsonRequest } from "../json-request.ts";
 
 type Json = Record<string, unknown>;
 
@@ -171,19 +172,13 @@ function caller(base: string, headers: Record<string, string>) {
     body?: Json | string,
     signal?: AbortSignal,
   ): Promise<Json> => {
-    const text = typeof body === "string" ? body : JSON.stringify(body);
-    const response = await fetch(base + path, {
-      method,
-      headers: {
-        ...headers,
-        "Content-Type": "application/json",
-        ...(typeof body === "string" && {
-          "X-Airlock-SHA256": createHash("sha256").update(body).digest("hex"),
-        }),
-      },
-      ...(text !== undefined && { body: text }),
-      ...(signal && { signal }),
+    const request = jsonRequest(method, body, {
+      ...headers,
+      ...(typeof body === "string" && {
+        "X-Airlock-SHA256": createHash("sha256").update(body).digest("hex"),
+      }),
     });
+    const response = await fetch(base + path, { ...request, ...(signal && { signal }) });
     const answer = await response.text();
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${answer}`);
     return answer === "" ? {} : (JSON.parse(answer) as Json);

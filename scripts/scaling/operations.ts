@@ -5,6 +5,7 @@ import { findExecution } from "../../api/store/read.ts";
 import { sweep } from "../../api/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
 import { type LeasedJob, takeHeader } from "../../shared/lease.ts";
+import { jsonRequest } from "../json-request.ts";
 
 export const operations = {
   submit: "submission of an asynchronous job",
@@ -41,16 +42,8 @@ export async function measureOperations(): Promise<Costs> {
     body?: object | string,
     headers: Record<string, string> = {},
   ): Promise<Record<string, unknown>> {
-    const text = typeof body === "string" ? body : JSON.stringify(body);
-    const reply = await app.request(path, {
-      method,
-      headers: {
-        "Content-Type": "application/json",
-        ...(path.startsWith("/agent") && { Authorization: `Bearer ${token}` }),
-        ...headers,
-      },
-      ...(text !== undefined && { body: text }),
-    });
+    const own = path.startsWith("/agent") ? { Authorization: `Bearer ${token}` } : {};
+    const reply = await app.request(path, jsonRequest(method, body, { ...own, ...headers }));
     if (!reply.ok) throw new Error(`${method} ${path}: ${reply.status} ${await reply.text()}`);
     return (await reply.json()) as Record<string, unknown>;
   }

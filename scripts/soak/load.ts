@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { jsonRequest } from "../json-request.ts";
 import type { Acknowledged } from "../testing/ledger.ts";
 import { longJob, makeJob, type SoakJob } from "./jobs.ts";
 import { random, type Random } from "./random.ts";
@@ -50,10 +51,8 @@ export function startLoad({ urls, key, seed, clients }: LoadOptions): Load {
   ): Promise<Answer | undefined> {
     try {
       const response = await fetch(pick(urls) + path, {
-        method,
-        headers: { "X-API-Key": key, "Content-Type": "application/json" },
+        ...jsonRequest(method, body, { "X-API-Key": key }),
         signal: AbortSignal.timeout(patience),
-        ...(body && { body: JSON.stringify(body) }),
       });
       const json = (await response.json()) as Answer["json"];
       if (response.status >= 500 && response.status !== 503) {

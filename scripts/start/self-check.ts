@@ -1,4 +1,5 @@
 import type { Config } from "../../shared/config.ts";
+import { jsonRequest } from "../json-request.ts";
 import { OperatorError } from "../operator-error.ts";
 import { say } from "../say.ts";
 
@@ -35,7 +36,7 @@ export async function selfCheck(url: string, config: Config): Promise<void> {
 type Reply = { status: number; text: string };
 
 async function runJob(url: string, config: Config): Promise<Reply> {
-  const body = JSON.stringify({ code: CODE, input_data: { numbers: [20, 22] } });
+  const body = { code: CODE, input_data: { numbers: [20, 22] } };
   return post(`${url}/execute`, config, TIMEOUT_MS, body);
 }
 
@@ -46,11 +47,9 @@ async function buildDefault(url: string, config: Config): Promise<void> {
   if (status !== 200) throw new OperatorError(`the build got HTTP ${status}: ${text}`);
 }
 
-async function post(url: string, config: Config, timeoutMs: number, body?: string): Promise<Reply> {
+async function post(url: string, config: Config, timeoutMs: number, body?: object): Promise<Reply> {
   const response = await fetch(url, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", ...keyHeader(config) },
-    ...(body !== undefined && { body }),
+    ...jsonRequest("POST", body, keyHeader(config)),
     signal: AbortSignal.timeout(timeoutMs),
   });
   return { status: response.status, text: await response.text() };

@@ -8,6 +8,7 @@ import { type AgentProcess, startAgent } from "../../agent/testing/agent-process
 import { freePort } from "../../api/testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import type { ExecutionRecord } from "../../shared/execution.ts";
+import { jsonRequest } from "../json-request.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
 
 export type Json = Record<string, unknown>;
@@ -74,13 +75,7 @@ export async function startFaultWorld(
   await startAudit(db);
 
   async function send(method: string, path: string, body?: Json): Promise<Reply> {
-    const response = await fetch(url + path, {
-      method,
-      ...(body && {
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(body),
-      }),
-    });
+    const response = await fetch(url + path, jsonRequest(method, body));
     const json = (await response.json()) as Json;
     return { status: response.status, headers: response.headers, json };
   }

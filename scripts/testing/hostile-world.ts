@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { startNode } from "../../api/testing/start-node.ts";
+import { jsonRequest } from "../json-request.ts";
 
 export type Json = Record<string, unknown>;
 
@@ -71,12 +72,7 @@ export async function hostileWorld(
   }
   const headers = { "X-API-Key": key };
   const get = (path: string) => send(path, { headers });
-  const post = (path: string, body: unknown) =>
-    send(path, {
-      method: "POST",
-      headers: { ...headers, "Content-Type": "application/json" },
-      body: typeof body === "string" ? body : JSON.stringify(body),
-    });
+  const post = (path: string, body: unknown) => send(path, jsonRequest("POST", body, headers));
 
   return {
     url: api.url,
