@@ -35,7 +35,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-const soon = () => AbortSignal.timeout(10_000);
+const soon = () => AbortSignal.timeout(60_000);
 const containers = () => engine.list(labels.agentName, name, soon());
 
 /** An agent against the real engine, polling the fake API. */
@@ -78,7 +78,7 @@ data = json.load(open("/input/data.json"))
 print("hello", data["name"])
 os.makedirs("/output/plots")
 open("/output/plots/a b.bin", "wb").write(bytes(range(256)) * 1000)
-time.sleep(0.2)  # what ends at once is not told as started
+time.sleep(1)  # what ends at once is not told as started
 json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
 `;
     const job = testJob({ code, input_json: '{"name":"Ada","numbers":[1,2,3.5]}' });

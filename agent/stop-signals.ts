@@ -3,7 +3,7 @@ import type { AgentSignals } from "./agent.ts";
 import type { Clock } from "./clock.ts";
 
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
-const SAME_PRESS_MS = 500;
+const SAME_PRESS_MS = 1000;
 
 /**
  * SIGTERM, SIGINT or the parent's end: take no more work. A second signal: end now.

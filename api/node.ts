@@ -24,7 +24,7 @@ import { readNews } from "./store/news.ts";
 
 const sweepEveryMs = 1000;
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
-const samePressMs = 500;
+const samePressMs = 1000;
 
 /** Runs the API on Node until SIGTERM, SIGINT or its parent's end; a second signal ends it at once. */
 async function main(): Promise<void> {

@@ -135,7 +135,7 @@ test("news that a container was out of memory may come after its end, or not at 
     const { searchParams } = new URL(request.url ?? "", "http://engine");
     expect(JSON.parse(searchParams.get("filters") ?? "")).toMatchObject({ event: ["oom"] });
     const isTold = searchParams.get("filters")?.includes("killed");
-    if (isTold) setTimeout(() => response.write('{"Action":"oom"}\n'), 100);
+    if (isTold) setTimeout(() => response.write('{"Action":"oom"}\n'), 10);
   });
   expect(await engine.tellsOutOfMemory("killed", never)).toBe(true);
   expect(await engine.tellsOutOfMemory("stopped", never)).toBe(false);

@@ -71,7 +71,9 @@ async function build(pip: Partial<PipConfig>, order: Partial<ImageOrder> = {}) {
     made.push(result.digest);
     return { ...result, log: Buffer.concat(log).toString("utf8") };
   } finally {
-    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(5000))).toEqual([]);
+    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(60_000))).toEqual(
+      [],
+    );
   }
 }
 
@@ -112,7 +114,7 @@ describe("from a folder of wheels", () => {
     const standIn = await engine.labelledImageId(
       "io.airlock.stands-in-for",
       "python:3.13-slim",
-      AbortSignal.timeout(5000),
+      AbortSignal.timeout(60_000),
     );
     expect(standIn).not.toBe(digest);
     for (const name of Object.values(labels)) expect(Config.Labels[name] ?? "").toBe("");
@@ -274,6 +276,8 @@ describe("that cannot be made", () => {
     expect(used).toHaveLength(1);
     const left = await rawEngine.listVolumes();
     expect(left.Volumes.map(({ Name }) => Name)).not.toContain(used[0]);
-    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(5000))).toEqual([]);
+    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(60_000))).toEqual(
+      [],
+    );
   });
 });
