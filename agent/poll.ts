@@ -11,24 +11,14 @@ import { backoffMs } from "./backoff.ts";
 import type { Changes } from "./changes.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
-import type { EngineWatch } from "./engine-watch.ts";
 import type { Missing } from "./fetch-images.ts";
-import type { Gpus } from "./gpus.ts";
-import type { Inventory } from "./inventory.ts";
 import type { Lease, Leases } from "./leases.ts";
 import { createOutageLog, type OutageLog } from "./outage-log.ts";
-import type { Pool } from "./pool.ts";
-import { agentStatus, freeBuilds, freeSlots } from "./status.ts";
+import { agentStatus, freeBuilds, freeSlots, type StatusDeps } from "./status.ts";
 
-export type PollDeps = {
+export type PollDeps = StatusDeps & {
   readonly agent: AgentIdentity;
   readonly client: Pick<Client, "poll">;
-  readonly leases: Leases;
-  readonly builds: Leases<LeasedBuild>;
-  readonly inventory: Inventory;
-  readonly gpus: Pick<Gpus, "total" | "free">;
-  readonly pool: Pick<Pool, "stats">;
-  readonly engine: EngineWatch;
   readonly changes: Changes;
   readonly clock: Clock;
   readonly log: Logger;
@@ -40,7 +30,6 @@ export type PollDeps = {
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** Gets those of these images that other agents have built. */
   readonly fetchImages: (references: readonly string[]) => void;
-  readonly missingImages: () => Missing;
   /** The API has answered a poll, and knows all that it asks of this agent. */
   readonly polled: () => void;
 };

@@ -1,27 +1,15 @@
 import type { Logger } from "@logtape/logtape";
-import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
+import type { AgentIdentity } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { ApiError } from "./api-error.ts";
 import { backoffMs } from "./backoff.ts";
 import type { Client } from "./client.ts";
 import type { Clock } from "./clock.ts";
-import type { EngineWatch } from "./engine-watch.ts";
-import type { Gpus } from "./gpus.ts";
-import type { Inventory } from "./inventory.ts";
-import type { Leases } from "./leases.ts";
-import type { Pool } from "./pool.ts";
 import { agentStatus, type StatusDeps } from "./status.ts";
 
-export type RenewDeps = {
+export type RenewDeps = StatusDeps & {
   readonly agent: AgentIdentity;
   readonly client: Pick<Client, "renew">;
-  readonly leases: Leases;
-  readonly builds: Leases<LeasedBuild>;
-  readonly inventory: Inventory;
-  readonly gpus: Pick<Gpus, "total" | "free">;
-  readonly pool: Pick<Pool, "stats">;
-  readonly engine: EngineWatch;
-  readonly missingImages: StatusDeps["missingImages"];
   readonly clock: Clock;
   readonly log: Logger;
 };

@@ -4,8 +4,9 @@ import { OperatorError, runMain } from "./operator-error.ts";
 import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { setUp } from "./setup/set-up.ts";
 import { parseSoakOptions, soakHelp, type SoakOptions } from "./soak/options.ts";
-import { clearDeadPlaces, clearPlace, makePlace, mountsIn, programsOf } from "./soak/place.ts";
+import { clearDeadPlaces, clearPlace, makePlace, programsOf } from "./soak/place.ts";
 import { runSoak } from "./soak/run.ts";
+import { mountsIn } from "./testing/mounts-in.ts";
 import { networks } from "./testing/network.ts";
 
 await runMain(async () => {

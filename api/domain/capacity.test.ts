@@ -1,28 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config.ts";
 import type { BreakerState } from "../../shared/health.ts";
+import { agent as agentReport, breaker as closed } from "../testing/placement-world.ts";
 import { type AgentReport, health, isLive, obstacle } from "./capacity.ts";
 
 const config = loadConfig({ lease_ttl_s: 30 }, {});
 const now = 1_000_000;
 
 function agent(state: BreakerState, silentMs = 0): AgentReport {
-  return {
-    id: "a",
-    name: "a",
-    version: "1",
-    protocol: "1.1",
-    labels: {},
-    accepts: { job_types: null, builds: true },
-    slots: 4,
-    gpus: { total: 0, free: 0 },
-    warm: 0,
-    pool: [],
-    engine: { available: true, version: null, runtimes: [] },
-    breaker: { state, failure_count: 0, success_count: 0, last_failure: null },
-    images: [],
-    lastSeenAt: now - silentMs,
-  };
+  const breaker = { ...closed, state };
+  const engine = { available: true, version: null, runtimes: [] };
+  return agentReport({ slots: 4, engine, breaker, lastSeenAt: now - silentMs });
 }
 
 test("an agent is live for as long as a lease that it renewed when it was last heard of", () => {

@@ -1,63 +1,24 @@
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config.ts";
-import type { AgentReport } from "./capacity.ts";
-import { type BuiltImage, buildSpec, type Environment, environment } from "./environment.ts";
-import { resolveJobType } from "./job-types.ts";
+import {
+  agent,
+  breaker,
+  built,
+  digest,
+  environmentOf,
+  inProduction,
+  labelled,
+  plain,
+  withBase,
+  withBuilt,
+} from "../testing/placement-world.ts";
+import type { Environment } from "./environment.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "./waiting.ts";
 
-const base = "python:3.13-slim";
-const digest = `sha256:${"1".repeat(64)}`;
-const breaker = {
-  state: "closed",
-  failure_count: 0,
-  success_count: 0,
-  last_failure: null,
-} as const;
-
-const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
-  id: "a",
-  name: "a",
-  version: "1",
-  protocol: "1.1",
-  labels: {},
-  accepts: { job_types: null, builds: true },
-  slots: 1,
-  gpus: { total: 0, free: 0 },
-  warm: 0,
-  pool: [],
-  engine: { available: true, version: "1", runtimes: [] },
-  breaker,
-  images: [],
-  lastSeenAt: 1000,
-  ...changes,
-});
-const withBase = agent({ images: [base] });
-const withBuilt = agent({ images: [digest] });
-
-function environmentOf(
-  jobType: object,
-  { isBuilt = false, production_mode = false } = {},
-): Environment {
-  const config = loadConfig({ job_types: { t: jobType }, production_mode }, {});
-  const image: BuiltImage = {
-    jobType: "t",
-    tag: "v1.0.0",
-    spec: buildSpec(resolveJobType(config, "t")!),
-    imageRef: "airlock-t:v1.0.0",
-    digest,
-    pythonVersion: "3.13.5",
-  };
-  return environment(config, isBuilt ? [image] : [], "t")!;
-}
-
-const plain = environmentOf({});
-const built = environmentOf({}, { isBuilt: true });
 const shared: Environment = { ...built, built: { ...built.built!, archiveSha256: "1" } };
 const engine = { available: true, version: "1", runtimes: [] };
 const missing_images = [{ image: digest, reason: "no route to host" }];
 const without = agent({ engine: { ...engine, missing_images } });
-const labelled = environmentOf({ labels: { gpu: "a100" } });
-const inProduction = environmentOf({}, { production_mode: true });
 
 describe("why nobody runs a job", () => {
   test.each([

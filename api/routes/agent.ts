@@ -1,7 +1,6 @@
 import { type Context, Hono } from "hono";
 import { JoinRequest, RotateRequest } from "../../shared/join.ts";
 import {
-  artifactHeaders,
   AgentStatus,
   BuildLogChunk,
   BuildReport,
@@ -18,8 +17,8 @@ import { limits } from "../../shared/limits.ts";
 import { join, rotate } from "../agent-tokens.ts";
 import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../build-posts.ts";
 import type { Deps } from "../deps.ts";
-import { AppError } from "../errors.ts";
 import { agreeOnProtocol } from "../http/agent-protocol.ts";
+import { announcedUpload } from "../http/announced.ts";
 import { requireAgentToken } from "../http/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
@@ -88,16 +87,9 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {
     const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-    const sizeBytes = Number(c.req.header(artifactHeaders.size));
-    const sha256 = c.req.header(artifactHeaders.sha256) ?? "";
-    if (!Number.isSafeInteger(sizeBytes) || !/^[0-9a-f]{64}$/.test(sha256)) {
-      throw new AppError(
-        "invalid_request",
-        `Send ${artifactHeaders.size} and ${artifactHeaders.sha256} (64 hex digits).`,
-      );
-    }
+    const announced = announcedUpload(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
-    await uploaded(deps, execution, c.req.param("name"), body, { sizeBytes, sha256 });
+    await uploaded(deps, execution, c.req.param("name"), body, announced);
     return c.json({});
   });
 

@@ -6,6 +6,8 @@ import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { builds } from "./schema.ts";
 
 const isRunning = and(isOpen, eq(builds.status, "running"));
+const isHeldBy = ({ agentId, now }: LeaseTerms) =>
+  and(isRunning, eq(builds.agentId, agentId), gt(builds.leaseExpiresAt, now));
 
 /** Leases up to `count` queued builds of these job types, oldest first, in one guarded statement. */
 export async function claimBuilds(
@@ -38,41 +40,27 @@ export async function claimBuilds(
 /** Leases that this agent was given and does not know of, because the reply was lost on the wire. */
 export async function undeliveredBuilds(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   held: string[],
 ): Promise<BuildRow[]> {
   return db.orm
     .update(builds)
-    .set({ leaseExpiresAt: expiresAt })
-    .where(
-      and(
-        isRunning,
-        eq(builds.agentId, agentId),
-        gt(builds.leaseExpiresAt, now),
-        notInArray(builds.leaseId, held),
-      ),
-    )
+    .set({ leaseExpiresAt: terms.expiresAt })
+    .where(and(isHeldBy(terms), notInArray(builds.leaseId, held)))
     .returning();
 }
 
 /** Renews the listed leases that the agent still holds, and returns those. */
 export async function renewBuilds(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   leaseIds: string[],
 ): Promise<string[]> {
   if (leaseIds.length === 0) return [];
   const renewed = await db.orm
     .update(builds)
-    .set({ leaseExpiresAt: expiresAt })
-    .where(
-      and(
-        isRunning,
-        eq(builds.agentId, agentId),
-        gt(builds.leaseExpiresAt, now),
-        inArray(builds.leaseId, leaseIds),
-      ),
-    )
+    .set({ leaseExpiresAt: terms.expiresAt })
+    .where(and(isHeldBy(terms), inArray(builds.leaseId, leaseIds)))
     .returning({ leaseId: builds.leaseId });
   return renewed.flatMap(({ leaseId }) => leaseId ?? []);
 }

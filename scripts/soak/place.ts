@@ -1,7 +1,8 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { readProcess } from "../setup/processes.ts";
+import { mountsIn } from "../testing/mounts-in.ts";
 import { makePrivateDockerd } from "../testing/private-dockerd.ts";
 
 const root = "/var/tmp";
@@ -40,13 +41,4 @@ export function programsOf(path: string): number[] {
       const args = pid > 0 && pid !== process.pid ? readProcess(pid)?.args.join(" ") : undefined;
       return args?.includes(`${path}/`) && !args.includes(`${path}/engine`);
     });
-}
-
-/** The innermost first. */
-export function mountsIn(path: string): string[] {
-  return readFileSync("/proc/mounts", "utf8")
-    .split("\n")
-    .map((line) => line.split(" ")[1] ?? "")
-    .filter((mount) => mount.startsWith(`${path}/`))
-    .toReversed();
 }

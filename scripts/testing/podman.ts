@@ -17,6 +17,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { connect } from "../setup/connect.ts";
 import { readEngineStream } from "../setup/engine-stream.ts";
 import { pingEngine } from "../setup/ping-engine.ts";
+import { mountsIn } from "./mounts-in.ts";
 
 /** Podman's Docker-compatible service; its files lie in one folder. */
 export type Podman = AsyncDisposable & {
@@ -156,13 +157,4 @@ function processesOf(uid: number): number[] {
 
 function isRunning(child: ChildProcess): boolean {
   return child.exitCode === null && child.signalCode === null;
-}
-
-/** The innermost first. */
-function mountsIn(dir: string): string[] {
-  return readFileSync("/proc/mounts", "utf8")
-    .split("\n")
-    .map((line) => line.split(" ")[1] ?? "")
-    .filter((path) => path.startsWith(`${dir}/`))
-    .toReversed();
 }

@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { runningDockerd } from "../setup/dockerd-leftovers.ts";
 import type { DockerdPlace } from "../setup/dockerd-place.ts";
 import { type Process, readProcess } from "../setup/processes.ts";
 import { startDockerd } from "../setup/start-dockerd.ts";
+import { mountsIn } from "./mounts-in.ts";
 
 /** A dockerd of a test's own: its files lie in one folder, and it has a network of its own. */
 export type PrivateDockerd = AsyncDisposable & {
@@ -102,13 +103,4 @@ async function endShims(dir: string): Promise<void> {
 
 function kill(pid: number): void {
   if (readProcess(pid)) process.kill(pid, "SIGKILL");
-}
-
-/** The innermost first. */
-function mountsIn(dir: string): string[] {
-  return readFileSync("/proc/mounts", "utf8")
-    .split("\n")
-    .map((line) => line.split(" ")[1] ?? "")
-    .filter((path) => path.startsWith(`${dir}/`))
-    .toReversed();
 }
