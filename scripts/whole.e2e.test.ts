@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../agent/testing/agent-process.ts";
 import { startNode } from "../api/testing/start-node.ts";
@@ -52,6 +53,14 @@ describe.each([
   const post = (path: string, body?: unknown) => send(api.url + path, "POST", body);
   const get = (path: string) => send(api.url + path, "GET");
 
+  /** Resolves once the API has heard of output. */
+  async function untilPrinted(id: string): Promise<void> {
+    const db = createClient({ url: api.databaseUrl });
+    const chunks = { sql: "SELECT 1 FROM log_chunks WHERE execution_id = ?", args: [id] };
+    while ((await db.execute(chunks)).rows.length === 0) await sleep(20);
+    db.close();
+  }
+
   const agentLoads = async () => {
     const { agents } = (await get("/pool/stats")) as { agents: { running: number }[] };
     return agents.map(({ running }) => running);
@@ -86,14 +95,15 @@ describe.each([
     );
     while (!(await agentLoads()).every((running) => running > 0)) await sleep(20);
     const results = await Promise.all(
-      jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=25`)),
+      jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=240`)),
     );
     expect(results.map((result) => result["stdout"])).toEqual(Array(8).fill("once\n"));
   });
 
   test("keeps partial output of a timeout, and of a cancelled job", async () => {
-    const code = "print('so far')\nopen('part.txt','w').write('kept')\nimport time; time.sleep(99)";
-    const late = await post("/execute", { code, timeout: 1 });
+    const code =
+      "open('part.txt','w').write('kept')\nprint('so far')\nimport time; time.sleep(600)";
+    const late = await post("/execute", { code, timeout: 3 });
     expect(late).toMatchObject({
       stdout: "so far\n",
       exit_code: null,
@@ -103,11 +113,9 @@ describe.each([
     expect(await kept.text()).toBe("kept");
 
     const { job_id: id } = await post("/execute/async", { code });
-    // The record names its image once the code has begun.
-    while (!(await get(`/executions/${String(id)}?view=full`))["job_ref"]) await sleep(20);
-    await sleep(500);
+    await untilPrinted(String(id));
     await post(`/jobs/${String(id)}/cancel`);
-    expect(await get(`/jobs/${String(id)}/result?wait=true&view=full`)).toMatchObject({
+    expect(await get(`/jobs/${String(id)}/result?wait=true&timeout=240&view=full`)).toMatchObject({
       status: "cancelled",
       stdout: "so far\n",
       error: { type: "cancelled" },
@@ -117,7 +125,7 @@ describe.each([
 
   test("keeps a failed asynchronous job in the dead letter queue", async () => {
     const { job_id: id } = await post("/execute/async", { code: "{}['missing']" });
-    const record = await get(`/jobs/${String(id)}/result?wait=true`);
+    const record = await get(`/jobs/${String(id)}/result?wait=true&timeout=240`);
     expect(record).toMatchObject({ status: "failed", error: { type: "key_error" } });
     const { items } = (await get("/dlq")) as { items: Json[] };
     expect(items.filter((item) => item["job_id"] === id)).toHaveLength(1);
