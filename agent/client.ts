@@ -21,6 +21,7 @@ import {
 import { ImageSource } from "../shared/image.ts";
 import { ApiError } from "./api-error.ts";
 import { type ApiAccess, createHttp } from "./http.ts";
+import { openResumed } from "./resumed.ts";
 import type { PackedImage } from "./sandbox/pack-image.ts";
 import type { SpooledArtifact } from "./sandbox/types.ts";
 
@@ -153,9 +154,14 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
         timeoutMs: TIMEOUT_MS,
         signal,
       }),
-    /** The archive as it comes; it breaks off where nothing comes for half a minute. */
-    imageArchive: (image: string, signal: AbortSignal) =>
-      http.open(`/images/${image}/archive`, TIMEOUT_MS, signal),
+    /** The archive as it comes; where it breaks off, or nothing comes for half a minute, from there on. */
+    imageArchive: (image: string, signal: AbortSignal) => {
+      const path = `/images/${image}/archive`;
+      const ask = (headers: Record<string, string>, until: AbortSignal) =>
+        http.open(path, headers, TIMEOUT_MS, until);
+      const askAgain: typeof ask = (headers, until) => repeat(() => ask(headers, until), until);
+      return openResumed(ask, askAgain, signal);
+    },
 
     close: http.close,
   };

@@ -1,4 +1,3 @@
-import type { Readable } from "node:stream";
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
 import { Problem } from "../shared/errors.ts";
@@ -21,8 +20,17 @@ export type Http = {
    * @throws ApiError; the signal's reason once it is aborted.
    */
   readonly send: <T>(call: Call<T>) => Promise<T>;
-  /** The body of an answer, as it comes. @throws ApiError; the signal's reason. */
-  readonly open: (path: string, timeoutMs: number, signal: AbortSignal) => Promise<Readable>;
+  /**
+   * An answer whose body is still to come: all of it (200) or the part that `headers` ask for (206).
+   *
+   * @throws ApiError; the signal's reason.
+   */
+  readonly open: (
+    path: string,
+    headers: Record<string, string>,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ) => Promise<Answer>;
   readonly close: () => Promise<void>;
 };
 
@@ -80,15 +88,17 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     });
   }
 
-  async function open(path: string, timeoutMs: number, signal: AbortSignal): Promise<Readable> {
-    const call = { method: "GET", path, headers: {}, body: "", timeoutMs, signal } as const;
+  const open: Http["open"] = async (path, headers, timeoutMs, signal) => {
+    const call = { method: "GET", path, headers, body: "", timeoutMs, signal } as const;
     const answer = await ask(call).catch((error: unknown) => {
       signal.throwIfAborted();
       throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
     });
-    if (answer.statusCode !== 200) await read(answer, { ...call, reply: z.never() });
-    return answer.body;
-  }
+    if (answer.statusCode !== 200 && answer.statusCode !== 206) {
+      await read(answer, { ...call, reply: z.never() });
+    }
+    return answer;
+  };
 
   return { send, open, close: () => dispatcher.destroy() };
 }

@@ -3,6 +3,7 @@ import { UploadMismatch, type Announced, type Deps } from "./deps.ts";
 import { buildSpec, environment as environmentOf } from "./domain/environment.ts";
 import { imageRepository } from "./domain/image-name.ts";
 import { AppError, notFound } from "./errors.ts";
+import type { StoredFile } from "./http/stored-file.ts";
 import { leaseLost, refuseUnless } from "./lease-posts.ts";
 import { builtImages, type BuildRow } from "./store/builds.ts";
 import { archivedBuilds, dropArchive, findImage, recordArchive } from "./store/images.ts";
@@ -55,16 +56,28 @@ export async function imageSource({ config, db }: Deps, image: string): Promise<
   return { image, job_type: type.name, labels: type.labels, registry_ref };
 }
 
-/** The bytes of an image's archive. @throws AppError 404 where it is not kept. */
-export async function openArchive(
-  { db, artifacts }: Deps,
-  image: string,
-): Promise<{ body: ReadableStream<Uint8Array>; sizeBytes: number }> {
+/** The archive of an image. @throws AppError 404 where it is not kept. */
+export async function storedArchive({ db, artifacts }: Deps, image: string): Promise<StoredFile> {
+  const name = `The archive of image ${image}`;
   const build = await findImage(db, image);
-  const body =
-    build?.archiveSha256 && (await artifacts.get(archiveKey(build, build.archiveSha256)));
-  if (!body) throw notFound(`The archive of image ${image}`);
-  return { body, sizeBytes: build.archiveBytes ?? 0 };
+  const sha256 = build?.archiveSha256;
+  if (!build || !sha256) throw notFound(name);
+  const etag = `"${sha256}"`;
+  return {
+    name,
+    size: build.archiveBytes ?? 0,
+    etag,
+    headers: {
+      "Content-Type": "application/octet-stream",
+      "Cache-Control": "no-transform",
+      ETag: etag,
+    },
+    open: async (range) => {
+      const body = await artifacts.get(archiveKey(build, sha256), range);
+      if (!body) throw notFound(name);
+      return body;
+    },
+  };
 }
 
 /**

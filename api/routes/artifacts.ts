@@ -1,11 +1,12 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { Artifact } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
-import { byteRange, type ByteRange } from "../domain/byte-range.ts";
+import type { ByteRange } from "../domain/byte-range.ts";
 import { contentDisposition, isArtifactName, matchesEtag } from "../domain/artifact-name.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../domain/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { sendStored } from "../http/stored-file.ts";
 import { artifactKey } from "../lease-posts.ts";
 import { findArtifact, findExecution, findSubmitted } from "../store/read.ts";
 import { describeArtifacts, nameRule } from "./artifacts-openapi.ts";
@@ -27,6 +28,11 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const found = await find(deps, job_id, artifact_name);
     if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);
     const { artifact, open } = found;
+    const opened = async (range?: ByteRange) => {
+      const body = await open(range);
+      if (!body) throw new Error(`the bytes of artifact ${artifact.name} of ${job_id} are missing`);
+      return body;
+    };
     const etag = `"${artifact.sha256}"`;
     const unchanged = { ETag: etag, "Cache-Control": "private, no-cache, no-transform" };
     const headers = {
@@ -37,32 +43,11 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     };
     if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, unchanged);
     const size = artifact.size_bytes;
-    const whole = { ...headers, "Content-Length": String(size) };
-    if (c.req.method === "HEAD") return c.body(null, 200, whole);
-
-    const asked = (c.req.header("If-Range") ?? etag) === etag ? c.req.header("Range") : undefined;
-    const range = byteRange(asked, size);
-    if (range === "unsatisfiable") throw unsatisfiable(size);
-    const body = await open(range);
-    if (!body) throw new Error(`the bytes of artifact ${artifact.name} of ${job_id} are missing`);
-    if (!range) return c.body(body, 200, whole);
-    return c.body(body, 206, {
-      ...headers,
-      "Content-Length": String(range.length),
-      "Content-Range": `bytes ${range.offset}-${range.offset + range.length - 1}/${size}`,
-    });
+    if (c.req.method === "HEAD") {
+      return c.body(null, 200, { ...headers, "Content-Length": String(size) });
+    }
+    return sendStored(c, { name: "The artifact", size, etag, headers, open: opened });
   });
-}
-
-function unsatisfiable(size: number): AppError {
-  return new AppError(
-    "range_not_satisfiable",
-    `The artifact has ${size} bytes.`,
-    {},
-    {
-      "Content-Range": `bytes */${size}`,
-    },
-  );
 }
 
 async function find(deps: Deps, jobId: string, name: string): Promise<Found | undefined> {

@@ -10,6 +10,8 @@ export type ArchiveProxy = AsyncDisposable & {
   readonly url: string;
   /** Archives that were asked for so far. */
   readonly asked: () => number;
+  /** Those of which only a part was asked for: they pass as they are. */
+  readonly parts: () => number;
   /** Resolves once the next archive that is asked for has come, and was treated so. */
   readonly next: (damage: Damage) => Promise<void>;
 };
@@ -35,6 +37,7 @@ export async function startArchiveProxy(apiUrl: string): Promise<ArchiveProxy> {
   const waiting: { damage: Damage; done: () => void }[] = [];
   let wake = Promise.withResolvers<void>();
   let asked = 0;
+  let parts = 0;
 
   async function treat(archive: Buffer, answer: ServerResponse): Promise<void> {
     while (waiting.length === 0 && !answer.closed) {
@@ -50,6 +53,7 @@ export async function startArchiveProxy(apiUrl: string): Promise<ArchiveProxy> {
     const { method, url = "", headers } = incoming;
     const isArchive = url.endsWith("/archive");
     if (isArchive) asked += 1;
+    if (isArchive && headers.range !== undefined) parts += 1;
     const ahead = request(apiUrl + url, { method, headers }, (reply) => {
       answer.statusCode = reply.statusCode ?? 502;
       for (const [name, value] of Object.entries(reply.headers))
@@ -67,6 +71,7 @@ export async function startArchiveProxy(apiUrl: string): Promise<ArchiveProxy> {
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     asked: () => asked,
+    parts: () => parts,
     next: (damage) => {
       const { promise, resolve } = Promise.withResolvers<void>();
       waiting.push({ damage, done: resolve });

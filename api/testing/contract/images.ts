@@ -62,6 +62,16 @@ export const imageRows: Row[] = [
       expect(got.status).toBe(200);
       expect(got.headers.get("Content-Length")).toBe(String(bytes.length));
       expect(got.text).toBe(new TextDecoder().decode(bytes));
+      const ETag = got.headers.get("ETag") ?? "";
+      for (const [known, part] of [
+        [ETag, bytes.subarray(100)],
+        ['"another"', bytes],
+      ] as const) {
+        const asked = { Range: "bytes=100-", "If-Range": known };
+        const rest = await other.send("GET", `${source}/archive`, undefined, asked);
+        expect(rest.status).toBe(known === ETag ? 206 : 200);
+        expect(rest.text).toBe(new TextDecoder().decode(part));
+      }
       const { images_wanted } = await other.poll({ free_slots: 0 });
       expect(images_wanted).toContain(digest(90));
     },

@@ -1,0 +1,37 @@
+import type { Context } from "hono";
+import { byteRange, type ByteRange } from "../domain/byte-range.ts";
+import { AppError } from "../errors.ts";
+import type { AppEnv } from "./context.ts";
+
+/** Bytes of the artifact store, as they are sent. */
+export interface StoredFile {
+  /** What an error calls it. */
+  name: string;
+  size: number;
+  etag: string;
+  headers: Record<string, string>;
+  open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array>>;
+}
+
+/**
+ * Answers with the whole file, or with the part of it that the request asks for while the file is
+ * the one that it knows (`Range`, `If-Range`).
+ *
+ * @throws AppError 416 where the file has no such part.
+ */
+export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<Response> {
+  const { name, size, etag, headers, open } = file;
+  const asked = (c.req.header("If-Range") ?? etag) === etag ? c.req.header("Range") : undefined;
+  const range = byteRange(asked, size);
+  if (range === "unsatisfiable") {
+    const more = { "Content-Range": `bytes */${size}` };
+    throw new AppError("range_not_satisfiable", `${name} has ${size} bytes.`, {}, more);
+  }
+  const body = await open(range);
+  if (!range) return c.body(body, 200, { ...headers, "Content-Length": String(size) });
+  return c.body(body, 206, {
+    ...headers,
+    "Content-Length": String(range.length),
+    "Content-Range": `bytes ${range.offset}-${range.offset + range.length - 1}/${size}`,
+  });
+}
