@@ -16,7 +16,7 @@ export type BreakerEvent = "failure" | "success" | "tick";
 
 export const FAILURES_TO_OPEN = 5;
 export const RECOVERY_MS = 30_000;
-export const SUCCESSES_TO_CLOSE = 2;
+const SUCCESSES_TO_CLOSE = 2;
 
 export const closedBreaker: Breaker = {
   state: "closed",

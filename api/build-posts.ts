@@ -27,6 +27,11 @@ export async function leasedBuild(
   return build;
 }
 
+/**
+ * Keeps a piece of a build's log.
+ *
+ * @throws AppError 413 beyond the log's bound; 409 when the lease is gone, or other bytes stand at that place.
+ */
 export async function buildLogged(
   { db, now }: Deps,
   { id: buildId }: BuildRow,
@@ -41,6 +46,11 @@ export async function buildLogged(
   refuseUnless(recorded, leaseId, `at ${offset}`);
 }
 
+/**
+ * Ends a build, and wakes those who wait for it or for its image.
+ *
+ * @throws AppError 409 when the lease is gone, or has ended with another report.
+ */
 export async function buildFinished(
   { db, notifier, now, sha256 }: Deps,
   leaseId: string,

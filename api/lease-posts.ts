@@ -38,6 +38,11 @@ export async function leasedExecution(
   return execution;
 }
 
+/**
+ * The code of an execution runs, on the image that the report names.
+ *
+ * @throws AppError 409 when the lease is gone, or has been reported with another image.
+ */
 export async function started(
   { db, now }: Deps,
   execution: ExecutionRow,
@@ -55,6 +60,11 @@ export async function started(
   if (result.kind !== "changed") throw leaseLost(lease);
 }
 
+/**
+ * Keeps a piece of a running execution's output.
+ *
+ * @throws AppError 409 when the lease is gone, or other bytes stand at that place.
+ */
 export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChunk): Promise<void> {
   const leaseId = execution.leaseId ?? "";
   const recorded = await recordLogChunk(
@@ -71,6 +81,11 @@ export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChun
   refuseUnless(recorded, leaseId, `at ${chunk.offset} of ${chunk.stream}`);
 }
 
+/**
+ * Gives an execution up before its code ran: it is tried once more within a second, or has failed.
+ *
+ * @throws AppError 409 when the lease is gone.
+ */
 export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
   const { db, notifier, now } = deps;
   const delayMs = Math.round(200 + Math.random() * 800);

@@ -1,7 +1,7 @@
 import { z } from "zod";
 
 /** Error types of an execution: interface-spec.md "Execution errors", in its order. */
-export const executionErrorTypes = [
+const executionErrorTypes = [
   "timeout",
   "startup_timeout",
   "execution_timeout",

@@ -64,7 +64,7 @@ async function readJson(c: Context, maxBytes: number): Promise<unknown> {
 }
 
 /** The bytes of a request body, refused as soon as they pass the limit. */
-export async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
+async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   const tooLarge = () =>
     new AppError(
       "too_large",

@@ -141,7 +141,7 @@ export const record: ExecutionRecord = {
   },
 };
 
-export const fullRecord: ExecutionRecord = {
+const fullRecord: ExecutionRecord = {
   ...record,
   job_ref: `default@sha256:${plotHash}`,
   container_runtime: "runsc",
@@ -167,7 +167,7 @@ export const fullRecord: ExecutionRecord = {
   idempotency_key: "order-4711",
 };
 
-export const failedRecord: ExecutionRecord = {
+const failedRecord: ExecutionRecord = {
   ...record,
   status: "failed",
   exit_code: 1,

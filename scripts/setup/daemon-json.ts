@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { OperatorError } from "../operator-error.ts";
 import { say } from "../say.ts";
 
-export const DAEMON_JSON = "/etc/docker/daemon.json";
+const DAEMON_JSON = "/etc/docker/daemon.json";
 
 /** `--network=none`: Debian's runsc cannot build its network on recent kernels, and jobs want none. */
 const RUNSC = { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] };
