@@ -1,62 +1,18 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { openSession } from "./session.ts";
 import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
-import { type HostLink, type HostOptions, startOnHost } from "./testing/host-link.ts";
-import { findPythons } from "./testing/pythons.ts";
-import type { RunOptions, RunReport, SandboxJob } from "./types.ts";
-
-const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
-afterAll(() => rmSync(spoolRoot, { recursive: true }));
-
-const [python] = findPythons();
-if (python === undefined) throw new Error("no Python");
-
-const started: HostLink[] = [];
-afterAll(() => started.forEach((link) => link.destroy()));
-
-async function open(options: HostOptions = {}) {
-  const link = startOnHost(python!, options);
-  started.push(link);
-  return { link, session: await openSession(link, AbortSignal.timeout(30_000)) };
-}
-
-interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, HostOptions {
-  readonly caps?: Partial<SandboxJob["caps"]>;
-  readonly options?: Partial<RunOptions>;
-}
-
-async function run(code: string, settings: Settings = {}) {
-  const { session } = await open(settings);
-  const report = await session.run(
-    {
-      code,
-      inputJson: settings.inputJson ?? "{}",
-      timeoutMs: settings.timeoutMs ?? 20_000,
-      caps: { streamBytes: 1_000_000, artifactBytes: 10_000_000, ...settings.caps },
-    },
-    {
-      signal: new AbortController().signal,
-      spoolDir: mkdtempSync(join(spoolRoot, "run-")),
-      ...settings.options,
-    },
-  );
-  return { ...report, out: text(report.stdout), err: text(report.stderr) };
-}
-
-/** Takes the interpreter over 100 ms of CPU time to import; its start takes 20 ms. */
-const slowToImport = ["asyncio", "unittest.mock", "xmlrpc.server", "multiprocessing.pool"];
-
-function text(bytes: Uint8Array): string {
-  return Buffer.from(bytes).toString("utf8");
-}
-
-function files({ artifacts }: RunReport): Record<string, string> {
-  return Object.fromEntries(artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]));
-}
+import { startOnHost } from "./testing/host-link.ts";
+import {
+  files,
+  openOnHost,
+  python,
+  runOnHost,
+  slowToImport,
+  spoolRoot,
+  started,
+  text,
+} from "./testing/host-run.ts";
 
 test("outside of a container of its own it refuses to start", () => {
   const [file = "", ...args] = supervisorCommand;
@@ -67,7 +23,7 @@ test("outside of a container of its own it refuses to start", () => {
 
 describe("the end of the code", () => {
   test("a timeout keeps the output and the files so far", async () => {
-    const report = await run(
+    const report = await runOnHost(
       `open("a.txt", "w").write("kept"); print("partial")\nwhile True: pass`,
       { timeoutMs: 1500 },
     );
@@ -76,7 +32,7 @@ describe("the end of the code", () => {
   });
 
   test("code that ignores SIGTERM is killed after a grace", async () => {
-    const report = await run(
+    const report = await runOnHost(
       `import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)`,
       { timeoutMs: 500 },
     );
@@ -84,7 +40,7 @@ describe("the end of the code", () => {
   });
 
   test("code that tidies up within the grace may do so, and still timed out", async () => {
-    const report = await run(
+    const report = await runOnHost(
       `import signal, sys, time
 def tidy(*_):
     open("last.txt", "w").write("words")
@@ -99,7 +55,7 @@ time.sleep(60)`,
 
   test("a cancel ends it and keeps what there is", async () => {
     const cancel = new AbortController();
-    const report = await run(
+    const report = await runOnHost(
       `import os, time\nopen("a.txt", "w").write("kept")\nos.write(1, b"here\\n")\ntime.sleep(60)`,
       { options: { signal: cancel.signal, onOutput: () => cancel.abort() } },
     );
@@ -108,7 +64,7 @@ time.sleep(60)`,
   });
 
   test("daemons that hold stdout and detach themselves do not outlive it", async () => {
-    const { link, session } = await open();
+    const { link, session } = await openOnHost();
     const report = await session.run(
       {
         code: `
@@ -133,7 +89,7 @@ while not os.path.exists("/tmp/up"): time.sleep(0.001)`,
   });
 
   test("signals to everyone cannot reach the supervisor", async () => {
-    const report = await run(`
+    const report = await runOnHost(`
 import os, signal
 for pid in (1, -1):
     for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGTERM):
@@ -146,7 +102,7 @@ print("alive")`);
   });
 
   test("the agent's end is the end of everything", async () => {
-    const { link, session } = await open();
+    const { link, session } = await openOnHost();
     const running = session.run(
       {
         code: `import time\nprint("on", flush=True)\ntime.sleep(60)`,
@@ -165,7 +121,7 @@ print("alive")`);
   });
 
   test("time and memory are counted for the code and its children, not for the start", async () => {
-    const report = await run(`
+    const report = await runOnHost(`
 import subprocess, sys, time
 subprocess.run([sys.executable, "-c", """
 import time
@@ -179,22 +135,25 @@ time.sleep(0.2)`);
     expect(wallTimeMs).toBeGreaterThan(600);
     expect(maxRssBytes).toBeGreaterThan(60_000_000);
     expect(maxRssBytes).toBeLessThan(100_000_000);
-    const idle = await run("", { preload: slowToImport });
+    const idle = await runOnHost("", { preload: slowToImport });
     expect(idle.usage?.cpuTimeMs).toBeLessThan(60);
   });
 });
 
 describe("stdout and stderr", () => {
   test("up to the cap nothing is lost", async () => {
-    const report = await run(`import os; os.write(1, b"x" * 1000); os.write(2, b"y" * 1000)`, {
-      caps: { streamBytes: 1000 },
-    });
+    const report = await runOnHost(
+      `import os; os.write(1, b"x" * 1000); os.write(2, b"y" * 1000)`,
+      {
+        caps: { streamBytes: 1000 },
+      },
+    );
     expect(report).toMatchObject({ stdoutTruncated: false, stderrTruncated: false });
     expect([report.out, report.err]).toEqual(["x".repeat(1000), "y".repeat(1000)]);
   });
 
   test("beyond it the middle is left out, on each stream by itself", async () => {
-    const report = await run(
+    const report = await runOnHost(
       `import os\nfor i in range(1000): os.write(1, b"%04d " % i)\nos.write(2, b"small")`,
       { caps: { streamBytes: 20 } },
     );
@@ -204,16 +163,16 @@ describe("stdout and stderr", () => {
 
   test("an odd cap, and none at all", async () => {
     const code = `import os; os.write(1, b"abcdefgh")`;
-    expect(await run(code, { caps: { streamBytes: 5 } })).toMatchObject({
+    expect(await runOnHost(code, { caps: { streamBytes: 5 } })).toMatchObject({
       out: "abc\n[airlock: 3 bytes left out]\ngh",
     });
-    expect(await run(code, { caps: { streamBytes: 0 } })).toMatchObject({
+    expect(await runOnHost(code, { caps: { streamBytes: 0 } })).toMatchObject({
       out: "\n[airlock: 8 bytes left out]\n",
     });
   });
 
   test("a flood runs to its end without filling the supervisor's memory", async () => {
-    const report = await run(`
+    const report = await runOnHost(`
 import os
 for _ in range(3000): os.write(1, b"x" * 100_000)
 os.write(2, b"y" * 50_000_000)
@@ -258,153 +217,10 @@ print(peak, end="")`);
 
   test("forged frames are output like any other", async () => {
     const forged = `X\\x00\\x00\\x00\\x02{}`;
-    const report = await run(
+    const report = await runOnHost(
       `import os\nos.write(1, b"${forged}")\nos.write(2, b"Traceback\\nKeyError: 1")\nos._exit(3)`,
     );
     expect(report).toMatchObject({ ending: "exited", exitStatus: 3, exception: null });
     expect(report.out).toBe("X\0\0\0\u0002{}");
-  });
-});
-
-describe("uncaught exceptions", () => {
-  test("are told with their classes and message", async () => {
-    const { exception } = await run(`class Mine(KeyError): pass\nraise Mine("missing", 1)`);
-    expect(exception).toEqual({
-      mro: [
-        "__main__.Mine",
-        ...["KeyError", "LookupError", "Exception", "BaseException", "object"].map(
-          (name) => `builtins.${name}`,
-        ),
-      ],
-      message: "('missing', 1)",
-    });
-  });
-
-  test.each([
-    ["a handled one", `try: 1 / 0\nexcept ZeroDivisionError: pass`],
-    ["sys.exit", `import sys; sys.exit(1)`],
-    ["one in a thread", `import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()`],
-    ["one in a child", `import os\nif os.fork() == 0: 1 / 0\nos.wait()`],
-    [
-      "one that is printed",
-      `import traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()`,
-    ],
-  ])("%s is none", async (_what, code) => {
-    expect((await run(code)).exception).toBeNull();
-  });
-
-  test("whatever the code does to Python, the classes are told", async () => {
-    const { exception, exitStatus } = await run(`
-import builtins, os, sys
-builtins.str = builtins.type = builtins.len = os.write = os.getpid = None
-sys.excepthook = None
-sys.modules.clear()
-raise ValueError("x")`);
-    expect({ exitStatus, first: exception?.mro[0] }).toEqual({
-      exitStatus: 1,
-      first: "builtins.ValueError",
-    });
-  });
-
-  test("a huge message and a deep hierarchy are cut, the builtin bases stay", async () => {
-    const { exception } = await run(`
-c = ValueError
-for i in range(100): c = type("C%d" % i + "x" * 500, (c,), {})
-raise c("ü" * 1_000_000)`);
-    expect(exception?.mro[0]).toMatch(/^__main__\.C99x+$/);
-    expect(exception?.mro).toContain("builtins.ValueError");
-    expect(exception?.message).toMatch(/^ü{500,1000}/);
-  });
-
-  test("a message that cannot be made is no exception", async () => {
-    const report = await run(
-      `class E(Exception):\n    def __str__(self): raise SystemExit(9)\nraise E`,
-    );
-    expect(report).toMatchObject({ exitStatus: 1, exception: null });
-  });
-
-  test("the channel for them is the job's to break, at no other price", async () => {
-    const report = await run(`
-import os
-fds = [int(fd) for fd in os.listdir("/proc/self/fd")]
-top = max(fds)
-try:
-    while True: os.write(top, b"\\xff" * 999)
-except BlockingIOError: pass
-raise ValueError("x")`);
-    expect(report).toMatchObject({ ending: "exited", exitStatus: 1 });
-  });
-});
-
-describe("what the code gets", () => {
-  test("its input, whatever its size", async () => {
-    const inputJson = JSON.stringify({ text: "ü".repeat(2_000_000) });
-    const { out } = await run(
-      `import json; print(len(json.load(open("/input/data.json"))["text"]))`,
-      { inputJson },
-    );
-    expect(out).toBe("2000000\n");
-  });
-
-  test("modules that were preloaded, with the rights of the code", async () => {
-    const { out, usage } = await run(
-      `import sys; print("asyncio" in sys.modules, "sitecustomize" in sys.modules)`,
-      { preload: slowToImport },
-    );
-    expect(out).toBe("True False\n");
-    expect(usage?.cpuTimeMs).toBeLessThan(60);
-  });
-
-  test("an end that finalizes what is its own, and spares what was preloaded", async () => {
-    const { out } = await run(
-      `
-import atexit, decimal, sys
-class Last:
-    def __init__(self, word): self.word = word
-    def __del__(self): print(self.word)
-last = Last("mine")
-decimal.last = Last("the module's")
-atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
-      { preload: ["decimal"] },
-    );
-    expect(out).toBe("True\nmine\n");
-  });
-
-  test("nothing that a preloaded module printed", async () => {
-    const { out } = await run(`import this; print("mine")`, { preload: ["this"] });
-    expect(out).toBe("mine\n");
-  });
-
-  test("the same error from a module whose preload failed", async () => {
-    const { session } = await open({ preload: ["no_such_module", "decimal"] });
-    expect(session.preloadErrors).toEqual({
-      no_such_module: "ModuleNotFoundError: No module named 'no_such_module'",
-    });
-  });
-
-  test("the PYTHONPATH of its job type", async () => {
-    const { out } = await run(`import os, sys; print(os.environ["PYTHONPATH"], sys.path[:3])`, {
-      env: { PYTHONPATH: "/opt/a:/opt/b" },
-    });
-    expect(out).toBe("/opt/a:/opt/b ['/code', '/opt/a', '/opt/b']\n");
-  });
-
-  test("an environment that its job type adds to", async () => {
-    const { out } = await run(`import os; print(os.environ["MODE"], os.environ["HOME"])`, {
-      env: { MODE: "ü b" },
-    });
-    expect(out).toBe("ü b /tmp\n");
-  });
-
-  test("a name in the process list, and no secret in the supervisor's", async () => {
-    const { out } = await run(`
-print(open("/proc/self/cmdline").read().split("\\0"))
-for name in ("environ", "maps", "mem", "fd", "cwd"):
-    try:
-        import os
-        os.listdir("/proc/1/fd") if name == "fd" else open("/proc/1/" + name).read()
-        print("read", name)
-    except OSError as e: print(type(e).__name__)`);
-    expect(out).toBe("['python3', '/code/main.py', '']\n" + "PermissionError\n".repeat(5));
   });
 });

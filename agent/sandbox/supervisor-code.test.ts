@@ -1,0 +1,148 @@
+import { describe, expect, test } from "vitest";
+import { openOnHost, runOnHost, slowToImport } from "./testing/host-run.ts";
+
+describe("uncaught exceptions", () => {
+  test("are told with their classes and message", async () => {
+    const { exception } = await runOnHost(`class Mine(KeyError): pass\nraise Mine("missing", 1)`);
+    expect(exception).toEqual({
+      mro: [
+        "__main__.Mine",
+        ...["KeyError", "LookupError", "Exception", "BaseException", "object"].map(
+          (name) => `builtins.${name}`,
+        ),
+      ],
+      message: "('missing', 1)",
+    });
+  });
+
+  test.each([
+    ["a handled one", `try: 1 / 0\nexcept ZeroDivisionError: pass`],
+    ["sys.exit", `import sys; sys.exit(1)`],
+    ["one in a thread", `import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()`],
+    ["one in a child", `import os\nif os.fork() == 0: 1 / 0\nos.wait()`],
+    [
+      "one that is printed",
+      `import traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()`,
+    ],
+  ])("%s is none", async (_what, code) => {
+    expect((await runOnHost(code)).exception).toBeNull();
+  });
+
+  test("whatever the code does to Python, the classes are told", async () => {
+    const { exception, exitStatus } = await runOnHost(`
+import builtins, os, sys
+builtins.str = builtins.type = builtins.len = os.write = os.getpid = None
+sys.excepthook = None
+sys.modules.clear()
+raise ValueError("x")`);
+    expect({ exitStatus, first: exception?.mro[0] }).toEqual({
+      exitStatus: 1,
+      first: "builtins.ValueError",
+    });
+  });
+
+  test("a huge message and a deep hierarchy are cut, the builtin bases stay", async () => {
+    const { exception } = await runOnHost(`
+c = ValueError
+for i in range(100): c = type("C%d" % i + "x" * 500, (c,), {})
+raise c("ü" * 1_000_000)`);
+    expect(exception?.mro[0]).toMatch(/^__main__\.C99x+$/);
+    expect(exception?.mro).toContain("builtins.ValueError");
+    expect(exception?.message).toMatch(/^ü{500,1000}/);
+  });
+
+  test("a message that cannot be made is no exception", async () => {
+    const report = await runOnHost(
+      `class E(Exception):\n    def __str__(self): raise SystemExit(9)\nraise E`,
+    );
+    expect(report).toMatchObject({ exitStatus: 1, exception: null });
+  });
+
+  test("the channel for them is the job's to break, at no other price", async () => {
+    const report = await runOnHost(`
+import os
+fds = [int(fd) for fd in os.listdir("/proc/self/fd")]
+top = max(fds)
+try:
+    while True: os.write(top, b"\\xff" * 999)
+except BlockingIOError: pass
+raise ValueError("x")`);
+    expect(report).toMatchObject({ ending: "exited", exitStatus: 1 });
+  });
+});
+
+describe("what the code gets", () => {
+  test("its input, whatever its size", async () => {
+    const inputJson = JSON.stringify({ text: "ü".repeat(2_000_000) });
+    const { out } = await runOnHost(
+      `import json; print(len(json.load(open("/input/data.json"))["text"]))`,
+      { inputJson },
+    );
+    expect(out).toBe("2000000\n");
+  });
+
+  test("modules that were preloaded, with the rights of the code", async () => {
+    const { out, usage } = await runOnHost(
+      `import sys; print("asyncio" in sys.modules, "sitecustomize" in sys.modules)`,
+      { preload: slowToImport },
+    );
+    expect(out).toBe("True False\n");
+    expect(usage?.cpuTimeMs).toBeLessThan(60);
+  });
+
+  test("an end that finalizes what is its own, and spares what was preloaded", async () => {
+    const { out } = await runOnHost(
+      `
+import atexit, decimal, sys
+class Last:
+    def __init__(self, word): self.word = word
+    def __del__(self): print(self.word)
+last = Last("mine")
+decimal.last = Last("the module's")
+atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
+      { preload: ["decimal"] },
+    );
+    expect(out).toBe("True\nmine\n");
+  });
+
+  test("nothing that a preloaded module printed", async () => {
+    const { out } = await runOnHost(`import this; print("mine")`, { preload: ["this"] });
+    expect(out).toBe("mine\n");
+  });
+
+  test("the same error from a module whose preload failed", async () => {
+    const { session } = await openOnHost({ preload: ["no_such_module", "decimal"] });
+    expect(session.preloadErrors).toEqual({
+      no_such_module: "ModuleNotFoundError: No module named 'no_such_module'",
+    });
+  });
+
+  test("the PYTHONPATH of its job type", async () => {
+    const { out } = await runOnHost(
+      `import os, sys; print(os.environ["PYTHONPATH"], sys.path[:3])`,
+      {
+        env: { PYTHONPATH: "/opt/a:/opt/b" },
+      },
+    );
+    expect(out).toBe("/opt/a:/opt/b ['/code', '/opt/a', '/opt/b']\n");
+  });
+
+  test("an environment that its job type adds to", async () => {
+    const { out } = await runOnHost(`import os; print(os.environ["MODE"], os.environ["HOME"])`, {
+      env: { MODE: "ü b" },
+    });
+    expect(out).toBe("ü b /tmp\n");
+  });
+
+  test("a name in the process list, and no secret in the supervisor's", async () => {
+    const { out } = await runOnHost(`
+print(open("/proc/self/cmdline").read().split("\\0"))
+for name in ("environ", "maps", "mem", "fd", "cwd"):
+    try:
+        import os
+        os.listdir("/proc/1/fd") if name == "fd" else open("/proc/1/" + name).read()
+        print("read", name)
+    except OSError as e: print(type(e).__name__)`);
+    expect(out).toBe("['python3', '/code/main.py', '']\n" + "PermissionError\n".repeat(5));
+  });
+});
