@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, type Client } from "@libsql/client";
+import { removeContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { freePort } from "../../api/testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
@@ -56,6 +57,7 @@ export async function startFaultWorld(
   const port = await freePort(host);
   const url = `http://${host}:${port}`;
   const agents: AgentProcess[] = [];
+  const names = new Set<string>();
   let api: NodeProcess;
 
   async function startApi(): Promise<void> {
@@ -113,6 +115,7 @@ export async function startFaultWorld(
         enter,
       );
       agents.push(agent);
+      names.add(name);
       await agent.ready;
       return agent;
     },
@@ -139,6 +142,7 @@ export async function startFaultWorld(
     [Symbol.asyncDispose]: async () => {
       for (const agent of agents) agent.process.kill("SIGKILL");
       await Promise.all(agents.map((agent) => agent.exit));
+      for (const name of names) await removeContainersOf(name);
       db.close();
       await api.close();
       rmSync(folder, { recursive: true, force: true });

@@ -58,6 +58,22 @@ export async function deriveImage(
   }
 }
 
+/** Ids of the containers that agents of this name have started, in any state. */
+export async function containersOf(agentName: string): Promise<string[]> {
+  const filters = { label: [`io.airlock.owner=${agentName}`] };
+  return (await rawEngine.listContainers({ all: true, filters })).map(({ Id }) => Id);
+}
+
+/** Removes them, as far as the engine does so: one that is on its way already is refused. */
+export async function removeContainersOf(agentName: string): Promise<void> {
+  for (const id of await containersOf(agentName)) {
+    await rawEngine
+      .getContainer(id)
+      .remove({ force: true, v: true })
+      .catch(() => {});
+  }
+}
+
 /** Removes images with all their tags, the last first; those that are gone already are fine. */
 export async function removeImages(...ids: string[]): Promise<void> {
   for (const id of ids.toReversed()) {
