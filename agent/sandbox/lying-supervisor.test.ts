@@ -4,12 +4,11 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { isArtifactName } from "./artifact-name.ts";
-import { encodeFrame, maxPayloadBytes } from "./frames.ts";
+import { encodeFrame } from "./frames.ts";
 import { openSession, type Patience } from "./session.ts";
 import {
   data,
   exit,
-  exitedWell,
   fakeSupervisor,
   fileHead,
   job,
@@ -18,6 +17,7 @@ import {
   started,
   summary,
 } from "./testing/fake-supervisor.ts";
+import { exitWith, lies, out } from "./testing/lies.ts";
 import { EngineError, type RunReport } from "./types.ts";
 
 /** Code that has taken over its PID 1 can say what it likes: it must harm nobody but itself. */
@@ -27,7 +27,6 @@ afterAll(() => rmSync(spoolRoot, { recursive: true }));
 const never = new AbortController().signal;
 const patience: Patience = { overtimeMs: 0, silenceMs: 60, collectMs: 150 };
 const patient: Patience = { overtimeMs: 60_000, silenceMs: 60_000, collectMs: 60_000 };
-const out = encodeFrame("O", Buffer.from("partial"));
 
 interface Heard {
   readonly outcome: RunReport | EngineError;
@@ -85,66 +84,6 @@ function summaryOf({ outcome }: Heard): string {
   if (outcome instanceof Error) return outcome.name;
   return outcome.ending + (outcome.lostReason === null ? "" : ", with a reason");
 }
-
-/** An exit that is not the protocol's. */
-const exitWith = (changes: object): Buffer => json("X", { ...exitedWell, ...changes });
-const summaryWith = (skipped: unknown): Buffer => json("Z", { result_problem: null, skipped });
-const skip = { reason: "too_deep", count: 1, names: ["a"] };
-
-const lies: [what: string, frames: Buffer[]][] = [
-  ["output before the start", [out]],
-  ["an exit before the start", [exit]],
-  ["a second start", [started, started]],
-  ["a second readiness", [started, ready]],
-  ["a frame of no known type", [started, encodeFrame("?")]],
-  ["a frame of the agent's own", [started, encodeFrame("G")]],
-  ["a frame longer than any", [started, Buffer.from([0x4f, 0xff, 0xff, 0xff, 0xff])]],
-  ["a frame a byte too long", [started, encodeFrame("O", Buffer.alloc(maxPayloadBytes + 1))]],
-  ["output without bytes", [started, encodeFrame("O")]],
-  ["more output than the cap", [started, encodeFrame("O", Buffer.alloc(5000))]],
-  ["output after the exit", [started, exit, out]],
-  ["an exit that is not JSON", [started, encodeFrame("X", Buffer.from("{"))]],
-  ["an exit that is no object", [started, json("X", [exitedWell])]],
-  ["an exit that is nested deep", [started, encodeFrame("X", Buffer.from("[".repeat(200_000)))]],
-  ["an exit of another shape", [started, exitWith({ ending: "succeeded" })]],
-  ["an exit with a status below zero", [started, exitWith({ exit_status: -1 })]],
-  ["an exit with a status no process has", [started, exitWith({ exit_status: 256 })]],
-  ["an exit with a broken status", [started, exitWith({ exit_status: 0.5 })]],
-  [
-    "an exit with a signal no kernel has",
-    [started, exitWith({ exit_status: null, exit_signal: 65 })],
-  ],
-  ["an exit with status and signal", [started, exitWith({ exit_signal: 9 })]],
-  ["an exit with neither", [started, exitWith({ exit_status: null })]],
-  ["an exit before its beginning", [started, exitWith({ wall_ms: -1 })]],
-  ["an exit after the end of time", [started, exitWith({ cpu_ms: 1e300 })]],
-  ["an exit that nobody asked for", [started, exitWith({ ending: "cancelled" })]],
-  ["a second exit", [started, exit, exit]],
-  ["a file before the exit", [started, fileHead("x", 1)]],
-  ["data without a file", [started, exit, data("x")]],
-  ["data after a file's end", [started, exit, fileHead("x", 1), data("x"), data("x")]],
-  ["more data than announced", [started, exit, fileHead("x", 1), data("xy")]],
-  ["data without bytes", [started, exit, fileHead("x", 1), encodeFrame("D")]],
-  ["a file inside another", [started, exit, fileHead("x", 1), fileHead("y", 1)]],
-  ["the end inside a file", [started, exit, fileHead("x", 1), summary]],
-  ["more bytes than the cap", [started, exit, fileHead("x", 1001)]],
-  ["more bytes than numbers", [started, exit, fileHead("x", 2 ** 60)]],
-  ["bytes below zero", [started, exit, fileHead("x", -1)]],
-  ["a result over its cap", [started, exit, fileHead("result.json", 11_000_000, true)]],
-  ["a name that leaves the folder", [started, exit, fileHead("../x", 1)]],
-  ["an absolute name", [started, exit, fileHead("/etc/passwd", 1)]],
-  ["a name that breaks headers", [started, exit, fileHead("a\r\nb", 1)]],
-  ["a name with NUL", [started, exit, fileHead("a\0b", 1)]],
-  ["a name that is reserved", [started, exit, fileHead("_code.py", 1)]],
-  ["no name", [started, exit, fileHead("", 1)]],
-  ["a name of a megabyte", [started, exit, fileHead("x".repeat(200_000), 1)]],
-  [
-    "skipped names that harm a terminal",
-    [started, exit, summaryWith([{ ...skip, names: ["\u001b[2J"] }])],
-  ],
-  ["a skip for no reason", [started, exit, summaryWith([{ ...skip, reason: "__proto__" }])]],
-  ["as many skips as fit", [started, exit, summaryWith(Array.from({ length: 2000 }, () => skip))]],
-];
 
 describe("a supervisor that lies is not believed", () => {
   test.each(lies)("%s", async (_what, frames) => {
