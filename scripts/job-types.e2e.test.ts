@@ -121,7 +121,7 @@ test("an image that is removed is missed within seconds, and a build brings it b
   const { digest } = await world.build("science");
   expect(await world.imageExists("science")).toBe(true);
   await removeImages(digest);
-  await expect.poll(() => world.imageExists("science"), { timeout: 15_000 }).toBe(false);
+  await expect.poll(() => world.imageExists("science"), { timeout: 120_000 }).toBe(false);
 
   const refusal = await world.execute("science", printAnswer);
   expect(refusal).toMatchObject({ status: 503, error: { type: "service_unavailable" } });
@@ -139,14 +139,14 @@ test("two agents on one engine both run what one of them has built", async () =>
     world.addAgent({ AIRLOCK_MAX_WORKERS: "1", AIRLOCK_AGENT_NAME: `${world.prefix}-a` }),
     world.addAgent({ AIRLOCK_MAX_WORKERS: "1", AIRLOCK_AGENT_NAME: `${world.prefix}-b` }),
   ]);
-  await world.build("science");
-  const meet = `${printAnswer}\nimport time; time.sleep(2)`;
-  const began = performance.now();
-  const jobs = await Promise.all([world.submit("science", meet), world.submit("science", meet)]);
-  for (const { job_id } of jobs) {
-    expect(await world.result(job_id)).toMatchObject({ status: "succeeded", stdout: "4\n" });
-  }
-  expect(performance.now() - began).toBeLessThan(20_000);
+  const { version } = await world.build("science");
+  // Each has one slot: only if both have the image does code of both jobs run at once.
+  const lasting = "import airlock_probe, time; time.sleep(600)";
+  const jobs = await Promise.all([1, 2].map(() => world.submit("science", lasting)));
+  const records = () => Promise.all(jobs.map(({ job_id }) => world.record(job_id)));
+  const begun = { status: "running", job_ref: version };
+  await expect.poll(records, { timeout: 120_000 }).toMatchObject([begun, begun]);
+  for (const { job_id } of jobs) await world.cancel(job_id);
 });
 
 describe("a build on its way", () => {
@@ -173,7 +173,7 @@ describe("a build on its way", () => {
 
   /** Until a build has asked the index. */
   const asked = async () => {
-    await expect.poll(() => index.requests.length, { timeout: 30_000 }).toBeGreaterThan(0);
+    await expect.poll(() => index.requests.length, { timeout: 120_000 }).toBeGreaterThan(0);
   };
 
   test("survives that the API is killed, and its client gone", async () => {
@@ -190,7 +190,7 @@ describe("a build on its way", () => {
     expect(await world.lastBuild("science")).toMatchObject({ status: "running" });
     open();
     await expect
-      .poll(async () => (await world.lastBuild("science")).status, { timeout: 30_000 })
+      .poll(async () => (await world.lastBuild("science")).status, { timeout: 120_000 })
       .toBe("built");
     expect(await world.execute("science", printAnswer)).toMatchObject({ stdout: "5\n" });
   });
@@ -216,7 +216,7 @@ describe("a build on its way", () => {
     const answer = world.build("science");
     await asked();
     await expect
-      .poll(async () => (await world.lastBuild("science")).log, { timeout: 30_000 })
+      .poll(async () => (await world.lastBuild("science")).log, { timeout: 120_000 })
       .toContain("Looking in indexes");
     expect(await world.execute("default", "print('meanwhile')")).toMatchObject({
       stdout: "meanwhile\n",

@@ -27,7 +27,7 @@ test("SIGTERM to npm stops the service that it runs, not the shell between them 
   // Its output is closed once nobody holds it any more.
   await once(npm, "close");
   expect(said).toMatch(/listening on [^]* stopping/);
-}, 20_000);
+});
 
 test.each(["start", "api", "agent"] as const)("npm run %s leaves no shell in between", (name) => {
   expect(manifest.scripts[name]).toMatch(/^exec sh scripts\/run /);

@@ -61,7 +61,7 @@ describe("Podman as root", () => {
   const submit = async (code: string, more: Json = {}) =>
     String((await world.post("/execute/async", { code, ...more })).json["job_id"]);
   const result = async (id: string) =>
-    (await world.get(`/jobs/${id}/result?wait=true&timeout=60&view=full`)).json;
+    (await world.get(`/jobs/${id}/result?wait=true&timeout=240&view=full`)).json;
   const containers = () => connect(podman.host).listContainers({ all: true });
 
   test("the engine is known by its version", async () => {
@@ -84,7 +84,7 @@ describe("Podman as root", () => {
 
   test("a timeout, an end for want of memory and a cancel are told apart, and keep what was printed", async () => {
     const [late, large, cancelled] = await Promise.all([
-      submit("print('late', flush=True)\nwhile True: pass", { timeout: 1 }),
+      submit("print('late', flush=True)\nwhile True: pass", { timeout: 3 }),
       submit("print('large', flush=True)\nx = bytearray(1 << 30)"),
       submit("import time\nprint('begun', flush=True)\ntime.sleep(600)"),
     ]);
@@ -118,8 +118,8 @@ describe("Podman as root", () => {
     const code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
     const id = await submit(code);
     while ((await world.get(`/jobs/${id}`)).json["status"] !== "running") continue;
+    while ((await containers()).length === 0) continue;
     const left = new Set((await containers()).map(({ Id }) => Id));
-    expect(left.size).toBeGreaterThan(0);
     world.agent.process.kill("SIGKILL");
     await world.agent.exit;
     const next = startAgent({

@@ -102,7 +102,7 @@ test("after kill -9 in a job it starts again, keeps its records and removes what
   airlock.signal("SIGINT");
   expect(await airlock.exited).toBe(0);
   expect(await containers()).toEqual([]);
-}, 60_000);
+});
 
 test("builds the image of the default job type where there must be one", async () => {
   const prefix = `airlock-test-${randomUUID()}`;

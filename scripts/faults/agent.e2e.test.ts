@@ -113,7 +113,7 @@ describe("fault 9: an agent whose clock is an hour", () => {
     const env = { NODE_OPTIONS: `--import ${shifted(ms)}` };
     await world.startAgent(agentName("elsewhen"), env);
     const before = Date.now();
-    const id = await world.submit(until, seconds(leaseTtlS + 2));
+    const id = await world.submit(`import time; time.sleep(${leaseTtlS + 2})`);
     const record = await world.ended(id);
     expect(record).toMatchObject({ status: "succeeded" });
     expect(Date.parse(record.started_at ?? "")).toBeGreaterThanOrEqual(before);

@@ -23,8 +23,7 @@ describe.skipIf(process.getuid?.() !== 0)("fault 10: a disk that is full", () =>
   const writes = `
 open("file.bin", "wb").write(b"x" * 300_000)
 import json, time
-while time.time() < json.load(open("/input/data.json"))["until"]:
-    time.sleep(0.05)
+time.sleep(json.load(open("/input/data.json"))["seconds"])
 `;
 
   test("under the API: submissions are 503, and what was acknowledged comes to its end", async () => {
@@ -33,7 +32,7 @@ while time.time() < json.load(open("/input/data.json"))["until"]:
       join(disk.path, "data"),
     );
     await world.startAgent(agentName("roomy"), { AIRLOCK_SPOOL_DIR: join(folder, "spool") });
-    const id = await world.submit(writes, { until: Date.now() / 1000 + 10 });
+    const id = await world.submit(writes, { seconds: 10 });
     await world.untilBegun(id);
     disk.fill();
     const body = { code: "print(1)", input_data: { pad: "x".repeat(100_000) } };
@@ -62,7 +61,7 @@ while time.time() < json.load(open("/input/data.json"))["until"]:
   test("under the agent, while code runs: it is run again once there is room", async () => {
     await using world = await startFaultWorld();
     await world.startAgent(agentName("filled"), { AIRLOCK_SPOOL_DIR: disk.path });
-    const id = await world.submit(writes, { until: Date.now() / 1000 + 5 });
+    const id = await world.submit(writes, { seconds: 5 });
     await world.untilBegun(id);
     disk.fill();
     const status = async () => (await world.send("GET", `/jobs/${id}`)).json["status"];
@@ -90,7 +89,7 @@ while time.time() < json.load(open("/input/data.json"))["until"]:
     };
     const isWell = async () => (await world.send("GET", "/health")).json["docker_available"];
     while ((await isWell()) !== false) await sleep(50);
-    const id = await world.submit(writes, { until: 0 });
+    const id = await world.submit(writes, { seconds: 0 });
     for (let turn = 0; turn < 2; turn++) {
       const before = await lastSeen();
       while ((await lastSeen()) === before) await sleep(50);

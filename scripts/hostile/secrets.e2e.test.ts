@@ -62,7 +62,8 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
       name,
       word.split("").toReversed().join(""),
     ]);
-    const result = await world.execute(search, { input_data: Object.fromEntries(backwards) });
+    const input_data = Object.fromEntries(backwards);
+    const result = await world.execute(search, { input_data, timeout: 240 });
     expect(result).toMatchObject({ success: true, stderr: "" });
     const { found, read } = JSON.parse(String(result["stdout"])) as Search;
     expect(found).toEqual([]);

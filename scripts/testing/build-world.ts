@@ -13,6 +13,7 @@ import type {
   SyncResult,
 } from "../../shared/execution.ts";
 import type { JobTypeView } from "../../shared/job-type.ts";
+import { jsonRequest } from "../json-request.ts";
 
 /** What was answered: what was asked for, or a problem. */
 type Answer<T> = Omit<T, "status" | "error"> & { status: unknown; error?: unknown };
@@ -35,7 +36,9 @@ export class BuildWorld {
     AIRLOCK_IMAGE_PREFIX: this.prefix,
     // Most tests have one host, where it would only take its time.
     AIRLOCK_MAX_IMAGE_BYTES: "0",
-    AIRLOCK_LEASE_TTL_S: "4",
+    // Longer than a busy machine takes to start an API or an agent again.
+    AIRLOCK_LEASE_TTL_S: "15",
+    AIRLOCK_POLL_WAIT_S: "2",
     AIRLOCK_RENEW_EVERY_S: "1",
     AIRLOCK_JOB_TYPES: JSON.stringify({
       science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
@@ -95,12 +98,20 @@ export class BuildWorld {
     return this.#send<SubmittedJob>("POST", "/execute/async", { code, job_type });
   }
 
+  record(id: string) {
+    return this.#send<ExecutionRecord>("GET", `/executions/${id}?view=full`);
+  }
+
+  cancel(id: string) {
+    return this.#send<object>("POST", `/jobs/${id}/cancel`);
+  }
+
   inProgress(id: string) {
     return this.#send<InProgressResult>("GET", `/jobs/${id}/result`);
   }
 
   result(id: string) {
-    return this.#send<ExecutionRecord>("GET", `/jobs/${id}/result?wait=true&timeout=30&view=full`);
+    return this.#send<ExecutionRecord>("GET", `/jobs/${id}/result?wait=true&timeout=240&view=full`);
   }
 
   /** Ids of the images that were built here and still are there. */
@@ -127,8 +138,7 @@ export class BuildWorld {
   }
 
   async #send<T>(method: string, path: string, body?: object): Promise<Answer<T>> {
-    const headers = { "Content-Type": "application/json" };
-    const init = body ? { method, headers, body: JSON.stringify(body) } : { method };
-    return (await (await fetch(this.url + path, init)).json()) as Answer<T> & Problem;
+    const response = await fetch(this.url + path, jsonRequest(method, body));
+    return (await response.json()) as Answer<T> & Problem;
   }
 }
