@@ -62,7 +62,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
       name,
       word.split("").toReversed().join(""),
     ]);
-    const input_data = Object.fromEntries(backwards);
+    const input_data = Object.fromEntries(backwards) as Record<string, string>;
     const result = await world.execute(search, { input_data, timeout: 240 });
     expect(result).toMatchObject({ success: true, stderr: "" });
     const { found, read } = JSON.parse(String(result["stdout"])) as Search;
