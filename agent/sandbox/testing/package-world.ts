@@ -1,0 +1,52 @@
+import { createPackageProxy } from "../../package-proxy.ts";
+import { readRuntimeSource } from "../../runtime-source.ts";
+import type { PipSource } from "../packages.ts";
+import { type IndexOptions, type PackageIndex, startIndex } from "./package-index.ts";
+
+/** Servers to close after each test. */
+export const open: { close(): unknown }[] = [];
+/** What could not be reached. */
+export const problems: string[] = [];
+
+/** Brings back the beginning, for the next test. */
+export function closeAll(): void {
+  for (const one of open.splice(0)) one.close();
+  problems.length = 0;
+}
+
+export const wheel = (name: string, source = "", more: object = {}) => ({
+  name,
+  version: "1.0",
+  source,
+  ...more,
+});
+
+/** An index of packages on this machine, until `closeAll`. */
+export async function indexOf(options: Partial<IndexOptions>): Promise<PackageIndex> {
+  const index = await startIndex({ address: "127.0.0.1", wheels: [], ...options });
+  open.push(index);
+  return index;
+}
+
+/** What pip gets to install from an index. */
+export async function pipFrom(
+  index: PackageIndex,
+  more: Partial<PipSource> = {},
+): Promise<PipSource> {
+  const config = { indexUrl: index.url, findLinks: undefined, caFile: undefined };
+  const { pipEnv, reach } = await readRuntimeSource(config);
+  return {
+    pipEnv,
+    files: {},
+    serve: createPackageProxy(reach, (words) => problems.push(words)),
+    keep: null,
+    ...more,
+  };
+}
+
+/** What pip, or whatever else failed, said. */
+export const failure = (run: Promise<unknown>): Promise<string> =>
+  run.then(
+    () => "",
+    (error: Error) => `${error.name}: ${error.message}`,
+  );
