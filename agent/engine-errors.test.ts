@@ -16,7 +16,8 @@ it("counts failed calls by call and kind, and passes answers and errors on", asy
   const { engine, errors } = counting({
     create: () => fail("unavailable"),
     start: (id) => (id === "good" ? Promise.resolve() : fail("other")),
-    list: (name, value) => Promise.resolve([{ id: name, isRunning: true, labels: { value } }]),
+    list: (name, value) =>
+      Promise.resolve([{ id: name, name, isRunning: true, labels: { value } }]),
   });
   expect(errors()).toEqual([]);
   await expect(engine.create({} as never, signal)).rejects.toThrow("it failed");

@@ -47,7 +47,7 @@ export function buildProfile(order: ImageOrder) {
     Labels: {
       [labels.agentId]: agentId,
       [labels.agentName]: agentName,
-      ...(leaseId === null ? {} : { [labels.leaseId]: leaseId }),
+      [labels.leaseId]: leaseId ?? "",
     },
     Tty: false,
     OpenStdin: true,

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
@@ -12,7 +13,7 @@ import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-
 import { type EngineInfo, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
 import { forPodman } from "./podman.ts";
-import type { ContainerProfile } from "./profile.ts";
+import { type ContainerProfile, labels, namePrefix } from "./profile.ts";
 import { EngineError } from "./types.ts";
 
 export interface ContainerState {
@@ -23,6 +24,7 @@ export interface ContainerState {
 
 export interface ContainerEntry {
   readonly id: string;
+  readonly name: string;
   readonly isRunning: boolean;
   readonly labels: Readonly<Record<string, string>>;
 }
@@ -90,8 +92,10 @@ export function connectEngine(
         const fitted = isPodman ? forPodman(profile) : profile;
         for (;;) {
           const form = filterForm;
+          const name = `${namePrefix(profile.Labels[labels.agentId])}${randomUUID()}`;
           // Apart, as dockerode would else repeat the whole profile in the address.
-          const request = { _query: {}, _body: withFilter(fitted, form, filterFile), abortSignal };
+          const _body = withFilter(fitted, form, filterFile);
+          const request = { _query: { name }, _body, abortSignal };
           try {
             return (await docker.createContainer(request)).id;
           } catch (error) {
@@ -147,8 +151,9 @@ export function connectEngine(
       call(signal, async (abortSignal) => {
         const filters = labelFilter(name, value);
         const found = await docker.listContainers({ all: true, filters, abortSignal });
-        return found.map(({ Id, State, Labels }) => ({
+        return found.map(({ Id, Names, State, Labels }) => ({
           id: Id,
+          name: Names[0]?.replace(/^\//, "") ?? "",
           isRunning: State === "running",
           labels: Labels,
         }));

@@ -11,6 +11,7 @@ import { labels } from "./profile.ts";
 import { reapContainers } from "./reap.ts";
 import { openSandbox } from "./sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
+import { deriveImage, rawEngine, removeImages } from "./testing/raw-engine.ts";
 import { specWith } from "./testing/report.ts";
 import type { RunOptions, Sandbox, SandboxSpec } from "./types.ts";
 
@@ -216,6 +217,30 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
     expect(await run(own!, "")).toMatchObject({ ending: "exited" });
   } finally {
     await Promise.all(sandboxes.map((sandbox) => sandbox.close()));
+  }
+});
+
+test("the reaper is not misled by the labels of an image", async () => {
+  const its = { agentId: randomUUID(), agentName, leaseId: "over" };
+  const changes = [
+    `LABEL ${labels.agentName}=${its.agentName} ${labels.agentId}=${its.agentId} ${labels.leaseId}=${its.leaseId}`,
+  ];
+  const labelled = await deriveImage(image, "true", changes);
+  const foreign = await rawEngine.createContainer({ Image: labelled, Cmd: ["true"] });
+  try {
+    const { Config } = await foreign.inspect();
+    expect(Config.Labels).toMatchObject({ [labels.agentName]: agentName });
+    const own = await openSandbox(engine, spec({ image: labelled }), soon());
+    try {
+      expect(await reap(agentName, "")).toBe(0);
+      expect(await run(own, "")).toMatchObject({ ending: "exited" });
+    } finally {
+      await own.close();
+    }
+    await foreign.inspect();
+  } finally {
+    await foreign.remove({ force: true });
+    await removeImages(labelled);
   }
 });
 

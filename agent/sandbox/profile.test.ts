@@ -49,6 +49,7 @@ describe("every container", () => {
     expect(profile.Labels).toEqual({
       "io.airlock.agent": "agent-1",
       "io.airlock.owner": "tests",
+      "io.airlock.lease": "",
     });
   });
 });

@@ -8,6 +8,9 @@ export const labels = {
   leaseId: "io.airlock.lease",
 } as const;
 
+/** How the names of an agent's containers begin: an image can bring labels along, but no name. */
+export const namePrefix = (agentId: string): string => `airlock-${agentId}-`;
+
 /** Descriptors that one process may have open. */
 const openFiles = 4096;
 /** Bytes that the supervisor and a small program need. */
@@ -35,7 +38,8 @@ export function containerProfile(spec: SandboxSpec) {
     Labels: {
       [labels.agentId]: spec.labels.agentId,
       [labels.agentName]: spec.labels.agentName,
-      ...(spec.labels.leaseId === null ? {} : { [labels.leaseId]: spec.labels.leaseId }),
+      // Empty rather than missing: an image may have one of its own.
+      [labels.leaseId]: spec.labels.leaseId ?? "",
     },
     Tty: false,
     // A dying engine waits this long, in seconds, for a container that it is to stop; PID 1 ignores it.

@@ -1,5 +1,5 @@
 import type { ContainerEntry, Engine } from "./engine.ts";
-import { labels } from "./profile.ts";
+import { labels, namePrefix } from "./profile.ts";
 
 /** Whose containers to reap: those of agents with this name that do not live any more. */
 export interface Owner {
@@ -24,11 +24,16 @@ export async function reapContainers(
   const containers = await engine.list(labels.agentName, owner.agentName, signal);
   let removed = 0;
   for (const container of containers) {
-    if (await isInUse(container, owner)) continue;
+    if (!isOfAgent(container) || (await isInUse(container, owner))) continue;
     await engine.remove(container.id, signal);
     removed += 1;
   }
   return removed;
+}
+
+/** Somebody's container of an image that brings our labels along has another name. */
+function isOfAgent({ name, labels: its }: ContainerEntry): boolean {
+  return name.startsWith(namePrefix(its[labels.agentId] ?? ""));
 }
 
 async function isInUse({ labels: its, isRunning }: ContainerEntry, owner: Owner): Promise<boolean> {
