@@ -1,0 +1,148 @@
+import { availableParallelism } from "node:os";
+import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
+import { startLog } from "../shared/process/log.ts";
+import { connectApi } from "./api-connection.ts";
+import { createAdmission } from "./admission.ts";
+import type { AgentDeps } from "./agent.ts";
+import { isAlive } from "./alive.ts";
+import { createChanges } from "./changes.ts";
+import { createClient } from "./client.ts";
+import { systemClock } from "./clock.ts";
+import type { AgentConfig } from "./config.ts";
+import { countErrors } from "./engine-errors.ts";
+import { engineHost } from "./engine-host.ts";
+import { createEngineWatch } from "./engine-watch.ts";
+import { createImageFetcher } from "./fetch-images.ts";
+import { createFetchedImages } from "./fetched-images.ts";
+import { createGpus } from "./gpus.ts";
+import { withGpus } from "./gpu-sandbox.ts";
+import { createImages, type Images } from "./images.ts";
+import { createInventory } from "./inventory.ts";
+import { createLeases } from "./leases.ts";
+import { openPackageCache } from "./package-cache.ts";
+import { buildLimits } from "./policy.ts";
+import { createPool } from "./pool.ts";
+import { authFor } from "./registry.ts";
+import { createRuntimeChoice } from "./runtime-choice.ts";
+import { classify } from "./sandbox/classify.ts";
+import { connectEngine } from "./sandbox/engine.ts";
+import { makeImage } from "./sandbox/image-build.ts";
+import { reapContainers } from "./sandbox/reap.ts";
+import { openSandbox } from "./sandbox/sandbox.ts";
+import { pushTimes, shareImage } from "./share-image.ts";
+import { defaultSpoolDir, openSpoolDir } from "./spool-dir.ts";
+
+const BUILDS_AT_ONCE = 1;
+
+/** All that an agent works with, of its configuration. `end` gives up what is under way. */
+export async function createDeps(
+  config: AgentConfig,
+  agent: AgentIdentity,
+  end: AbortSignal,
+): Promise<AgentDeps> {
+  const log = await startLog(config.log, "agent", (line) => void process.stderr.write(line));
+  const clock = systemClock;
+  const changes = createChanges();
+  const gpus = createGpus(config.gpus, changes.tell);
+  const host = engineHost(config.dockerHost, process.env);
+  const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
+  const { engine, errors } = countErrors(
+    connectEngine(host, (message) => log.warn(message), spool.path),
+  );
+  const leases = createLeases({ clock, changes }, config.slots, config.intervals);
+  const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
+  const inventory = createInventory(engine, changes);
+  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
+  const watch = createEngineWatch({
+    probe: async (signal) => {
+      await spool.check();
+      const health = await engine.describe(signal);
+      await inventory.refresh(signal);
+      return health;
+    },
+    sweep: async (signal) => {
+      const removed = await reapContainers(engine, owner, signal);
+      if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
+    },
+    errors,
+    clock,
+    changes,
+    log,
+  });
+  const { allowed, cache: kept } = config.requirements;
+  const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
+  const pool = createPool({
+    start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
+    // A start waits for the kernel and the disk, too: one more than cores keeps them busy.
+    starters: Math.min(16, availableParallelism() + 1),
+    size: { ...config.warmPool, slots: config.slots },
+    idleMs: config.warmPool.idleMs,
+    isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",
+    doubted: watch.doubted,
+    clock,
+    changes,
+    log,
+  });
+  const { registry, maxImageBytes, maxFetchedBytes } = config;
+  const fetched = createFetchedImages({
+    imageCalls: engine,
+    maxBytes: maxFetchedBytes,
+    clock,
+    log,
+  });
+  const found = createImages(engine, end, (reference) => authFor(registry, reference));
+  const images: Images = {
+    ...found,
+    resolve: (reference, signal) => {
+      fetched.used(reference);
+      return found.resolve(reference, signal);
+    },
+  };
+  const client = createClient({
+    url: config.api.url,
+    token: config.token,
+    dispatcher: connectApi(config.api, process.env),
+  });
+  const admission = createAdmission({ policy: config.policy, images, engine: watch });
+  const limits = buildLimits(config.policy);
+  const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
+  const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
+  const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);
+  const ready = Promise.withResolvers<void>();
+  void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
+  log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
+    ...agent,
+    api: config.api.url,
+    host,
+    slots: config.slots,
+  });
+  if (!config.seccomp) log.warn("enable_seccomp is false: the code may make any system call");
+  return {
+    agent,
+    client,
+    engine: watch,
+    changes,
+    clock,
+    gpus,
+    log,
+    leases,
+    builds,
+    inventory,
+    makeImage: (order, onLog, signal) => makeImage(engine, { ...order, limits }, onLog, signal),
+    shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),
+    fetchImages: fetcher.want,
+    missingImages: fetcher.missing,
+    pip: config.pip,
+    requirements: { allowed, cache },
+    images,
+    admission,
+    pool,
+    spool,
+    chooseRuntime: createRuntimeChoice(config.runtime, log),
+    seccomp: config.seccomp,
+    judge: classify,
+    polled: ready.resolve,
+    drainGraceMs: config.drainGraceMs,
+  };
+}
