@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-const modules = ["privileges", "link", "relay", "job", "supervisor"];
+const modules = ["files", "privileges", "link", "relay", "job", "supervisor"];
 const single = { modules, texts: sources([...modules, "collect", "gate"]) };
 const reused = {
   modules: [...modules, "wipe", "reuse"],

@@ -10,7 +10,8 @@ go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
 def report_exception_at_exit():
     """Has the interpreter's last act be to tell the supervisor which exception ended the code.
 
-    Returns a list of one pid, the process whose exception it is, and the list of modules to drop then.
+    Returns a list of one pid, the process whose exception it is, and the list of modules to spare then:
+    of each its name, and its namespace with the size that this has as long as the code adds nothing to it.
 
     An excepthook is for the code to replace, and an audit hook makes each id() take 180 ns instead
     of 40, so that it serves only before 3.10, where what atexit knows dies with its module.
@@ -20,13 +21,14 @@ def report_exception_at_exit():
 
     write, getpid, job, fd = posix.write, posix.getpid, [posix.getpid()], tell_fd
     mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
-    length, ahead, modules = len, [], sys.modules
+    length, spared, modules = len, [], sys.modules
 
     def end():
         report()
         # Nothing takes apart what is no module any more: see freeze_start_up.
-        for name in ahead:
-            modules.pop(name, None)
+        for name, names, size in spared:
+            if names is None or length(names) == size:
+                modules.pop(name, None)
 
     def report():
         try:
@@ -43,16 +45,15 @@ def report_exception_at_exit():
 
     if sys.version_info < (3, 10):
         sys.addaudithook(lambda event, _: event == "sys.excepthook" and report())
-        return job, ahead
+        return job, spared
     import atexit
 
     atexit.register(end)
     del sys.modules["atexit"]
-    return job, ahead
+    return job, spared
 
 
-def wait_for_go(job, ahead):
-    import os
+def wait_for_go(job, spared):
     import posix
     import sys
     import time
@@ -64,13 +65,13 @@ def wait_for_go(job, ahead):
             return "%s\0%s: %s\0" % (name, type(error).__name__, error)
         return ""
 
+    forget_gate()
     count_cpus()
     before = set(sys.modules)
     failures = "".join(import_ahead(name) for name in preload)
-    ahead += [name for name in sys.modules if name not in before]
     # Has the finders read the folders of sys.path before the job is there.
     sys.meta_path[-1].find_spec("-")
-    freeze_start_up(ahead)
+    freeze_start_up(before, spared)
     traces = "" if control_fd is None else fork_jobs()  # noqa: F821
     job[0] = posix.getpid()
     told = "%d\0%d\0%s\0%s" % (job[0], time.process_time_ns(), traces, failures)
@@ -81,6 +82,12 @@ def wait_for_go(job, ahead):
     add_packages()
     posix.set_inheritable(tell_fd, False)
     posix.set_blocking(tell_fd, False)
+    del sys.modules["sitecustomize"]
+
+
+def forget_gate():
+    import os
+    import sys
 
     if python_path is None:
         del os.environ["PYTHONPATH"]
@@ -88,7 +95,6 @@ def wait_for_go(job, ahead):
         os.environ["PYTHONPATH"] = python_path
     sys.path.remove(gate_dir)
     sys.path_importer_cache.pop(gate_dir, None)
-    del sys.modules["sitecustomize"]
 
 
 def count_cpus():
@@ -107,11 +113,11 @@ def count_cpus():
         os.cpu_count = cpu_count
 
 
-def freeze_start_up(ahead):
+def freeze_start_up(before, spared):
     """Spares the interpreter at its end the search for garbage in what it made so far: 2 ms, more after a preload.
 
-    What came with a preload it need not take apart either, 13 ms for pandas: a frozen list that
-    holds itself is never collected.
+    Nor need it take that apart, 1 ms, or 13 for pandas: a frozen list that holds itself is never
+    collected. A module that was there `before` the preload is taken apart where the code adds to it.
 
     The names of __main__ stay out of it, as the code's last objects go with them: an empty dict is
     not tracked, so not frozen, and tracked again with its first entry. Where it is, nothing is frozen.
@@ -124,11 +130,14 @@ def freeze_start_up(ahead):
     names.clear()
     gc.collect()
     if not gc.is_tracked(names):
-        if ahead:
-            main = sys.modules["__main__"]
-            forever = [found for found in gc.get_objects() if found is not main]
-            forever.append(forever)
+        main = sys.modules["__main__"]
+        forever = [found for found in gc.get_objects() if found is not main]
+        forever.append(forever)
         gc.freeze()
+        for name, module in sys.modules.items():
+            if name not in ("sys", "builtins", "__main__", "sitecustomize", "gc"):
+                names_of = getattr(module, "__dict__", None) if name in before else None
+                spared.append((name, names_of, len(names_of or ())))
     names.update(kept)
     del sys.modules["gc"]
 

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 
+from files import write_file
 from privileges import become_unprivileged
 from relay import Stream
 
@@ -104,11 +105,6 @@ def start_at_gate(gate, preload, control_fd, descriptors):
 def remove_gate():
     os.unlink(_GATE)
     os.rmdir(GATE_DIR)
-
-
-def write_file(path, data, mode="wb"):
-    with open(path, mode) as file:
-        file.write(data)
 
 
 def high_descriptors():

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+from files import read_lines
 from job import high_descriptors, start_at_gate
 from supervisor import Supervisor
 from wipe import Unclean, count_sockets, forget_times, lasting_mounts, wipe
@@ -132,8 +133,7 @@ def count_tasks():
     """Tasks of this container as its cgroup counts them; 0 where it does not."""
     for path in ("/sys/fs/cgroup/pids/pids.current", "/sys/fs/cgroup/pids.current"):
         with contextlib.suppress(OSError, ValueError):
-            with open(path) as file:
-                return int(file.read())
+            return int(read_lines(path)[0])
     return 0
 
 

@@ -11,7 +11,8 @@ import sys
 import time
 
 from __main__ import load
-from job import Interpreter, Job, remove_gate, write_file
+from files import read_lines, write_file
+from job import Interpreter, Job, remove_gate
 from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
 
@@ -205,9 +206,9 @@ class Supervisor:
             write_file("/code/main.py", b"")
             write_file("/input/data.json", b"")
         elif kind == b"C":
-            write_file("/code/main.py", payload, "ab")
+            write_file("/code/main.py", payload, os.O_APPEND)
         elif kind == b"I":
-            write_file("/input/data.json", payload, "ab")
+            write_file("/input/data.json", payload, os.O_APPEND)
         elif kind == b"G":
             os.chmod("/code/main.py", 0o444)
             os.chmod("/input/data.json", 0o444)
@@ -263,15 +264,13 @@ def others_cpu_ms():
     """CPU time of all of this container but PID 1; cgroup v2, then v1; 0 where neither can be read."""
     own_ms = time.process_time() * 1000
     try:
-        with open("/sys/fs/cgroup/cpu.stat") as file:
-            stat = dict(line.split() for line in file)
+        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
         if "nr_periods" in stat:  # else it is the host's
             return int(stat["usage_usec"]) / 1e3 - own_ms
     except OSError:
         pass
     try:
-        with open("/sys/fs/cgroup/cpuacct/cpuacct.usage") as file:
-            return int(file.read()) / 1e6 - own_ms
+        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
     except OSError:
         return 0.0
 
@@ -280,8 +279,7 @@ def count_oom_kills():
     """Processes of this container that the kernel killed for want of memory; cgroup v2, then v1."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
-            with open(path) as file:
-                return int(dict(line.split() for line in file)["oom_kill"])
+            return int(dict(line.split() for line in read_lines(path))["oom_kill"])
         except (OSError, KeyError, ValueError):
             pass
     return 0

@@ -7,6 +7,7 @@ import os
 import stat
 import time
 
+from files import read_lines
 from privileges import CODE_UID, close_memory
 
 _WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
@@ -80,8 +81,7 @@ def _devices():
 
 def lasting_mounts():
     """Where a file could outlive its job: what is mounted writable but does not get wiped."""
-    with open("/proc/mounts") as file:
-        mounts = [line.split() for line in file]
+    mounts = [line.split() for line in read_lines("/proc/mounts")]
     safe = tuple(folder + "/" for folder in _SAFE_MOUNTS)
     writable = [point for _, point, _, options, *_ in mounts if options.split(",")[0] != "ro"]
     return [point for point in writable if not (point + "/").startswith(safe)]
@@ -95,8 +95,7 @@ def count_sockets():
     The sums, as to list the sockets of TCP takes 1.5 ms: the kernel looks through those of the host.
     """
     try:
-        with open("/proc/net/sockstat") as file:
-            sockets, tcp = file.readline().split(), file.readline().split()
+        sockets, tcp, *_ = map(str.split, read_lines("/proc/net/sockstat"))
         labels = _count_lines("/proc/net/ip6_flowlabel")
         return {"used": sockets[2], "waiting": tcp[tcp.index("tw") + 1], "labels": labels}
     except FileNotFoundError:
@@ -105,8 +104,7 @@ def count_sockets():
 
 def _count_lines(path):
     try:
-        with open(path) as file:
-            return sum(1 for _ in file)
+        return len(read_lines(path))
     except FileNotFoundError:
         return 0
 
@@ -123,8 +121,8 @@ def _ipc_objects():
         ("msg", lambda number: _libc.msgctl(number, _IPC_RMID, None)),
     )
     for kind, remove in kinds:
-        with contextlib.suppress(FileNotFoundError), open("/proc/sysvipc/" + kind) as file:
-            for line in itertools.islice(file, 1, None):
+        with contextlib.suppress(FileNotFoundError):
+            for line in read_lines("/proc/sysvipc/" + kind)[1:]:
                 yield remove, int(line.split()[1])
 
 

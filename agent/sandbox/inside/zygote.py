@@ -121,8 +121,9 @@ def fork_jobs():
     posix.setsid()
     libc.prctl(4, 1, 0, 0, 0)
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        score = posix.open("/proc/self/oom_score_adj", posix.O_WRONLY)
+        posix.write(score, b"1000")
+        posix.close(score)
     except OSError:
         pass
     # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's does not.

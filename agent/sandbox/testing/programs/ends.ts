@@ -56,9 +56,9 @@ atexit.register(print, "once")
 atexit._run_exitfuncs()
 print("on")`,
   "threads that end late": `
-import threading, time
+import threading
 def work():
-    time.sleep(0.05)
+    threading.main_thread().join()
     print("from the thread")
 threading.Thread(target=work).start()
 print("main ends")`,
@@ -104,6 +104,28 @@ print("on")`,
 class A:
     def __del__(self): print("deleted")
 a = A()`,
+  "__del__ at the end, of what a module of the library was given": `
+import os
+class A:
+    def __del__(self): print("deleted")
+os.a = A()`,
+  "__del__ at the end, in a cycle, that imports": `
+class A:
+    def __del__(self):
+        import abc, io, os
+        print("deleted", os.sep, io.StringIO("text").read(), abc.ABC.__name__)
+a = A()
+a.a = a
+del a`,
+  "an exception at the end, in a cycle": `
+class A:
+    def __del__(self): raise ValueError("del")
+a = A()
+a.a = a
+del a`,
+  "modules that are there at the end": `
+import atexit, sys
+atexit.register(lambda: print("os" in sys.modules, "io" in sys.modules))`,
   "broken pipe": `
 import os, sys
 r, w = os.pipe()
