@@ -1,4 +1,4 @@
-import { encodeFrame, type Frame, FrameError } from "./frames.ts";
+import { type Frame, FrameError } from "./frames.ts";
 import { Next, parseMessage } from "./messages.ts";
 import type { Link } from "./session.ts";
 
@@ -6,18 +6,17 @@ import type { Link } from "./session.ts";
 const needed = ["processes", "files", "ipc", "sockets", "interpreter"] as const;
 
 /**
- * Has the supervisor wipe its container and get ready for one more job.
+ * Waits until the supervisor, as it does behind each job, has wiped its container and is ready for one more.
  *
  * @returns why it could not; null once it waits for the job.
  */
-export async function askForNext(
-  link: Link,
+export async function waitForNext(
+  link: Pick<Link, "destroy">,
   read: () => Promise<Frame>,
   withinMs: number,
 ): Promise<string | null> {
   const watchdog = setTimeout(() => link.destroy(), withinMs);
   try {
-    link.input.write(encodeFrame("N"));
     const { type, payload } = await read();
     if (type !== "N") throw new FrameError(`a frame ${type} out of turn`);
     const { problem, verified } = parseMessage(Next, payload);

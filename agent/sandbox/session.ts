@@ -3,7 +3,7 @@ import { limits } from "../../shared/limits.ts";
 import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
 import { NotReady, parseMessage, Ready } from "./messages.ts";
 import { installPackages, type PackageOrder } from "./packages.ts";
-import { askForNext } from "./rearm.ts";
+import { waitForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
 import type { Bytecode } from "./supervisor.ts";
 import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
@@ -74,12 +74,12 @@ export async function openSession(
   try {
     const { ready, bytecode } = await readReady(frames);
     const died = new AbortController();
-    const waitForNext = (): ReturnType<Frames["next"]> => {
+    const nextFrame = (): ReturnType<Frames["next"]> => {
       const next = frames.next();
       next.catch((error: unknown) => died.abort(error));
       return next;
     };
-    let upcoming = waitForNext();
+    let upcoming = nextFrame();
     return {
       pythonVersion: ready.python_version,
       preloadErrors: ready.preload_errors,
@@ -90,7 +90,7 @@ export async function openSession(
           link,
           async () => {
             const { value } = await upcoming;
-            upcoming = waitForNext();
+            upcoming = nextFrame();
             return value;
           },
           packages,
@@ -99,12 +99,12 @@ export async function openSession(
       },
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
       async rearm() {
-        const problem = await askForNext(
+        const problem = await waitForNext(
           link,
           async () => (await frames.next()).value,
           patience.overtimeMs,
         );
-        if (problem === null) upcoming = waitForNext();
+        if (problem === null) upcoming = nextFrame();
         return problem;
       },
     };

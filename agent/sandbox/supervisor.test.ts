@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
+import { encodeFrame } from "./frames.ts";
 import { openSession } from "./session.ts";
 import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
 import { startOnHost } from "./testing/host-link.ts";
@@ -61,6 +62,15 @@ time.sleep(60)`,
     );
     expect(report).toMatchObject({ ending: "cancelled", out: "here\n" });
     expect(files(report)).toEqual({ "a.txt": "kept" });
+  });
+
+  test("a cancel that comes when a job is over does not end the next one", async () => {
+    const { link, session } = await openOnHost();
+    link.input.write(encodeFrame("K"));
+    const caps = { streamBytes: 1000, artifactBytes: 1000 };
+    const job = { code: "print(1)", inputJson: "{}", timeoutMs: 30_000, caps };
+    const options = { signal: AbortSignal.timeout(60_000), spoolDir: spoolRoot };
+    expect(await session.run(job, options)).toMatchObject({ ending: "exited" });
   });
 
   test("daemons that hold stdout and detach themselves do not outlive it", async () => {

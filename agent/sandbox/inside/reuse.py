@@ -50,7 +50,6 @@ class Reuser(Supervisor):
         super().__init__(Zygote(gate, preload))
 
     def begin_job(self):
-        self.again = False
         self.passes = 0
         super().begin_job()
 
@@ -60,8 +59,6 @@ class Reuser(Supervisor):
         forget_times()
         while True:
             self.serve()
-            while not self.again:
-                self.turn()
             self.rearm()
 
     def rearm(self):
@@ -100,12 +97,6 @@ class Reuser(Supervisor):
             self.turn(limit)
         if self.job.state != "ready":
             raise Unclean("the waiting interpreter was changed, stopped or killed")
-
-    def obey(self, kind, payload):
-        if kind == b"N":
-            self.again = True
-        else:
-            super().obey(kind, payload)
 
     def is_over(self):
         return not self.others()

@@ -202,6 +202,7 @@ class Supervisor:
 
     def obey(self, kind, payload):
         if kind == b"J":
+            self.cancelled = False  # not by a word that came too late for the job before
             self.orders = from_numbers(payload)
             write_file("/code/main.py", b"")
             write_file("/input/data.json", b"")
