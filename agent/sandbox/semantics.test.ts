@@ -24,7 +24,7 @@ describe.each(findPythons())("Python $version", (python) => {
   let plain: Map<string, Outcome>;
   beforeAll(() => {
     plain = runPlain(python);
-  }, 120_000);
+  });
 
   describe.each([
     ["in an interpreter of its own", false],

@@ -12,9 +12,12 @@ const flags = [
   "--disable-sync",
 ];
 
+/** Longer than the slowest machine takes to start it, or to show a page. */
+const patienceMs = 120_000;
+
 /** Debian's Chromium, which `npm test` installs. */
 export function openBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: flags });
+  return chromium.launch({ executablePath: CHROMIUM, args: flags, timeout: patienceMs });
 }
 
 export interface WatchedPage {
@@ -28,6 +31,7 @@ export interface WatchedPage {
 /** A page of its own, watched from before its first request. */
 export async function openPage(browser: Browser): Promise<WatchedPage> {
   const page = await browser.newPage();
+  page.setDefaultTimeout(patienceMs);
   const requested: string[] = [];
   const complaints: string[] = [];
   page.on("request", (request) => requested.push(request.url()));

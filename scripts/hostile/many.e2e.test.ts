@@ -49,7 +49,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
       watch?.close();
       await world.close();
     }
-  }, 300_000);
+  }, 600_000);
 });
 
 /** Runs each kind some times, as many at once as the agent takes. */
@@ -63,7 +63,7 @@ async function runAll(world: HostileWorld, times: number): Promise<void> {
   );
   const broken: unknown[] = [];
   for (const { kind, id } of jobs) {
-    const { json } = await world.get(`/jobs/${id}/result?wait=true&timeout=120`);
+    const { json } = await world.get(`/jobs/${id}/result?wait=true&timeout=240`);
     const { error } = json as { error?: { type: string } };
     if (["internal_error", "docker_error", "unknown"].includes(error?.type ?? ""))
       broken.push([kind, error]);

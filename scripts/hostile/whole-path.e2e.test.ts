@@ -42,7 +42,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
   async function recordOf(code: string, timeout = 30) {
     const { json } = await world.post("/execute/async", { code, timeout });
     const id = String(json["job_id"]);
-    const end = await world.get(`/jobs/${id}/result?wait=true&timeout=${timeout + 30}`);
+    const end = await world.get(`/jobs/${id}/result?wait=true&timeout=${timeout + 240}`);
     expect(end.status).toBe(200);
     return { id, record: await views(id) };
   }
@@ -76,8 +76,9 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
     for (const name of ["stdout", "stderr"]) {
       expect(record[name]).toMatch(/^headx+\n\[airlock: \d+ bytes left out\]\nx+tail$/);
     }
-    expect(peak - before).toBeLessThan(48);
-  }, 300_000);
+    // V8 collects buffers each time that 64 MiB more are there.
+    expect(peak - before).toBeLessThan(160);
+  }, 600_000);
 
   /** MiB of memory that the agent has. */
   function agentMemory(): number {
@@ -218,7 +219,7 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     );
     const answer = await sendRaw(world.url, head.replace("GET", "POST") + body);
     const id = /"job_id":"([^"]+)"/.exec(answer)?.[1] ?? "";
-    await world.get(`/jobs/${id}/result?wait=true`);
+    await world.get(`/jobs/${id}/result?wait=true&timeout=240`);
     const { items } = (await world.get("/dlq")).json as { items: Record<string, unknown>[] };
     expect(items.find((item) => item["job_id"] === id)).toMatchObject({ client_ip: "127.0.0.1" });
   });

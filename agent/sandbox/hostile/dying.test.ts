@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync, watch } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,7 +14,7 @@ import type { RunReport, Sandbox } from "../types.ts";
 
 const soon = (): AbortSignal => AbortSignal.timeout(60_000);
 
-hostileCases(({ place, runtime, agentName }) => {
+hostileCases(({ place, runtime, isGvisor, agentName }) => {
   const agentId = randomUUID();
 
   function open(cpus = 1): Promise<Sandbox> {
@@ -65,10 +66,13 @@ hostileCases(({ place, runtime, agentName }) => {
       const filters = { label: [`${labels.agentId}=${agentId}`], event: ["start"] };
       const events = await rawEngine.getEvents({ filters });
       const lines = createInterface({ input: events });
-      lines.once("line", (line) => void kill((JSON.parse(line) as { id: string }).id));
+      const killing = once(lines, "line").then(([line]) =>
+        kill((JSON.parse(line as string) as { id: string }).id),
+      );
       // So slow that the kill comes before it is ready, however busy the machine is.
-      const opening = open(0.05);
+      const opening = open(isGvisor ? 0.05 : 0.02);
       await expect(opening).rejects.toMatchObject({ name: "EngineError", transient: true });
+      await killing;
       (events as unknown as { destroy(): void }).destroy();
     });
 
