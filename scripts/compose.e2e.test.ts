@@ -164,7 +164,7 @@ describe("Dockerfile and compose.yaml", { timeout: 300_000 }, () => {
     });
     await compose("start", "agent");
     const ended = await ask<ExecutionRecord>(
-      `/jobs/${next.job_id}/result?wait=true&timeout=60&view=full`,
+      `/jobs/${next.job_id}/result?wait=true&timeout=240&view=full`,
     );
     expect(ended).toMatchObject({ status: "succeeded", stdout: "later\n" });
   });

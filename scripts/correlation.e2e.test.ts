@@ -71,7 +71,7 @@ describe.each([
   /** The dead letter of a submission that fails. */
   async function untilDead(answer: Response): Promise<unknown> {
     const { job_id } = (await answer.clone().json()) as { job_id: string };
-    await fetch(`${api.url}/jobs/${job_id}/result?wait=true`);
+    await fetch(`${api.url}/jobs/${job_id}/result?wait=true&timeout=240`);
     const { items } = (await (await fetch(`${api.url}/dlq`)).json()) as {
       items: { job_id: string }[];
     };

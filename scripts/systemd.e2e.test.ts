@@ -44,7 +44,7 @@ test("the units' commands run a job, with nothing but their own folders to write
     const body = JSON.stringify({ code });
     const queued = await fetch(`${url}/execute/async`, { method: "POST", headers, body });
     const { job_id } = (await queued.json()) as { job_id: string };
-    const done = await fetch(`${url}/jobs/${job_id}/result?wait=true&timeout=60`);
+    const done = await fetch(`${url}/jobs/${job_id}/result?wait=true&timeout=240`);
     expect(await done.json()).toMatchObject({ status: "succeeded", stdout: "hello\n" });
     expect(await (await fetch(`${url}/jobs/${job_id}/artifacts/note.txt`)).text()).toBe("kept");
   } finally {

@@ -9,7 +9,7 @@ export function sendRaw(url: string, bytes: string | Uint8Array, hangUp = false)
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), hostname);
     let answer = "";
-    socket.setTimeout(10_000, () => socket.destroy(new Error(`no end, after ${answer}`)));
+    socket.setTimeout(60_000, () => socket.destroy(new Error(`no end, after ${answer}`)));
     socket.on("data", (part: Buffer) => (answer += part.toString("latin1")));
     socket.on("close", () => resolve(answer));
     socket.on("error", (error: NodeJS.ErrnoException) => {

@@ -49,7 +49,7 @@ async function end(child: ChildProcess): Promise<void> {
 
 /** A server says nothing when it begins to listen, so it is asked until it answers. */
 async function untilAnswers(url: string, child: ChildProcess): Promise<void> {
-  const giveUp = AbortSignal.timeout(30_000);
+  const giveUp = AbortSignal.timeout(120_000);
   for (;;) {
     if (child.exitCode !== null)
       throw new Error(`${child.spawnfile} exited with ${child.exitCode}`);

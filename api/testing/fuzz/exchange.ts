@@ -11,7 +11,7 @@ export interface FuzzRequest {
 }
 
 /** A request that takes longer hangs. */
-const hangMs = 10_000;
+const hangMs = 60_000;
 
 export async function send(url: string, request: FuzzRequest): Promise<Answer> {
   const { method, path, headers = {}, body } = request;
