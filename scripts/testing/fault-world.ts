@@ -142,10 +142,10 @@ export async function startFaultWorld(
     [Symbol.asyncDispose]: async () => {
       for (const agent of agents) agent.process.kill("SIGKILL");
       await Promise.all(agents.map((agent) => agent.exit));
-      for (const name of names) await removeContainersOf(name);
       db.close();
       await api.close();
       rmSync(folder, { recursive: true, force: true });
+      for (const name of names) await removeContainersOf(name);
     },
   };
 }
