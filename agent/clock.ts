@@ -1,5 +1,3 @@
-import { setTimeout } from "node:timers/promises";
-
 /** The agent's time. It starts at the machine's clock and from then on never jumps or goes back. */
 export type Clock = {
   /** Milliseconds. */
@@ -10,7 +8,20 @@ export type Clock = {
 
 export const systemClock: Clock = {
   nowMs: () => performance.timeOrigin + performance.now(),
-  sleep: (ms, signal) => setTimeout(ms, undefined, { signal }),
+  // That of node:timers/promises makes an error with a stack of each sleep that is cut short, as one of each job is.
+  sleep: (ms, signal) =>
+    new Promise((resolve, reject) => {
+      signal.throwIfAborted();
+      const stop = (): void => {
+        clearTimeout(timer);
+        reject(signal.reason as Error);
+      };
+      const timer = setTimeout(() => {
+        signal.removeEventListener("abort", stop);
+        resolve();
+      }, ms);
+      signal.addEventListener("abort", stop, { once: true });
+    }),
 };
 
 /** To abort with where nobody asks why: the default reason records a stack each time. */

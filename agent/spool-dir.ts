@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -52,5 +53,6 @@ function isAgentId(name: string): boolean {
 }
 
 async function remove(path: string): Promise<void> {
-  await rm(path, { recursive: true, force: true });
+  // Most jobs never make theirs, and rm looks for it in several steps.
+  if (existsSync(path)) await rm(path, { recursive: true, force: true });
 }
