@@ -76,10 +76,10 @@ export const rateLimitRows: Row[] = [
     rule: "After its window a client is served again",
     server: "with a short window",
     async check(api) {
-      const burst = await Promise.all(
-        Array.from({ length: 80 }, () => api.get("/pool/stats", key)),
-      );
-      expect(burst.some(({ status }) => status === 429)).toBe(true);
+      const burst = () =>
+        Promise.all(Array.from({ length: 80 }, () => api.get("/pool/stats", key)));
+      // A slow machine's goes over the end of a window.
+      while (!(await burst()).some(({ status }) => status === 429));
       while ((await api.get("/pool/stats", key)).status === 429);
     },
   },

@@ -52,7 +52,7 @@ export const servers = {
     ...locked,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "true",
     AIRLOCK_API_RATE_LIMIT_REQUESTS: "20",
-    AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "1",
+    AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "3",
     AIRLOCK_METRICS_PUBLIC: "true",
   },
   "with requirements": { ...common, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true" },
