@@ -45,9 +45,9 @@ export const agentRows: Row[] = [
     async check(api) {
       const [agent, other] = [api.agent(), api.agent()];
       const waiting = agent.poll({ wait_s: 20 });
+      const { job_id } = await api.submit();
       // Whoever is not woken looks again after five seconds; this one answers after three.
       const idle = other.poll({ free_slots: 0, wait_s: 3 });
-      const { job_id } = await api.submit();
       const first = await Promise.race([waiting, idle]);
       expect(first.jobs.map((job) => job.execution_id)).toEqual([job_id]);
       expect((await idle).jobs).toEqual([]);
