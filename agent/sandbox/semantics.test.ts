@@ -37,8 +37,9 @@ describe.each(findPythons())("Python $version", (python) => {
   });
 
   test("what start-up made is kept out of the search for garbage", async () => {
-    const report = await runSupervised(python, "import gc; print(gc.get_freeze_count() > 1000)");
-    expect(report).toMatchObject({ exitStatus: 0, stdout: Buffer.from("True\n") });
+    const code = `import gc, sys; print(sys.version_info >= (3, 10), gc.get_freeze_count() > 1000)`;
+    const words = Buffer.from((await runSupervised(python, code)).stdout).toString();
+    expect(["True True\n", "False False\n"]).toContain(words);
   });
 
   test.each([

@@ -10,25 +10,54 @@ go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
 def report_exception_at_exit():
     """Has the interpreter's last act be to tell the supervisor which exception ended the code.
 
-    Returns a list of one pid, the process whose exception it is, and the list of modules to spare then:
-    of each its name, and its namespace with the size that this has as long as the code adds nothing to it.
+    Returns a list of one pid, the process whose exception it is, and two to fill, or None: see freeze_start_up.
 
     An excepthook is for the code to replace, and an audit hook makes each id() take 180 ns instead
     of 40, so that it serves only before 3.10, where what atexit knows dies with its module.
     """
+    import gc
     import posix
     import sys
 
     write, getpid, job, fd = posix.write, posix.getpid, [posix.getpid()], tell_fd
+    made_since, thaw, frame, identity = gc.get_objects, gc.unfreeze, sys._getframe, id
     mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
-    length, spared, modules = len, [], sys.modules
+    namespace_of = type.__dict__["__dict__"].__get__
+    length, spared, forever, modules = len, [], [], sys.modules
 
     def end():
         report()
-        # Nothing takes apart what is no module any more: see freeze_start_up.
-        for name, names, size in spared:
-            if names is None or length(names) == size:
-                modules.pop(name, None)
+        if is_called() or has_finalizers():
+            forever.clear()
+            thaw()
+            return
+        # Nothing takes apart what is no module any more.
+        for name in spared:
+            modules.pop(name, None)
+
+    def is_called():
+        """Whether this is not the end: the code runs the functions of atexit itself."""
+        try:
+            return frame(2) is not None
+        except ValueError:
+            return False
+
+    def has_finalizers():
+        """Whether anything that the code has made might have one; many things might."""
+        made = made_since()
+        if length(made) > 10_000:
+            return True
+        kinds = {}
+        for found in made:
+            kind = class_of(found)
+            kinds[identity(kind)] = kind
+            if class_of in mro_of(kind):
+                kinds[identity(found)] = found
+        for kind in kinds.values():
+            for base in mro_of(kind):
+                if "__del__" in namespace_of(base):
+                    return True
+        return False
 
     def report():
         try:
@@ -43,17 +72,19 @@ def report_exception_at_exit():
         except error_class:
             pass
 
+    del sys.modules["gc"]
+    # Nothing of freeze_start_up, as no function is called at the end.
     if sys.version_info < (3, 10):
         sys.addaudithook(lambda event, _: event == "sys.excepthook" and report())
-        return job, spared
+        return job, None, None
     import atexit
 
     atexit.register(end)
     del sys.modules["atexit"]
-    return job, spared
+    return job, spared, forever
 
 
-def wait_for_go(job, spared):
+def wait_for_go(job, spared, forever):
     import posix
     import sys
     import time
@@ -67,12 +98,13 @@ def wait_for_go(job, spared):
 
     forget_gate()
     count_cpus()
-    before = set(sys.modules)
     failures = "".join(import_ahead(name) for name in preload)
     # Has the finders read the folders of sys.path before the job is there.
     sys.meta_path[-1].find_spec("-")
-    freeze_start_up(before, spared)
-    traces = "" if control_fd is None else fork_jobs()  # noqa: F821
+    known = None if control_fd is None else import_for_forks()  # noqa: F821
+    if forever is not None:
+        freeze_start_up(spared, forever)
+    traces = "" if control_fd is None else fork_jobs(known)  # noqa: F821
     job[0] = posix.getpid()
     told = "%d\0%d\0%s\0%s" % (job[0], time.process_time_ns(), traces, failures)
     posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])
@@ -113,11 +145,14 @@ def count_cpus():
         os.cpu_count = cpu_count
 
 
-def freeze_start_up(before, spared):
+def freeze_start_up(spared, forever):
     """Spares the interpreter at its end the search for garbage in what it made so far: 2 ms, more after a preload.
 
-    Nor need it take that apart, 1 ms, or 13 for pandas: a frozen list that holds itself is never
-    collected. A module that was there `before` the preload is taken apart where the code adds to it.
+    Nor need it take that apart, 1 ms, or 13 for pandas: no end reaches the modules that are `spared`,
+    nor what is in `forever`, a frozen list that holds itself.
+
+    Where anything that the code made has a finalizer none of this holds, and the end is as ever: one
+    would not run if a module that is spared, or a frozen cycle, refers to it.
 
     The names of __main__ stay out of it, as the code's last objects go with them: an empty dict is
     not tracked, so not frozen, and tracked again with its first entry. Where it is, nothing is frozen.
@@ -130,14 +165,12 @@ def freeze_start_up(before, spared):
     names.clear()
     gc.collect()
     if not gc.is_tracked(names):
+        own = {"sys", "builtins", "__main__", "sitecustomize", "gc"}
+        spared += [name for name in sys.modules if name not in own]
         main = sys.modules["__main__"]
-        forever = [found for found in gc.get_objects() if found is not main]
+        forever += [found for found in gc.get_objects() if found is not main]
         forever.append(forever)
         gc.freeze()
-        for name, module in sys.modules.items():
-            if name not in ("sys", "builtins", "__main__", "sitecustomize", "gc"):
-                names_of = getattr(module, "__dict__", None) if name in before else None
-                spared.append((name, names_of, len(names_of or ())))
     names.update(kept)
     del sys.modules["gc"]
 

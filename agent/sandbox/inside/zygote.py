@@ -2,21 +2,32 @@
 # stays there, with the rights of the code and nothing of any job, and each job is a fork of it.
 
 
-def fork_jobs():
-    """Forks at each request of the supervisor and returns in the job's process, there alone.
-
-    A request brings the descriptors that are to be go_fd, tell_fd, stdout and stderr. Returns why
-    one job could leave traces for the next one in here, or "".
-    """
-    import posix
+def import_for_forks():
+    """Imports what fork_jobs needs, ahead of the freeze. Returns what there was before: modules, and importers."""
     import sys
 
     known = set(sys.modules), set(sys.path_importer_cache)
+    import _socket  # noqa: F401
+    import ctypes  # noqa: F401
+    import resource  # noqa: F401
+    import struct  # noqa: F401
+
+    return known
+
+
+def fork_jobs(known):
+    """Forks at each request of the supervisor and returns in the job's process, there alone.
+
+    Of modules and importers only the known stay. A request brings the descriptors that are to be go_fd, tell_fd, stdout and stderr. Returns why
+    one job could leave traces for the next one in here, or "".
+    """
     import _socket
     import ctypes
     import gc
+    import posix
     import resource
     import struct
+    import sys
 
     libc = ctypes.CDLL(None)
     # add_key, ioprio_get, sched_getattr, clone; shmget, semget, msgget, mq_open, unshare, setns

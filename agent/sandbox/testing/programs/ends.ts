@@ -126,6 +126,31 @@ del a`,
   "modules that are there at the end": `
 import atexit, sys
 atexit.register(lambda: print("os" in sys.modules, "io" in sys.modules))`,
+  "a file left open by a program that the codecs refer to": `
+import codecs, os
+codecs.register_error("dash", lambda error: ("-", error.end))
+out = open(os.dup(1), "w")
+out.write("precious\\n")`,
+  "a file left open by a program that a function of the library refers to": `
+import os
+out = open(os.dup(1), "w")
+out.write("precious\\n")
+def listdir(path="."): return []
+os.listdir = listdir`,
+  "an import as stdout is closed at the end": `
+import io, sys
+class Out(io.TextIOWrapper):
+    def close(self):
+        import os
+        os.write(1, b"closing\\n")
+        super().close()
+sys.stdout = Out(sys.stdout.buffer)
+print("text")`,
+  "modules after atexit's callbacks were run by hand": `
+import atexit, os, pickle
+atexit._run_exitfuncs()
+import os as again
+print(again is os, pickle.loads(pickle.dumps(os.getcwd)) is os.getcwd)`,
   "broken pipe": `
 import os, sys
 r, w = os.pipe()
