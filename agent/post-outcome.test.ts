@@ -2,6 +2,8 @@ import { createHash } from "node:crypto";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { LeaseDropped } from "./leases.ts";
+import type { Pool } from "./pool.ts";
 import type { SpooledArtifact } from "./sandbox/types.ts";
 import { createTestAgent, type TestAgent } from "./testing/test-agent.ts";
 
@@ -35,6 +37,29 @@ async function runWithArtifacts(count: number): Promise<void> {
 }
 
 describe("artifacts", () => {
+  it("go when their container is given back, once: it may run another job by then", async () => {
+    const { pool } = t.deps;
+    const told: string[] = [];
+    const noted: Pick<Pool, "giveBack" | "discard"> = {
+      giveBack: (sandbox) => {
+        told.push("given back");
+        return pool.giveBack(sandbox);
+      },
+      discard: () => told.push("discarded"),
+    };
+    Object.assign(t.deps, { pool: { ...pool, ...noted } });
+    t.api.answer("0.txt", "silence");
+    const { lease, ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    const { options } = await sandbox.running;
+    sandbox.finish({ artifacts: [await spool(options.spoolDir, 0)] });
+    await t.api.request("0.txt");
+    expect(told).toEqual(["given back"]);
+    lease.drop.abort(new LeaseDropped("the API gave the lease up"));
+    await ended;
+    expect(told).toEqual(["given back"]);
+  });
+
   it("are all there before the result is", async () => {
     await runWithArtifacts(9);
     const names = puts().map(({ path }) => path.split("/").at(-1));

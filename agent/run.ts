@@ -12,9 +12,10 @@ import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
+import type { Pool } from "./pool.ts";
 import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
-import { EngineError, type RunReport, type Verdict } from "./sandbox/types.ts";
+import { EngineError, type RunReport, type Sandbox, type Verdict } from "./sandbox/types.ts";
 import type { SpoolDir } from "./spool-dir.ts";
 
 export type RunDeps = StartUpDeps &
@@ -55,14 +56,12 @@ export async function runLease(
     admitRequirements(deps, lease.job);
     const acquired = await startUp(deps, lease, gpus);
     const { sandbox } = acquired;
-    await using _loan = { [Symbol.asyncDispose]: () => deps.pool.giveBack(sandbox) };
-    // Work that is no longer ours deserves no grace: it may already run elsewhere.
-    lease.drop.signal.addEventListener("abort", () => deps.pool.discard(sandbox));
+    await using loan = borrowed(deps.pool, lease, sandbox);
     await installRequirements(deps, lease, acquired, (ms) => (run.installMs = ms));
     const outcome = await runCode(deps, run, acquired, folder.path);
     // To remove a container takes more CPU than to run a short job: only an upload is worth less.
     if (outcome.kind === "result" && outcome.artifacts.length > 0)
-      await deps.pool.giveBack(sandbox);
+      await loan[Symbol.asyncDispose]();
     return await postOutcome(deps, lease, outcome, takes);
   } catch (error) {
     if (error instanceof ApiError) throw error;
@@ -81,6 +80,26 @@ export async function runLease(
   } finally {
     await run.live.close();
   }
+}
+
+/** A container until it is disposed of, once: from then on the pool may lend it to another job. */
+function borrowed(
+  pool: Pick<Pool, "giveBack" | "discard">,
+  { drop }: Lease,
+  sandbox: Sandbox,
+): AsyncDisposable {
+  // Work that is no longer ours deserves no grace: it may already run elsewhere.
+  const discard = (): void => pool.discard(sandbox);
+  drop.signal.addEventListener("abort", discard);
+  let isOurs = true;
+  return {
+    [Symbol.asyncDispose]: async () => {
+      if (!isOurs) return;
+      isOurs = false;
+      drop.signal.removeEventListener("abort", discard);
+      await pool.giveBack(sandbox);
+    },
+  };
 }
 
 /** Of several the last says most: they are pip's. */

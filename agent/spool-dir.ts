@@ -41,7 +41,8 @@ export async function openSpoolDir(
     },
     check: async () => {
       await writeFile(probe, "airlock\n");
-      await rm(probe);
+      // Forced, as two may look at a time.
+      await rm(probe, { force: true });
     },
     remove: () => remove(own),
   };

@@ -123,7 +123,7 @@ class Reuser(Supervisor):
 def count_tasks():
     """Tasks of this container as its cgroup counts them; 0 where it does not."""
     for path in ("/sys/fs/cgroup/pids/pids.current", "/sys/fs/cgroup/pids.current"):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, IndexError):
             return int(read_lines(path)[0])
     return 0
 
