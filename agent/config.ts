@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { Config, ConfigError } from "../shared/config.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
-import { type ApiAddress, apiAddress } from "./api-connection.ts";
-import { readCredentials } from "./credentials.ts";
-import type { PipConfig } from "./package-source.ts";
-import type { Policy } from "./policy.ts";
-import { fixedToken, joinedToken, type TokenSource } from "./token-source.ts";
-import type { Registry } from "./registry.ts";
+import { type ApiAddress, apiAddress } from "./api/connection.ts";
+import { readCredentials } from "./api/credentials.ts";
+import type { PipConfig } from "./packages/source.ts";
+import type { Policy } from "./policy/policy.ts";
+import { fixedToken, joinedToken, type TokenSource } from "./api/token-source.ts";
+import type { Registry } from "./image/registry.ts";
 
 /** What an agent needs of the configuration. */
 export type AgentConfig = {

@@ -4,12 +4,12 @@ import { ConfigError } from "../shared/config.ts";
 import type { AgentIdentity } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { type AgentSignals, runAgent } from "./agent.ts";
-import { showAlive } from "./alive.ts";
-import { ApiError } from "./api-error.ts";
+import { showAlive } from "./container/alive.ts";
+import { ApiError } from "./api/errors.ts";
 import { systemClock } from "./clock.ts";
 import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
 import { createDeps } from "./deps.ts";
-import { joinApi, rotateToken } from "./join.ts";
+import { joinApi, rotateToken } from "./api/join.ts";
 import { listenForStop } from "./stop-signals.ts";
 
 const help = `Usage: npm run agent [-- <command>]

@@ -1,12 +1,12 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
-import { identifyKey, requireApiKey } from "./http/auth.ts";
+import { identifyKey, requireApiKey } from "./http/access/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
 import { answerOnDisk } from "./http/on-disk.ts";
 import { onError, onNotFound } from "./http/problem.ts";
-import { rateLimit } from "./http/rate-limit.ts";
+import { rateLimit } from "./http/access/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/validation.ts";
 import { agentRoutes } from "./routes/agent.ts";
@@ -20,7 +20,7 @@ import { healthRoutes } from "./routes/health.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
 import { metricsRoute } from "./routes/metrics.ts";
-import { openApiRoute } from "./routes/openapi.ts";
+import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/probes.ts";
 
 /** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */

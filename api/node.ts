@@ -14,13 +14,13 @@ import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
 import { stderrByTurn } from "./platform/stderr.node.ts";
-import { memoryNotifier } from "./platform/notifier-memory.ts";
-import { pollingNotifier } from "./platform/notifier-polling.ts";
-import { openArtifacts } from "./platform/open-artifacts.node.ts";
+import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
+import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
+import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
-import { sweep } from "./sweep.ts";
+import { sweep } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
-import { readNews } from "./store/news.ts";
+import { readNews } from "./store/jobs/news.ts";
 
 const sweepEveryMs = 1000;
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */

@@ -7,13 +7,13 @@ import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./domain/exposure.ts";
 import { sha256 } from "./hash.ts";
-import { artifactBucket, type Bucket } from "./platform/artifacts-r2.worker.ts";
+import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
-import { objectNotifier, type WakesObjects } from "./platform/notifier-object.worker.ts";
+import { objectNotifier, type WakesObjects } from "./platform/notifier/notifier-object.worker.ts";
 import { database } from "./store/database.ts";
-import { sweep } from "./sweep.ts";
+import { sweep } from "./upkeep/sweep.ts";
 
-export { Wakes } from "./platform/wakes.worker.ts";
+export { Wakes } from "./platform/notifier/wakes.worker.ts";
 
 /** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
 interface Env extends Record<string, unknown> {

@@ -1,7 +1,7 @@
 import { parseAgentsCommand, agentsHelp } from "./agents/command.ts";
 import { runAgentsCommand } from "./agents/run-command.ts";
-import { readConfig } from "./config.ts";
-import { runMain } from "./operator-error.ts";
+import { readConfig } from "./command/config.ts";
+import { runMain } from "./command/operator-error.ts";
 
 /** `npm run agents -- invite | list | revoke`: who may work for the configured service, while it runs. */
 await runMain(async () => {

@@ -1,8 +1,8 @@
-import { readArguments, wrongArguments } from "./arguments.ts";
+import { readArguments, wrongArguments } from "./command/arguments.ts";
 import { backUp } from "./backup/back-up.ts";
-import { readConfig } from "./config.ts";
-import { runMain } from "./operator-error.ts";
-import { say } from "./say.ts";
+import { readConfig } from "./command/config.ts";
+import { runMain } from "./command/operator-error.ts";
+import { say } from "./command/say.ts";
 
 const command = "npm run backup";
 const help = `Usage: ${command} -- <new folder>

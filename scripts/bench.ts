@@ -1,4 +1,4 @@
-import { connectEngine } from "../agent/sandbox/engine.ts";
+import { connectEngine } from "../agent/container/engine.ts";
 import { removeBare } from "./bench/bare.ts";
 import { describeMachine, loadNow } from "./bench/machine.ts";
 import { benchHelp, parseBenchOptions } from "./bench/options.ts";
@@ -13,9 +13,9 @@ import { rows } from "./bench/rows.ts";
 import { markdownTable, plainTable, tableCells } from "./bench/table.ts";
 import { createWorld } from "./bench/world.ts";
 import { docsFile, writeDocs } from "./bench/write-docs.ts";
-import { readConfig } from "./config.ts";
-import { runMain } from "./operator-error.ts";
-import { say } from "./say.ts";
+import { readConfig } from "./command/config.ts";
+import { runMain } from "./command/operator-error.ts";
+import { say } from "./command/say.ts";
 import { connect } from "./setup/connect.ts";
 import { setUp } from "./setup/set-up.ts";
 

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
-import { runMain } from "./operator-error.ts";
-import { say } from "./say.ts";
+import { runMain } from "./command/operator-error.ts";
+import { say } from "./command/say.ts";
 import { configurationFile, configurationText } from "./docs/configuration.ts";
 
 /** Brings what is generated in docs/ up to date. */

@@ -1,8 +1,8 @@
 import { openDatabase } from "../api/platform/libsql.node.ts";
-import { readArguments, wrongArguments } from "./arguments.ts";
-import { readConfig } from "./config.ts";
-import { runMain } from "./operator-error.ts";
-import { say } from "./say.ts";
+import { readArguments, wrongArguments } from "./command/arguments.ts";
+import { readConfig } from "./command/config.ts";
+import { runMain } from "./command/operator-error.ts";
+import { say } from "./command/say.ts";
 
 const command = "npm run migrate";
 const help = `Usage: ${command}

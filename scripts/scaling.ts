@@ -1,9 +1,9 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { parseCommandLine } from "./arguments.ts";
+import { parseCommandLine } from "./command/arguments.ts";
 import { readResults } from "./bench/results.ts";
 import { markdownTable, plainTable } from "./bench/table.ts";
 import { fillSections } from "./docs/sections.ts";
-import { OperatorError, runMain } from "./operator-error.ts";
+import { OperatorError, runMain } from "./command/operator-error.ts";
 import { measureOperations } from "./scaling/operations.ts";
 import { assumptionTable, estimateTables, operationTable, type Table } from "./scaling/tables.ts";
 

@@ -1,6 +1,6 @@
 import { randomInt } from "node:crypto";
-import { readConfig } from "./config.ts";
-import { OperatorError, runMain } from "./operator-error.ts";
+import { readConfig } from "./command/config.ts";
+import { OperatorError, runMain } from "./command/operator-error.ts";
 import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { setUp } from "./setup/set-up.ts";
 import { parseSoakOptions, soakHelp, type SoakOptions } from "./soak/options.ts";

@@ -1,7 +1,7 @@
 import type { Config } from "../shared/config.ts";
-import { readConfig } from "./config.ts";
-import { OperatorError, runMain } from "./operator-error.ts";
-import { say } from "./say.ts";
+import { readConfig } from "./command/config.ts";
+import { OperatorError, runMain } from "./command/operator-error.ts";
+import { say } from "./command/say.ts";
 import { setUp } from "./setup/set-up.ts";
 import { checkAddress, localUrl } from "./start/address.ts";
 import { agentName, agentToken } from "./start/agent-token.ts";

@@ -3,11 +3,11 @@ import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { runChecks } from "./checks.ts";
-import { readConfig } from "./config.ts";
-import { OperatorError, runMain } from "./operator-error.ts";
-import { toolEnv } from "./run-tool.ts";
-import { say } from "./say.ts";
+import { runChecks } from "./test/checks.ts";
+import { readConfig } from "./command/config.ts";
+import { OperatorError, runMain } from "./command/operator-error.ts";
+import { toolEnv } from "./command/run-tool.ts";
+import { say } from "./command/say.ts";
 import { ensureChromium } from "./setup/chromium.ts";
 import { ensureCompose } from "./setup/compose.ts";
 import { connect } from "./setup/connect.ts";
@@ -18,7 +18,7 @@ import { ensureScienceImage } from "./setup/science-image.ts";
 import { setUp } from "./setup/set-up.ts";
 import { ensureSwift } from "./setup/swift.ts";
 import { ensureSystemdAnalyze } from "./setup/systemd.ts";
-import { type TestReport, summarize } from "./test-summary.ts";
+import { type TestReport, summarize } from "./test/summary.ts";
 
 const HELP = `Usage: npm test -- [--no-check] [arguments for vitest, such as a path]
 

@@ -1,6 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import { backoffMs } from "../backoff.ts";
+import { backoffMs } from "../api/backoff.ts";
 import type { Changes } from "../changes.ts";
 import type { Clock } from "../clock.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";

@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
-import { isArtifactName } from "./artifact-name.ts";
-import { encodeFrame } from "./frames.ts";
+import { isArtifactName } from "./output/artifact-name.ts";
+import { encodeFrame } from "./protocol/frames.ts";
 import { openSession, type Patience } from "./session.ts";
 import {
   data,

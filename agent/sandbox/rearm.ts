@@ -1,5 +1,5 @@
-import { type Frame, FrameError } from "./frames.ts";
-import { Next, parseMessage } from "./messages.ts";
+import { type Frame, FrameError } from "./protocol/frames.ts";
+import { Next, parseMessage } from "./protocol/messages.ts";
 import type { Link } from "./session.ts";
 
 /** What must have been looked over before a container may serve another job. */

@@ -1,10 +1,10 @@
 import type { Duplex } from "node:stream";
 import { bytecodes } from "./bytecode.ts";
-import type { ContainerState, Engine } from "./engine.ts";
-import { engineDemux } from "./frames.ts";
+import type { ContainerState, Engine } from "../container/engine.ts";
+import { engineDemux } from "./protocol/frames.ts";
 import { containerProfile } from "./profile.ts";
-import { InstallError } from "./image-build.ts";
-import { noMemory } from "./packages.ts";
+import { InstallError } from "../build/image-build.ts";
+import { noMemory } from "../packages/packages.ts";
 import { type Link, openSession } from "./session.ts";
 import { supervisorProgram } from "./supervisor.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./types.ts";

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { encodeFrame } from "./frames.ts";
+import { encodeFrame } from "./protocol/frames.ts";
 import { openSession, type Patience } from "./session.ts";
 import {
   data,

@@ -1,10 +1,10 @@
 import type { Writable } from "node:stream";
 import { limits } from "../../shared/limits.ts";
-import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
-import { NotReady, parseMessage, Ready } from "./messages.ts";
-import { installPackages, type PackageOrder } from "./packages.ts";
+import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./protocol/frames.ts";
+import { NotReady, parseMessage, Ready } from "./protocol/messages.ts";
+import { installPackages, type PackageOrder } from "../packages/packages.ts";
 import { waitForNext } from "./rearm.ts";
-import { startRecorder } from "./recorder.ts";
+import { startRecorder } from "./output/recorder.ts";
 import type { Bytecode } from "./supervisor.ts";
 import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
 

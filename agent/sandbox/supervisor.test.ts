@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { encodeFrame } from "./frames.ts";
+import { encodeFrame } from "./protocol/frames.ts";
 import { openSession } from "./session.ts";
 import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
 import { startOnHost } from "./testing/host-link.ts";

@@ -1,6 +1,6 @@
 import { getLogger } from "@logtape/logtape";
 import { createChanges } from "../changes.ts";
-import { createPool, type Pool, type StartSandbox } from "../pool.ts";
+import { createPool, type Pool, type StartSandbox } from "../pool/pool.ts";
 import type { Order } from "../pool/order.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";

@@ -10,8 +10,8 @@ import {
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/limits.ts";
-import type { ExecutionRow } from "../store/advance.ts";
-import type { ArtifactRow, FullExecution } from "../store/read.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ArtifactRow, FullExecution } from "../store/jobs/read.ts";
 
 export type View = "full" | undefined;
 

@@ -12,7 +12,7 @@ import {
   whyNobodyIsThere,
 } from "./placement.ts";
 
-/** What an open breaker waits for, in ms; agent/breaker.ts has the same. */
+/** What an open breaker waits for, in ms; agent/container/breaker.ts has the same. */
 const recoveryMs = 30_000;
 
 /** Why none of the live agents would be given a job of a type; undefined when one would. */

@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config.ts";
 import type { AgentReport } from "../domain/capacity.ts";
-import { type Counts, phaseBoundsMs } from "../store/counts.ts";
-import type { QueueStats } from "../store/queue.ts";
+import { type Counts, phaseBoundsMs } from "../store/jobs/counts.ts";
+import type { QueueStats } from "../store/jobs/queue.ts";
 import type { Family, Sample } from "./family.ts";
 
 export interface Stored {

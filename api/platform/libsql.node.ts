@@ -6,7 +6,7 @@ import { migrate } from "drizzle-orm/libsql/migrator";
 import { type Config, ConfigError } from "../../shared/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
-import { fileClient } from "./file-client.node.ts";
+import { fileClient } from "./sqlite/file-client.node.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));

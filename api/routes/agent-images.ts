@@ -1,10 +1,10 @@
 import type { Hono } from "hono";
-import { leasedBuild } from "../build-posts.ts";
+import { leasedBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { announcedUpload } from "../http/announced.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";
-import { imageSource, imageUploaded, storedArchive } from "../images.ts";
+import { imageSource, imageUploaded, storedArchive } from "../builds/images.ts";
 
 /** Built images on their way from the agent that made them to the others. */
 export function agentImageRoutes(app: Hono<AppEnv>, deps: Deps): void {

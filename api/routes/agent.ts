@@ -14,19 +14,26 @@ import {
   takeHeader,
 } from "../../shared/lease.ts";
 import { limits } from "../../shared/limits.ts";
-import { join, rotate } from "../agent-tokens.ts";
-import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../build-posts.ts";
+import { join, rotate } from "../agents/tokens.ts";
+import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
-import { agreeOnProtocol } from "../http/agent-protocol.ts";
+import { agreeOnProtocol } from "../http/access/agent-protocol.ts";
 import { announcedUpload } from "../http/announced.ts";
-import { requireAgentToken } from "../http/auth.ts";
+import { requireAgentToken } from "../http/access/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
-import { limitJoins } from "../http/rate-limit.ts";
-import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
-import { leave } from "../leave.ts";
-import { type Caller, poll, renew } from "../poll.ts";
-import { takeNext } from "../take-jobs.ts";
+import { limitJoins } from "../http/access/rate-limit.ts";
+import {
+  finished,
+  leasedExecution,
+  logged,
+  released,
+  started,
+  uploaded,
+} from "../agents/lease-posts.ts";
+import { leave } from "../agents/leave.ts";
+import { type Caller, poll, renew } from "../agents/poll.ts";
+import { takeNext } from "../agents/take-jobs.ts";
 import { agentImageRoutes } from "./agent-images.ts";
 
 function caller(c: Context<AppEnv>): Caller {

@@ -7,9 +7,9 @@ import { inputArtifacts, internalArtifacts, toArtifact } from "../domain/record.
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";
-import { artifactKey } from "../lease-posts.ts";
-import { findArtifact, findExecution, findSubmitted } from "../store/read.ts";
-import { describeArtifacts, nameRule } from "./artifacts-openapi.ts";
+import { artifactKey } from "../agents/lease-posts.ts";
+import { findArtifact, findExecution, findSubmitted } from "../store/jobs/read.ts";
+import { describeArtifacts, nameRule } from "../openapi/artifacts-openapi.ts";
 
 interface Found {
   artifact: Artifact;

@@ -20,11 +20,11 @@ import {
   deleteDeadLetter,
   listDeadLetters,
   type DeadLetterRow,
-} from "../store/dead-letters.ts";
+} from "../store/jobs/dead-letters.ts";
 import type { Database } from "../store/database.ts";
-import { deadLetterPage, deadLetterStats as statsExample } from "./examples.ts";
-import { problem } from "./problem-responses.ts";
-import { json, pageQuery, problems } from "./responses.ts";
+import { deadLetterPage, deadLetterStats as statsExample } from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { json, pageQuery, problems } from "../openapi/responses.ts";
 
 /** The dead letter queue: asynchronous jobs that failed for good. */
 export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {

@@ -1,11 +1,11 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { DerivedJob, ForkRequest, RerunRequest } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
-import { derive } from "../derive.ts";
+import { derive } from "../jobs/derive.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../http/json-body.ts";
-import { derivedJob, forkExample, rerunExamples } from "./examples.ts";
-import { body, jobIdParam, json, originOf, problems } from "./responses.ts";
+import { derivedJob, forkExample, rerunExamples } from "../openapi/examples.ts";
+import { body, jobIdParam, json, originOf, problems } from "../openapi/responses.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),

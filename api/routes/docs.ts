@@ -2,7 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { everywhere } from "./response-headers.ts";
+import { everywhere } from "../openapi/response-headers.ts";
 
 /** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {

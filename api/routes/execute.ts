@@ -9,18 +9,18 @@ import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../domain/record.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
-import { withPayload } from "../store/read.ts";
-import { submit } from "../submit.ts";
-import { waitForSync } from "../wait.ts";
+import { withPayload } from "../store/jobs/read.ts";
+import { submit } from "../jobs/submit.ts";
+import { waitForSync } from "../jobs/wait.ts";
 import {
   executeAsyncExamples,
   executeExamples,
   jobId,
   submittedJob,
   syncResult,
-} from "./examples.ts";
-import { problem } from "./problem-responses.ts";
-import { body, json, originOf, problems } from "./responses.ts";
+} from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { body, json, originOf, problems } from "../openapi/responses.ts";
 
 const submitProblems = problems("invalid_request", "too_large", "timeout_too_long", "unavailable");
 

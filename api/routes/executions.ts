@@ -5,10 +5,10 @@ import { toRecord } from "../domain/record.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";
-import { findExecution, listExecutions, withPayload, withPayloads } from "../store/read.ts";
-import { executionPage, jobId, recordExamples } from "./examples.ts";
-import { problem } from "./problem-responses.ts";
-import { jobIdParam, json, pageQuery, problems, viewQuery } from "./responses.ts";
+import { findExecution, listExecutions, withPayload, withPayloads } from "../store/jobs/read.ts";
+import { executionPage, jobId, recordExamples } from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { jobIdParam, json, pageQuery, problems, viewQuery } from "../openapi/responses.ts";
 
 const listQuery = z.object({
   status: ExecutionStatus.optional(),

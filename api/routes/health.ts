@@ -3,11 +3,11 @@ import { Health, PoolStats } from "../../shared/health.ts";
 import type { Deps } from "../deps.ts";
 import { health, isLive, poolStats } from "../domain/capacity.ts";
 import type { AppEnv } from "../http/context.ts";
-import { agentsSeenSince } from "../store/agents.ts";
-import { queueStats } from "../store/queue.ts";
+import { agentsSeenSince } from "../store/agents/agents.ts";
+import { queueStats } from "../store/jobs/queue.ts";
 import { version } from "../version.ts";
-import { health as healthExample, poolStats as poolExample } from "./examples.ts";
-import { json } from "./responses.ts";
+import { health as healthExample, poolStats as poolExample } from "../openapi/examples.ts";
+import { json } from "../openapi/responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>

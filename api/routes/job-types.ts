@@ -1,17 +1,17 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { Build, BuildResult, VersionTag } from "../../shared/build.ts";
 import { JobTypeList, JobTypeView } from "../../shared/job-type.ts";
-import { buildImage, describeBuild } from "../builds.ts";
+import { buildImage, describeBuild } from "../builds/builds.ts";
 import type { Deps } from "../deps.ts";
 import { toJobTypeView, type Environment } from "../domain/environment.ts";
 import { presentImages, servingAgents } from "../domain/placement.ts";
-import { readEnvironment, readEnvironments } from "../environments.ts";
+import { readEnvironment, readEnvironments } from "../jobs/environments.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { agentsSeenSince } from "../store/agents.ts";
-import { lastBuild } from "../store/builds.ts";
-import { build, buildResult, jobType } from "./examples.ts";
-import { json, problems } from "./responses.ts";
+import { agentsSeenSince } from "../store/agents/agents.ts";
+import { lastBuild } from "../store/builds/builds.ts";
+import { build, buildResult, jobType } from "../openapi/examples.ts";
+import { json, problems } from "../openapi/responses.ts";
 
 const nameParam = z.object({
   name: z.string().openapi({ param: { name: "name", in: "path" }, example: jobType.name }),

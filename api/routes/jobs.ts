@@ -10,12 +10,12 @@ import type { Deps } from "../deps.ts";
 import { toJobStatus, toQueueStatus, toRecord } from "../domain/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { whyItWaits } from "../obstacles.ts";
-import { findExecution, queuePosition, withPayload } from "../store/read.ts";
-import { cancel, waitForEnd } from "../wait.ts";
-import { inProgress, jobStatus, recordExamples } from "./examples.ts";
-import { problem } from "./problem-responses.ts";
-import { integerQuery, jobIdParam, json, problems, viewQuery } from "./responses.ts";
+import { whyItWaits } from "../jobs/obstacles.ts";
+import { findExecution, queuePosition, withPayload } from "../store/jobs/read.ts";
+import { cancel, waitForEnd } from "../jobs/wait.ts";
+import { inProgress, jobStatus, recordExamples } from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { integerQuery, jobIdParam, json, problems, viewQuery } from "../openapi/responses.ts";
 
 const resultQuery = z.object({
   wait: z

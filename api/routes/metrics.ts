@@ -4,10 +4,10 @@ import { isLive } from "../domain/capacity.ts";
 import type { AppEnv } from "../http/context.ts";
 import { familiesText, textFormat } from "../metrics/family.ts";
 import { storedFamilies } from "../metrics/stored.ts";
-import { agentsSeenSince } from "../store/agents.ts";
-import { readCounts } from "../store/counts.ts";
+import { agentsSeenSince } from "../store/agents/agents.ts";
+import { readCounts } from "../store/jobs/counts.ts";
 import { databaseBytes } from "../store/size.ts";
-import { queueStats } from "../store/queue.ts";
+import { queueStats } from "../store/jobs/queue.ts";
 import { version } from "../version.ts";
 
 const getMetrics = createRoute({

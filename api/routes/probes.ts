@@ -5,9 +5,9 @@ import type { Deps } from "../deps.ts";
 import { unavailable } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { ping } from "../store/ping.ts";
-import { probe as example } from "./examples.ts";
-import { problem } from "./problem-responses.ts";
-import { json } from "./responses.ts";
+import { probe as example } from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { json } from "../openapi/responses.ts";
 
 /** Milliseconds that the database has to answer a probe. */
 const answerWithinMs = 2000;

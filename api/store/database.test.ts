@@ -3,8 +3,8 @@ import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { newExecution, openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { isStoreOutage } from "./outage.ts";
-import { findExecution } from "./read.ts";
-import { submitExecution } from "./submit.ts";
+import { findExecution } from "./jobs/read.ts";
+import { submitExecution } from "./jobs/submit.ts";
 
 let store: TempStore;
 beforeAll(async () => {

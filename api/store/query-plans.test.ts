@@ -7,17 +7,23 @@ import {
   openTempStore,
   type TempStore,
 } from "../testing/temp-store.ts";
-import { advance } from "./advance.ts";
-import { readCounts } from "./counts.ts";
+import { advance } from "./jobs/advance.ts";
+import { readCounts } from "./jobs/counts.ts";
 import { database, type Database } from "./database.ts";
-import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./dead-letters.ts";
-import { claimNext } from "./claim.ts";
-import { expireLeases, renewLeases, undeliveredLeases } from "./lease.ts";
-import { queueStats } from "./queue.ts";
-import { findArtifact, findByLease, findExecution, listExecutions, queuePosition } from "./read.ts";
+import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
+import { claimNext } from "./jobs/claim.ts";
+import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
+import { queueStats } from "./jobs/queue.ts";
+import {
+  findArtifact,
+  findByLease,
+  findExecution,
+  listExecutions,
+  queuePosition,
+} from "./jobs/read.ts";
 import { endedBefore, removeExecutions } from "./retention.ts";
-import { submitExecution } from "./submit.ts";
-import { recordArtifact } from "./uploads.ts";
+import { submitExecution } from "./jobs/submit.ts";
+import { recordArtifact } from "./jobs/uploads.ts";
 
 const now = 100;
 const terms = { agentId: "agent", expiresAt: 200, now };

@@ -1,10 +1,10 @@
 import { eq, getTableColumns, sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
-import { findExecution } from "./read.ts";
+import { findExecution } from "./jobs/read.ts";
 import { executions } from "./schema.ts";
 import { listed, query, rowsQuery, statement } from "./statement.ts";
-import { submitExecution } from "./submit.ts";
+import { submitExecution } from "./jobs/submit.ts";
 
 let store: TempStore;
 beforeAll(async () => {

@@ -1,5 +1,5 @@
 import { WorkerEntrypoint } from "cloudflare:workers";
-import type { Bucket } from "../platform/artifacts-r2.worker.ts";
+import type { Bucket } from "../platform/artifacts/artifacts-r2.worker.ts";
 
 type Env = Record<string, { fetch(request: Request): Promise<Response> }> & { BUCKET: Bucket };
 

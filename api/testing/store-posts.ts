@@ -1,6 +1,13 @@
 import { createHash } from "node:crypto";
 import type { Deps } from "../deps.ts";
-import { finished, leasedExecution, logged, released, started, uploaded } from "../lease-posts.ts";
+import {
+  finished,
+  leasedExecution,
+  logged,
+  released,
+  started,
+  uploaded,
+} from "../agents/lease-posts.ts";
 import { artifactName, logText, outcomes, resultText } from "./store-model.ts";
 import { success } from "./scripted-agent.ts";
 

@@ -3,10 +3,10 @@ import { appendFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@libsql/client";
-import type { ExecutionRow } from "../store/advance.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { database, type Database } from "../store/database.ts";
-import { type FullExecution, withPayloads } from "../store/read.ts";
-import { queueStats } from "../store/queue.ts";
+import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
+import { queueStats } from "../store/jobs/queue.ts";
 import { deadLetters, executions } from "../store/schema.ts";
 
 /** Thousands of commits: where there is a file system in memory, none of them waits for a disk. */

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { recordAgent } from "../store/agents.ts";
+import { recordAgent } from "../store/agents/agents.ts";
 import { database } from "../store/database.ts";
 import { agentIds } from "./store-steps.ts";
 import { openIn } from "./temp-store.ts";

@@ -5,11 +5,11 @@ import { expect } from "vitest";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { database, type Database } from "../store/database.ts";
-import { claimNext } from "../store/claim.ts";
-import { expireLeases, renewLeases, undeliveredLeases } from "../store/lease.ts";
-import { findExecution } from "../store/read.ts";
-import { submitExecution } from "../store/submit.ts";
-import { cancel } from "../wait.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { expireLeases, renewLeases, undeliveredLeases } from "../store/jobs/lease.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { cancel } from "../jobs/wait.ts";
 import {
   checkAgainstModel,
   checkInvariants,

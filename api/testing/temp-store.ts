@@ -5,7 +5,7 @@ import type { Client } from "@libsql/client";
 import { Config } from "../../shared/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
-import type { NewExecution } from "../store/submit.ts";
+import type { NewExecution } from "../store/jobs/submit.ts";
 
 export interface TempStore {
   folder: string;

@@ -3,9 +3,9 @@ import { getLogger } from "@logtape/logtape";
 import { v7 } from "uuid";
 import { loadConfig, type Config } from "../../shared/config.ts";
 import type { Deps } from "../deps.ts";
-import { artifactFolder } from "../platform/artifacts-fs.node.ts";
+import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";
-import { memoryNotifier } from "../platform/notifier-memory.ts";
+import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
 
 /** The dependencies of an API over a database and a folder, silent, with a clock of the test's. */

@@ -1,5 +1,5 @@
 import { HostName } from "../../shared/join.ts";
-import { parseCommandLine, wrongArguments } from "../arguments.ts";
+import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
 
 export type AgentsCommand =
   | { readonly name: "help" }

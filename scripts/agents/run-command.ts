@@ -1,10 +1,14 @@
-import { invite } from "../../api/agent-tokens.ts";
+import { invite } from "../../api/agents/tokens.ts";
 import { sha256 } from "../../api/platform/hash.node.ts";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
-import { type AgentTokenRow, listTokens, revokeToken } from "../../api/store/agent-tokens.ts";
+import {
+  type AgentTokenRow,
+  listTokens,
+  revokeToken,
+} from "../../api/store/agents/agent-tokens.ts";
 import { type Database, database } from "../../api/store/database.ts";
 import type { Config } from "../../shared/config.ts";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import type { AgentsCommand } from "./command.ts";
 
 /** Does what the operator asks for, and returns what to print. Throws OperatorError. */

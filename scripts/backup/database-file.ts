@@ -1,5 +1,5 @@
 import { createClient, type Client } from "@libsql/client";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 
 /** Uses a connection of its own to a database file, beside those of a service that runs. */
 export async function withDatabase<T>(

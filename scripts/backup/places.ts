@@ -1,7 +1,7 @@
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Config } from "../../shared/config.ts";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 
 /** Where a service keeps its state. */
 export interface Places {

@@ -3,7 +3,7 @@ import { readdir, rename, rm } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import type { Config } from "../../shared/config.ts";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { checkIntegrity, withDatabase } from "./database-file.ts";
 import { copyDurably, sync } from "./durable.ts";
 import { type Manifest, readManifest } from "./manifest.ts";

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
-import type { Engine } from "../../agent/sandbox/engine.ts";
+import type { Engine } from "../../agent/container/engine.ts";
 import { containerProfile } from "../../agent/sandbox/profile.ts";
 import { hasCommand } from "../setup/install-engine.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Agent, request } from "undici";
-import type { Engine } from "../../agent/sandbox/engine.ts";
+import type { Engine } from "../../agent/container/engine.ts";
 import { labels } from "../../agent/sandbox/profile.ts";
 import type { SyncResult } from "../../shared/execution.ts";
 

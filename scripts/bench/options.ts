@@ -1,5 +1,5 @@
-import { parseCommandLine } from "../arguments.ts";
-import { OperatorError } from "../operator-error.ts";
+import { parseCommandLine } from "../command/arguments.ts";
+import { OperatorError } from "../command/operator-error.ts";
 
 export type BenchOptions = {
   readonly help: boolean;

@@ -1,5 +1,5 @@
 import type Docker from "dockerode";
-import type { Engine } from "../../agent/sandbox/engine.ts";
+import type { Engine } from "../../agent/container/engine.ts";
 import { type Service, type ServiceOptions, startService } from "./service.ts";
 
 /** What a row measures with. */

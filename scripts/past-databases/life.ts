@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from "node:crypto";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 type Json = Record<string, unknown>;
 

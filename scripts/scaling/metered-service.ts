@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { createClient } from "@libsql/client/web";
 import { createApp } from "../../api/app.ts";
 import type { Deps, Notifier } from "../../api/deps.ts";
-import { memoryNotifier } from "../../api/platform/notifier-memory.ts";
+import { memoryNotifier } from "../../api/platform/notifier/notifier-memory.ts";
 import { database } from "../../api/store/database.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 import { testDeps } from "../../api/testing/test-deps.ts";

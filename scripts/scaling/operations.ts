@@ -1,11 +1,11 @@
 // First, as it brings the app, which teaches zod to describe itself.
 import { type Cost, startMetered, token } from "./metered-service.ts";
-import { readNews } from "../../api/store/news.ts";
-import { findExecution } from "../../api/store/read.ts";
-import { sweep } from "../../api/sweep.ts";
+import { readNews } from "../../api/store/jobs/news.ts";
+import { findExecution } from "../../api/store/jobs/read.ts";
+import { sweep } from "../../api/upkeep/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
 import { type LeasedJob, takeHeader } from "../../shared/lease.ts";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 export const operations = {
   submit: "submission of an asynchronous job",

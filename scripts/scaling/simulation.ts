@@ -32,7 +32,7 @@ export type Simulated = {
   readonly withResult: number;
 };
 
-/** An agent restarts its poll when a job that came with a result has run for this long: agent/poll.ts. */
+/** An agent restarts its poll when a job that came with a result has run for this long: agent/lease/poll.ts. */
 const missingS = 0.25;
 
 type Agent = { free: number; poll: Poll | undefined };

@@ -1,6 +1,6 @@
 import type Docker from "dockerode";
-import { OperatorError } from "../operator-error.ts";
-import { say } from "../say.ts";
+import { OperatorError } from "../command/operator-error.ts";
+import { say } from "../command/say.ts";
 import { buildStandIn, mayBuild } from "./build-stand-in.ts";
 import { pullImage } from "./pull-image.ts";
 import { withSetupLock } from "./setup-lock.ts";

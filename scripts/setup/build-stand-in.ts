@@ -1,5 +1,5 @@
 import type Docker from "dockerode";
-import { say } from "../say.ts";
+import { say } from "../command/say.ts";
 import { debianMirror, firstCarried } from "./debian-mirror.ts";
 import { withDebian } from "./debootstrap.ts";
 import { importImage } from "./import-image.ts";

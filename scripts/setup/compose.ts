@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
 import { withSetupLock } from "./setup-lock.ts";
 

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { registerRunsc } from "./daemon-json.ts";
 import { MACHINE_DOCKERD } from "./dockerd-place.ts";
 import { runningDockerd } from "./dockerd-leftovers.ts";

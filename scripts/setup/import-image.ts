@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type Docker from "dockerode";
 import { readEngineStream } from "./engine-stream.ts";
 import { withProgress } from "./run-step.ts";
-import { say } from "../say.ts";
+import { say } from "../command/say.ts";
 
 export type ImportedImage = { repo: string; tag: string; changes: string[] };
 

@@ -1,7 +1,7 @@
-import { readArguments, wrongArguments } from "../arguments.ts";
-import { readConfig } from "../config.ts";
-import { runMain } from "../operator-error.ts";
-import { say } from "../say.ts";
+import { readArguments, wrongArguments } from "../command/arguments.ts";
+import { readConfig } from "../command/config.ts";
+import { runMain } from "../command/operator-error.ts";
+import { say } from "../command/say.ts";
 import { setUp } from "./set-up.ts";
 
 const command = "npm run setup";

@@ -1,4 +1,4 @@
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
 import { withSetupLock } from "./setup-lock.ts";
 

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { aptUpdate, hasCommand } from "./install-engine.ts";
 import { runStep } from "./run-step.ts";
 import { withSetupLock } from "./setup-lock.ts";

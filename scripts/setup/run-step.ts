@@ -2,8 +2,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { OperatorError } from "../operator-error.ts";
-import { say } from "../say.ts";
+import { OperatorError } from "../command/operator-error.ts";
+import { say } from "../command/say.ts";
 
 export type Step = {
   /** What is being done, as in "installing docker.io". */

@@ -1,7 +1,7 @@
 import { text } from "node:stream/consumers";
 import type Docker from "dockerode";
-import { OperatorError } from "../operator-error.ts";
-import { say } from "../say.ts";
+import { OperatorError } from "../command/operator-error.ts";
+import { say } from "../command/say.ts";
 import { ensureBaseImage } from "./base-image.ts";
 import { mayBuild, PYTHON_SETTINGS } from "./build-stand-in.ts";
 import { withDebian } from "./debootstrap.ts";

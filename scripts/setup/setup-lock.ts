@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { say } from "../say.ts";
+import { say } from "../command/say.ts";
 
 const RETRY_MS = 500;
 

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
 import { withSetupLock } from "./setup-lock.ts";
 

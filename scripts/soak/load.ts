@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 import type { Acknowledged } from "../testing/ledger.ts";
 import { longJob, makeJob, type SoakJob } from "./jobs.ts";
 import { random, type Random } from "./random.ts";

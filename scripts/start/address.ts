@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 
 /** Throws OperatorError where the API could not listen on `host` and `port`. */
 export async function checkAddress(host: string, port: number): Promise<void> {

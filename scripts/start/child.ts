@@ -1,6 +1,6 @@
 import { fork } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
-import { OperatorError } from "../operator-error.ts";
+import { OperatorError } from "../command/operator-error.ts";
 
 /** What a child sends once it serves; the URL is the API's. */
 export type ReadyMessage = { type: "ready"; url: string };

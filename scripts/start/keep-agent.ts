@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { say } from "../say.ts";
+import { say } from "../command/say.ts";
 import type { Child } from "./child.ts";
 
 export type AgentKeeper = Pick<Child, "ready" | "stop" | "hurry">;

@@ -1,5 +1,5 @@
-import { parseCommandLine } from "../arguments.ts";
-import { describeKeys } from "../config.ts";
+import { parseCommandLine } from "../command/arguments.ts";
+import { describeKeys } from "../command/config.ts";
 
 const OPTIONS = {
   help: { type: "boolean", short: "h" },

@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config.ts";
-import { jsonRequest } from "../json-request.ts";
-import { OperatorError } from "../operator-error.ts";
-import { say } from "../say.ts";
+import { jsonRequest } from "../command/json-request.ts";
+import { OperatorError } from "../command/operator-error.ts";
+import { say } from "../command/say.ts";
 
 const TIMEOUT_MS = 120_000;
 

@@ -13,7 +13,7 @@ import type {
   SyncResult,
 } from "../../shared/execution.ts";
 import type { JobTypeView } from "../../shared/job-type.ts";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 /** What was answered: what was asked for, or a problem. */
 type Answer<T> = Omit<T, "status" | "error"> & { status: unknown; error?: unknown };

@@ -9,7 +9,7 @@ import { type AgentProcess, startAgent } from "../../agent/testing/agent-process
 import { freePort } from "../../api/testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import type { ExecutionRecord } from "../../shared/execution.ts";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
 
 export type Json = Record<string, unknown>;

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { startNode } from "../../api/testing/start-node.ts";
-import { jsonRequest } from "../json-request.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 export type Json = Record<string, unknown>;
 

@@ -1,5 +1,5 @@
 import { PassThrough } from "node:stream";
-import { encodeFrame, frameDecoder } from "../frames.ts";
+import { encodeFrame, frameDecoder } from "../protocol/frames.ts";
 import type { Link } from "../session.ts";
 import type { SandboxJob } from "../types.ts";
 

@@ -1,4 +1,4 @@
-import { encodeFrame, maxPayloadBytes } from "../frames.ts";
+import { encodeFrame, maxPayloadBytes } from "../protocol/frames.ts";
 import {
   data,
   exit,

@@ -1,4 +1,4 @@
-import { say } from "../../say.ts";
+import { say } from "../../command/say.ts";
 import { coldCycle, dockerRun, hasDockerCommand, HELLO } from "../bare.ts";
 import { interleave } from "../interleave.ts";
 import { rate } from "../rate.ts";

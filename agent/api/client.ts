@@ -1,0 +1,168 @@
+import { createReadStream } from "node:fs";
+import { setTimeout } from "node:timers/promises";
+import pRetry from "p-retry";
+import { z } from "zod";
+import {
+  type AgentStatus,
+  artifactHeaders,
+  type BuildLogChunk,
+  type BuildReport,
+  type LeaveRequest,
+  type LogChunk,
+  PollReply,
+  type PollRequest,
+  type ReleaseReport,
+  RenewReply,
+  ResultReply,
+  type ResultReport,
+  type StartedReport,
+  takeHeader,
+} from "../../shared/lease.ts";
+import { ImageSource } from "../../shared/image.ts";
+import { ApiError } from "./errors.ts";
+import { type ApiAccess, createHttp } from "./http.ts";
+import { openResumed } from "../image/resumed.ts";
+import type { PackedImage } from "../image/pack-image.ts";
+import type { SpooledArtifact } from "../sandbox/types.ts";
+
+/**
+ * The API as an agent sees it. Posts about a lease are idempotent and repeated, with the same body,
+ * while the failure is transient; the other calls are made once.
+ *
+ * Every call throws ApiError, or the signal's reason once that is aborted.
+ */
+export type Client = ReturnType<typeof createClient>;
+
+export type RetryTimes = {
+  readonly retries: number;
+  readonly minTimeout: number;
+  readonly maxTimeout: number;
+};
+
+/** Together more than a lease lives: an API that is back in time still gets the result. */
+export const retryTimes: RetryTimes = { retries: 10, minTimeout: 200, maxTimeout: 10_000 };
+
+const TIMEOUT_MS = 30_000;
+/** A store takes its time to have a large file on its disks. */
+const IMAGE_TIMEOUT_MS = 5 * 60_000;
+/** What an answer to a poll may take beyond the wait that the poll asks for. */
+const POLL_SLACK_MS = 10_000;
+const MAX_RETRY_AFTER_MS = 30_000;
+
+const taken = z.object({});
+
+export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
+  const http = createHttp(api);
+
+  async function post<T>(
+    path: string,
+    message: object,
+    reply: z.ZodType<T>,
+    timeoutMs: number,
+    signal: AbortSignal,
+    more: Record<string, string> = {},
+  ): Promise<T> {
+    const headers = { "content-type": "application/json", ...more };
+    const body = JSON.stringify(message);
+    return http.send({ method: "POST", path, headers, body, reply, timeoutMs, signal });
+  }
+
+  async function repeat<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    return pRetry(send, {
+      ...times,
+      randomize: true,
+      signal,
+      shouldRetry: ({ error }) => error instanceof ApiError && error.kind === "transient",
+      onFailedAttempt: async ({ error, retriesLeft }) => {
+        const askedMs = error instanceof ApiError && retriesLeft > 0 ? error.retryAfterMs : 0;
+        const waitMs = Math.min(askedMs, MAX_RETRY_AFTER_MS);
+        if (waitMs > 0) await setTimeout(waitMs, undefined, { signal });
+      },
+    });
+  }
+
+  async function report(path: string, message: object, signal: AbortSignal): Promise<void> {
+    await repeat(() => post(path, message, taken, TIMEOUT_MS, signal), signal);
+  }
+
+  async function put(
+    path: string,
+    file: Pick<SpooledArtifact, "path" | "sizeBytes" | "sha256">,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const headers = {
+      "content-type": "application/octet-stream",
+      [artifactHeaders.size]: String(file.sizeBytes),
+      [artifactHeaders.sha256]: file.sha256,
+    };
+    await repeat(async () => {
+      const body = createReadStream(file.path);
+      try {
+        const call = { method: "PUT", path, headers, body, reply: taken } as const;
+        await http.send({ ...call, timeoutMs, signal });
+      } finally {
+        body.destroy();
+      }
+    }, signal);
+  }
+
+  return {
+    poll: (message: z.input<typeof PollRequest>, signal: AbortSignal) =>
+      post("/poll", message, PollReply, message.wait_s * 1000 + POLL_SLACK_MS, signal),
+    renew: (message: z.input<typeof AgentStatus>, timeoutMs: number, signal: AbortSignal) =>
+      post("/renew", message, RenewReply, timeoutMs, signal),
+    leave: (message: LeaveRequest, signal: AbortSignal) =>
+      post("/leave", message, taken, TIMEOUT_MS, signal),
+
+    started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
+      report(`/leases/${leaseId}/started`, message, signal),
+    logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
+      report(`/leases/${leaseId}/logs`, message, signal),
+    /** Returns what the answer brings: with `takes` perhaps the next job. */
+    result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
+      const path = `/leases/${leaseId}/result`;
+      const headers = takes ? { [takeHeader]: "1" } : {};
+      return repeat(() => post(path, message, ResultReply, TIMEOUT_MS, signal, headers), signal);
+    },
+    release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
+      report(`/leases/${leaseId}/release`, message, signal),
+
+    buildLogs: (leaseId: string, message: BuildLogChunk, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/logs`, message, signal),
+    buildResult: (leaseId: string, message: BuildReport, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/result`, message, signal),
+    buildRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
+      report(`/builds/${leaseId}/release`, message, signal),
+
+    /** Streams a spooled artifact, from its first byte again at each repetition. */
+    upload: (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
+      const path = `/leases/${leaseId}/artifacts/${encodeURIComponent(artifact.name)}`;
+      return put(path, artifact, TIMEOUT_MS, signal);
+    },
+
+    /** Streams the archive of an image that was built, in the same way. */
+    buildImage: (leaseId: string, archive: PackedImage, signal: AbortSignal) =>
+      put(`/builds/${leaseId}/image`, archive, IMAGE_TIMEOUT_MS, signal),
+    imageSource: (image: string, signal: AbortSignal) =>
+      http.send({
+        method: "GET",
+        path: `/images/${image}`,
+        headers: {},
+        body: "",
+        reply: ImageSource,
+        timeoutMs: TIMEOUT_MS,
+        signal,
+      }),
+    /** The archive as it comes; where it breaks off, or nothing comes for half a minute, from there on. */
+    imageArchive: (image: string, signal: AbortSignal) => {
+      const path = `/images/${image}/archive`;
+      const ask = (headers: Record<string, string>, until: AbortSignal) =>
+        http.open(path, headers, TIMEOUT_MS, until);
+      const askAgain: typeof ask = (headers, until) => repeat(() => ask(headers, until), until);
+      return openResumed(ask, askAgain, signal);
+    },
+
+    close: http.close,
+  };
+}

@@ -1,0 +1,80 @@
+import {
+  closeSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { ConfigError } from "../../shared/config.ts";
+import { AgentToken, HostName } from "../../shared/join.ts";
+import { describeError } from "../../shared/log-line.ts";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
+
+/** What a host has joined with. */
+export const Credentials = z.object({ api_url: z.url(), name: HostName, token: AgentToken });
+export type Credentials = z.infer<typeof Credentials>;
+
+/** `joining` and `rotating` hold a token that the API may or may not know of yet. */
+type Stage = "joined" | "joining" | "rotating";
+
+export function credentialsFile(dataDir: string, stage: Stage = "joined"): string {
+  return join(dataDir, stage === "joined" ? "agent.json" : `agent.json.${stage}`);
+}
+
+/**
+ * Reads them from `data_dir`; undefined where the host has not joined.
+ *
+ * @throws ConfigError where the file cannot be used, or others than its user can read it.
+ */
+export function readCredentials(dataDir: string, stage?: Stage): Credentials | undefined {
+  const file = credentialsFile(dataDir, stage);
+  try {
+    const text = readFileSync(file, "utf8");
+    if ((statSync(file).mode & 0o077) !== 0) throw new Error("others can read it: chmod 600 it");
+    return Credentials.parse(parse(text));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    const reason = error instanceof z.ZodError ? "not what a join wrote" : describeError(error);
+    throw new ConfigError(`cannot use ${file}, the token that this host joined with: ${reason}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Written whole or not at all, for its user alone, and there after a power cut. */
+export function writeCredentials(dataDir: string, credentials: Credentials, stage: Stage): void {
+  makeFolder(dataDir);
+  const file = credentialsFile(dataDir, stage);
+  const draft = `${file}.${process.pid}`;
+  rmSync(draft, { force: true });
+  writeFileSync(draft, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true });
+  put(dataDir, draft, file);
+}
+
+/** Makes what a stage has left the credentials of this host. */
+export function adoptCredentials(dataDir: string, stage: Stage): void {
+  put(dataDir, credentialsFile(dataDir, stage), credentialsFile(dataDir));
+}
+
+function put(dataDir: string, from: string, to: string): void {
+  renameSync(from, to);
+  const folder = openSync(dataDir, "r");
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,148 @@
+import { type Dispatcher, request } from "undici";
+import { z } from "zod";
+import { Problem } from "../../shared/errors.ts";
+import {
+  commonProtocol,
+  ownProtocol,
+  protocolHeader,
+  protocolMismatch,
+  readProtocol,
+  writeProtocol,
+} from "../../shared/protocol.ts";
+import { ApiError, kindOfStatus } from "./errors.ts";
+import { explainDistrust } from "./distrust.ts";
+import type { TokenSource } from "./token-source.ts";
+
+export type Http = {
+  /**
+   * Sends one request to a path under /agent/v1 and reads the whole answer.
+   *
+   * @throws ApiError; the signal's reason once it is aborted.
+   */
+  readonly send: <T>(call: Call<T>) => Promise<T>;
+  /**
+   * An answer whose body is still to come: all of it (200) or the part that `headers` ask for (206).
+   *
+   * @throws ApiError; the signal's reason.
+   */
+  readonly open: (
+    path: string,
+    headers: Record<string, string>,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ) => Promise<Answer>;
+  readonly close: () => Promise<void>;
+};
+
+export type Call<T> = {
+  readonly method: "GET" | "POST" | "PUT";
+  readonly path: string;
+  readonly headers: Record<string, string>;
+  readonly body: string | NodeJS.ReadableStream;
+  readonly reply: z.ZodType<T>;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+};
+
+const ownVersion = { [protocolHeader]: writeProtocol(ownProtocol) };
+
+type Answer = Awaited<ReturnType<typeof request>>;
+
+export type ApiAccess = {
+  readonly url: string;
+  /** Undefined for one who has none yet. */
+  readonly token: TokenSource | undefined;
+  readonly dispatcher: Dispatcher;
+};
+
+export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http {
+  const base = `${apiUrl.replace(/\/+$/, "")}/agent/v1`;
+  const authorization = (): Record<string, string> =>
+    token === undefined ? {} : { authorization: `Bearer ${token.current()}` };
+
+  async function send<T>(call: Call<T>): Promise<T> {
+    const presented = token?.current() ?? "";
+    try {
+      return await read(await ask(call), call);
+    } catch (error) {
+      call.signal.throwIfAborted();
+      if (isRefused(error) && token?.isReplaced(presented)) {
+        throw new ApiError("transient", "the token was rotated; from now on the new one is used");
+      }
+      if (error instanceof ApiError) throw error;
+      const distrust = explainDistrust(error);
+      const what = distrust ? `${apiUrl} is not trusted: ${distrust}` : `no answer from ${apiUrl}`;
+      throw new ApiError("transient", what, { cause: error });
+    }
+  }
+
+  function ask(call: Omit<Call<unknown>, "reply">): Promise<Answer> {
+    return request(base + call.path, {
+      dispatcher,
+      method: call.method,
+      headers: { ...call.headers, ...authorization(), ...ownVersion },
+      body: call.method === "GET" ? null : (call.body as string),
+      signal: call.signal,
+      headersTimeout: call.timeoutMs,
+      bodyTimeout: call.timeoutMs,
+    });
+  }
+
+  const open: Http["open"] = async (path, headers, timeoutMs, signal) => {
+    const call = { method: "GET", path, headers, body: "", timeoutMs, signal } as const;
+    const answer = await ask(call).catch((error: unknown) => {
+      signal.throwIfAborted();
+      throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
+    });
+    if (answer.statusCode !== 200 && answer.statusCode !== 206) {
+      await read(answer, { ...call, reply: z.never() });
+    }
+    return answer;
+  };
+
+  return { send, open, close: () => dispatcher.destroy() };
+}
+
+function isRefused(error: unknown): boolean {
+  return error instanceof ApiError && error.kind === "unauthorized";
+}
+
+async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
+  const body = parse(await answer.body.text());
+  refuseOtherMajor(answer);
+  const what = `${call.method} ${call.path}`;
+  if (answer.statusCode !== 200) {
+    const problem = Problem.safeParse(body);
+    const detail = problem.success ? problem.data.detail : "no explanation";
+    throw new ApiError(
+      kindOfStatus(answer.statusCode),
+      `${what} answered ${answer.statusCode}: ${detail}`,
+      { retryAfterMs: retryAfterMs(answer.headers["retry-after"]) },
+    );
+  }
+  const reply = call.reply.safeParse(body);
+  if (reply.success) return reply.data;
+  // What answers 200 with something else is no Airlock API, a proxy perhaps, and may go away.
+  throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
+}
+
+/** An API of the first version, or a proxy in front of it, tells none. */
+function refuseOtherMajor({ headers }: Answer): void {
+  const told = readProtocol(headers[protocolHeader]?.toString());
+  if (!told || commonProtocol(told, ownProtocol)) return;
+  throw new ApiError("incompatible", protocolMismatch(told, ownProtocol));
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Retry-After in its form of seconds, which is the one the API sends. */
+function retryAfterMs(header: string | string[] | undefined): number {
+  const seconds = Number(header);
+  return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
+}

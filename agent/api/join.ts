@@ -1,0 +1,119 @@
+import { createHash, randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+import { text } from "node:stream/consumers";
+import { parseArgs } from "node:util";
+import { z } from "zod";
+import { ConfigError } from "../../shared/config.ts";
+import { JoinCode, JoinReply, type JoinRequest, type RotateRequest } from "../../shared/join.ts";
+import { describeError } from "../../shared/log-line.ts";
+import { readConfig } from "../../shared/process/config-file.node.ts";
+import { apiAddress, connectApi } from "./connection.ts";
+import {
+  adoptCredentials,
+  type Credentials,
+  credentialsFile,
+  readCredentials,
+  writeCredentials,
+} from "./credentials.ts";
+import { createHttp, type Http } from "./http.ts";
+import { fixedToken } from "./token-source.ts";
+
+const TIMEOUT_MS = 30_000;
+
+/**
+ * `join --url <address> --code <code>`: exchanges a one-time code for this host's own token. The
+ * token is made here and kept before the API hears of it, so that the same command again is safe
+ * where its answer was lost. Returns what to tell the operator.
+ */
+export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<string> {
+  const options = joinOptions(args);
+  const config = readConfig(env);
+  const { data_dir: dataDir } = config;
+  const url = options.url ?? config.api_url;
+  if (url === undefined) throw new ConfigError("join needs --url, the API's address");
+  const address = apiAddress(url, config);
+  const known = readCredentials(dataDir);
+  if (known) {
+    throw new ConfigError(
+      `this host has joined ${known.api_url} as ${known.name}; to join anew, remove ${credentialsFile(dataDir)}`,
+    );
+  }
+  const code = await readCode(options.code);
+  const earlier = readCredentials(dataDir, "joining");
+  const name = options.name ?? config.agent_name ?? hostname();
+  const token = earlier?.token ?? newToken();
+  writeCredentials(dataDir, { api_url: url, name, token }, "joining");
+
+  const http = createHttp({ url, token: undefined, dispatcher: connectApi(address, env) });
+  const request: JoinRequest = { code, token_sha256: hashOf(token), name };
+  const { agent } = await post(http, "/join", request, JoinReply);
+  writeCredentials(dataDir, { api_url: url, name: agent.name, token }, "joining");
+  adoptCredentials(dataDir, "joining");
+  return `joined ${url} as ${agent.name}; its token is in ${credentialsFile(dataDir)}, and npm run agent uses it`;
+}
+
+/**
+ * `rotate`: another token for a host that joined. The old one holds until the new one is used,
+ * which this does last; an agent that runs takes the new one up by itself.
+ */
+export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
+  const config = readConfig(env);
+  const { data_dir: dataDir } = config;
+  const old = readCredentials(dataDir);
+  if (config.agent_token !== undefined || !old) {
+    throw new ConfigError(
+      "only a token that this host joined with can be rotated; one that is configured (agent_token) is changed there",
+    );
+  }
+  const url = config.api_url ?? old.api_url;
+  const address = apiAddress(url, config);
+  const token = readCredentials(dataDir, "rotating")?.token ?? newToken();
+  writeCredentials(dataDir, { ...old, token }, "rotating");
+
+  const order: RotateRequest = { token_sha256: hashOf(token) };
+  const present = async ({ token: presented }: Pick<Credentials, "token">): Promise<void> => {
+    const dispatcher = connectApi(address, env);
+    const http = createHttp({ url, token: fixedToken(presented), dispatcher });
+    await post(http, "/rotate", order, z.object({}));
+  };
+  await present(old);
+  adoptCredentials(dataDir, "rotating");
+  await present({ token });
+  return `${old.name} has a new token; the old one is void`;
+}
+
+async function post<T>(http: Http, path: string, body: object, reply: z.ZodType<T>): Promise<T> {
+  try {
+    return await http.send({
+      method: "POST",
+      path,
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+      reply,
+      timeoutMs: TIMEOUT_MS,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+  } finally {
+    await http.close();
+  }
+}
+
+function joinOptions(args: string[]) {
+  try {
+    const type = "string";
+    return parseArgs({ args, options: { url: { type }, code: { type }, name: { type } } }).values;
+  } catch (error) {
+    throw new ConfigError(`${describeError(error)}; npm run agent -- --help shows how`);
+  }
+}
+
+async function readCode(given: string | undefined): Promise<string> {
+  if (given === undefined) throw new ConfigError("join needs --code, or --code - to read it");
+  const code = JoinCode.safeParse((given === "-" ? await text(process.stdin) : given).trim());
+  if (code.success) return code.data;
+  throw new ConfigError(`--code: ${code.error.issues[0]?.message}`);
+}
+
+const newToken = (): string => `ala_${randomBytes(32).toString("hex")}`;
+
+const hashOf = (token: string): string => createHash("sha256").update(token).digest("hex");

@@ -1,0 +1,234 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { PollRequest } from "../../shared/lease.ts";
+import { JobRefusal } from "../job/refusal.ts";
+import type { ImageOrder } from "./build-profile.ts";
+import { InstallError } from "./image-build.ts";
+import { EngineError } from "../sandbox/types.ts";
+import { PushError } from "../image/share-image.ts";
+import {
+  createTestAgent,
+  type TestAgent,
+  testBuild,
+  testImage,
+  testJob,
+} from "../testing/test-agent.ts";
+
+let t: TestAgent;
+
+beforeEach(async () => {
+  t = await createTestAgent({ slots: 1 });
+});
+afterEach(() => t[Symbol.asyncDispose]());
+
+const path = (what: string, leaseId: string) => `/builds/${leaseId}/${what}`;
+
+/** An image builder that begins, and goes on as the test says. */
+function hold() {
+  const began = Promise.withResolvers<{
+    order: Omit<ImageOrder, "limits">;
+    log: (text: string) => void;
+  }>();
+  const end = Promise.withResolvers<void>();
+  t.makeImage = async (order, onLog, signal) => {
+    began.resolve({ order, log: (text) => onLog(Buffer.from(text)) });
+    await Promise.race([
+      end.promise,
+      new Promise((_resolve, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason as Error));
+      }),
+    ]);
+    return { digest: testImage, pythonVersion: "3.13.5" };
+  };
+  return { began: began.promise, end: () => end.resolve() };
+}
+
+/** The next poll that says this. */
+async function pollWhere(matches: (request: PollRequest) => boolean): Promise<PollRequest> {
+  for (let n = t.api.count("/poll"); ; n++) {
+    const { json } = await t.api.request("/poll", Math.max(n, 1));
+    if (matches(json as PollRequest)) return json as PollRequest;
+  }
+}
+
+it("builds what the lease says, and posts the log and then the image", async () => {
+  const build = testBuild();
+  const { began, end } = hold();
+  t.run();
+  t.api.offerBuild(build);
+  const { order, log } = await began;
+  expect(order).toMatchObject({
+    baseImage: testImage,
+    requirements: build.requirements,
+    jobType: "science",
+    repository: "airlock-science",
+    tags: ["v1.2.3", "latest"],
+    owner: { agentId: t.deps.agent.id, agentName: "test", leaseId: build.lease_id },
+  });
+  log("Collecting left-pad\n");
+  end();
+  const result = await t.api.request(path("result", build.lease_id));
+  expect(result.json).toEqual({
+    status: "built",
+    manifest_digest: null,
+    digest: testImage,
+    python_version: "3.13.5",
+  });
+  const logs = t.api.received.filter(({ path }) => path.endsWith("/logs"));
+  const text = logs
+    .map(({ json }) => Buffer.from(json["data_base64"] as string, "base64"))
+    .join("");
+  expect(text).toBe(`Building on python:3.13-slim (${testImage})\nCollecting left-pad\n`);
+});
+
+it("takes no slot, and one build at a time", async () => {
+  const build = testBuild();
+  const { began, end } = hold();
+  t.run();
+  t.api.offerBuild(build);
+  await began;
+  const busy = await pollWhere(({ builds }) => builds.length > 0);
+  expect(busy).toMatchObject({ builds: [build.lease_id], free_builds: 0, free_slots: 1 });
+  t.api.offer(testJob());
+  (await t.sandbox(0)).finish();
+  await t.api.request("/result");
+  end();
+  await pollWhere(({ builds, free_builds }) => builds.length === 0 && free_builds === 1);
+  expect(t.api.count(path("result", build.lease_id))).toBe(1);
+});
+
+it("tells of the new image as soon as it is there", async () => {
+  const { began, end } = hold();
+  t.run();
+  t.api.offerBuild(testBuild());
+  await began;
+  t.api.answer("/result", "silence");
+  end();
+  await t.api.request("/result");
+  expect((await pollWhere(({ images }) => images.length > 0)).images).toEqual([testImage]);
+});
+
+async function outcomeOf(error: Error) {
+  t.makeImage = () => Promise.reject(error);
+  t.run();
+  const build = testBuild();
+  t.api.offerBuild(build);
+  const posted = await Promise.race([
+    t.api.request(path("result", build.lease_id)),
+    t.api.request(path("release", build.lease_id)),
+  ]);
+  return { posted: posted.path.split("/").at(-1), ...posted.json };
+}
+
+describe("a build that fails", () => {
+  it("for its packages is over, with pip's words", async () => {
+    expect(await outcomeOf(new InstallError("ERROR: No matching distribution"))).toEqual({
+      posted: "result",
+      status: "failed",
+      error: {
+        type: "dependency_error",
+        message: "ERROR: No matching distribution",
+        phase: "startup",
+      },
+    });
+  });
+
+  it("for what it is configured with is over, with the reason", async () => {
+    expect(await outcomeOf(new JobRefusal("config_error", "pip_ca_file …"))).toMatchObject({
+      posted: "result",
+      error: { type: "config_error", message: "pip_ca_file …" },
+    });
+  });
+
+  it("for the engine is over where it would fail again", async () => {
+    const broken = new EngineError("command_not_found", "no python3", { transient: false });
+    expect(await outcomeOf(broken)).toMatchObject({
+      posted: "result",
+      error: { type: "docker_error", message: "no python3" },
+    });
+  });
+
+  it("for the engine is handed back where it may pass", async () => {
+    const gone = new EngineError("unavailable", "ECONNREFUSED");
+    expect(await outcomeOf(gone)).toMatchObject({
+      posted: "release",
+      error: { type: "docker_error", message: "ECONNREFUSED" },
+    });
+    expect(t.deps.engine.breaker().failure_count).toBe(1);
+  });
+
+  it("for a registry that does not take its image is handed back, and no fault of the engine's", async () => {
+    t.shareImage = () => Promise.reject(new PushError("x could not be pushed: denied"));
+    t.run();
+    const build = testBuild();
+    t.api.offerBuild(build);
+    const { json } = await t.api.request(path("release", build.lease_id));
+    expect(json).toMatchObject({
+      error: { type: "docker_error", message: "x could not be pushed: denied" },
+    });
+    expect(t.deps.engine.breaker().failure_count).toBe(0);
+  });
+});
+
+it("ends a build at its time limit", async () => {
+  const build = testBuild({ timeout_s: 20 });
+  const { began } = hold();
+  t.run();
+  t.api.offerBuild(build);
+  await began;
+  await t.clock.sleeping(20_000);
+  t.clock.advance(20_000);
+  const { json } = await t.api.request(path("result", build.lease_id));
+  expect(json).toMatchObject({
+    error: { type: "timeout", message: "The build did not end within 20 s (build_timeout)." },
+  });
+});
+
+describe("told to stop", () => {
+  it("lets the build end within the grace", async () => {
+    const { began, end } = hold();
+    const { stop, ended } = t.run();
+    t.api.offerBuild(testBuild());
+    await began;
+    stop();
+    end();
+    await ended;
+    expect(t.api.count("/result")).toBe(1);
+  });
+
+  it("hands back a build that outlasts the grace", async () => {
+    const { began } = hold();
+    const { stop, ended } = t.run();
+    t.api.offerBuild(testBuild());
+    await began;
+    stop();
+    await t.clock.sleeping(10_000);
+    t.clock.advance(10_000);
+    const { json } = await t.api.request("/release");
+    expect(json).toMatchObject({ error: { type: "service_unavailable" } });
+    await ended;
+  });
+});
+
+it("drops a build whose lease is lost, and posts nothing for it", async () => {
+  const build = testBuild();
+  const { began } = hold();
+  t.run();
+  t.api.offerBuild(build);
+  await began;
+  await pollWhere(({ builds }) => builds.length > 0);
+  t.api.lost.push(build.lease_id);
+  t.api.wake();
+  await pollWhere(({ builds, free_builds }) => builds.length === 0 && free_builds === 1);
+  expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
+});
+
+it("renews the lease of a build", async () => {
+  const build = testBuild();
+  const { began } = hold();
+  t.run();
+  t.api.offerBuild(build);
+  await began;
+  await t.clock.sleeping(8000);
+  t.clock.advance(8000);
+  expect((await t.api.request("/renew")).json).toMatchObject({ builds: [build.lease_id] });
+});

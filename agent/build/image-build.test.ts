@@ -1,0 +1,283 @@
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type PipConfig, readPackageSource } from "../packages/source.ts";
+import type { ImageOrder } from "./build-profile.ts";
+import type { Engine } from "../container/engine.ts";
+import { InstallError, makeImage } from "./image-build.ts";
+import { labels } from "../sandbox/profile.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { certificateFor, type PackageIndex, startIndex } from "../sandbox/testing/package-index.ts";
+import {
+  bridgeAddress,
+  deriveImage,
+  rawEngine,
+  removeImages,
+  shell,
+} from "../sandbox/testing/raw-engine.ts";
+import { runCode } from "../sandbox/testing/run-code.ts";
+import { writeWheels } from "../sandbox/testing/wheel.ts";
+
+const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
+const nothing: PipConfig = { indexUrl: undefined, findLinks: undefined, caFile: undefined };
+const repository = `airlock-test-${randomUUID()}`;
+const limits = { memoryBytes: null, cpus: null };
+const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };
+
+let engine: Engine;
+let image: string;
+let folder: string;
+const made: string[] = [];
+const indexes: PackageIndex[] = [];
+
+beforeAll(async () => {
+  ({ engine, image } = await testEngine());
+  folder = mkdtempSync(join(tmpdir(), "airlock-build-"));
+  writeWheels(folder, probe);
+});
+afterEach(() => {
+  for (const index of indexes.splice(0)) index.close();
+});
+afterAll(async () => {
+  const filters = { label: [`io.airlock.repository=${repository}`] };
+  const left = await rawEngine.listImages({ filters });
+  await removeImages(...made, ...left.map(({ Id }) => Id));
+  rmSync(folder, { recursive: true });
+});
+
+/** Builds, and checks that no container is left. */
+async function build(pip: Partial<PipConfig>, order: Partial<ImageOrder> = {}) {
+  const log: Uint8Array[] = [];
+  try {
+    const source = await readPackageSource({ ...nothing, ...pip });
+    const result = await makeImage(
+      engine,
+      {
+        ...source,
+        baseImage: image,
+        requirements: ["airlock_probe"],
+        jobType: "science",
+        repository,
+        tags: ["v1.2.3", "latest"],
+        owner,
+        limits,
+        ...order,
+      },
+      (bytes) => log.push(bytes),
+      AbortSignal.timeout(60_000),
+    );
+    made.push(result.digest);
+    return { ...result, log: Buffer.concat(log).toString("utf8") };
+  } finally {
+    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(60_000))).toEqual(
+      [],
+    );
+  }
+}
+
+/** Names of the volumes of the containers that build now. */
+async function volumes(): Promise<string[]> {
+  const filters = { label: [`${labels.agentName}=${repository}`] };
+  const containers = await rawEngine.listContainers({ filters });
+  return containers.flatMap(({ Mounts }) => Mounts.map(({ Name }) => Name ?? ""));
+}
+
+const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
+
+describe("from a folder of wheels", () => {
+  test("makes an image on which code imports the package, without a network", async () => {
+    const { digest, pythonVersion, log } = await build({ findLinks: folder });
+    expect(digest).toMatch(/^sha256:[0-9a-f]{64}$/);
+    expect(log).toContain("Successfully installed airlock_probe-1.2.0");
+    const { out, end, report } = await runCode({ engine, image: digest }, printAnswer, {
+      spec: { preload: ["airlock_probe"] },
+    });
+    expect({ out, end }).toEqual({ out: "42\n", end: "succeeded - 0" });
+    expect(report.stderr.length).toBe(0);
+    expect(`${pythonVersion}\n`).toBe(
+      await shell(digest, "python3 -c 'import platform; print(platform.python_version())'"),
+    );
+  });
+
+  test("names and labels the image, and takes over no label that would mislead", async () => {
+    const { digest } = await build({ findLinks: folder });
+    const { Id, RepoTags, Config } = await rawEngine.getImage(digest).inspect();
+    expect(Id).toBe(digest);
+    expect(RepoTags.sort()).toEqual([`${repository}:latest`, `${repository}:v1.2.3`]);
+    expect(Config.Labels).toMatchObject({
+      "io.airlock.job-type": "science",
+      "io.airlock.version": "v1.2.3",
+      "io.airlock.requirements": expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+    });
+    const standIn = await engine.labelledImageId(
+      "io.airlock.stands-in-for",
+      "python:3.13-slim",
+      AbortSignal.timeout(60_000),
+    );
+    expect(standIn).not.toBe(digest);
+    for (const name of Object.values(labels)) expect(Config.Labels[name] ?? "").toBe("");
+  });
+
+  test("leaves nothing in the image but the package: one layer, without what went into it", async () => {
+    const { digest } = await build({ findLinks: folder });
+    const changed = await shell(digest, "find / -xdev -newer /etc/hostname -type f; ls -A /tmp");
+    expect(changed).not.toMatch(/\.whl|airlock-build/);
+    const base = await rawEngine.getImage(image).inspect();
+    const layers = (await rawEngine.getImage(digest).inspect()).RootFS.Layers ?? [];
+    expect(layers.slice(0, -1)).toEqual(base.RootFS.Layers);
+  });
+
+  test("works on a Python that is managed by Debian (PEP 668)", async () => {
+    const managed = await deriveImage(
+      image,
+      `touch "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/EXTERNALLY-MANAGED"`,
+    );
+    made.push(managed);
+    const { digest } = await build({ findLinks: folder }, { baseImage: managed });
+    expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+  });
+
+  test("is as well for a base image with an entry point and a user of its own", async () => {
+    const odd = await deriveImage(image, "true", ['ENTRYPOINT ["false"]', "USER 1000"]);
+    made.push(odd);
+    const { digest } = await build({ findLinks: folder }, { baseImage: odd });
+    expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+  });
+
+  test("fails where it takes more memory than the host's operator lets it", async () => {
+    const memoryBytes = 32 * 1024 * 1024;
+    const failing = build({ findLinks: folder }, { limits: { ...limits, memoryBytes } });
+    await expect(failing).rejects.toThrow(InstallError);
+  });
+
+  test("installs nothing where there is nothing to install", async () => {
+    const { digest, log } = await build({}, { requirements: [], needsNetwork: false });
+    expect(log).toBe("");
+    expect((await runCode({ engine, image: digest }, "print(1)")).out).toBe("1\n");
+  });
+});
+
+/** An image whose Python resolves a name, for want of a name server here. */
+async function imageThatKnows(name: string, address: string): Promise<string> {
+  const names = `import socket; socket.getaddrinfo = lambda host, *a, real=socket.getaddrinfo, **k: real('${address}' if host == '${name}' else host, *a, **k)`;
+  const id = await deriveImage(
+    image,
+    `echo "${names}" > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/names.pth"`,
+  );
+  made.push(id);
+  return id;
+}
+
+async function serve(options: Partial<Parameters<typeof startIndex>[0]> = {}) {
+  const address = await bridgeAddress();
+  const index = await startIndex({ address, wheels: [probe], ...options });
+  indexes.push(index);
+  return index;
+}
+
+describe("from an index", () => {
+  test("installs what the index has", async () => {
+    const index = await serve();
+    const { digest } = await build({ indexUrl: index.url });
+    expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+    expect(index.requests).toContain("/simple/airlock-probe/");
+  });
+
+  test("trusts the certificates of pip_ca_file, and without them refuses the index", async () => {
+    const address = await bridgeAddress();
+    const name = "packages.test";
+    const baseImage = await imageThatKnows(name, address);
+    const tls = await certificateFor(name, image);
+    const index = await serve({ tls });
+    const indexUrl = index.url.replace(address, name);
+    const caFile = join(folder, "own-ca.pem");
+    writeFileSync(caFile, tls.cert);
+    const { digest } = await build({ indexUrl, caFile }, { baseImage });
+    expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+    expect(await shell(digest, "find / -xdev -name ca.pem")).toBe("");
+
+    const failure = build({ indexUrl }, { baseImage });
+    await expect(failure).rejects.toThrow(/certificate verify failed.*\nERROR: No matching dist/s);
+  });
+
+  test("keeps the index's credentials out of log, image and history", async () => {
+    const index = await serve({ credentials: "robot:hunter2secret" });
+    const indexUrl = index.url.replace("//", "//robot:hunter2secret@");
+    const { digest, log } = await build({ indexUrl });
+    const failure: unknown = await build({ indexUrl }, { requirements: ["nowhere"] }).catch(String);
+    expect(failure).toContain("No matching distribution");
+    expect(failure).not.toContain("hunter2secret");
+    const inspected = JSON.stringify([
+      await rawEngine.getImage(digest).inspect(),
+      await rawEngine.getImage(digest).history(),
+    ]);
+    expect(inspected).not.toContain("hunter2secret");
+    expect(log).toContain("airlock_probe");
+    expect(log).not.toContain("hunter2secret");
+    const search = "grep -rlsI hunter2secret / --exclude-dir=proc --exclude-dir=sys || true";
+    expect(await shell(digest, search)).toBe("");
+  });
+});
+
+describe("that cannot be made", () => {
+  test("says in pip's own words what is missing, and makes no image", async () => {
+    const failure = build({ findLinks: folder }, { requirements: ["no-such-package==9"] });
+    await expect(failure).rejects.toThrow(InstallError);
+    await expect(failure).rejects.toThrow(
+      "ERROR: No matching distribution found for no-such-package==9",
+    );
+  });
+
+  test("takes no requirement for an option", async () => {
+    const failure = build({ findLinks: folder }, { requirements: ["--version"] });
+    await expect(failure).rejects.toThrow(/Invalid requirement: '?--version/);
+  });
+
+  test("says that a base image has no pip", async () => {
+    const bare = await deriveImage(
+      image,
+      `rm -r "$(python3 -c 'import pip; print(*pip.__path__)')"`,
+    );
+    made.push(bare);
+    const failure = build({ findLinks: folder }, { baseImage: bare });
+    await expect(failure).rejects.toThrow("No module named pip");
+  });
+
+  test("says that a base image has no Python", async () => {
+    const bare = await deriveImage(image, "rm $(which -a python3)");
+    made.push(bare);
+    const failure = build({ findLinks: folder }, { baseImage: bare });
+    await expect(failure).rejects.toMatchObject({ code: "command_not_found", transient: false });
+  });
+
+  test("ends at once when it is told to, and leaves nothing", async () => {
+    const index = await serve({ wheels: [] });
+    const stop = new AbortController();
+    const source = await readPackageSource({ ...nothing, indexUrl: index.url });
+    const order = {
+      ...source,
+      baseImage: image,
+      requirements: ["airlock_probe"],
+      jobType: "science",
+      repository,
+      tags: ["latest"],
+      owner,
+      limits,
+    };
+    let used: string[] = [];
+    const onLog = () =>
+      void volumes().then((names) => {
+        used = names;
+        stop.abort(new Error("enough"));
+      });
+    await expect(makeImage(engine, order, onLog, stop.signal)).rejects.toThrow("enough");
+    expect(used).toHaveLength(1);
+    const left = await rawEngine.listVolumes();
+    expect(left.Volumes.map(({ Name }) => Name)).not.toContain(used[0]);
+    expect(await engine.list(labels.agentName, repository, AbortSignal.timeout(60_000))).toEqual(
+      [],
+    );
+  });
+});

@@ -1,0 +1,131 @@
+import { createReadStream } from "node:fs";
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
+import { z } from "zod";
+import { buildProfile, imageChanges, type ImageOrder } from "./build-profile.ts";
+import type { Engine } from "../container/engine.ts";
+import { engineDemux } from "../sandbox/protocol/frames.ts";
+import { wordsOfPip } from "../packages/pip-errors.ts";
+import { EngineError } from "../sandbox/types.ts";
+
+export interface MadeImage {
+  /** `sha256:…` */
+  readonly digest: string;
+  readonly pythonVersion: string;
+}
+
+/** The packages could not be installed; the message is pip's own. */
+export class InstallError extends Error {
+  override name = "InstallError";
+}
+
+const LastWord = z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) });
+
+/** Milliseconds for a call to the engine that nobody else bounds. */
+const callMs = 30_000;
+/** Bytes of the log's end in which pip's errors are looked for. */
+const tailBytes = 64 * 1024;
+
+/**
+ * Makes an image: a container of the base image installs the packages and is committed. Its one
+ * layer holds what pip wrote and nothing else: secrets and package files come over the container's
+ * stdin and stay in memory and on a volume, and no container or volume is left.
+ *
+ * @throws InstallError; EngineError; the signal's reason.
+ */
+export async function makeImage(
+  engine: Engine,
+  order: ImageOrder,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<MadeImage> {
+  signal.throwIfAborted();
+  // Not for the signal to abort: the engine would go on to make a container nobody knows.
+  const id = await engine.create(buildProfile(order), AbortSignal.timeout(callMs));
+  try {
+    const pythonVersion = await install(engine, id, order, onLog, signal);
+    const [first = "latest", ...others] = order.tags;
+    const { repository } = order;
+    const digest = await engine.commit(id, repository, first, imageChanges(order), signal);
+    for (const tag of others) await engine.tag(digest, repository, tag, signal);
+    return { digest, pythonVersion };
+  } finally {
+    // What cannot be removed now is left to the reaper.
+    await engine.remove(id, AbortSignal.timeout(callMs)).catch(() => {});
+  }
+}
+
+/** Runs pip in the container, and returns the version of its Python. */
+async function install(
+  engine: Engine,
+  id: string,
+  order: ImageOrder,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<string> {
+  const stream = await engine.attach(id, signal);
+  stream.on("error", () => {});
+  const giveUp = (): void => void stream.destroy();
+  signal.addEventListener("abort", giveUp);
+  try {
+    await engine.start(id, signal);
+    // A container that ends early ends the stream; its exit code tells why.
+    void send(stream, order).catch(giveUp);
+    const { said, log } = await listen(stream, onLog);
+    signal.throwIfAborted();
+    await engine.wait(id, signal);
+    const { exitCode, outOfMemory } = await engine.inspect(id, signal);
+    if (outOfMemory) throw new InstallError("The build ran out of memory.");
+    if (exitCode !== 0) throw new InstallError(wordsOfPip(log, exitCode));
+    return parseLastWord(said);
+  } finally {
+    signal.removeEventListener("abort", giveUp);
+    stream.destroy();
+  }
+}
+
+async function send(stream: Duplex, { requirements, pipEnv, files }: ImageOrder): Promise<void> {
+  const orders = {
+    requirements,
+    pip_env: pipEnv,
+    files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
+  };
+  stream.write(`${JSON.stringify(orders)}\n`);
+  for (const { path, sizeBytes } of files) {
+    if (sizeBytes === 0) continue;
+    for await (const chunk of createReadStream(path, { end: sizeBytes - 1 })) {
+      if (!stream.write(chunk)) await once(stream, "drain");
+    }
+  }
+}
+
+async function listen(
+  stream: Duplex,
+  onLog: (bytes: Uint8Array) => void,
+): Promise<{ said: string; log: string }> {
+  const demux = engineDemux();
+  let said = "";
+  let tail = Buffer.alloc(0);
+  try {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      for (const { stream: name, bytes } of demux(chunk)) {
+        if (name === "stdout") said = (said + bytes.toString("utf8")).slice(-4096);
+        else {
+          onLog(bytes);
+          tail = Buffer.concat([tail, bytes]).subarray(-tailBytes);
+        }
+      }
+    }
+  } catch {
+    // A stream that breaks says no more than one that ends: the container is asked.
+  }
+  return { said, log: tail.toString("utf8") };
+}
+
+function parseLastWord(said: string): string {
+  try {
+    return LastWord.parse(JSON.parse(said)).python_version;
+  } catch (cause) {
+    throw new EngineError("other", "a build ended without its last word", { cause });
+  }
+}

@@ -1,0 +1,46 @@
+import type { EngineHealth } from "../../shared/health.ts";
+import type { Engine } from "./engine.ts";
+import { EngineError } from "../sandbox/types.ts";
+
+export type EngineErrors = NonNullable<EngineHealth["errors"]>;
+
+/**
+ * The same engine, and how many of its calls have failed so far, by call and kind. One that the
+ * agent gave up is none of the engine's failures, but for the question whether it answers.
+ */
+export function countErrors(engine: Engine): { engine: Engine; errors: () => EngineErrors } {
+  const counts = new Map<string, EngineErrors[number]>();
+
+  function note(operation: string, kind: string): void {
+    const key = `${operation} ${kind}`;
+    counts.set(key, { operation, kind, count: (counts.get(key)?.count ?? 0) + 1 });
+  }
+
+  function failed(operation: string, error: unknown): void {
+    if (error instanceof EngineError) note(operation, error.code);
+    else if (operation === "describe" && isTimeout(error)) note(operation, "timeout");
+  }
+
+  type AnyCall = (...args: unknown[]) => Promise<unknown>;
+  const counted = Object.entries(engine as unknown as Record<string, AnyCall>).map(
+    ([operation, call]): [string, AnyCall] => [
+      operation,
+      async (...args) => {
+        try {
+          return await call(...args);
+        } catch (error) {
+          failed(operation, error);
+          throw error;
+        }
+      },
+    ],
+  );
+  return {
+    engine: Object.fromEntries(counted) as unknown as Engine,
+    errors: () => [...counts.values()],
+  };
+}
+
+function isTimeout(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "TimeoutError";
+}

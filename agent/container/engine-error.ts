@@ -1,0 +1,29 @@
+import { EngineError, type EngineErrorCode } from "../sandbox/types.ts";
+
+/** What the engine's client throws: an answer with a status, or a failure to get one. */
+interface ClientError {
+  readonly message: string;
+  readonly statusCode?: number;
+}
+
+/** Puts a failure of the engine's client in our words; the one place that knows the engine's. */
+export function engineError(error: unknown): EngineError {
+  if (error instanceof EngineError) return error;
+  const { message, statusCode } = error as ClientError;
+  return new EngineError(codeOf(message, statusCode), message.trim(), {
+    cause: error,
+    transient: statusCode === undefined || statusCode >= 500,
+  });
+}
+
+function codeOf(message: string, statusCode: number | undefined): EngineErrorCode {
+  if (statusCode === undefined) return "unavailable";
+  if (statusCode === 404 && /no such image|image not known/i.test(message)) {
+    return "image_not_found";
+  }
+  // In the words of runc, and of gVisor.
+  if (/executable file not found|exec(utable)?:? .*no such file or directory/i.test(message)) {
+    return "command_not_found";
+  }
+  return statusCode === 409 ? "conflict" : "other";
+}

@@ -1,0 +1,175 @@
+import { configure, getLogger, reset } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { abortable } from "../abortable.ts";
+import { createChanges } from "../changes.ts";
+import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
+import type { EngineHealth } from "../../shared/health.ts";
+import { EngineError } from "../sandbox/types.ts";
+import { createTestClock, type TestClock } from "../testing/test-clock.ts";
+
+const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };
+const errors = [{ operation: "create", kind: "other", count: 3 }];
+const PROBE_EVERY_MS = 5000;
+const PROBE_TIMEOUT_MS = 5000;
+
+let clock: TestClock;
+let engine: EngineWatch;
+let answer: EngineHealth | Error | "silence";
+let sweeps: number;
+let end: AbortController;
+let running: Promise<void>;
+
+beforeEach(() => {
+  clock = createTestClock();
+  end = new AbortController();
+  answer = good;
+  sweeps = 0;
+  engine = createEngineWatch({
+    probe: (signal) => {
+      if (answer === "silence") return abortable(new Promise(() => {}), signal);
+      return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
+    },
+    sweep: () => {
+      sweeps += 1;
+      return Promise.resolve();
+    },
+    errors: () => errors,
+    clock,
+    changes: createChanges(),
+    log: getLogger(["airlock", "agent"]),
+  });
+});
+afterEach(async () => {
+  end.abort();
+  await running;
+});
+
+function run(): void {
+  running = engine.run(end.signal);
+}
+
+/** Lets the next `n` probes happen. */
+async function probes(n: number): Promise<void> {
+  for (let i = 0; i < n; i++) {
+    await clock.sleeping(PROBE_EVERY_MS);
+    clock.advance(PROBE_EVERY_MS);
+    await new Promise(setImmediate);
+  }
+}
+
+it("offers nothing before the engine has answered", async () => {
+  expect(engine.admits(4, 0)).toBe(0);
+  run();
+  await engine.asked;
+  expect(engine.admits(4, 0)).toBe(4);
+  expect(engine.health()).toEqual({ ...good, errors });
+});
+
+it.each([
+  ["EACCES", /refused; the agent's user has to be in the socket's group/],
+  ["ENOENT", /refused; start the engine/],
+  ["ECONNREFUSED", /refused; start the engine/],
+  ["ETIMEDOUT", /refused$/],
+])("says once what to do about %s", async (code, line) => {
+  const lines: string[] = [];
+  await configure({
+    reset: true,
+    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+    loggers: [{ category: [], lowestLevel: "error", sinks: ["lines"] }],
+  });
+  const cause = Object.assign(new Error("refused"), { code });
+  answer = new EngineError("unavailable", "refused", { cause });
+  run();
+  await probes(2);
+  await reset();
+  expect(lines).toEqual([expect.stringMatching(line)]);
+});
+
+it("offers nothing while the engine is silent, opens the breaker, and recovers without a job", async () => {
+  answer = new Error("connect ENOENT");
+  run();
+  await engine.asked;
+  expect(engine.health().available).toBe(false);
+  expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 1 });
+  await probes(4);
+  expect(engine.breaker()).toMatchObject({ state: "open", failure_count: 5 });
+
+  answer = good;
+  await probes(5);
+  expect(engine.health().available).toBe(true);
+  expect(engine.breaker().state).toBe("open");
+  expect(engine.admits(4, 0)).toBe(0);
+  await probes(1);
+  expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 1 });
+  await probes(1);
+  expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 0 });
+  expect(engine.admits(4, 0)).toBe(4);
+});
+
+it("opens after five failed jobs though the engine answers; then only jobs prove it well", async () => {
+  run();
+  await engine.asked;
+  for (let i = 0; i < 5; i++) engine.failed();
+  expect(engine.breaker()).toMatchObject({ state: "open", failure_count: 5 });
+  expect(engine.admits(4, 0)).toBe(0);
+
+  await probes(8);
+  expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 0 });
+  expect(engine.admits(4, 0)).toBe(1);
+  expect(engine.admits(3, 1)).toBe(0);
+  engine.succeeded();
+  expect(engine.breaker().state).toBe("half_open");
+  engine.succeeded();
+  expect(engine.breaker().state).toBe("closed");
+});
+
+it("forgets failures once a job succeeds, not because the engine answers", async () => {
+  run();
+  await engine.asked;
+  engine.failed();
+  await probes(2);
+  expect(engine.breaker().failure_count).toBe(1);
+  engine.succeeded();
+  expect(engine.breaker().failure_count).toBe(0);
+});
+
+it("asks at once, not at its next turn, whether an engine that failed a job is there", async () => {
+  run();
+  await clock.sleeping(PROBE_EVERY_MS);
+  answer = new Error("connect ECONNREFUSED");
+  engine.failed();
+  await new Promise(setImmediate);
+  expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
+});
+
+it("tells at once whether the engine answers; a lost run is a failure only where it does not", async () => {
+  run();
+  await clock.sleeping(PROBE_EVERY_MS);
+  expect(await engine.answers()).toBe(true);
+  expect(engine.breaker().failure_count).toBe(0);
+  answer = new Error("connect ECONNREFUSED");
+  expect(await engine.answers()).toBe(false);
+  expect(engine.breaker().failure_count).toBe(1);
+  expect(engine.admits(4, 0)).toBe(0);
+});
+
+it("does not wait for an engine that hangs", async () => {
+  run();
+  await engine.asked;
+  answer = "silence";
+  const told = engine.answers();
+  await clock.sleeping(PROBE_TIMEOUT_MS);
+  clock.advance(PROBE_TIMEOUT_MS);
+  expect(await told).toBe(false);
+});
+
+it("sweeps at the start, after each doubt, and once a minute", async () => {
+  run();
+  await probes(3);
+  expect(sweeps).toBe(1);
+  engine.doubted();
+  await probes(2);
+  expect(sweeps).toBe(2);
+  await probes(12);
+  expect(sweeps).toBe(3);
+});

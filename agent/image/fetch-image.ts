@@ -1,0 +1,119 @@
+import type { Logger } from "@logtape/logtape";
+import { Readable } from "node:stream";
+import type { ImageSource } from "../../shared/image.ts";
+import type { AgentIdentity } from "../../shared/lease.ts";
+import type { Admission } from "../policy/admission.ts";
+import { ApiError } from "../api/errors.ts";
+import type { Client } from "../api/client.ts";
+import { FETCHED } from "./fetched-images.ts";
+import { authFor, type Registry } from "./registry.ts";
+import type { ImageCalls } from "./image-calls.ts";
+import { unpackImage } from "./unpack-image.ts";
+
+export type FetchDeps = {
+  readonly agent: AgentIdentity;
+  readonly admission: Pick<Admission, "admitImage">;
+  readonly client: Pick<Client, "imageSource" | "imageArchive">;
+  readonly imageCalls: Pick<
+    ImageCalls,
+    "architecture" | "imageArchitecture" | "imageId" | "load" | "pull" | "removeName" | "tag"
+  >;
+  readonly registry: Registry;
+  readonly maxImageBytes: number;
+  readonly log: Logger;
+};
+
+/** This host can never use the image; the message tells why. */
+export class UnfitImage extends Error {
+  override name = "UnfitImage";
+}
+
+/**
+ * Gets one image that another agent has built, from where the API says.
+ *
+ * @param makeRoom Asked before anything is transferred; throws where there is none.
+ * @returns false where the image is not for this agent, or only its builder's host has it.
+ * @throws UnfitImage; ImageArchiveError; JobRefusal; EngineError; ApiError; the signal's reason.
+ */
+export async function fetchImage(
+  deps: FetchDeps,
+  image: string,
+  makeRoom: () => Promise<void>,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { agent, admission, client, imageCalls, log } = deps;
+  if ((await imageCalls.imageId(image, signal)) !== null) return true;
+  const source = await client.imageSource(image, signal).catch((error: unknown) => {
+    if (error instanceof ApiError && error.kind === "rejected") return null;
+    throw error;
+  });
+  if (source === null || source.image !== image) return false;
+  const hasLabels = Object.entries(source.labels).every(
+    ([name, value]) => agent.labels[name] === value,
+  );
+  if (!hasLabels) return false;
+  const name = `${FETCHED}:${image.slice("sha256:".length)}`;
+  const names = [image, source.registry_ref ?? name];
+  admission.admitImage(source.job_type, names);
+  await makeRoom();
+  log.info("fetching the image {image} of {jobType}", { image, jobType: source.job_type });
+  await (source.registry_ref === null
+    ? load(deps, image, name, signal)
+    : pull(deps, source, source.registry_ref, name, signal));
+  log.info("image {image} of {jobType} is here", { image, jobType: source.job_type });
+  return true;
+}
+
+async function load(
+  { client, imageCalls, maxImageBytes }: FetchDeps,
+  image: string,
+  name: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const bounds = { maxBytes: maxImageBytes, architecture: await imageCalls.architecture(signal) };
+  const archive = await client.imageArchive(image, signal);
+  const tar = Readable.from(unpackImage(archive, image, name, bounds), { objectMode: false });
+  try {
+    await imageCalls.load(tar, signal);
+  } finally {
+    tar.destroy();
+    archive.destroy();
+  }
+  await insistOn(imageCalls, name, image, signal);
+}
+
+/** A pull by digest moves no tag; its name stays, for an operator's `agent_images`. */
+async function pull(
+  { imageCalls, registry }: FetchDeps,
+  { image }: ImageSource,
+  reference: string,
+  name: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const before = await imageCalls.imageId(reference, signal);
+  if (before === null) {
+    await imageCalls.pull(reference, signal, authFor(registry, reference));
+    await insistOn(imageCalls, reference, image, signal);
+  } else if (before !== image) throw new UnfitImage(`${reference} is ${before}, not ${image}`);
+  const [repository = "", tag = ""] = name.split(":");
+  await imageCalls.tag(image, repository, tag, signal);
+}
+
+/** Takes back an image that this engine gave another id, as one with containerd's store would. */
+async function insistOn(
+  imageCalls: FetchDeps["imageCalls"],
+  name: string,
+  image: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const id = await imageCalls.imageId(name, signal);
+  const own = await imageCalls.architecture(signal);
+  const its = await imageCalls.imageArchitecture(name, signal);
+  if (id === image && its === own) return;
+  await imageCalls.removeName(name, signal);
+  throw new UnfitImage(
+    id === image
+      ? `it is for ${its ?? "nothing known"}, and this host is ${own}`
+      : `this engine calls it ${id ?? "nothing"}: it keeps images in another way`,
+  );
+}

@@ -1,0 +1,157 @@
+import { createHash, randomUUID } from "node:crypto";
+import { createReadStream, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { text } from "node:stream/consumers";
+import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Engine } from "../container/engine.ts";
+import { type PackedImage, packImage } from "./pack-image.ts";
+import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { type UnpackBounds, unpackImage } from "./unpack-image.ts";
+
+const name = `airlock-test-fetched:${randomUUID()}`;
+const MiB = 1024 * 1024;
+const never = new AbortController().signal;
+const folder = mkdtempSync(join(tmpdir(), "airlock-archive-"));
+
+let engine: Engine;
+/** Of two layers. */
+let image: string;
+let packed: PackedImage;
+
+function tar(files: Record<string, string | Buffer>): Readable {
+  const parts = Object.entries(files).flatMap(([path, content]) => {
+    const bytes = Buffer.from(content);
+    return [tarHeader(path, bytes.length), bytes, tarPadding(bytes.length)];
+  });
+  return Readable.from([...parts, tarEnd]);
+}
+
+async function pack(id: string, maxBytes = 8 * MiB): Promise<PackedImage> {
+  return packImage(await engine.save(id, never), id, join(folder, randomUUID()), maxBytes);
+}
+
+async function loadBytes(
+  archive: Buffer | Readable,
+  id = image,
+  bounds: Partial<UnpackBounds> = {},
+) {
+  const stream = Buffer.isBuffer(archive) ? Readable.from([archive]) : archive;
+  const all = { maxBytes: 8 * MiB, architecture: await engine.architecture(never), ...bounds };
+  await engine.load(Readable.from(unpackImage(stream, id, name, all)), never);
+}
+
+/** The archive, changed under its compression. */
+function tampered(change: (bytes: Buffer) => Buffer): Buffer {
+  return zstdCompressSync(change(zstdDecompressSync(readFileSync(packed.path))));
+}
+
+async function makeImage(files: Record<string, string>, change?: string): Promise<string> {
+  const said = await rawEngine.importImage(
+    tar(files),
+    change === undefined ? {} : { changes: change },
+  );
+  return /sha256:[0-9a-f]{64}/.exec(await text(said as Readable))![0];
+}
+
+beforeAll(async () => {
+  ({ engine } = await testEngine());
+  const base = await makeImage({ "base.txt": `base ${randomUUID()}` });
+  const container = await rawEngine.createContainer({ Image: base, Cmd: ["/none"] });
+  await container.putArchive(tar({ "more.txt": randomUUID() }), { path: "/" });
+  image = await engine.commit(container.id, "airlock-test", randomUUID(), [], never);
+  await container.remove();
+  packed = await pack(image);
+  await removeImages(base, image);
+});
+afterAll(async () => {
+  await removeImages(image);
+  rmSync(folder, { recursive: true });
+});
+
+test("an image goes from engine to engine as it is, under the one name that is asked for", async () => {
+  const bytes = readFileSync(packed.path);
+  expect(packed).toMatchObject({
+    sizeBytes: bytes.length,
+    sha256: createHash("sha256").update(bytes).digest("hex"),
+  });
+  expect(await engine.imageId(image, never)).toBeNull();
+  await loadBytes(createReadStream(packed.path));
+  expect(await engine.imageNames(image, never)).toEqual([image, name]);
+  // Again, as two agents of one engine would.
+  await loadBytes(createReadStream(packed.path));
+  expect((await pack(image)).sha256).toBe(packed.sha256);
+  await removeImages(image);
+});
+
+const flip = (at: (bytes: Buffer) => number) =>
+  tampered((bytes) => {
+    const changed = Buffer.from(bytes);
+    changed[at(bytes)]! ^= 1;
+    return changed;
+  });
+
+test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackBounds>], string]>([
+  ["is another image", () => [readFileSync(packed.path), `sha256:${"0".repeat(64)}`], "its id"],
+  ["has another configuration", () => [flip((bytes) => bytes.indexOf(10) + 5)], "its id"],
+  ["has another layer", () => [flip((bytes) => bytes.length - 1)], "a layer is not sha256:"],
+  ["goes on", () => [tampered((bytes) => Buffer.concat([bytes, tarEnd]))], "more than an image"],
+  [
+    "ends too early",
+    () => [tampered((bytes) => bytes.subarray(0, bytes.length - 700))],
+    "it is damaged",
+  ],
+  ["is cut off", () => [readFileSync(packed.path).subarray(0, -20)], "it is damaged"],
+  ["is no archive", () => [Buffer.from("a tar? ".repeat(300))], "it is damaged"],
+  [
+    "tells no sizes",
+    () => [zstdCompressSync(Buffer.alloc(200_000, "x"))],
+    "it does not tell its sizes",
+  ],
+  [
+    "is too large",
+    () => [readFileSync(packed.path), image, { maxBytes: 1000 }],
+    "more than max_image_bytes",
+  ],
+  [
+    "is for other machines",
+    () => [readFileSync(packed.path), image, { architecture: "riscv64" }],
+    "this host is riscv64",
+  ],
+  [
+    "is small and swells",
+    () => [
+      tampered((bytes) => {
+        const [line] = bytes.toString("latin1").split("\n", 1);
+        const { config } = JSON.parse(line!) as { config: number };
+        return Buffer.concat([
+          Buffer.from(`${JSON.stringify({ config, layers: [9 * MiB, 0] })}\n`),
+          bytes.subarray(line!.length + 1, line!.length + 1 + config),
+          Buffer.alloc(9 * MiB),
+        ]);
+      }),
+    ],
+    "more than max_image_bytes",
+  ],
+])("an archive that %s is refused, and nothing of it is there", async (_what, archive, words) => {
+  await expect(loadBytes(...archive())).rejects.toThrow(words);
+  expect(await engine.imageId(image, never)).toBeNull();
+  expect(await engine.imageId(name, never)).toBeNull();
+});
+
+test("an image that would stand in for another is neither given nor taken", async () => {
+  const label = "LABEL io.airlock.stands-in-for=python:3.9-slim";
+  const posing = await makeImage({ "x.txt": randomUUID() }, label);
+  await expect(pack(posing)).rejects.toThrow("it would stand in for python:3.9-slim");
+  await removeImages(posing);
+});
+
+test("an image that is too large is not packed", async () => {
+  const large = await makeImage({ "x.txt": "x".repeat(MiB) });
+  await expect(pack(large, MiB)).rejects.toThrow("more than 1048576 bytes (max_image_bytes)");
+  await removeImages(large);
+});

@@ -1,0 +1,177 @@
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import type Docker from "dockerode";
+import { abortable } from "../abortable.ts";
+import { EngineError } from "../sandbox/types.ts";
+
+/** User and password for a registry. */
+export interface RegistryAuth {
+  readonly username: string;
+  readonly password: string;
+}
+
+/** An image that has a name. */
+export interface NamedImage {
+  /** `sha256:…` */
+  readonly id: string;
+  /** Unpacked, with layers that other images have too. */
+  readonly sizeBytes: number;
+  /** When it was made; epoch ms. */
+  readonly createdMs: number;
+}
+
+/** What an engine does with images. Every method throws EngineError, or its signal's reason on abort. */
+export interface ImageCalls {
+  /** The id of an image, null where there is none. */
+  imageId(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The id of an image, its tags and its digests in registries; none where it is not there. */
+  imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
+  /**
+   * The id of the oldest image of one layer with the label `name=value`, null where there is none:
+   * what was made of it has its label too.
+   */
+  labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
+  /** Those that have a name in this repository of the engine's own. */
+  imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
+  /** What an image's programs run on, such as "amd64"; null where there is no image, or it is not told. */
+  imageArchitecture(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** What the engine runs on, in the same words. */
+  architecture(signal: AbortSignal): Promise<string>;
+  /** Makes an image of a container, changed by Dockerfile instructions, and returns its id. */
+  commit(
+    id: string,
+    repository: string,
+    tag: string,
+    changes: string[],
+    signal: AbortSignal,
+  ): Promise<string>;
+  tag(imageId: string, repository: string, tag: string, signal: AbortSignal): Promise<void>;
+  /** Takes a name away, and with the last one the image; none there is fine. */
+  removeName(reference: string, signal: AbortSignal): Promise<void>;
+  pull(reference: string, signal: AbortSignal, auth?: RegistryAuth): Promise<void>;
+  /** Returns the digest that the registry has given the image's manifest, `sha256:…`. */
+  push(repository: string, tag: string, signal: AbortSignal, auth?: RegistryAuth): Promise<string>;
+  /** The image as a tar of the engine's own, see `readImageTar`. */
+  save(imageId: string, signal: AbortSignal): Promise<Readable>;
+  /** Takes in a tar such as `save` gives; nothing of one that breaks off. */
+  load(tar: Readable, signal: AbortSignal): Promise<void>;
+}
+
+/** One request to the engine, with a signal of its own; what it throws is put in our words. */
+export type Call = <T>(
+  signal: AbortSignal,
+  request: (abortSignal: AbortSignal) => Promise<T>,
+) => Promise<T>;
+
+export function imageCalls(docker: Docker, call: Call): ImageCalls {
+  const inspect = (reference: string, signal: AbortSignal) =>
+    call(signal, async (abortSignal) => {
+      try {
+        return await abortable(docker.getImage(reference).inspect(), abortSignal);
+      } catch (error) {
+        if ((error as { statusCode?: number }).statusCode === 404) return null;
+        throw error;
+      }
+    });
+
+  return {
+    imageId: async (reference, signal) => (await inspect(reference, signal))?.Id ?? null,
+    imageNames: async (reference, signal) => {
+      const image = await inspect(reference, signal);
+      // Of an image without a name some engines say null.
+      return image ? [image.Id, image.RepoTags ?? [], image.RepoDigests ?? []].flat() : [];
+    },
+    labelledImageId: async (name, value, signal) => {
+      const filters = { label: [`${name}=${value}`] };
+      const found = await call(signal, (abortSignal) =>
+        docker.listImages({ filters, abortSignal }),
+      );
+      const images = await Promise.all(found.map(({ Id }) => inspect(Id, signal)));
+      const [oldest] = images
+        .filter((image) => image?.RootFS.Layers?.length === 1)
+        .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));
+      return oldest?.Id ?? null;
+    },
+    imagesNamed: (repository, signal) =>
+      call(signal, async (abortSignal) => {
+        // Podman's names have a host.
+        const filters = { reference: [repository, `localhost/${repository}`] };
+        const images = await docker.listImages({ filters, abortSignal });
+        return images.map(({ Id, Size, Created }) => ({
+          id: Id.startsWith("sha256:") ? Id : `sha256:${Id}`,
+          sizeBytes: Size,
+          createdMs: Created * 1000,
+        }));
+      }),
+    imageArchitecture: async (reference, signal) =>
+      (await inspect(reference, signal))?.Architecture || null,
+    architecture: (signal) =>
+      call(signal, async (abortSignal) => (await abortable(docker.version(), abortSignal)).Arch),
+    commit: (id, repository, tag, changes, signal) =>
+      call(signal, async (abortSignal) => {
+        const request = { repo: repository, tag, changes, abortSignal };
+        const { Id } = (await docker.getContainer(id).commit(request)) as { Id: string };
+        // Podman leaves the algorithm out.
+        return Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
+      }),
+    tag: (imageId, repository, tag, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.getImage(imageId).tag({ repo: repository, tag, abortSignal });
+      }),
+    removeName: (reference, signal) =>
+      call(signal, async (abortSignal) => {
+        const removal = docker.getImage(reference).remove({ abortSignal });
+        await removal.catch((error: unknown) => {
+          if ((error as { statusCode?: number }).statusCode !== 404) throw error;
+        });
+      }),
+    pull: (reference, signal, auth) =>
+      call(signal, async (abortSignal) => {
+        const options = { abortSignal, ...(auth && { authconfig: auth }) };
+        await words((await docker.pull(reference, options)) as Readable, "image_not_found");
+      }),
+    push: (repository, tag, signal, auth) =>
+      call(signal, async (abortSignal) => {
+        // Docker wants the header, be it empty.
+        const options = { tag, authconfig: auth ?? {}, abortSignal };
+        const said = await words(
+          (await docker.getImage(repository).push(options as Docker.ImagePushOptions)) as Readable,
+          "other",
+        );
+        const digest = said.map(({ aux }) => aux?.Digest).findLast((one) => one !== undefined);
+        if (digest === undefined) throw new EngineError("other", "a push told no digest");
+        return digest;
+      }),
+    save: (imageId, signal) =>
+      call(signal, async (abortSignal) => {
+        const image = docker.getImage(imageId);
+        const tar = (await abortable(image.get(), abortSignal)) as Readable;
+        const giveUp = (): void => void tar.destroy(signal.reason as Error);
+        signal.addEventListener("abort", giveUp);
+        tar.once("close", () => signal.removeEventListener("abort", giveUp));
+        return tar;
+      }),
+    load: (tar, signal) =>
+      call(signal, async (abortSignal) => {
+        const options = { quiet: true, abortSignal };
+        await words((await docker.loadImage(tar, options)) as Readable, "other");
+      }),
+  };
+}
+
+interface Line {
+  readonly error?: string;
+  readonly aux?: { readonly Digest?: string };
+}
+
+/** What an engine says of its progress, a line of JSON each; it tells failures there too. */
+async function words(progress: Readable, code: "image_not_found" | "other"): Promise<Line[]> {
+  const said: Line[] = [];
+  for await (const line of createInterface({ input: progress })) {
+    if (line.trim() === "") continue;
+    const told = JSON.parse(line) as Line;
+    if (told.error !== undefined) throw new EngineError(code, told.error);
+    if (told.aux) said.push(told);
+  }
+  return said;
+}

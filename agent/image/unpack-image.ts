@@ -1,0 +1,82 @@
+import type { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { constants, createZstdDecompress } from "node:zlib";
+import { type ByteSource, byteSource } from "../sandbox/protocol/byte-source.ts";
+import { checked, ImageArchiveError, readConfig, Sizes, sizesMaxBytes } from "./image-archive.ts";
+import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
+
+/** Bounds the memory that somebody else's archive has the reader take: 8 MiB. */
+const zstdWindow = { [constants.ZSTD_d_windowLogMax]: 23 };
+
+export interface UnpackBounds {
+  /** Of the unpacked image. */
+  readonly maxBytes: number;
+  /** What it must be for, such as "amd64". */
+  readonly architecture: string;
+}
+
+/**
+ * The archive of an image as a tar that an engine loads: nothing but that image, under one name.
+ * It throws in the middle where the archive holds anything else, and engines keep nothing of a tar
+ * that breaks off.
+ *
+ * @throws ImageArchiveError
+ */
+export async function* unpackImage(
+  archive: Readable,
+  image: string,
+  name: string,
+  { maxBytes, architecture }: UnpackBounds,
+): AsyncGenerator<Buffer> {
+  const unzipped = createZstdDecompress({ params: zstdWindow });
+  const unzipping = pipeline(archive, unzipped);
+  unzipping.catch(() => {});
+  const source = byteSource(unzipped);
+  try {
+    const sizes = Sizes.parse(JSON.parse(await readLine(source)));
+    const total = sizes.layers.reduce((sum, size) => sum + size, sizes.config);
+    if (total > maxBytes) {
+      throw new ImageArchiveError(`it has ${total} bytes, more than max_image_bytes (${maxBytes})`);
+    }
+    const config = await source.whole(sizes.config);
+    const diffIds = readConfig(config, image, sizes.layers.length, architecture);
+    const Config = `${image.slice("sha256:".length)}.json`;
+    const Layers = diffIds.map((_, n) => `${n}.tar`);
+    yield* file(Config, [config], config.length);
+    for (const [n, sizeBytes] of sizes.layers.entries()) {
+      yield* file(`${n}.tar`, checked(source.pieces(sizeBytes), diffIds[n] ?? ""), sizeBytes);
+    }
+    if (!(await source.isAtEnd())) throw new ImageArchiveError("it holds more than an image");
+    const manifest = Buffer.from(JSON.stringify([{ Config, RepoTags: [name], Layers }]));
+    yield* file("manifest.json", [manifest], manifest.length);
+    yield tarEnd;
+  } catch (error) {
+    if (error instanceof ImageArchiveError) throw error;
+    // What broke the stream off says more than that it ended.
+    if (archive.errored) await unzipping;
+    throw new ImageArchiveError("it is damaged", { cause: error });
+  } finally {
+    unzipped.destroy();
+    archive.destroy();
+  }
+}
+
+async function readLine(source: ByteSource): Promise<string> {
+  const bytes: number[] = [];
+  while (bytes.length < sizesMaxBytes) {
+    const [byte = 10] = await source.whole(1);
+    if (byte === 10) return Buffer.from(bytes).toString("utf8");
+    bytes.push(byte);
+  }
+  throw new ImageArchiveError("it does not tell its sizes");
+}
+
+async function* file(
+  name: string,
+  bytes: AsyncIterable<Buffer> | Buffer[],
+  sizeBytes: number,
+): AsyncGenerator<Buffer> {
+  yield tarHeader(name, sizeBytes);
+  yield* bytes;
+  yield tarPadding(sizeBytes);
+}

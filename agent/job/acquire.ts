@@ -1,0 +1,110 @@
+import { parseBytes } from "../../shared/bytes.ts";
+import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/lease.ts";
+import { abortable } from "../abortable.ts";
+import type { Admission } from "../policy/admission.ts";
+import type { EngineWatch } from "../container/engine-watch.ts";
+import type { GpuLease, Gpus } from "../pool/gpus.ts";
+import type { Images } from "../image/images.ts";
+import { JobRefusal } from "./refusal.ts";
+import type { Pool } from "../pool/pool.ts";
+import type { Order } from "../pool/order.ts";
+import type { RuntimeChoice } from "../container/runtime-choice.ts";
+import { EngineError, type Sandbox } from "../sandbox/types.ts";
+
+export type AcquireDeps = {
+  readonly agent: AgentIdentity;
+  readonly admission: Admission;
+  readonly images: Images;
+  readonly pool: Pool;
+  readonly gpus: Pick<Gpus, "total">;
+  readonly engine: Pick<EngineWatch, "health">;
+  readonly chooseRuntime: RuntimeChoice;
+  readonly seccomp: boolean;
+  /** What may be installed for a job. */
+  readonly requirements: { readonly allowed: boolean };
+};
+
+/** A container for one job, the reference that pins its image, and the runtime where it is known. */
+export type Acquired = {
+  readonly sandbox: Sandbox;
+  readonly jobRef: string;
+  readonly runtime: string | null;
+};
+
+const PIDS = 128;
+
+/** @throws JobRefusal; EngineError; the signal's reason. */
+export async function acquireSandbox(
+  deps: AcquireDeps,
+  job: LeasedJob,
+  gpus: GpuLease,
+  signal: AbortSignal,
+): Promise<Acquired> {
+  const { images } = deps;
+  try {
+    return await acquireOnce(deps, job, gpus, signal);
+  } catch (error) {
+    if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
+    images.forget(job.image);
+    return acquireOnce(deps, job, gpus, signal);
+  }
+}
+
+async function acquireOnce(
+  deps: AcquireDeps,
+  job: LeasedJob,
+  gpus: GpuLease,
+  signal: AbortSignal,
+): Promise<Acquired> {
+  const { runtimes } = deps.engine.health();
+  const runtime = deps.chooseRuntime(runtimes);
+  await deps.admission.admitJob(job, runtime, signal);
+  refuseTooManyGpus(deps, job.job_type);
+  const image = await deps.images.resolve(job.image, signal);
+  const order = orderOf(deps, singleUse(job), image, runtime, await abortable(gpus.ids, signal));
+  const sandbox = await deps.pool.acquire(order, job.key_id, signal);
+  const jobRef = `${job.job_type.name}@${image}`;
+  return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+}
+
+function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: LeasedJobType): void {
+  if (gpus <= total) return;
+  const message = `Job type ${name} asks for ${gpus} GPUs, and the agent has ${total} (agent_gpus).`;
+  throw new JobRefusal("config_error", message);
+}
+
+/** All of a container that is fixed before its job is known. */
+export function orderOf(
+  { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
+  job_type: LeasedJobType,
+  image: string,
+  runtime: string | null,
+  gpus: readonly string[] = [],
+): Order {
+  const spec = {
+    image,
+    labels: { agentId: agent.id, agentName: agent.name, leaseId: null },
+    memoryBytes: parseBytes(job_type.memory_limit),
+    cpus: job_type.cpu_limit,
+    pids: PIDS,
+    network: job_type.network,
+    runtime,
+    seccomp,
+    packages: requirements.allowed,
+    env: job_type.env,
+    preload: job_type.preload,
+    gpus,
+    reuse: reuseOf(job_type),
+  };
+  return { jobType: job_type.name, spec };
+}
+
+/** A container that packages are installed into gets no other job before or after. */
+function singleUse({ job_type, requirements }: LeasedJob): LeasedJobType {
+  return requirements.length === 0 ? job_type : { ...job_type, reuse: 1 };
+}
+
+/** A network and a device may keep traces that cannot be wiped from inside. */
+function reuseOf({ network, gpus, reuse }: LeasedJobType): number {
+  return network === "none" && gpus === 0 ? reuse : 1;
+}

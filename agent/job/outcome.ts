@@ -1,0 +1,94 @@
+import type { ExecutionError, ExecutionErrorType } from "../../shared/errors.ts";
+import type { ResultReport } from "../../shared/lease.ts";
+import { JobRefusal } from "./refusal.ts";
+import { isStopped, type Lease } from "../lease/leases.ts";
+import { resultWithoutReport, type Times } from "./result.ts";
+import { EngineError, type SpooledArtifact } from "../sandbox/types.ts";
+
+/** What there is to tell the API at the end of a lease. */
+export type Outcome =
+  | {
+      readonly kind: "result";
+      readonly result: ResultReport;
+      readonly artifacts: readonly SpooledArtifact[];
+    }
+  | { readonly kind: "release"; readonly error: ExecutionError };
+
+/** The outcome of code that was lost with its engine. */
+export const engineLost: Outcome = {
+  kind: "release",
+  error: {
+    type: "internal_error",
+    message: "The container engine was lost while the code ran.",
+    phase: "execution",
+  },
+};
+
+/** The outcome of a run whose files the agent could not write down. */
+const diskFailed: Outcome = {
+  kind: "release",
+  error: {
+    type: "internal_error",
+    message: "The agent's disk did not take what the code wrote.",
+    phase: "execution",
+  },
+};
+
+const diskCodes = new Set(["ENOSPC", "EDQUOT", "EROFS", "EIO"]);
+
+/** Source: open(2), write(2). */
+function isOfTheDisk(error: unknown): boolean {
+  return error instanceof Error && diskCodes.has((error as NodeJS.ErrnoException).code ?? "");
+}
+
+/**
+ * The outcome of a run that `error` ended: retried elsewhere only where no code had begun, or where
+ * the agent's disk failed.
+ */
+export function outcomeOfFailure(error: unknown, lease: Lease, times: Times): Outcome {
+  if (isOfTheDisk(error)) return diskFailed;
+  if (times.startedMs !== null) {
+    const message = "The run was lost to a failure of the service.";
+    return ended("failed", { type: "internal_error", message, phase: "execution" }, times);
+  }
+  if (lease.cancel.signal.aborted) return outcomeOfCancel(lease, times);
+  if (error instanceof JobRefusal) {
+    const status = error.type === "startup_timeout" ? "timeout" : "failed";
+    return ended(status, startupError(error.type, error.message), times);
+  }
+  if (!(error instanceof EngineError)) return release("internal_error", broken);
+  if (error.code === "image_not_found" || error.code === "command_not_found") {
+    return ended("failed", startupError("docker_error", error.message), times);
+  }
+  if (!error.transient) return ended("failed", startupError("internal_error", broken), times);
+  return error.code === "unavailable"
+    ? release("service_unavailable", unavailable)
+    : release("internal_error", broken);
+}
+
+const unavailable = "The container engine is not available.";
+const broken = "The container could not be started.";
+
+/** An agent that stops leaves a job that has not begun to the next one. */
+function outcomeOfCancel(lease: Lease, times: Times): Outcome {
+  if (isStopped(lease)) {
+    return release("service_unavailable", "The agent stopped before the code began.");
+  }
+  return ended("cancelled", startupError("cancelled", "Cancelled before the code began."), times);
+}
+
+function release(type: ExecutionErrorType, message: string): Outcome {
+  return { kind: "release", error: startupError(type, message) };
+}
+
+function ended(
+  status: "failed" | "timeout" | "cancelled",
+  error: ExecutionError,
+  times: Times,
+): Outcome {
+  return { kind: "result", result: resultWithoutReport(status, error, times), artifacts: [] };
+}
+
+function startupError(type: ExecutionErrorType, message: string): ExecutionError {
+  return { type, message, phase: "startup" };
+}

@@ -1,0 +1,154 @@
+import { createHash } from "node:crypto";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { LeaseDropped } from "../lease/leases.ts";
+import type { Pool } from "../pool/pool.ts";
+import type { SpooledArtifact } from "../sandbox/types.ts";
+import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
+
+let t: TestAgent;
+
+beforeEach(async () => {
+  t = await createTestAgent();
+  t.assumeGoodEngine();
+});
+afterEach(() => t[Symbol.asyncDispose]());
+
+async function spool(folder: string, n: number): Promise<SpooledArtifact> {
+  const bytes = `file ${n}`;
+  const path = join(folder, String(n));
+  await mkdir(folder, { recursive: true });
+  await writeFile(path, bytes);
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  return { name: `sub/${n}.txt`, path, sizeBytes: bytes.length, sha256 };
+}
+
+const puts = () => t.api.received.filter(({ method }) => method === "PUT");
+
+async function runWithArtifacts(count: number): Promise<void> {
+  const { ended } = t.begin();
+  const sandbox = await t.sandbox(0);
+  const { options } = await sandbox.running;
+  const numbers = Array.from({ length: count }, (_, n) => n);
+  const artifacts = await Promise.all(numbers.map((n) => spool(options.spoolDir, n)));
+  sandbox.finish({ artifacts });
+  await ended;
+}
+
+describe("artifacts", () => {
+  it("go when their container is given back, once: it may run another job by then", async () => {
+    const { pool } = t.deps;
+    const told: string[] = [];
+    const noted: Pick<Pool, "giveBack" | "discard"> = {
+      giveBack: (sandbox) => {
+        told.push("given back");
+        return pool.giveBack(sandbox);
+      },
+      discard: () => told.push("discarded"),
+    };
+    Object.assign(t.deps, { pool: { ...pool, ...noted } });
+    t.api.answer("0.txt", "silence");
+    const { lease, ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    const { options } = await sandbox.running;
+    sandbox.finish({ artifacts: [await spool(options.spoolDir, 0)] });
+    await t.api.request("0.txt");
+    expect(told).toEqual(["given back"]);
+    lease.drop.abort(new LeaseDropped("the API gave the lease up"));
+    await ended;
+    expect(told).toEqual(["given back"]);
+  });
+
+  it("are all there before the result is", async () => {
+    await runWithArtifacts(9);
+    const names = puts().map(({ path }) => path.split("/").at(-1));
+    const expected = Array.from({ length: 9 }, (_, n) => `sub%2F${n}.txt`);
+    expect(new Set(names)).toEqual(new Set(expected));
+    expect(names).toHaveLength(9);
+    expect(t.api.received.at(-1)?.path).toContain("/result");
+  });
+
+  it("are sent again after a failure on the way", async () => {
+    t.api.answer("0.txt", "cut", { status: 500 });
+    await runWithArtifacts(1);
+    expect(puts().map(({ bytes }) => bytes.toString())).toEqual(Array(3).fill("file 0"));
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "succeeded" });
+  });
+
+  it("that the API will never take are left out", async () => {
+    t.api.answer("0.txt", { status: 413 });
+    await runWithArtifacts(2);
+    expect(puts()).toHaveLength(2);
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "succeeded" });
+  });
+
+  it("of a lost lease are not followed by a result", async () => {
+    t.api.answer("0.txt", { status: 409 });
+    await runWithArtifacts(1);
+    expect(t.api.count("/result")).toBe(0);
+  });
+});
+
+describe("posting the result", () => {
+  it("is repeated with the same body until the API has it", async () => {
+    t.api.answer("/result", { status: 503 }, "cut");
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish({ stdout: Buffer.from("once") });
+    await ended;
+    const bodies = t.api.received
+      .filter(({ path }) => path.endsWith("/result"))
+      .map(({ bytes }) => bytes.toString());
+    expect(bodies).toHaveLength(3);
+    expect(new Set(bodies).size).toBe(1);
+  });
+
+  it("ends with the API's word that the lease is another's", async () => {
+    t.api.answer("/result", { status: 409 });
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish();
+    await ended;
+    expect(t.api.count("/result")).toBe(1);
+  });
+
+  it("goes on when a poll that crosses it already calls the lease lost", async () => {
+    t.api.answer("/result", "silence");
+    const { lease, ended } = t.begin();
+    (await t.sandbox(0)).finish();
+    await t.api.request("/result");
+    const { lease_id } = lease.job;
+    const news = { cancel: [], lost: [lease_id], intervals: t.api.intervals };
+    t.deps.leases.learn(news, [lease_id], t.clock.nowMs());
+    t.api.cut();
+    await ended;
+    expect(t.api.count("/result")).toBe(2);
+    expect(lease.drop.signal.aborted).toBe(false);
+  });
+
+  it("is left to the lease's expiry when the API stays away", async () => {
+    t.api.answer("/result", "cut", "cut", "cut", "cut");
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish();
+    await ended;
+    expect(t.api.count("/result")).toBe(4);
+  });
+
+  it("falls back to a failure without output where the API refuses it", async () => {
+    t.api.answer("/result", { status: 413 });
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish({ stdout: Buffer.from("long") });
+    await ended;
+    expect((await t.api.request("/result", 2)).json).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error", message: "The result could not be stored." },
+      stdout_base64: "",
+    });
+  });
+
+  it("stops the agent where the token is refused", async () => {
+    t.api.answer("/result", { status: 401 });
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish();
+    await expect(ended).rejects.toMatchObject({ kind: "unauthorized" });
+  });
+});

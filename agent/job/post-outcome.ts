@@ -1,0 +1,93 @@
+import type { Logger } from "@logtape/logtape";
+import type { ExecutionError } from "../../shared/errors.ts";
+import type { LeasedJob, ResultReport } from "../../shared/lease.ts";
+import { describeError } from "../../shared/log-line.ts";
+import { ApiError } from "../api/errors.ts";
+import type { Client } from "../api/client.ts";
+import type { Lease } from "../lease/leases.ts";
+import type { Outcome } from "./outcome.ts";
+import { uploadArtifacts } from "./upload.ts";
+
+export type PostDeps = {
+  readonly client: Pick<Client, "upload" | "result" | "release">;
+  readonly log: Logger;
+};
+
+/**
+ * Tells the API how a lease ended, artifacts first, unless the lease is no longer ours. What cannot
+ * be told is left to the lease's expiry. Returns the jobs that came with the answer, where `takes`.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function postOutcome(
+  deps: PostDeps,
+  lease: Lease,
+  outcome: Outcome,
+  takes: () => boolean = () => false,
+): Promise<readonly LeasedJob[]> {
+  const { log } = deps;
+  const { signal } = lease.drop;
+  const { lease_id, attempt } = lease.job;
+  try {
+    signal.throwIfAborted();
+    if (outcome.kind === "release") {
+      lease.isReporting = true;
+      await deps.client.release(lease_id, { error: outcome.error }, signal);
+      log.warn("attempt {attempt} released: {reason}", { attempt, reason: outcome.error.message });
+    } else {
+      await uploadArtifacts(deps, lease_id, outcome.artifacts, signal);
+      lease.isReporting = true;
+      const jobs = await postResult(deps, lease_id, outcome.result, takes(), signal);
+      const { status, timing, error } = outcome.result;
+      log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
+        attempt,
+        status,
+        type: error && error.type !== status ? `(${error.type}) ` : "",
+        ...timing,
+      });
+      return jobs;
+    }
+  } catch (error) {
+    if (error instanceof ApiError && error.endsAgent) throw error;
+    const reason = describeError(signal.aborted ? signal.reason : error);
+    if (signal.aborted || (error instanceof ApiError && error.kind === "lease_lost")) {
+      log.warn("attempt {attempt} dropped: {reason}", { attempt, reason });
+    } else {
+      log.error("attempt {attempt} could not be reported: {reason}", { attempt, reason });
+    }
+  }
+  return [];
+}
+
+/** A result that the API will never take must not make the code run a second time. */
+async function postResult(
+  { client, log }: PostDeps,
+  leaseId: string,
+  result: ResultReport,
+  takes: boolean,
+  signal: AbortSignal,
+): Promise<readonly LeasedJob[]> {
+  try {
+    return (await client.result(leaseId, result, takes, signal)).jobs;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.kind !== "rejected") throw error;
+    log.error("result refused: {reason}", { reason: describeError(error) });
+    return (await client.result(leaseId, withoutOutput(result), takes, signal)).jobs;
+  }
+}
+
+function withoutOutput(result: ResultReport): ResultReport {
+  const error: ExecutionError = {
+    type: "internal_error",
+    message: "The result could not be stored.",
+    phase: "execution",
+  };
+  return {
+    ...result,
+    status: "failed",
+    error,
+    stdout_base64: "",
+    stderr_base64: "",
+    output_json: null,
+  };
+}

@@ -1,0 +1,12 @@
+import type { ExecutionErrorType } from "../../shared/errors.ts";
+
+/** The job did not start and shall not be tried again; the message is for who submitted it. */
+export class JobRefusal extends Error {
+  override name = "JobRefusal";
+  readonly type: ExecutionErrorType;
+
+  constructor(type: ExecutionErrorType, message: string, options: ErrorOptions = {}) {
+    super(message, options);
+    this.type = type;
+  }
+}

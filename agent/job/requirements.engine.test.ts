@@ -1,0 +1,292 @@
+import { randomUUID } from "node:crypto";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { LeasedJob, ResultReport } from "../../shared/lease.ts";
+import { engineHost } from "../container/engine-host.ts";
+import { connectEngine } from "../container/engine.ts";
+import { labels } from "../sandbox/profile.ts";
+import {
+  certificateFor,
+  type IndexOptions,
+  type PackageIndex,
+  startIndex,
+} from "../sandbox/testing/package-index.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { bridgeAddress } from "../sandbox/testing/raw-engine.ts";
+import { writeWheels } from "../sandbox/testing/wheel.ts";
+import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
+import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
+import { testJob } from "../testing/test-agent.ts";
+
+const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
+const engine = connectEngine(host);
+const probe = { name: "airlock_probe", version: "1.0", source: "n = 42\n" };
+const code = "import airlock_probe; print(airlock_probe.n)";
+
+let api: FakeApi;
+let folder: string;
+let name: string;
+let agents: AgentProcess[];
+let indexes: PackageIndex[];
+beforeEach(async () => {
+  api = await startFakeApi();
+  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  name = `test-${randomUUID()}`;
+  agents = [];
+  indexes = [];
+});
+afterEach(async () => {
+  for (const { process } of agents) process.kill("SIGTERM");
+  await Promise.all(agents.map(({ exit }) => exit));
+  for (const index of indexes) index.close();
+  const left = await engine.list(labels.agentName, name, AbortSignal.timeout(60_000));
+  await Promise.all(left.map(({ id }) => engine.remove(id, AbortSignal.timeout(60_000))));
+  await api[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+  if (left.length > 0) throw new Error(`left behind: ${left.length} containers`);
+});
+
+async function indexOf(options: Partial<IndexOptions> = {}): Promise<PackageIndex> {
+  const index = await startIndex({ address: "127.0.0.1", wheels: [probe], ...options });
+  indexes.push(index);
+  return index;
+}
+
+/** An agent that lets jobs bring packages, against the real engine. */
+async function start(env: Record<string, string>): Promise<AgentProcess> {
+  const agent = startAgent({
+    AIRLOCK_API_URL: api.url,
+    AIRLOCK_AGENT_NAME: name,
+    AIRLOCK_DOCKER_HOST: host,
+    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_WARM_POOL_SIZE: "0",
+    AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
+    ...env,
+  });
+  agents.push(agent);
+  await agent.ready;
+  return agent;
+}
+
+let results = 0;
+beforeEach(() => (results = 0));
+async function run(job: Partial<LeasedJob> = {}): Promise<ResultReport> {
+  api.offer(testJob({ code, requirements: ["airlock-probe"], ...job }));
+  return nextResult();
+}
+async function nextResult(): Promise<ResultReport> {
+  results += 1;
+  return (await api.request("/result", results)).json as ResultReport;
+}
+const stdout = ({ stdout_base64 }: ResultReport) => Buffer.from(stdout_base64, "base64").toString();
+
+test("a job's packages are installed before it runs, and the timing says how long that took", async () => {
+  await start({ AIRLOCK_PIP_INDEX_URL: (await indexOf()).url });
+  const report = await run();
+  expect([report.status, stdout(report)]).toEqual(["succeeded", "42\n"]);
+  const { startup_ms, dep_install_ms, execution_ms, total_ms } = report.timing;
+  expect(dep_install_ms).toBeGreaterThan(100);
+  expect(startup_ms).toBeGreaterThanOrEqual(dep_install_ms);
+  expect(total_ms).toBeGreaterThanOrEqual(startup_ms + execution_ms);
+  expect(execution_ms).toBeLessThan(dep_install_ms);
+  const other = await run({
+    requirements: [],
+    code: "import importlib.util as u; print(u.find_spec('airlock_probe'))",
+  });
+  expect([stdout(other), other.timing.dep_install_ms]).toEqual(["None\n", 0]);
+});
+
+describe("an agent that was not asked to", () => {
+  test("installs nothing, and says whose configuration forbids it", async () => {
+    const index = await indexOf();
+    await start({ AIRLOCK_PIP_INDEX_URL: index.url, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "false" });
+    const report = await run();
+    expect(report).toMatchObject({
+      status: "failed",
+      error: {
+        type: "config_error",
+        message: expect.stringContaining(
+          "allow_runtime_requirements is false in its own",
+        ) as string,
+        phase: "startup",
+      },
+    });
+    expect(index.requests).toEqual([]);
+  });
+
+  test("checks again that they are names", async () => {
+    await start({ AIRLOCK_PIP_INDEX_URL: (await indexOf()).url });
+    const report = await run({ requirements: ["airlock-probe", "--index-url http://x"] });
+    expect(report.error).toMatchObject({
+      type: "dependency_error",
+      message: `requirements.1 is not a package's name: "--index-url http://x"`,
+    });
+  });
+});
+
+test("a package that cannot be installed is told in pip's words, and what was out of reach", async () => {
+  const index = await indexOf({
+    redirects: { "/simple/airlock-meta/": "http://169.254.169.254/" },
+  });
+  await start({ AIRLOCK_PIP_INDEX_URL: index.url });
+  const report = await run({ requirements: ["airlock-meta==1"] });
+  expect(report).toMatchObject({
+    status: "failed",
+    exit_code: null,
+    error: { type: "dependency_error", phase: "startup" },
+    timing: { phase_at_exit: "startup", execution_ms: 0 },
+  });
+  expect(report.timing.dep_install_ms).toBeGreaterThan(100);
+  expect(report.error?.message).toMatch(/No matching distribution found for airlock-meta==1/);
+  expect(report.error?.message).toContain(
+    "What could not be reached: 169.254.169.254:80 is not on the internet.",
+  );
+  expect((await run()).status).toBe("succeeded");
+});
+
+test("an installation longer than startup_timeout is one, whatever the code's timeout", async () => {
+  const index = await indexOf({ opens: new Promise(() => {}) });
+  await start({ AIRLOCK_PIP_INDEX_URL: index.url });
+  const report = await run({ startup_timeout_s: 8, timeout_s: 1 });
+  expect(report).toMatchObject({
+    status: "timeout",
+    exit_code: null,
+    error: {
+      type: "startup_timeout",
+      message: "The requirements were not installed within 8 s (startup_timeout).",
+      phase: "startup",
+    },
+    timing: { phase_at_exit: "startup" },
+  });
+  expect(report.timing.startup_ms).toBeGreaterThanOrEqual(8000);
+});
+
+test("a cancel ends an installation", async () => {
+  const index = await indexOf({ opens: new Promise(() => {}) });
+  await start({ AIRLOCK_PIP_INDEX_URL: index.url });
+  const job = testJob({ code, requirements: ["airlock-probe"] });
+  api.offer(job);
+  while (index.requests.length === 0) await new Promise(setImmediate);
+  api.cancel.push(job.lease_id);
+  api.wake();
+  expect(await nextResult()).toMatchObject({
+    status: "cancelled",
+    error: { type: "cancelled", phase: "startup" },
+  });
+});
+
+describe("packages come", () => {
+  test("from a folder of the agent's host, without any index", async () => {
+    writeWheels(folder, probe);
+    await start({ AIRLOCK_PIP_FIND_LINKS: folder });
+    expect(stdout(await run())).toBe("42\n");
+    const missing = await run({ requirements: ["airlock-missing"] });
+    expect(missing.error?.message).toContain("No matching distribution found");
+  });
+
+  test("from an index on the bridge, whose address is a private one", async () => {
+    const index = await indexOf({ address: await bridgeAddress() });
+    await start({ AIRLOCK_PIP_INDEX_URL: index.url });
+    expect(stdout(await run())).toBe("42\n");
+  });
+
+  test("from an index with a password and a certificate of its own, and the code sees neither", async () => {
+    const { image } = await testEngine();
+    const tls = await certificateFor("localhost", image);
+    const index = await indexOf({ tls, credentials: "me:secret" });
+    await writeFile(join(folder, "ca.pem"), tls.cert);
+    const url = index.url.replace("https://127.0.0.1", "https://me:secret@localhost");
+    await start({ AIRLOCK_PIP_INDEX_URL: url, AIRLOCK_PIP_CA_FILE: join(folder, "ca.pem") });
+    const reader = `
+import os
+print(open("/input/_requirements.txt").read().strip(), "secret" in str(dict(os.environ)), os.listdir("/packages"))
+${code}
+`;
+    expect(stdout(await run({ code: reader }))).toBe("airlock-probe False ['lib']\n42\n");
+  });
+});
+
+describe("with enable_runtime_dependency_cache", () => {
+  const cached = (index: PackageIndex) => ({
+    AIRLOCK_PIP_INDEX_URL: index.url,
+    AIRLOCK_ENABLE_RUNTIME_DEPENDENCY_CACHE: "true",
+    AIRLOCK_DEPENDENCY_CACHE_DIR: join(folder, "cache"),
+  });
+  const entries = async () =>
+    (await readdir(join(folder, "cache"))).filter((file) => file.endsWith(".packages"));
+
+  test("the next job with the same set installs nothing and needs no index", async () => {
+    const files = { "large.txt": "x".repeat(8_000_000) };
+    const index = await indexOf({ wheels: [{ ...probe, files }] });
+    await start(cached(index));
+    const first = await run({ requirements: ["airlock-probe >= 1", "airlock_probe"] });
+    index.close();
+    const second = await run({ requirements: ["Airlock.Probe", "airlock-probe>=1"] });
+    expect([first, second].map((report) => [report.status, stdout(report)])).toEqual([
+      ["succeeded", "42\n"],
+      ["succeeded", "42\n"],
+    ]);
+    expect(first.timing.dep_install_ms).toBeGreaterThan(100);
+    expect(second.timing.dep_install_ms).toBe(0);
+    expect((await run({ requirements: ["airlock-probe"] })).error?.type).toBe("dependency_error");
+  });
+
+  test("hostile 33: no code can change what the next one gets", async () => {
+    const index = await indexOf();
+    await start(cached(index));
+    const poison = `
+import os, sys
+import airlock_probe
+tried = 0
+for folder, folders, names in os.walk("/packages"):
+    for path in [folder + "/" + name for name in names] + [folder]:
+        for act in (lambda: open(path, "w"), lambda: os.unlink(path), lambda: os.chmod(path, 0o777),
+                    lambda: os.rename(path, path + "x"), lambda: open(path + "/evil.py", "w"),
+                    lambda: os.symlink("/tmp", path + "/evil")):
+            tried += 1
+            try:
+                act()
+            except OSError:
+                continue
+            print("done", path)
+airlock_probe.n = 13
+print(tried > 50)
+`;
+    expect(stdout(await run({ code: poison }))).toBe("True\n");
+    expect(stdout(await run({ code: poison }))).toBe("True\n");
+    const last = await run();
+    expect([stdout(last), last.timing.dep_install_ms]).toEqual(["42\n", 0]);
+  });
+
+  test("a damaged set is noticed and installed again", async () => {
+    const index = await indexOf();
+    await start(cached(index));
+    await run();
+    const [file = ""] = await entries();
+    const path = join(folder, "cache", file);
+    const bytes = await readFile(path);
+    bytes.write("9", bytes.indexOf("n = 42") + 4);
+    await writeFile(path, bytes);
+    const asked = index.requests.length;
+    expect(stdout(await run())).toBe("42\n");
+    expect(index.requests.length).toBeGreaterThan(asked);
+    index.close();
+    expect(stdout(await run())).toBe("42\n");
+  });
+
+  test("what fails is not kept, and another index has sets of its own", async () => {
+    const index = await indexOf();
+    const first = await start(cached(index));
+    expect((await run({ requirements: ["airlock-missing"] })).status).toBe("failed");
+    expect(await entries()).toEqual([]);
+    await run();
+    first.process.kill("SIGTERM");
+    await first.exit;
+    const other = await indexOf({ wheels: [{ ...probe, source: "n = 43\n" }] });
+    await start(cached(other));
+    expect(stdout(await run())).toBe("43\n");
+    expect(await entries()).toHaveLength(2);
+  });
+});

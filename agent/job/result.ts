@@ -1,0 +1,86 @@
+import type { ExecutionError } from "../../shared/errors.ts";
+import type { Timing } from "../../shared/execution.ts";
+import type { ResultReport } from "../../shared/lease.ts";
+import type { Acquired } from "./acquire.ts";
+import type { RunReport, Verdict } from "../sandbox/types.ts";
+
+/** When what happened to one job, milliseconds on the agent's clock. */
+export type Times = {
+  readonly takenMs: number;
+  /** How long packages were installed. */
+  readonly installMs: number;
+  /** Null where the code never began. */
+  readonly startedMs: number | null;
+  readonly endedMs: number;
+};
+
+/** The result of code that ran. */
+export function resultOfReport(
+  report: RunReport,
+  verdict: Verdict,
+  times: Times,
+  { jobRef, runtime }: Pick<Acquired, "jobRef" | "runtime">,
+): ResultReport {
+  const { usage, result } = report;
+  return {
+    status: verdict.status,
+    exit_code: verdict.exitCode,
+    error: verdict.error,
+    stdout_base64: toBase64(report.stdout),
+    stderr_base64: toBase64(report.stderr),
+    stdout_truncated: report.stdoutTruncated,
+    stderr_truncated: report.stderrTruncated,
+    output_json: result.kind === "object" ? result.text : null,
+    timing: timing(times, report.executionMs, verdict.phaseAtExit),
+    resource_usage: usage && {
+      max_rss_mb: Math.round((usage.maxRssBytes / 1024 ** 2) * 100) / 100,
+      cpu_time_ms: Math.round(usage.cpuTimeMs),
+      wall_time_ms: Math.round(usage.wallTimeMs),
+    },
+    job_ref: jobRef,
+    container_runtime: runtime,
+  };
+}
+
+/** The result of a job of whose run there is no report: mostly it never began. */
+export function resultWithoutReport(
+  status: "failed" | "timeout" | "cancelled",
+  error: ExecutionError,
+  times: Times,
+): ResultReport {
+  return {
+    status,
+    exit_code: null,
+    error,
+    stdout_base64: "",
+    stderr_base64: "",
+    stdout_truncated: false,
+    stderr_truncated: false,
+    output_json: null,
+    timing: timing(times, 0, error.phase),
+    resource_usage: null,
+    job_ref: null,
+    container_runtime: null,
+  };
+}
+
+/** The code's own time is PID 1's measure: word of its beginning may come later than that of its end. */
+function timing(
+  { takenMs, installMs, startedMs, endedMs }: Times,
+  executionMs: number,
+  phase: Timing["phase_at_exit"],
+): Timing {
+  const total_ms = Math.round(endedMs - takenMs);
+  const execution_ms = Math.min(total_ms, Math.round(executionMs));
+  return {
+    startup_ms: Math.min(total_ms - execution_ms, Math.round((startedMs ?? endedMs) - takenMs)),
+    dep_install_ms: Math.round(installMs),
+    execution_ms,
+    total_ms,
+    phase_at_exit: phase,
+  };
+}
+
+function toBase64(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("base64");
+}

@@ -1,0 +1,251 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { LeaseDropped, RunCancelled } from "../lease/leases.ts";
+import { classify } from "../sandbox/output/classify.ts";
+import { EngineError } from "../sandbox/types.ts";
+import { createFakeSandbox } from "../testing/fake-sandbox.ts";
+import { createTestAgent, type TestAgent, testImage } from "../testing/test-agent.ts";
+
+let t: TestAgent;
+
+beforeEach(async () => {
+  t = await createTestAgent();
+  t.assumeGoodEngine();
+});
+afterEach(() => t[Symbol.asyncDispose]());
+
+it("runs a job and posts what came of it", async () => {
+  const job = { timeout_s: 7, input_json: '{"a":1.0}', code: "x" };
+  const { lease, ended } = t.begin(job);
+  const sandbox = await t.sandbox(0);
+  expect(t.specs[0]).toEqual({
+    image: testImage,
+    labels: { agentId: t.deps.agent.id, agentName: "test", leaseId: t.specs[0]?.labels.leaseId },
+    memoryBytes: 512 * 1024 ** 2,
+    cpus: 1,
+    pids: 128,
+    network: "none",
+    runtime: null,
+    seccomp: true,
+    packages: false,
+    env: {},
+    preload: [],
+    gpus: [],
+    reuse: 1,
+  });
+  const running = await sandbox.running;
+  expect(running.job).toEqual({
+    code: "x",
+    inputJson: '{"a":1.0}',
+    timeoutMs: 7000,
+    caps: { streamBytes: 1024 ** 2, artifactBytes: 1024 ** 2 },
+  });
+  t.clock.advance(20);
+  sandbox.finish({
+    stdout: Buffer.from("hé\n"),
+    stderr: Buffer.from([0xff, 0]),
+    stderrTruncated: true,
+    result: { kind: "object", text: '{"b":2.0}' },
+    executionMs: 12.4,
+  });
+  await ended;
+  const { path, json } = await t.api.request("/result");
+  expect(path).toBe(`/leases/${lease.job.lease_id}/result`);
+  expect(json).toEqual({
+    status: "succeeded",
+    exit_code: 0,
+    error: null,
+    stdout_base64: Buffer.from("hé\n").toString("base64"),
+    stderr_base64: "/wA=",
+    stdout_truncated: false,
+    stderr_truncated: true,
+    output_json: '{"b":2.0}',
+    timing: {
+      startup_ms: 0,
+      dep_install_ms: 0,
+      execution_ms: 12,
+      total_ms: 20,
+      phase_at_exit: "completed",
+    },
+    resource_usage: { max_rss_mb: 10, cpu_time_ms: 3, wall_time_ms: 6 },
+    job_ref: `default@${testImage}`,
+    container_runtime: "runc",
+  });
+  await sandbox.closed;
+});
+
+it("removes the container when the result is posted, not before", async () => {
+  const { ended } = t.begin();
+  const sandbox = await t.sandbox(0);
+  const removed = sandbox.closed.then(() => "removed");
+  const posted = t.api.request("/result").then(() => "posted");
+  sandbox.finish();
+  expect(await Promise.race([removed, posted])).toBe("posted");
+  await removed;
+  await ended;
+});
+
+describe("while the code runs", () => {
+  it("tells that it began, and does not hold the code up for that", async () => {
+    t.api.answer("/started", "silence");
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(50);
+    expect((await t.api.request("/started")).json).toEqual({ job_ref: `default@${testImage}` });
+    sandbox.finish();
+    await ended;
+    expect(t.api.count("/result")).toBe(1);
+  });
+
+  it("does not tell that it began where it ends at once", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(49);
+    sandbox.finish();
+    await ended;
+    t.clock.advance(1);
+    await t.api.request("/result");
+    expect(t.api.count("/started")).toBe(0);
+  });
+
+  it("sends new output each second, and nothing twice", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    const { options } = await sandbox.running;
+    options.onOutput?.("stdout", Buffer.from("one "));
+    options.onOutput?.("stdout", Buffer.from("two"));
+    await t.clock.sleeping(1000);
+    t.clock.advance(1000);
+    await t.api.request("/logs", 1);
+    options.onOutput?.("stdout", Buffer.from("three"));
+    options.onOutput?.("stderr", Buffer.from("oh"));
+    await t.clock.sleeping(1000);
+    t.clock.advance(1000);
+    await t.api.request("/logs", 3);
+    await t.clock.sleeping(1000);
+    sandbox.finish();
+    await ended;
+    const chunks = t.api.received.filter(({ path }) => path.endsWith("/logs"));
+    expect(chunks.map(({ json }) => json)).toEqual([
+      { stream: "stdout", offset: 0, data_base64: btoa("one two") },
+      { stream: "stdout", offset: 7, data_base64: btoa("three") },
+      { stream: "stderr", offset: 0, data_base64: btoa("oh") },
+    ]);
+  });
+
+  it("drops the work when the API says that the lease is another's", async () => {
+    t.api.answer("/started", { status: 409 });
+    const { lease, ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    await t.clock.sleeping(50);
+    t.clock.advance(50);
+    await sandbox.closed;
+    await ended;
+    expect(lease.drop.signal.aborted).toBe(true);
+    expect(t.api.count("/result")).toBe(0);
+  });
+
+  it("ends at once when the lease is dropped", async () => {
+    const { lease, ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    await sandbox.running;
+    lease.drop.abort(new LeaseDropped("lost"));
+    await sandbox.closed;
+    await ended;
+    expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
+  });
+
+  it.each([
+    ["request", "cancelled"],
+    ["stop", "The agent was stopped while the code ran."],
+  ] as const)("is cancelled by %s, with what it printed", async (by, message) => {
+    const { lease, ended } = t.begin();
+    const { options } = await (await t.sandbox(0)).running;
+    expect(options.signal.aborted).toBe(false);
+    lease.cancel.abort(new RunCancelled(by));
+    await ended;
+    expect(options.signal.aborted).toBe(true);
+    const { json } = await t.api.request("/result");
+    expect(json).toMatchObject({
+      status: "cancelled",
+      exit_code: 143,
+      error: { type: "cancelled", message, phase: "execution" },
+      timing: { phase_at_exit: "execution" },
+    });
+  });
+});
+
+describe("a container that is lost", () => {
+  it("before the code began hands the lease back", async () => {
+    const sandbox = createFakeSandbox({ begins: false });
+    t.start = () => Promise.resolve(sandbox);
+    const { ended } = t.begin();
+    sandbox.finish({ ending: "lost", started: false, lostReason: "gone" });
+    await ended;
+    expect((await t.api.request("/release")).json).toMatchObject({
+      error: { type: "internal_error", phase: "startup" },
+    });
+    expect(t.api.count("/result")).toBe(0);
+  });
+
+  it("with running code fails the job where the engine is well, and never runs it again", async () => {
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish({ ending: "lost", lostReason: "gone" });
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error", phase: "execution" },
+    });
+    expect(t.api.count("/release")).toBe(0);
+  });
+
+  it("with running code hands the lease back where the engine is gone too", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone" });
+    await ended;
+    expect((await t.api.request("/release")).json).toEqual({
+      error: {
+        type: "internal_error",
+        message: "The container engine was lost while the code ran.",
+        phase: "execution",
+      },
+    });
+    expect(t.api.count("/result")).toBe(0);
+    expect(t.deps.engine.breaker().failure_count).toBe(1);
+  });
+
+  it("for want of memory is the code's own doing, whatever became of the engine", async () => {
+    Object.assign(t.deps, { judge: classify });
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone", outOfMemory: true });
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "oom" });
+    expect(t.api.count("/release")).toBe(0);
+  });
+
+  it("for want of room on the agent's disk is tried once more", async () => {
+    const { ended } = t.begin();
+    const full = Object.assign(new Error("ENOSPC: no space left on device"), { code: "ENOSPC" });
+    (await t.sandbox(0)).fail(full);
+    await ended;
+    expect((await t.api.request("/release")).json).toMatchObject({
+      error: { message: "The agent's disk did not take what the code wrote." },
+    });
+    expect(t.api.count("/result")).toBe(0);
+  });
+
+  it("with an error of the agent's own fails the job too", async () => {
+    const { ended } = t.begin();
+    (await t.sandbox(0)).fail(new TypeError("not a function"));
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error", message: "The run was lost to a failure of the service." },
+    });
+  });
+});

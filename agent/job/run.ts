@@ -1,0 +1,163 @@
+import type { Logger } from "@logtape/logtape";
+import type { LeasedJob } from "../../shared/lease.ts";
+import { describeError } from "../../shared/log-line.ts";
+import type { Acquired } from "./acquire.ts";
+import { ApiError } from "../api/errors.ts";
+import type { Client } from "../api/client.ts";
+import type { Gpus } from "../pool/gpus.ts";
+import { JobRefusal } from "./refusal.ts";
+import { isStopped, type Lease } from "../lease/leases.ts";
+import { createLiveReport, type LiveReport } from "./live-report.ts";
+import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
+import { postOutcome } from "./post-outcome.ts";
+import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
+import { resultOfReport } from "./result.ts";
+import type { Pool } from "../pool/pool.ts";
+import { markStep } from "./run-steps.ts";
+import { startUp, type StartUpDeps } from "./start-up.ts";
+import { EngineError, type RunReport, type Sandbox, type Verdict } from "../sandbox/types.ts";
+import type { SpoolDir } from "./spool-dir.ts";
+
+export type RunDeps = StartUpDeps &
+  RequirementsDeps & {
+    readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
+    readonly spool: Pick<SpoolDir, "folder">;
+    readonly gpus: Pick<Gpus, "lease">;
+    readonly judge: (report: RunReport) => Verdict;
+    readonly log: Logger;
+  };
+
+/** One run on its way, as far as it has come. */
+type Run = {
+  readonly lease: Lease;
+  readonly live: LiveReport;
+  installMs: number;
+  startedMs: number | null;
+};
+
+/**
+ * Runs one leased job, from its container to its posted result. Leaves no container and no file.
+ * Returns the jobs that came with the answer to the result, asked for where it then `takes` them.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function runLease(
+  agent: RunDeps,
+  lease: Lease,
+  takes?: () => boolean,
+): Promise<readonly LeasedJob[]> {
+  const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  // At once: the next poll must not offer them again.
+  using gpus = agent.gpus.lease(lease.job.job_type.gpus);
+  const deps = { ...agent, log };
+  const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
+  try {
+    await using folder = deps.spool.folder(lease.job.lease_id);
+    admitRequirements(deps, lease.job);
+    const acquired = await startUp(deps, lease, gpus);
+    const { sandbox } = acquired;
+    await using loan = borrowed(deps.pool, lease, sandbox);
+    await installRequirements(deps, lease, acquired, (ms) => (run.installMs = ms));
+    const outcome = await runCode(deps, run, acquired, folder.path);
+    // To remove a container takes more CPU than to run a short job: only an upload is worth less.
+    if (outcome.kind === "result" && outcome.artifacts.length > 0)
+      await loan[Symbol.asyncDispose]();
+    return await postOutcome(deps, lease, outcome, takes);
+  } catch (error) {
+    if (error instanceof ApiError) throw error;
+    if (error instanceof JobRefusal)
+      log.warn("the job is not run: {reason}", { reason: lastLine(error.message) });
+    if (isInfrastructure(error, lease)) {
+      log.error("run failed: {reason}", { reason: describeError(error) });
+      deps.engine.doubted();
+    }
+    return await postOutcome(
+      deps,
+      lease,
+      outcomeOfFailure(error, lease, timesOf(deps, run)),
+      takes,
+    );
+  } finally {
+    await run.live.close();
+  }
+}
+
+/** A container until it is disposed of, once: from then on the pool may lend it to another job. */
+function borrowed(
+  pool: Pick<Pool, "giveBack" | "discard">,
+  { drop }: Lease,
+  sandbox: Sandbox,
+): AsyncDisposable {
+  // Work that is no longer ours deserves no grace: it may already run elsewhere.
+  const discard = (): void => pool.discard(sandbox);
+  drop.signal.addEventListener("abort", discard);
+  let isOurs = true;
+  return {
+    [Symbol.asyncDispose]: async () => {
+      if (!isOurs) return;
+      isOurs = false;
+      drop.signal.removeEventListener("abort", discard);
+      await pool.giveBack(sandbox);
+    },
+  };
+}
+
+/** Of several the last says most: they are pip's. */
+function lastLine(text: string): string {
+  return text.slice(text.lastIndexOf("\n") + 1);
+}
+
+function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
+  return !(error instanceof JobRefusal) && !cancel.signal.aborted && !drop.signal.aborted;
+}
+
+/** @throws EngineError where the code never began. */
+async function runCode(
+  deps: RunDeps,
+  run: Run,
+  acquired: Acquired,
+  spoolDir: string,
+): Promise<Outcome> {
+  const { live } = run;
+  const { job, cancel, drop } = run.lease;
+  const { sandbox, jobRef } = acquired;
+  markStep("acquired");
+  const report = await sandbox.run(
+    {
+      code: job.code,
+      inputJson: job.input_json,
+      timeoutMs: job.timeout_s * 1000,
+      caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
+    },
+    {
+      signal: AbortSignal.any([cancel.signal, drop.signal]),
+      spoolDir,
+      onStarted: () => {
+        markStep("started");
+        run.startedMs = deps.clock.nowMs();
+        live.started(jobRef);
+      },
+      onOutput: live.output,
+    },
+  );
+  markStep("ended");
+  live.ended();
+  drop.signal.throwIfAborted();
+  if (!report.started)
+    throw new EngineError("other", report.lostReason ?? "the code did not begin");
+  const verdict = withStopReason(deps.judge(report), run.lease);
+  // Code that ends its own container must not get itself run again: the engine has to be gone too.
+  if (verdict.error?.type === "internal_error" && !(await deps.engine.answers())) return engineLost;
+  const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);
+  return { kind: "result", result, artifacts: report.artifacts };
+}
+
+function withStopReason(verdict: Verdict, lease: Lease): Verdict {
+  const { error } = verdict;
+  if (error?.type !== "cancelled" || !isStopped(lease)) return verdict;
+  return { ...verdict, error: { ...error, message: "The agent was stopped while the code ran." } };
+}
+
+function timesOf({ clock }: RunDeps, { lease, installMs, startedMs }: Run) {
+  return { takenMs: lease.takenMs, installMs, startedMs, endedMs: clock.nowMs() };
+}

@@ -1,0 +1,40 @@
+import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
+import { type Clock, deadline } from "../clock.ts";
+import type { EngineWatch } from "../container/engine-watch.ts";
+import type { GpuLease } from "../pool/gpus.ts";
+import { JobRefusal } from "./refusal.ts";
+import type { Lease } from "../lease/leases.ts";
+import { EngineError } from "../sandbox/types.ts";
+
+export type StartUpDeps = AcquireDeps & { readonly engine: EngineWatch; readonly clock: Clock };
+
+/**
+ * A container for the lease's job within the job's startup_timeout.
+ *
+ * @throws JobRefusal; EngineError; the reason of an aborted signal.
+ */
+export async function startUp(
+  deps: StartUpDeps,
+  { job, drop, cancel }: Lease,
+  gpus: GpuLease,
+): Promise<Acquired> {
+  const { engine, clock } = deps;
+  if (engine.admits(1, 0) === 0) {
+    throw new EngineError("unavailable", "circuit breaker open", { transient: true });
+  }
+  using limit = deadline(clock, job.startup_timeout_s * 1000);
+  const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
+  try {
+    const acquired = await acquireSandbox(deps, job, gpus, signal);
+    engine.succeeded();
+    return acquired;
+  } catch (error) {
+    if (limit.signal.aborted) {
+      engine.doubted();
+      const message = `The container did not start within ${job.startup_timeout_s} s.`;
+      throw new JobRefusal("startup_timeout", message, { cause: error });
+    }
+    if (!signal.aborted && error instanceof EngineError && error.transient) engine.failed();
+    throw error;
+  }
+}

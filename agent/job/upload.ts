@@ -1,0 +1,53 @@
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../../shared/log-line.ts";
+import { ApiError } from "../api/errors.ts";
+import type { Client } from "../api/client.ts";
+import type { SpooledArtifact } from "../sandbox/types.ts";
+
+export type UploadDeps = { readonly client: Pick<Client, "upload">; readonly log: Logger };
+
+const AT_ONCE = 4;
+
+/**
+ * Uploads artifacts, a few at once. One that the API will never take is left out; any other failure
+ * ends all.
+ *
+ * @throws ApiError; the signal's reason.
+ */
+export async function uploadArtifacts(
+  deps: UploadDeps,
+  leaseId: string,
+  artifacts: readonly SpooledArtifact[],
+  signal: AbortSignal,
+): Promise<void> {
+  const queue = artifacts.values();
+  const failure = new AbortController();
+  const bound = AbortSignal.any([signal, failure.signal]);
+
+  async function work(): Promise<void> {
+    for (const artifact of queue) {
+      bound.throwIfAborted();
+      await upload(deps, leaseId, artifact, bound);
+    }
+  }
+
+  try {
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  } finally {
+    failure.abort();
+  }
+}
+
+async function upload(
+  { client, log }: UploadDeps,
+  leaseId: string,
+  artifact: SpooledArtifact,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    await client.upload(leaseId, artifact, signal);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.kind !== "rejected") throw error;
+    log.error("artifact left out: {reason}", { reason: describeError(error) });
+  }
+}

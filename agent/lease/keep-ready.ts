@@ -1,0 +1,32 @@
+import type { Logger } from "@logtape/logtape";
+import type { ReadyKind } from "../../shared/lease.ts";
+import { describeError } from "../../shared/log-line.ts";
+import { type AcquireDeps, orderOf } from "../job/acquire.ts";
+import type { Inventory } from "../image/inventory.ts";
+
+export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
+  readonly pool: Pick<AcquireDeps["pool"], "expect">;
+  readonly inventory: Inventory;
+  readonly log: Logger;
+};
+
+/** Has the pool expect jobs of these kinds, where their image is on the engine already. */
+export async function keepReady(
+  deps: KeepReadyDeps,
+  kinds: readonly ReadyKind[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { images, pool, inventory, log } = deps;
+  for (const { job_type, image } of kinds) {
+    // A container with a GPU is started for its job.
+    if (job_type.gpus > 0 || !inventory.present().includes(image)) continue;
+    try {
+      const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
+      await deps.admission.admitJob({ job_type, image }, runtime, signal);
+      pool.expect(orderOf(deps, job_type, await images.resolve(image, signal), runtime));
+    } catch (error) {
+      const jobType = job_type.name;
+      log.warn("{jobType} is not kept ready: {reason}", { jobType, reason: describeError(error) });
+    }
+  }
+}

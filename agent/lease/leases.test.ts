@@ -1,0 +1,86 @@
+import { beforeEach, expect, it } from "vitest";
+import { createChanges } from "../changes.ts";
+import { createLeases, type Leases } from "./leases.ts";
+import { testJob } from "../testing/test-agent.ts";
+import { createTestClock, type TestClock } from "../testing/test-clock.ts";
+
+const intervals = { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 };
+const nothing = { cancel: [], lost: [], intervals };
+
+let clock: TestClock;
+let leases: Leases;
+
+beforeEach(() => {
+  clock = createTestClock();
+  leases = createLeases({ clock, changes: createChanges() }, 2, intervals);
+});
+
+it("counts its free slots", () => {
+  const lease = leases.take(testJob(), clock.nowMs());
+  expect(leases.free()).toBe(1);
+  expect(leases.ids()).toEqual([lease.job.lease_id]);
+  leases.end(lease);
+  expect(leases.free()).toBe(2);
+  expect(leases.ids()).toEqual([]);
+});
+
+it("gives a lease up before it can have ended, counted from the request that got it", async () => {
+  const askedMs = clock.nowMs();
+  clock.advance(10_000);
+  const { drop } = leases.take(testJob(), askedMs);
+  await clock.sleeping(17_000);
+  clock.advance(16_999);
+  await new Promise(setImmediate);
+  expect(drop.signal.aborted).toBe(false);
+  clock.advance(1);
+  await new Promise(setImmediate);
+  expect(drop.signal.reason).toMatchObject({ message: "not renewed in time" });
+});
+
+it("calls a lease fresh while there is time for a renewal before it is given up", () => {
+  const askedMs = clock.nowMs();
+  clock.advance(19_500);
+  expect(leases.isFresh(askedMs)).toBe(true);
+  clock.advance(1);
+  expect(leases.isFresh(askedMs)).toBe(false);
+});
+
+it("keeps a lease that is renewed, counted from the renewal's request", async () => {
+  const { drop, job } = leases.take(testJob(), clock.nowMs());
+  clock.advance(8000);
+  const askedMs = clock.nowMs();
+  clock.advance(5000);
+  leases.learn(nothing, [job.lease_id], askedMs);
+  clock.advance(14_000);
+  await clock.sleeping(8000);
+  expect(drop.signal.aborted).toBe(false);
+  clock.advance(8000);
+  await new Promise(setImmediate);
+  expect(drop.signal.aborted).toBe(true);
+});
+
+it("does not let an old request's late answer bring a lease back", async () => {
+  const askedMs = clock.nowMs();
+  const { drop, job } = leases.take(testJob(), askedMs);
+  clock.advance(60_000);
+  leases.learn(nothing, [job.lease_id], askedMs);
+  await new Promise(setImmediate);
+  expect(drop.signal.aborted).toBe(true);
+});
+
+it("knows which leases are being cancelled, and no longer lists a lost one", () => {
+  const [a, b] = [testJob(), testJob()].map((job) => leases.take(job, clock.nowMs()));
+  const [cancelled, lost] = [a!.job.lease_id, b!.job.lease_id];
+  leases.learn({ cancel: [cancelled], lost: [lost], intervals }, [cancelled, lost], clock.nowMs());
+  expect(a!.cancel.signal.reason).toMatchObject({ by: "request" });
+  expect(leases.cancelling()).toEqual([cancelled]);
+  expect(b!.drop.signal.aborted).toBe(true);
+  expect(leases.ids()).toEqual([cancelled]);
+  expect(leases.has(lost)).toBe(true);
+  expect(leases.free()).toBe(0);
+});
+
+it("ignores what the API says of leases that are over", () => {
+  leases.learn({ cancel: ["x"], lost: ["y"], intervals }, ["x", "y"], clock.nowMs());
+  expect(leases.free()).toBe(2);
+});

@@ -1,0 +1,188 @@
+import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/lease.ts";
+import type { Changes } from "../changes.ts";
+import { type Clock, OVER } from "../clock.ts";
+
+/** A run is told to end early, though its result is still wanted. */
+export class RunCancelled extends Error {
+  override name = "RunCancelled";
+  readonly by: "request" | "stop";
+
+  constructor(by: "request" | "stop") {
+    super(by === "request" ? "cancelled by request" : "the agent stops");
+    this.by = by;
+  }
+}
+
+/** A lease is no longer the agent's. */
+export class LeaseDropped extends Error {
+  override name = "LeaseDropped";
+}
+
+/** A leased execution, or build, in this agent's hands. */
+export type Lease<Work extends Leased = LeasedJob> = {
+  readonly job: Work;
+  readonly takenMs: number;
+  /** Aborted with RunCancelled to end the run; what there is of a result is reported. */
+  readonly cancel: AbortController;
+  /** Aborted with LeaseDropped when the lease is no longer ours: the run ends and nothing more is posted. */
+  readonly drop: AbortController;
+  /** Its end is being told: the answer to that says whose it was, not a poll that crosses it. */
+  isReporting: boolean;
+};
+
+export type Leased = LeasedJob | LeasedBuild;
+
+/** What a reply says of leases. */
+export type News = Pick<RenewReply, "cancel" | "lost" | "intervals">;
+
+export type Leases<Work extends Leased = LeasedJob> = {
+  readonly size: number;
+  readonly free: () => number;
+  readonly has: (leaseId: string) => boolean;
+  /** Held leases but those that the API gave up: asked about again it would only repeat itself. */
+  readonly ids: () => string[];
+  /** Held leases that are being cancelled already. */
+  readonly cancelling: () => string[];
+  readonly intervals: () => Intervals;
+  /** Whether a lease that was asked for at `askedMs` surely lives long enough to be renewed. */
+  readonly isFresh: (askedMs: number) => boolean;
+  /** Holds the lease of a job that was asked for at `askedMs`. */
+  readonly take: (job: Work, askedMs: number) => Lease<Work>;
+  readonly end: (lease: Lease<Work>) => void;
+  /** Ends a lease and at once holds that of another job in its slot. */
+  readonly replace: (ended: Lease<Work>, job: Work, askedMs: number) => Lease<Work>;
+  /** Whether the lease ended here lately: its code must not run a second time. */
+  readonly hasEnded: (leaseId: string) => boolean;
+  /** Whether a lease has been held for `ms` that `listed` leaves out: nobody hears of its cancellation. */
+  readonly isMissing: (listed: readonly string[], ms: number) => boolean;
+  /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
+  readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
+  readonly cancelAll: () => void;
+  readonly dropAll: () => void;
+};
+
+type Held<Work extends Leased> = {
+  readonly lease: Lease<Work>;
+  readonly over: AbortController;
+  renewedMs: number;
+  isLost: boolean;
+};
+
+/** The part of its life that a lease is given up before its end: the API's clock is never seen. */
+const MARGIN = 0.1;
+/** More than can end while one answer is on its way. */
+const ENDED_KEPT = 1000;
+
+export function createLeases<Work extends Leased = LeasedJob>(
+  { clock, changes }: { clock: Clock; changes: Changes },
+  size: number,
+  defaults: Intervals,
+): Leases<Work> {
+  const held = new Map<string, Held<Work>>();
+  const ended = new Set<string>();
+  let intervals = defaults;
+
+  const leftMs = (askedMs: number): number =>
+    askedMs + intervals.lease_ttl_s * 1000 * (1 - MARGIN) - clock.nowMs();
+
+  function isFresh(askedMs: number): boolean {
+    const { lease_ttl_s, renew_every_s } = intervals;
+    return leftMs(askedMs) >= Math.min(renew_every_s, lease_ttl_s / 4) * 1000;
+  }
+
+  /** Drops the lease when it has not been renewed in time, whatever the API thinks of it. */
+  async function watch(entry: Held<Work>): Promise<void> {
+    const { signal } = entry.over;
+    const left = (): number => leftMs(entry.renewedMs);
+    for (let ms = left(); ms > 0 && !signal.aborted; ms = left()) {
+      await clock.sleep(ms, signal).catch(() => {});
+    }
+    if (!signal.aborted) entry.lease.drop.abort(new LeaseDropped("not renewed in time"));
+  }
+
+  function take(job: Work, askedMs: number): Lease<Work> {
+    const cancel = new AbortController();
+    const drop = new AbortController();
+    const lease = { job, takenMs: clock.nowMs(), cancel, drop, isReporting: false };
+    const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
+    held.set(job.lease_id, entry);
+    void watch(entry);
+    changes.tell();
+    return lease;
+  }
+
+  function forget({ job }: Lease<Work>): void {
+    held.get(job.lease_id)?.over.abort(OVER);
+    held.delete(job.lease_id);
+    ended.add(job.lease_id);
+    for (const oldest of ended) {
+      if (ended.size <= ENDED_KEPT) break;
+      ended.delete(oldest);
+    }
+  }
+
+  function end(lease: Lease<Work>): void {
+    forget(lease);
+    changes.tell();
+  }
+
+  function replace(ended: Lease<Work>, job: Work, askedMs: number): Lease<Work> {
+    forget(ended);
+    return take(job, askedMs);
+  }
+
+  function isMissing(listed: readonly string[], ms: number): boolean {
+    const before = clock.nowMs() - ms;
+    return [...held.values()].some(
+      ({ lease, isLost }) =>
+        lease.takenMs <= before && !isLost && !listed.includes(lease.job.lease_id),
+    );
+  }
+
+  function learn(reply: News, listed: readonly string[], askedMs: number): void {
+    intervals = reply.intervals;
+    for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
+    for (const id of reply.lost) lose(held.get(id));
+    for (const id of listed) renew(held.get(id), askedMs);
+  }
+
+  function lose(entry: Held<Work> | undefined): void {
+    if (!entry) return;
+    entry.isLost = true;
+    if (entry.lease.isReporting) return;
+    entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
+  }
+
+  /** The lease's new life counts from the request, which surely came before the API's renewal. */
+  function renew(entry: Held<Work> | undefined, askedMs: number): void {
+    if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
+  }
+
+  const all = (): Lease<Work>[] => [...held.values()].map(({ lease }) => lease);
+  return {
+    size,
+    free: () => size - held.size,
+    has: (leaseId) => held.has(leaseId),
+    ids: () => [...held].filter(([, { isLost }]) => !isLost).map(([id]) => id),
+    cancelling: () =>
+      all()
+        .filter(({ cancel }) => cancel.signal.aborted)
+        .map(({ job }) => job.lease_id),
+    intervals: () => intervals,
+    isFresh,
+    take,
+    end,
+    replace,
+    hasEnded: (leaseId) => ended.has(leaseId),
+    isMissing,
+    learn,
+    cancelAll: () => all().forEach(({ cancel }) => cancel.abort(new RunCancelled("stop"))),
+    dropAll: () => all().forEach(({ drop }) => drop.abort(new LeaseDropped("the agent ends"))),
+  };
+}
+
+/** Whether a run is told to end because the agent stops. */
+export function isStopped({ cancel }: Pick<Lease, "cancel">): boolean {
+  const reason: unknown = cancel.signal.reason;
+  return reason instanceof RunCancelled && reason.by === "stop";
+}

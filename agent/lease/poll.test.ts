@@ -1,0 +1,261 @@
+import { configure, reset } from "@logtape/logtape";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { order as testOrder } from "../testing/pool-world.ts";
+import { createTestAgent, goodEngine, type TestAgent, testJob } from "../testing/test-agent.ts";
+
+let t: TestAgent;
+
+beforeEach(async () => {
+  t = await createTestAgent({ slots: 2 });
+});
+afterEach(() => t[Symbol.asyncDispose]());
+
+/** Starts the agent and waits until it has a long poll pending, its second. */
+async function runIdle() {
+  const agent = t.run();
+  await t.api.request("/poll", 2);
+  return agent;
+}
+
+it("shows itself at once, then waits long", async () => {
+  t.run();
+  const first = await t.api.request("/poll", 1);
+  expect(first.json).toEqual({
+    agent: t.deps.agent,
+    slots: 2,
+    gpus: { total: 0, free: 0 },
+    warm: 0,
+    pool: [],
+    engine: { ...goodEngine, errors: [] },
+    breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
+    leases: [],
+    builds: [],
+    images: [],
+    cancelling: [],
+    free_slots: 2,
+    free_builds: 1,
+    is_new: true,
+    wait_s: 0,
+  });
+  expect((await t.api.request("/poll", 2)).json).toMatchObject({
+    free_slots: 2,
+    is_new: false,
+    wait_s: 14,
+  });
+});
+
+it("never asks for more than its free slots", async () => {
+  const jobs = [testJob(), testJob(), testJob(), testJob(), testJob()];
+  const { stop, ended } = await runIdle();
+  t.api.offer(...jobs);
+  for (let n = 0; n < jobs.length; n++) {
+    (await t.sandbox(n)).finish();
+    await t.api.request("/result", n + 1);
+  }
+  stop();
+  await ended;
+  const polls = t.api.received.filter(({ path }) => path === "/poll");
+  for (const { json } of polls) {
+    const { free_slots, leases } = json as { free_slots: number; leases: string[] };
+    expect(free_slots + leases.length).toBeLessThanOrEqual(2);
+  }
+  expect(t.specs).toHaveLength(5);
+});
+
+it("hands back what the API gives beyond the free slots", async () => {
+  const jobs = [testJob(), testJob(), testJob()];
+  const { intervals } = t.api;
+  t.api.answer("/poll", { status: 200, body: { jobs, cancel: [], lost: [], intervals } });
+  t.run();
+  const { path, json } = await t.api.request("/release");
+  expect(path).toContain(jobs[2]!.lease_id);
+  expect(json).toMatchObject({ error: { type: "service_unavailable", phase: "startup" } });
+  expect(t.specs).toHaveLength(2);
+});
+
+it("asks anew as soon as a slot is free, where it had none to offer", async () => {
+  await runIdle();
+  t.api.offer(testJob(), testJob());
+  const full = await t.api.request("/poll", 3);
+  expect(full.json).toMatchObject({ free_slots: 0 });
+  (await t.sandbox(1)).finish();
+  expect((await t.api.request("/poll", 4)).json).toMatchObject({ free_slots: 1 });
+  await full.hungUp;
+});
+
+it("leaves a poll pending that offers slots already", async () => {
+  await runIdle();
+  t.api.offer(testJob());
+  const pending = await t.api.request("/poll", 3);
+  expect(pending.json).toMatchObject({ free_slots: 1 });
+  (await t.sandbox(0)).finish();
+  await t.api.request("/result");
+  t.api.offer(testJob());
+  await t.sandbox(1);
+  expect(pending.isHungUp()).toBe(false);
+});
+
+it("leaves a job of a late answer to the next poll, which renews its lease", async () => {
+  const job = testJob();
+  await runIdle();
+  t.clock.advance(20_000);
+  t.api.offer(job);
+  expect((await t.api.request("/poll", 3)).json).toMatchObject({ leases: [], free_slots: 2 });
+  expect(t.specs).toHaveLength(0);
+  t.api.offer(job);
+  await t.sandbox(0);
+  expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [job.lease_id] });
+});
+
+it("runs a job once that is delivered twice", async () => {
+  const job = testJob();
+  await runIdle();
+  t.api.offer(job);
+  const sandbox = await t.sandbox(0);
+  t.api.offer(job);
+  await t.api.request("/poll", 4);
+  expect(t.specs).toHaveLength(1);
+  sandbox.finish();
+  await t.api.request("/result");
+  expect(t.api.count("/release")).toBe(0);
+});
+
+it("cancels the run that the API wants cancelled, and tells that it knows", async () => {
+  const [a, b] = [testJob(), testJob()];
+  await runIdle();
+  t.api.offer(a, b);
+  await (
+    await t.sandbox(0)
+  ).running;
+  await t.api.request("/poll", 3);
+  t.api.cancel.push(a.lease_id);
+  t.api.wake();
+  const { path, json } = await t.api.request("/result");
+  expect(path).toContain(a.lease_id);
+  expect(json).toMatchObject({ status: "cancelled", error: { type: "cancelled" } });
+  expect(t.api.count("/result")).toBe(1);
+});
+
+it("drops the run whose lease is lost, and posts nothing for it", async () => {
+  const job = testJob();
+  await runIdle();
+  t.api.offer(job);
+  const sandbox = await t.sandbox(0);
+  await sandbox.running;
+  await t.api.request("/poll", 3);
+  t.api.lost.push(job.lease_id);
+  t.api.wake();
+  await sandbox.closed;
+  const { json } = await t.api.request("/poll", 4);
+  expect(json).toMatchObject({ leases: [], free_slots: 1 });
+  expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
+});
+
+describe("when polls fail", () => {
+  it("backs off, longer each time, and goes on", async () => {
+    t.api.answer("/poll", { status: 503 }, "cut", { status: 500 });
+    t.run();
+    for (const capMs of [250, 500, 1000]) {
+      t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
+    }
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+  });
+
+  it("says so once, and once that it is over", async () => {
+    const lines: string[] = [];
+    await configure({
+      reset: true,
+      sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+      loggers: [
+        { category: "airlock", lowestLevel: "info", sinks: ["lines"] },
+        { category: ["logtape", "meta"], lowestLevel: "warning", sinks: ["lines"] },
+      ],
+    });
+    t.api.answer("/poll", { status: 503 }, "cut", { status: 500 });
+    t.run();
+    for (const capMs of [250, 500, 1000]) {
+      t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
+    }
+    await t.api.request("/poll", 5);
+    await reset();
+    expect(lines.filter((line) => !line.startsWith("engine "))).toEqual([
+      expect.stringMatching(/^poll failed, next in 0\.\d s: POST \/poll answered 503/),
+      expect.stringMatching(/^the API answers again, after \d\.\d s$/),
+    ]);
+  });
+
+  it("is soon back where one was cut off after a long wait, each time", async () => {
+    t.run();
+    for (const n of [2, 3, 4]) {
+      await t.api.request("/poll", n);
+      t.clock.advance(10_000);
+      t.api.cut();
+      t.clock.advance(await t.clock.sleeping(125, 250));
+    }
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+  });
+
+  it("waits as long as the API asks", async () => {
+    t.api.answer("/poll", { status: 429, headers: { "retry-after": "7" } });
+    t.run();
+    await t.clock.sleeping(7000);
+    expect(t.api.count("/poll")).toBe(1);
+    t.clock.advance(7000);
+    await t.api.request("/poll", 2);
+  });
+
+  it.each([401, 403])("ends the agent on %d, with the API's reason", async (status) => {
+    const detail = "unknown agent token";
+    t.api.answer("/poll", { status, body: { title: "no", status, detail, correlation_id: "c" } });
+    const { ended } = t.run();
+    await expect(ended).rejects.toMatchObject({
+      kind: "unauthorized",
+      message: `POST /poll answered ${status}: ${detail}`,
+    });
+  });
+});
+
+describe("the engine", () => {
+  it("tells at once that it is gone, and takes nothing until it is back", async () => {
+    await runIdle();
+    const offering = await t.api.request("/poll", 2);
+    t.health = new Error("connect ENOENT");
+    t.deps.engine.doubted();
+    const down = await t.api.request("/poll", 3);
+    await offering.hungUp;
+    expect(down.json).toMatchObject({ free_slots: 0, engine: { available: false } });
+    t.health = goodEngine;
+    t.deps.engine.doubted();
+    expect((await t.api.request("/poll", 4)).json).toMatchObject({ free_slots: 2 });
+  });
+
+  it("takes nothing while its breaker is open, one job at a time while half open", async () => {
+    await runIdle();
+    for (let n = 0; n < 5; n++) t.deps.engine.failed();
+    const open = await t.api.request("/poll", 3);
+    expect(open.json).toMatchObject({ free_slots: 0, breaker: { state: "open" } });
+
+    t.clock.advance(30_000);
+    t.deps.engine.doubted();
+    const halfOpen = await t.api.request("/poll", 4);
+    expect(halfOpen.json).toMatchObject({ free_slots: 1, breaker: { state: "half_open" } });
+    t.api.offer(testJob(), testJob());
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ free_slots: 0 });
+    (await t.sandbox(0)).finish();
+    (await t.sandbox(1)).finish();
+    await t.api.request("/result", 2);
+    expect(t.deps.engine.breaker().state).toBe("closed");
+  });
+});
+
+it("tells what has become of its pool within a second", async () => {
+  await runIdle();
+  const sandbox = await t.deps.pool.acquire(testOrder(), null, new AbortController().signal);
+  t.deps.changes.tell();
+  await t.clock.sleeping(1000);
+  expect(t.api.count("/poll")).toBe(2);
+  t.clock.advance(1000);
+  const kind = { job_type: "default", runtime: null, ready: 0, starting: 0, in_use: 1 };
+  expect((await t.api.request("/poll", 3)).json).toMatchObject({ pool: [kind] });
+  await t.deps.pool.giveBack(sandbox);
+});

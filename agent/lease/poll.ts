@@ -1,0 +1,174 @@
+import type { Logger } from "@logtape/logtape";
+import type {
+  AgentIdentity,
+  LeasedBuild,
+  LeasedJob,
+  PollRequest,
+  ReadyKind,
+} from "../../shared/lease.ts";
+import { ApiError } from "../api/errors.ts";
+import { backoffMs } from "../api/backoff.ts";
+import type { Changes } from "../changes.ts";
+import type { Client } from "../api/client.ts";
+import type { Clock } from "../clock.ts";
+import type { Missing } from "../image/fetch-images.ts";
+import type { Lease, Leases } from "./leases.ts";
+import { createOutageLog, type OutageLog } from "../api/outage-log.ts";
+import { agentStatus, freeBuilds, freeSlots, type StatusDeps } from "./status.ts";
+
+export type PollDeps = StatusDeps & {
+  readonly agent: AgentIdentity;
+  readonly client: Pick<Client, "poll">;
+  readonly changes: Changes;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly start: (lease: Lease) => void;
+  readonly startBuild: (lease: Lease<LeasedBuild>) => void;
+  /** Hands back a job for which there is no slot, or that has run already. */
+  readonly refuse: (job: LeasedJob) => void;
+  /** Has containers ready for jobs that may come. */
+  readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
+  /** Gets those of these images that other agents have built. */
+  readonly fetchImages: (references: readonly string[]) => void;
+  /** The API has answered a poll, and knows all that it asks of this agent. */
+  readonly polled: () => void;
+};
+
+/**
+ * How long a job that came with a result may run before the pending poll must know of it. A poll
+ * anew costs both sides about as much as a short job.
+ */
+export const MISSING_MS = 250;
+const LOOK_UP_MS = 5000;
+/** What the pool does is told soon, many changes at once. */
+const POOL_NEWS_MS = 1000;
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 5000;
+
+/**
+ * Asks the API for work, one long poll after another, until `stop`.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<void> {
+  const { clock } = deps;
+  const outage = createOutageLog(deps);
+  let failures = 0;
+  let isNew = true;
+  let isKnown = false;
+  while (!stop.aborted) {
+    const askedMs = clock.nowMs();
+    try {
+      const wait_s = isKnown ? waitS(deps.leases) : 0;
+      isKnown = await pollOnce(deps, { wait_s, is_new: isNew }, outage, stop);
+      isNew = false;
+      failures = 0;
+    } catch (error) {
+      if (stop.aborted) return;
+      if (!(error instanceof ApiError) || error.endsAgent) throw error;
+      // One that was long on its way has been cut off, by a proxy perhaps, not refused.
+      failures = clock.nowMs() - askedMs < LONGEST_WAIT_MS ? failures + 1 : 1;
+      const waitMs = Math.max(
+        error.retryAfterMs,
+        backoffMs(failures, FIRST_WAIT_MS, LONGEST_WAIT_MS),
+      );
+      outage.failed(error, waitMs);
+      await clock.sleep(waitMs, stop).catch(() => {});
+    }
+  }
+}
+
+/** A lease may date from the moment its poll was sent: leave two renewals' time to keep it. */
+function waitS(leases: Leases): number {
+  const { poll_wait_s, lease_ttl_s, renew_every_s } = leases.intervals();
+  return Math.min(poll_wait_s, Math.max(lease_ttl_s - 2 * renew_every_s, lease_ttl_s / 4));
+}
+
+/** Returns whether the API knows all that it asks of this agent. */
+async function pollOnce(
+  deps: PollDeps,
+  asking: Pick<PollRequest, "wait_s" | "is_new">,
+  outage: OutageLog,
+  stop: AbortSignal,
+): Promise<boolean> {
+  const { client, leases, builds, inventory, changes, clock } = deps;
+  const outdated = new AbortController();
+  const request: PollRequest = {
+    ...agentStatus(deps.agent, deps),
+    free_slots: freeSlots(deps),
+    free_builds: freeBuilds(deps),
+    cancelling: leases.cancelling(),
+    ...asking,
+  };
+  const askedMs = clock.nowMs();
+  using over = whenOver();
+  const toldOfPool = JSON.stringify(request.pool);
+  let hasNews = false;
+  using _listening = changes.listen(() => {
+    if (isOutdated(request, deps)) outdated.abort();
+    if (hasNews || toldOfPool === JSON.stringify(deps.pool.stats())) return;
+    hasNews = true;
+    clock.sleep(POOL_NEWS_MS, over.signal).then(
+      () => outdated.abort(),
+      () => {},
+    );
+  });
+  try {
+    const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
+    outage.answered();
+    leases.learn(reply, request.leases, askedMs);
+    builds.learn(reply, request.builds, askedMs);
+    // What an answer brings that was long on its way comes again with the next, if still leased.
+    if (leases.isFresh(askedMs)) {
+      for (const job of reply.jobs) accept(deps, job, askedMs);
+      for (const build of reply.builds) acceptBuild(deps, build, askedMs);
+    }
+    const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
+    const isKnown = await inventory.want(reply.images_wanted, lookUp);
+    deps.fetchImages(reply.images_wanted);
+    await deps.keepReady(reply.keep_ready, lookUp);
+    if (isKnown) deps.polled();
+    return isKnown;
+  } catch (error) {
+    if (!outdated.signal.aborted || error instanceof ApiError) throw error;
+    return true;
+  }
+}
+
+/** A signal that aborts once it is disposed of. */
+function whenOver(): Disposable & { readonly signal: AbortSignal } {
+  const over = new AbortController();
+  return { signal: over.signal, [Symbol.dispose]: () => over.abort() };
+}
+
+const noneMissing: Missing = [];
+const noneIfEmpty = (missing: Missing): Missing => (missing.length > 0 ? missing : noneMissing);
+
+/** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
+function isOutdated(request: PollRequest, deps: PollDeps): boolean {
+  const { engine, gpus, inventory, leases } = deps;
+  const images = inventory.present();
+  return (
+    (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    request.gpus.free < gpus.free() ||
+    leases.isMissing(request.leases, MISSING_MS) ||
+    (request.free_builds === 0 && freeBuilds(deps) > 0) ||
+    request.engine.available !== engine.health().available ||
+    (request.engine.missing_images ?? noneMissing) !== noneIfEmpty(deps.missingImages()) ||
+    request.breaker.state !== engine.breaker().state ||
+    request.images.length !== images.length ||
+    !images.every((image) => request.images.includes(image))
+  );
+}
+
+function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
+  const { leases } = deps;
+  if (leases.has(job.lease_id)) return;
+  if (leases.free() > 0 && !leases.hasEnded(job.lease_id)) deps.start(leases.take(job, askedMs));
+  else deps.refuse(job);
+}
+
+/** One for which there is no room comes again, with the next poll that has some. */
+function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, askedMs: number): void {
+  if (!builds.has(build.lease_id) && builds.free() > 0) startBuild(builds.take(build, askedMs));
+}

@@ -1,0 +1,49 @@
+import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/lease.ts";
+import type { EngineWatch } from "../container/engine-watch.ts";
+import type { Missing } from "../image/fetch-images.ts";
+import type { Gpus } from "../pool/gpus.ts";
+import type { Inventory } from "../image/inventory.ts";
+import type { Leases } from "./leases.ts";
+import type { Pool } from "../pool/pool.ts";
+
+export type StatusDeps = {
+  readonly leases: Leases;
+  /** Builds use no slot: one may run beside the jobs of all. */
+  readonly builds: Leases<LeasedBuild>;
+  readonly engine: EngineWatch;
+  readonly inventory: Inventory;
+  readonly gpus: Pick<Gpus, "total" | "free">;
+  readonly pool: Pick<Pool, "stats">;
+  /** Built images that the API wants here and that were not got, with why. */
+  readonly missingImages: () => Missing;
+};
+
+/** What the agent tells the API of itself now. */
+export function agentStatus(
+  agent: AgentIdentity,
+  { leases, builds, engine, gpus, inventory, pool, missingImages }: StatusDeps,
+): AgentStatus {
+  const kinds = pool.stats();
+  const missing_images = missingImages();
+  return {
+    agent,
+    slots: leases.size,
+    gpus: { total: gpus.total, free: gpus.free() },
+    warm: kinds.reduce((sum, { ready }) => sum + ready, 0),
+    pool: kinds,
+    engine: { ...engine.health(), ...(missing_images.length > 0 && { missing_images }) },
+    breaker: engine.breaker(),
+    leases: leases.ids(),
+    builds: builds.ids(),
+    images: [...inventory.present()],
+  };
+}
+
+/** How many jobs the agent can take on now. */
+export function freeSlots({ leases, engine }: Pick<StatusDeps, "leases" | "engine">): number {
+  return engine.admits(leases.free(), leases.size - leases.free());
+}
+
+export function freeBuilds({ builds, engine }: Pick<StatusDeps, "builds" | "engine">): number {
+  return engine.admits(builds.free(), builds.size - builds.free());
+}

@@ -1,0 +1,138 @@
+import {
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { openPackageCache, type PackageCache } from "./cache.ts";
+
+let root: string;
+let folder: string;
+let cache: PackageCache;
+const open = (maxBytes: number) =>
+  openPackageCache(folder, maxBytes, getLogger(["airlock", "test"]));
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "airlock-cache-"));
+  folder = join(root, "a/b");
+  cache = await open(10_000);
+});
+afterEach(() => rm(root, { recursive: true }));
+
+const key = (letter: string): string => letter.repeat(64);
+const file = (letter: string): string => join(folder, `${key(letter)}.packages`);
+
+async function keep(letter: string, ...pieces: string[]): Promise<void> {
+  await using writer = await cache.begin(key(letter));
+  for (const piece of pieces) await writer.write(Buffer.from(piece));
+  await writer.commit();
+}
+async function find(letter: string): Promise<string | null> {
+  await using found = await cache.find(key(letter));
+  return found && (await buffer(found.pieces())).toString();
+}
+const names = async () => (await readdir(folder)).map((name) => name.slice(0, 1)).sort();
+
+test("what was kept is found, by its key alone", async () => {
+  expect(await find("a")).toBeNull();
+  await keep("a", "one ", "two");
+  expect(await find("a")).toBe("one two");
+  expect(await find("b")).toBeNull();
+  expect((await stat(folder)).mode & 0o777).toBe(0o700);
+  expect((await stat(file("a"))).mode & 0o777).toBe(0o600);
+});
+
+test("a set is replaced as a whole, and what reads the old one still has it", async () => {
+  await keep("a", "old");
+  await using found = await cache.find(key("a"));
+  await keep("a", "new and longer");
+  expect((await buffer(found!.pieces())).toString()).toBe("old");
+  expect(await find("a")).toBe("new and longer");
+});
+
+test("a writer may begin anew, and a reader too", async () => {
+  {
+    await using writer = await cache.begin(key("a"));
+    await writer.write(Buffer.from("half of a long one"));
+    await writer.restart();
+    await writer.write(Buffer.from("whole"));
+    await writer.commit();
+  }
+  await using found = await cache.find(key("a"));
+  for await (const piece of found!.pieces()) expect(Buffer.from(piece).toString()).toBe("whole");
+  expect((await buffer(found!.pieces())).toString()).toBe("whole");
+});
+
+test("what was begun and not finished is not kept, nor left", async () => {
+  {
+    await using writer = await cache.begin(key("a"));
+    await writer.write(Buffer.from("half"));
+  }
+  expect(await find("a")).toBeNull();
+  expect(await readdir(folder)).toEqual([]);
+});
+
+test.each<[string, () => Promise<unknown>]>([
+  ["cut off", async () => truncate(file("a"), (await stat(file("a"))).size - 1)],
+  ["shorter than a digest", () => truncate(file("a"), 5)],
+  ["empty", () => truncate(file("a"), 0)],
+  [
+    "changed by one bit",
+    async () => {
+      const bytes = await readFile(file("a"));
+      bytes[1]! ^= 1;
+      await writeFile(file("a"), bytes);
+    },
+  ],
+])("a file that is %s counts as none, and is removed", async (_, damage) => {
+  await keep("a", "precious");
+  await damage();
+  expect(await find("a")).toBeNull();
+  expect(await readdir(folder)).toEqual([]);
+  await keep("a", "again");
+  expect(await find("a")).toBe("again");
+});
+
+test("what was not used for longest goes first where room is wanted", async () => {
+  const long = "x".repeat(4000);
+  for (const letter of ["a", "b"]) {
+    await keep(letter, long);
+    await utimes(file(letter), 1000, letter === "a" ? 1000 : 2000);
+  }
+  expect(await find("a")).toBe(long);
+  await keep("c", long);
+  expect(await names()).toEqual(["a", "c"]);
+});
+
+test("a set larger than the whole cache is not kept, and pushes nothing out", async () => {
+  await keep("a", "small");
+  await keep(
+    "b",
+    ..."x"
+      .repeat(11)
+      .split("")
+      .map((x) => x.repeat(1000)),
+  );
+  expect(await names()).toEqual(["a"]);
+});
+
+test("what a writer that died left is removed after an hour; other files never are", async () => {
+  for (const name of ["old.part", "new.part", "mine.txt"]) await writeFile(join(folder, name), "x");
+  for (const name of ["old.part", "mine.txt"]) await utimes(join(folder, name), 1000, 1000);
+  await keep("a", "x");
+  expect(await names()).toEqual(["a", "m", "n"]);
+});
+
+test("a folder that cannot be written costs no job its packages", async () => {
+  await rm(folder, { recursive: true });
+  await keep("a", "one");
+  expect(await find("a")).toBeNull();
+});

@@ -1,0 +1,163 @@
+import { createHash, type Hash, randomUUID } from "node:crypto";
+import { type FileHandle, open, readdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { join } from "node:path";
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../../shared/log-line.ts";
+import { makeFolder } from "../../shared/process/make-folder.node.ts";
+
+/** Installed packages kept for the next job that asks for the same; see `cacheKey`. */
+export type PackageCache = {
+  /** What was kept under a key, checked; null where there is nothing, or nothing whole. */
+  readonly find: (key: string) => Promise<KeptSet | null>;
+  readonly begin: (key: string) => Promise<KeepWriter>;
+};
+
+export type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
+
+/** Takes what is to be kept. What cannot be written is not kept, and no reason to fail a job. */
+export type KeepWriter = AsyncDisposable & {
+  /** Forgets what came so far. */
+  readonly restart: () => Promise<void>;
+  readonly write: (piece: Uint8Array) => Promise<void>;
+  /** It is whole: the next job may have it. */
+  readonly commit: () => Promise<void>;
+};
+
+const ENDING = ".packages";
+const PART = ".part";
+const DIGEST_BYTES = 32;
+const PIECE_BYTES = 256 * 1024;
+/** Longer than any installation may take. */
+const PART_MAX_AGE_MS = 60 * 60_000;
+
+/**
+ * A folder of files `<key>.packages`: the bytes that were kept, then their SHA-256. Several agents
+ * may share it. Only what root wrote before any code ran comes here.
+ */
+export async function openPackageCache(
+  folder: string,
+  maxBytes: number,
+  log: Logger,
+): Promise<PackageCache> {
+  makeFolder(folder);
+  const pathOf = (key: string): string => join(folder, `${key}${ENDING}`);
+
+  async function find(key: string): Promise<KeptSet | null> {
+    const path = pathOf(key);
+    const file = await open(path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOENT")
+        log.warn("kept packages not read: {reason}", { reason: error.message });
+      return null;
+    });
+    if (file === null) return null;
+    const size = (await file.stat()).size - DIGEST_BYTES;
+    if (size < 0 || !(await isWhole(file, size))) {
+      log.warn("kept packages are damaged and removed: {path}", { path });
+      await file.close();
+      await rm(path, { force: true });
+      return null;
+    }
+    const now = new Date();
+    await utimes(path, now, now).catch(() => {});
+    return { pieces: () => piecesOf(file, size), [Symbol.asyncDispose]: () => file.close() };
+  }
+
+  async function begin(key: string): Promise<KeepWriter> {
+    const part = join(folder, `${randomUUID()}${PART}`);
+    let hash = createHash("sha256");
+    let bytes = 0;
+    let file: FileHandle | null = null;
+
+    async function giveUp(reason: string): Promise<void> {
+      log.warn("packages not kept: {reason}", { reason });
+      await file?.close().catch(() => {});
+      file = null;
+      await rm(part, { force: true });
+    }
+    async function attempt(step: (file: FileHandle) => Promise<unknown>): Promise<void> {
+      if (file === null) return;
+      await step(file).catch((error: unknown) => giveUp(describeError(error)));
+    }
+
+    try {
+      file = await open(part, "wx", 0o600);
+    } catch (error) {
+      await giveUp(describeError(error));
+    }
+    return {
+      async restart() {
+        hash = createHash("sha256");
+        bytes = 0;
+        await attempt((open) => open.truncate(0));
+      },
+      async write(piece) {
+        bytes += piece.length;
+        hash.update(piece);
+        if (file !== null && bytes > maxBytes) return giveUp("larger than dependency_cache_bytes");
+        const at = bytes - piece.length;
+        await attempt((open) => open.write(piece, 0, piece.length, at));
+      },
+      async commit() {
+        await attempt(async (open) => {
+          await open.write(hash.digest(), 0, DIGEST_BYTES, bytes);
+          await open.sync();
+          await open.close();
+          await rename(part, pathOf(key));
+          file = null;
+        });
+        await prune(folder, maxBytes).catch((error: unknown) => {
+          log.warn("dependency cache not pruned: {reason}", { reason: describeError(error) });
+        });
+      },
+      async [Symbol.asyncDispose]() {
+        await file?.close();
+        await rm(part, { force: true });
+      },
+    };
+  }
+
+  return { find, begin };
+}
+
+async function isWhole(file: FileHandle, size: number): Promise<boolean> {
+  const hash: Hash = createHash("sha256");
+  for await (const piece of piecesOf(file, size)) hash.update(piece);
+  const digest = Buffer.alloc(DIGEST_BYTES);
+  await file.read(digest, 0, DIGEST_BYTES, size);
+  return hash.digest().equals(digest);
+}
+
+async function* piecesOf(file: FileHandle, size: number): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < size;) {
+    const length = Math.min(PIECE_BYTES, size - at);
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(length), 0, length, at);
+    if (bytesRead === 0) throw new Error("a file of kept packages became shorter");
+    yield buffer.subarray(0, bytesRead);
+    at += bytesRead;
+  }
+}
+
+/** Removes what was not used for longest until the rest fits, and what writers left behind. */
+async function prune(folder: string, maxBytes: number): Promise<void> {
+  const found = await Promise.all(
+    (await readdir(folder)).map((name) => describeFile(folder, name)),
+  );
+  const files = found.flat().sort((a, b) => b.usedMs - a.usedMs);
+  let total = 0;
+  for (const { path, bytes, usedMs } of files) {
+    if (path.endsWith(PART)) {
+      if (usedMs < Date.now() - PART_MAX_AGE_MS) await rm(path, { force: true });
+      continue;
+    }
+    total += bytes;
+    if (total > maxBytes) await rm(path, { force: true });
+  }
+}
+
+/** A file of the cache's own; none where another agent has just removed it. */
+async function describeFile(folder: string, name: string) {
+  if (!name.endsWith(ENDING) && !name.endsWith(PART)) return [];
+  const path = join(folder, name);
+  const found = await stat(path).catch(() => null);
+  return found ? [{ path, bytes: found.size, usedMs: found.mtimeMs }] : [];
+}

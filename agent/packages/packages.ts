@@ -1,0 +1,125 @@
+import type { Duplex } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { z } from "zod";
+import { dataBytes, encodeFrame, type Frame, FrameError } from "../sandbox/protocol/frames.ts";
+import { InstallError } from "../build/image-build.ts";
+import { parseMessage } from "../sandbox/protocol/messages.ts";
+import { wordsOfPip } from "./pip-errors.ts";
+import type { Link } from "../sandbox/session.ts";
+import { source } from "../sandbox/supervisor.ts";
+import { openTunnel } from "./tunnel.ts";
+
+/**
+ * Packages that a container gets before its job; inside/packages.py puts them in place. An order
+ * serves a second time where its container turns out to have died.
+ */
+export interface PackageOrder {
+  /** The lines of /input/_requirements.txt; checked before, as they come from anyone. */
+  readonly requirements: readonly string[];
+  readonly from: PipSource | KeptPackages;
+}
+
+export interface PipSource {
+  /** Settings of pip, secrets among them: the code never sees them. */
+  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Files under /packages that pip needs; /packages/.pip is gone when it has ended. */
+  readonly files: Readonly<Record<string, Uint8Array>>;
+  /** Gets what pip says to its proxy, one connection after the other. */
+  readonly serve: (connection: Duplex) => void;
+  /** Makes what takes all that was installed, piece by piece, where it is to be kept. */
+  readonly keep: (() => Promise<KeepPiece>) | null;
+}
+
+export type KeepPiece = (piece: Uint8Array) => Promise<void>;
+
+export interface KeptPackages {
+  /** From its beginning, what was kept of an earlier installation. */
+  readonly kept: () => AsyncIterable<Uint8Array>;
+}
+
+const Installed = z.object({
+  exit_status: z.int().nullable(),
+  exit_signal: z.int().nullable(),
+  out_of_memory: z.boolean(),
+  output: z.string(),
+});
+
+const modules = { tunnel: source("tunnel"), packages: source("packages") };
+const runner = source("run_pip");
+
+/**
+ * Has the supervisor put packages in place.
+ *
+ * @throws InstallError in pip's own words; FrameError where the container ends or lies.
+ */
+export async function installPackages(
+  link: Link,
+  nextFrame: () => Promise<Frame>,
+  { requirements, from }: PackageOrder,
+): Promise<void> {
+  const isPip = "pipEnv" in from;
+  const order = {
+    modules,
+    runner,
+    requirements,
+    pip_env: isPip ? from.pipEnv : null,
+    keep: isPip && from.keep !== null,
+  };
+  link.input.write(encodeFrame("P", Buffer.from(JSON.stringify(order))));
+  if (isPip) return judge(await hear(link, nextFrame, from));
+  const heard = hear(link, nextFrame, null);
+  heard.catch(() => {});
+  await pipeline(from.kept(), link.input, { end: false }).catch((cause: unknown) => {
+    link.destroy();
+    throw new FrameError("the packages could not be sent", { cause });
+  });
+  link.input.write(encodeFrame("Z"));
+  judge(await heard);
+}
+
+/** Serves pip until it has ended, and passes on what it installed. */
+async function hear(
+  link: Link,
+  nextFrame: () => Promise<Frame>,
+  pip: PipSource | null,
+): Promise<z.infer<typeof Installed>> {
+  const tunnel = pip && openTunnel((frame) => void link.input.write(frame), pip.serve);
+  if (pip) sendFiles(link, pip.files);
+  let keepPiece: KeepPiece | null = null;
+  try {
+    for (;;) {
+      const frame = await nextFrame();
+      if (frame.type === "P") return parseMessage(Installed, frame.payload);
+      if (frame.type === "A" || frame.type === "D") {
+        if (!pip?.keep) throw new FrameError("packages that nobody asked for");
+        keepPiece ??= await pip.keep();
+        await keepPiece(encodeFrame(frame.type, frame.payload));
+      } else {
+        if (!tunnel || keepPiece) throw new FrameError(`a frame ${frame.type} out of turn`);
+        tunnel.take(frame);
+      }
+    }
+  } finally {
+    tunnel?.close();
+  }
+}
+
+function sendFiles({ input }: Link, files: PipSource["files"]): void {
+  for (const [name, bytes] of Object.entries(files)) {
+    const head = { name, executable: false, mtime: 0 };
+    input.write(encodeFrame("A", Buffer.from(JSON.stringify(head))));
+    for (let at = 0; at < bytes.length; at += dataBytes) {
+      input.write(encodeFrame("D", bytes.subarray(at, at + dataBytes)));
+    }
+  }
+  input.write(encodeFrame("Z"));
+}
+
+function judge({ exit_status, exit_signal, out_of_memory, output }: z.infer<typeof Installed>) {
+  if (out_of_memory) throw new InstallError(noMemory);
+  if (exit_status !== 0) throw new InstallError(wordsOfPip(output, exit_status ?? -exit_signal!));
+}
+
+/** Said of an installation that the kernel ended. */
+export const noMemory =
+  "The installation ran out of memory: packages count against the job's memory limit.";

@@ -1,0 +1,149 @@
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, request, type Server } from "node:http";
+import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
+
+/** Says what it was asked, and how often. */
+async function startOrigin() {
+  const asked: string[] = [];
+  const server = createServer((incoming, response) => {
+    asked.push(`${incoming.method} ${incoming.url} ${incoming.headers.host}`);
+    response.writeHead(200, { "x-origin": "yes" });
+    incoming.pipe(response);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { server, asked, place: `127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
+let index: Awaited<ReturnType<typeof startOrigin>>;
+let other: Awaited<ReturnType<typeof startOrigin>>;
+const servers: Server[] = [];
+beforeEach(async () => {
+  index = await startOrigin();
+  other = await startOrigin();
+});
+afterEach(() => {
+  for (const server of [index.server, other.server, ...servers.splice(0)]) {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+/** The proxy on a port; returns how to send it a request for a URL, and how to ask for a tunnel. */
+async function startProxy(reach: Partial<Reach> = {}) {
+  const serve = createPackageProxy(
+    { index: index.place, internet: true, files: [], ...reach },
+    (words) => problems.push(words),
+  );
+  const problems: string[] = [];
+  const listener = createTcpServer((socket) => serve(socket.on("error", () => {})));
+  listener.listen(0, "127.0.0.1").unref();
+  await once(listener, "listening");
+  const { port } = listener.address() as AddressInfo;
+
+  async function get(
+    url: string,
+    body = "",
+  ): Promise<{ status: number; words: string; body: string }> {
+    const sent = request({ host: "127.0.0.1", port, path: url, method: "POST", agent: false });
+    sent.end(body);
+    const [answer] = (await once(sent, "response")) as [IncomingMessage];
+    const { statusCode, statusMessage } = answer;
+    return { status: statusCode!, words: statusMessage!, body: await text(answer) };
+  }
+  async function tunnel(authority: string): Promise<string> {
+    const socket = connect(port, "127.0.0.1");
+    socket.write(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n\r\n`);
+    const [head] = (await once(socket, "data")) as [Buffer];
+    if (head.toString().startsWith("HTTP/1.1 200")) {
+      socket.write("GET /inner HTTP/1.1\r\nHost: inner\r\nConnection: close\r\n\r\n");
+      return text(socket);
+    }
+    socket.destroy();
+    return head.toString();
+  }
+  return { get, tunnel, problems };
+}
+
+it("passes a request on to the index, and the answer back", async () => {
+  const { get } = await startProxy();
+  const long = "x".repeat(3_000_000);
+  const answer = await get(`http://${index.place}/simple/a/?q=1`, long);
+  expect(answer).toMatchObject({ status: 200, body: long });
+  expect(index.asked).toEqual([`POST /simple/a/?q=1 ${index.place}`]);
+});
+
+it("passes a tunnel on to the index", async () => {
+  const { tunnel } = await startProxy();
+  expect(await tunnel(index.place)).toContain("x-origin: yes");
+  expect(index.asked).toEqual(["GET /inner inner"]);
+});
+
+describe("refuses", () => {
+  it.each([
+    ["another port of the index's host", () => other.place],
+    ["its name in the place of its address", () => index.place.replace("127.0.0.1", "localhost")],
+    ["a loopback address on an open port", () => "127.0.0.1:80"],
+    ["a name of this host", () => "localhost:443"],
+    ["a number for an address", () => "2130706433:80"],
+    ["hexadecimal", () => "0x7f.1:80"],
+    ["the metadata address", () => "169.254.169.254:80"],
+    ["it mapped to IPv6", () => "[::ffff:169.254.169.254]:80"],
+    ["a private address", () => "10.0.0.1:443"],
+    ["loopback in IPv6", () => "[::1]:80"],
+    ["no address", () => "0.0.0.0:80"],
+    ["a port that is none of the web's", () => "1.1.1.1:22"],
+  ])("%s", async (_, place) => {
+    const { get, tunnel, problems } = await startProxy();
+    expect(await get(`http://${place()}/`)).toMatchObject({ status: 403 });
+    expect(await tunnel(place())).toMatch(
+      /^HTTP\/1.1 403 .*(may not be reached|not on the internet)/,
+    );
+    expect([...index.asked, ...other.asked]).toEqual([]);
+    expect(problems).toHaveLength(2);
+  });
+
+  it.each(["/simple/", "https://1.1.1.1/", "ftp://1.1.1.1/", "*"])("%s", async (url) => {
+    const { get } = await startProxy();
+    expect((await get(url)).status).toBe(403);
+  });
+
+  it.each(["", "x", "1.1.1.1", "1.1.1.1:443:22", "1.1.1.1:443/x:22"])(
+    "a tunnel to %j",
+    async (authority) => {
+      const { tunnel } = await startProxy();
+      expect(await tunnel(authority)).toMatch(/^HTTP\/1.1 (4|5)/);
+    },
+  );
+
+  it("everything public where no index is asked", async () => {
+    const { get, tunnel } = await startProxy({ index: null, internet: false });
+    expect((await get("http://1.1.1.1/")).status).toBe(403);
+    expect(await tunnel("1.1.1.1:443")).toMatch(/^HTTP\/1.1 403/);
+  });
+});
+
+it("says what went wrong where an index does not answer", async () => {
+  const { get, tunnel } = await startProxy();
+  index.server.close();
+  expect(await get(`http://${index.place}/`)).toMatchObject({ status: 502 });
+  expect(await tunnel(index.place)).toContain("ECONNREFUSED");
+});
+
+it("offers the agent's own files, and no others", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-proxy-"));
+  const path = join(folder, "a-1.0+local-py3-none-any.whl");
+  writeFileSync(path, "wheel");
+  const file = { name: "a-1.0+local-py3-none-any.whl", path, sizeBytes: 5 };
+  const { get } = await startProxy({ index: null, internet: false, files: [file] });
+  const { body } = await get(filesUrl);
+  const link = /href="([^"]+)"/.exec(body)?.[1] ?? "";
+  expect((await get(new URL(link, filesUrl).href)).body).toBe("wheel");
+  expect((await get(`${filesUrl}../package.json`)).status).toBe(404);
+  rmSync(folder, { recursive: true });
+});

@@ -1,0 +1,99 @@
+import { readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { describeError } from "../../shared/log-line.ts";
+import { JobRefusal } from "../job/refusal.ts";
+
+/** Where packages are installed from: `pip_index_url`, `pip_find_links`, `pip_ca_file`. */
+export type PipConfig = {
+  readonly indexUrl: string | undefined;
+  readonly findLinks: string | undefined;
+  readonly caFile: string | undefined;
+};
+
+/** A file of the agent's host that pip is to have. */
+export type PackageFile = {
+  readonly name: string;
+  readonly path: string;
+  readonly sizeBytes: number;
+};
+
+export type PackageSource = {
+  readonly files: readonly PackageFile[];
+  /** Settings of pip, with the files where `folder` will hold them. */
+  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Whether pip asks an index. */
+  readonly needsNetwork: boolean;
+};
+
+/** Where a build finds its files. */
+const FOLDER = "/tmp/airlock-build";
+
+/** Settings of pip that hold whatever it installs from. */
+export const pipAlways = {
+  // Debian's Python belongs to apt (PEP 668); in an image of one purpose nothing else uses it.
+  PIP_BREAK_SYSTEM_PACKAGES: "1",
+  PIP_ROOT_USER_ACTION: "ignore",
+  PIP_DISABLE_PIP_VERSION_CHECK: "1",
+  PIP_NO_CACHE_DIR: "1",
+  PIP_NO_INPUT: "1",
+  PIP_PROGRESS_BAR: "off",
+};
+
+/** @throws JobRefusal where a configured file or folder cannot be read. */
+export async function readPackageSource(config: PipConfig): Promise<PackageSource> {
+  const { indexUrl, findLinks, caFile } = config;
+  const wheels = (await listPackages(findLinks)).map((file) => ({
+    ...file,
+    name: `packages/${file.name}`,
+  }));
+  const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, "ca.pem")];
+  const needsNetwork = asksIndex(config);
+  return {
+    files: [...wheels, ...ca],
+    pipEnv: {
+      ...pipAlways,
+      ...(indexUrl !== undefined && indexEnv(indexUrl)),
+      ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
+      ...(caFile !== undefined && { PIP_CERT: `${FOLDER}/ca.pem` }),
+      ...(!needsNetwork && { PIP_NO_INDEX: "1" }),
+    },
+    needsNetwork,
+  };
+}
+
+/** Whether pip asks an index: PyPI unless the operator names another, or has files alone. */
+export function asksIndex({ indexUrl, findLinks }: PipConfig): boolean {
+  return findLinks === undefined || indexUrl !== undefined;
+}
+
+/** An index without TLS is left out by pip, unless it is told that its operator wants it. */
+export function indexEnv(indexUrl: string): Record<string, string> {
+  const { protocol, host } = new URL(indexUrl);
+  return { PIP_INDEX_URL: indexUrl, ...(protocol === "http:" && { PIP_TRUSTED_HOST: host }) };
+}
+
+/** The packages in the folder `pip_find_links`, by name. */
+export async function listPackages(folder: string | undefined): Promise<PackageFile[]> {
+  if (folder === undefined) return [];
+  const names = await readdir(folder).catch((error: unknown) => {
+    throw unreadable("pip_find_links", folder, error);
+  });
+  const packages = names.filter((name) => /\.(whl|zip|tar\.gz)$/.test(name)).sort();
+  return Promise.all(
+    packages.map((name) => describeFile("pip_find_links", join(folder, name), name)),
+  );
+}
+
+async function describeFile(key: string, path: string, name: string): Promise<PackageFile> {
+  const { size } = await stat(path).catch((error: unknown) => {
+    throw unreadable(key, path, error);
+  });
+  return { name, path, sizeBytes: size };
+}
+
+export function unreadable(key: string, path: string, cause: unknown): JobRefusal {
+  const reason = describeError(cause);
+  return new JobRefusal("config_error", `${key} of the agent cannot be read: ${path}: ${reason}`, {
+    cause,
+  });
+}

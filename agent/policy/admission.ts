@@ -1,0 +1,77 @@
+import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
+import type { EngineWatch } from "../container/engine-watch.ts";
+import type { Images } from "../image/images.ts";
+import { JobRefusal } from "../job/refusal.ts";
+import { type Policy, refusalOf } from "./policy.ts";
+
+/** Holds what the API asks for against the operator's policy. Neither pulls nor starts anything. */
+export type Admission = {
+  /** @throws JobRefusal; EngineError; the signal's reason. */
+  readonly admitJob: (job: JobAsked, runtime: string | null, signal: AbortSignal) => Promise<void>;
+  /** @throws JobRefusal; EngineError; the signal's reason. */
+  readonly admitBuild: (build: LeasedBuild, signal: AbortSignal) => Promise<void>;
+  /** An image to be fetched, under all names that it will have here. @throws JobRefusal */
+  readonly admitImage: (jobType: string, names: readonly string[]) => void;
+};
+
+/** A job, or as much as is known of one that may come. */
+export type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
+  Partial<Pick<LeasedJob, "timeout_s" | "caps">>;
+
+export type AdmissionDeps = {
+  readonly policy: Policy;
+  readonly images: Pick<Images, "namesOf">;
+  readonly engine: Pick<EngineWatch, "health">;
+};
+
+export function createAdmission({ policy, images, engine }: AdmissionDeps): Admission {
+  const runtimeName = (runtime: string | null): string =>
+    runtime ?? engine.health().runtimes[0] ?? "a runtime that is not known";
+
+  async function admitJob(job: JobAsked, runtime: string | null, signal: AbortSignal) {
+    const { job_type, image, timeout_s = 0, caps } = job;
+    const refusal = refusalOf(policy, {
+      jobType: job_type.name,
+      images: policy.agent_images ? [await images.namesOf(image, signal)] : [],
+      networks: [job_type.network],
+      runtime: runtimeName(runtime),
+      memory: job_type.memory_limit,
+      cpus: job_type.cpu_limit,
+      gpus: job_type.gpus,
+      timeoutS: timeout_s,
+      stdoutBytes: caps?.stream_bytes ?? 0,
+      artifactBytes: caps?.artifact_bytes ?? 0,
+    });
+    if (refusal) throw refused("job", refusal);
+  }
+
+  /** A build runs on the engine's own runtime, and may overwrite what has the name of its image. */
+  async function admitBuild(build: LeasedBuild, signal: AbortSignal) {
+    const { job_type, base_image, requirements, repository, tags } = build;
+    const made = tags.map((tag) => [`${repository}:${tag}`]);
+    const refusal = refusalOf(policy, {
+      isBuild: true,
+      jobType: job_type,
+      images: policy.agent_images ? [await images.namesOf(base_image, signal), ...made] : [],
+      networks: requirements.length > 0 ? ["bridge"] : [],
+      runtime: runtimeName(null),
+    });
+    if (refusal) throw refused("build", refusal);
+  }
+
+  function admitImage(jobType: string, names: readonly string[]): void {
+    const refusal = refusalOf(policy, {
+      jobType,
+      images: [names],
+      networks: [],
+      runtime: runtimeName(null),
+    });
+    if (refusal) throw refused("image", refusal);
+  }
+
+  return { admitJob, admitBuild, admitImage };
+}
+
+function refused(what: "job" | "build" | "image", refusal: string): JobRefusal {
+  return new JobRefusal("config_error", `The agent's policy refuses the ${what}: ${refusal}.`);
+}

@@ -1,0 +1,134 @@
+import { randomUUID } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { JobType } from "../../shared/job-type.ts";
+import type { BuildReport, LeasedJob, ResultReport } from "../../shared/lease.ts";
+import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { engineHost } from "../container/engine-host.ts";
+import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
+import { type EngineProxy, startEngineProxy } from "../testing/engine-proxy.ts";
+import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
+import { testBuild, testJob } from "../testing/test-agent.ts";
+
+/** A guarded host: an agent with a policy, and an API that asks for what that forbids. */
+
+const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
+
+let api: FakeApi;
+let agent: AgentProcess;
+let proxy: EngineProxy;
+let folder: string;
+let image: string;
+let hidden: string;
+
+beforeAll(async () => {
+  ({ image } = await testEngine());
+  hidden = await deriveImage(image, "true");
+  api = await startFakeApi();
+  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  proxy = await startEngineProxy(host, join(folder, "engine.sock"));
+  agent = startAgent({
+    AIRLOCK_API_URL: api.url,
+    AIRLOCK_AGENT_NAME: `guarded-${randomUUID()}`,
+    AIRLOCK_DOCKER_HOST: proxy.host,
+    AIRLOCK_SPOOL_DIR: folder,
+    AIRLOCK_WARM_POOL_SIZE: "0",
+    AIRLOCK_AGENT_JOB_TYPES: "default",
+    AIRLOCK_AGENT_IMAGES: `python:*,${image}`,
+    AIRLOCK_AGENT_NETWORKS: "none",
+    AIRLOCK_AGENT_RUNTIMES: "runc",
+    AIRLOCK_AGENT_MAX_MEMORY: "512m",
+    AIRLOCK_AGENT_MAX_CPUS: "1",
+    AIRLOCK_AGENT_MAX_GPUS: "0",
+    AIRLOCK_AGENT_MAX_TIMEOUT: "60",
+    AIRLOCK_AGENT_MAX_STDOUT_BYTES: String(1024 ** 2),
+    AIRLOCK_AGENT_MAX_ARTIFACT_BYTES: String(1024 ** 2),
+    AIRLOCK_AGENT_BUILDS: "false",
+  });
+  await agent.ready;
+});
+
+afterAll(async () => {
+  agent.process.kill("SIGTERM");
+  await agent.exit;
+  await proxy[Symbol.asyncDispose]();
+  await removeImages(hidden);
+  await api[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function run(job: Partial<LeasedJob>, jobType: Partial<JobType> = {}): Promise<ResultReport> {
+  const usual = testJob();
+  api.offer({ ...usual, ...job, job_type: { ...usual.job_type, ...jobType } });
+  return (await api.request(`/leases/${usual.lease_id}/result`)).json as ResultReport;
+}
+
+/** What was asked of the engine, but to wait for the end of what has run. */
+const made = () => proxy.requests.filter((request) => /^POST .*(?<!\/wait)$/.test(request));
+const refused = (what: string, why: string) => ({
+  type: "config_error",
+  message: `The agent's policy refuses the ${what}: ${why}.`,
+  phase: "startup",
+});
+
+const cases: [string, Partial<LeasedJob>, Partial<JobType>][] = [
+  ["agent_job_types leaves out science", {}, { name: "science" }],
+  ["agent_images leaves out evil:1", { image: "evil:1" }, {}],
+  ["agent_images leaves out python:1/evil", { image: "python:1/evil" }, {}],
+  ["agent_networks leaves out bridge", {}, { network: "bridge" }],
+  ["agent_max_memory is 512m, less than 513m", {}, { memory_limit: "513m" }],
+  ["agent_max_cpus is 1, less than 1.01", {}, { cpu_limit: 1.01 }],
+  ["agent_max_gpus is 0, less than 1", {}, { gpus: 1 }],
+  ["agent_max_timeout is 60, less than 61", { timeout_s: 61 }, {}],
+  [
+    "agent_max_stdout_bytes is 1048576, less than 1048577",
+    { caps: { stream_bytes: 1024 ** 2 + 1, artifact_bytes: 0 } },
+    {},
+  ],
+  [
+    "agent_max_artifact_bytes is 1048576, less than 1048577",
+    { caps: { stream_bytes: 1024, artifact_bytes: 1024 ** 2 + 1 } },
+    {},
+  ],
+];
+
+test.each(cases)(
+  "a job is refused before anything is pulled or started: %s",
+  async (why, job, jobType) => {
+    const before = made();
+    expect(await run(job, jobType)).toMatchObject({
+      status: "failed",
+      exit_code: null,
+      error: refused("job", why),
+      container_runtime: null,
+    });
+    expect(made()).toEqual(before);
+  },
+);
+
+test("an image of the host that nobody has named is refused, by id and by the start of it", async () => {
+  const [short, before] = [hidden.slice("sha256:".length, "sha256:".length + 12), made()];
+  for (const reference of [hidden, short]) {
+    const { error } = await run({ image: reference });
+    expect(error).toEqual(refused("job", `agent_images leaves out ${hidden}`));
+  }
+  expect(made()).toEqual(before);
+});
+
+test("what the policy accepts runs, by reference and by id", async () => {
+  for (const reference of ["python:3.13-slim", image]) {
+    expect(await run({ image: reference })).toMatchObject({ status: "succeeded", error: null });
+  }
+  expect(made()).toContain("POST /containers/create");
+});
+
+test("a build is refused before anything is pulled or started", async () => {
+  const [build, before] = [testBuild({ job_type: "default" }), made()];
+  api.offerBuild(build);
+  const report = (await api.request(`/builds/${build.lease_id}/result`)).json as BuildReport;
+  expect(report).toEqual({ status: "failed", error: refused("build", "agent_builds is false") });
+  expect(made()).toEqual(before);
+});

@@ -1,0 +1,88 @@
+import { parseBytes } from "../../shared/bytes.ts";
+import type { Config } from "../../shared/config.ts";
+import { matchesPattern } from "../../shared/pattern.ts";
+import type { BuildLimits } from "../build/build-profile.ts";
+
+/** What its operator lets an agent do, whatever the API says; a key that is not set limits nothing. */
+export type Policy = Pick<
+  Config,
+  | "agent_job_types"
+  | "agent_images"
+  | "agent_networks"
+  | "agent_runtimes"
+  | "agent_max_memory"
+  | "agent_max_cpus"
+  | "agent_max_gpus"
+  | "agent_max_timeout"
+  | "agent_max_stdout_bytes"
+  | "agent_max_artifact_bytes"
+  | "agent_builds"
+>;
+
+/** What a job or a build asks of its host. */
+export type Asked = {
+  readonly jobType: string;
+  /** Each image under all its names, of which one has to be accepted. */
+  readonly images: readonly (readonly string[])[];
+  readonly networks: readonly string[];
+  readonly runtime: string;
+  readonly isBuild?: boolean;
+  /** As a job type writes it, such as "512m". */
+  readonly memory?: string;
+  readonly cpus?: number;
+  readonly gpus?: number;
+  readonly timeoutS?: number;
+  /** Kept of each stream. */
+  readonly stdoutBytes?: number;
+  readonly artifactBytes?: number;
+};
+
+/** What a build, which asks for nothing, may take of its host. */
+export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {
+  const memoryBytes = agent_max_memory === undefined ? null : parseBytes(agent_max_memory);
+  return { memoryBytes, cpus: agent_max_cpus ?? null };
+}
+
+/** Why the policy forbids what is asked for; undefined where it does not. */
+export function refusalOf(policy: Policy, asked: Asked): string | undefined {
+  const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;
+  const { stdoutBytes = 0, artifactBytes = 0 } = asked;
+  if (isBuild && !policy.agent_builds) return "agent_builds is false";
+  const refusals = [
+    leftOut("agent_job_types", policy.agent_job_types, [asked.jobType]),
+    ...asked.images.map((names) => leftOut("agent_images", policy.agent_images, names)),
+    ...asked.networks.map((network) => leftOut("agent_networks", policy.agent_networks, [network])),
+    leftOut("agent_runtimes", policy.agent_runtimes, [asked.runtime]),
+    above("agent_max_memory", policy.agent_max_memory, memory, parseBytes),
+    above("agent_max_cpus", policy.agent_max_cpus, cpus),
+    above("agent_max_gpus", policy.agent_max_gpus, gpus),
+    above("agent_max_timeout", policy.agent_max_timeout, timeoutS),
+    above("agent_max_stdout_bytes", policy.agent_max_stdout_bytes, stdoutBytes),
+    above("agent_max_artifact_bytes", policy.agent_max_artifact_bytes, artifactBytes),
+  ];
+  return refusals.find((refusal) => refusal !== undefined);
+}
+
+function leftOut(
+  key: string,
+  accepted: readonly string[] | undefined,
+  names: readonly string[],
+): string | undefined {
+  if (
+    !accepted ||
+    names.some((name) => accepted.some((pattern) => matchesPattern(pattern, name)))
+  ) {
+    return undefined;
+  }
+  return `${key} leaves out ${names.join(", ") || "an image that is not on the host"}`;
+}
+
+function above<T>(
+  key: string,
+  most: T | undefined,
+  asked: T,
+  size: (value: T) => number = Number,
+): string | undefined {
+  if (most === undefined || size(asked) <= size(most)) return undefined;
+  return `${key} is ${String(most)}, less than ${String(asked)}`;
+}

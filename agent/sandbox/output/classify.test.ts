@@ -1,0 +1,198 @@
+import { expect, test } from "vitest";
+import { classify } from "./classify.ts";
+import { reportWith } from "../testing/report.ts";
+import type { RunReport } from "../types.ts";
+
+function verdictOf(changes: Partial<RunReport>) {
+  const { error, ...verdict } = classify(reportWith(changes));
+  return { ...verdict, error: error && `${error.type} in ${error.phase}` };
+}
+
+test("code that ends well succeeds", () => {
+  expect(verdictOf({})).toEqual({
+    status: "succeeded",
+    exitCode: 0,
+    error: null,
+    phaseAtExit: "completed",
+  });
+});
+
+test("a timeout has no exit code", () => {
+  expect(verdictOf({ ending: "timeout", exitStatus: null, exitSignal: "SIGKILL" })).toEqual({
+    status: "timeout",
+    exitCode: null,
+    error: "execution_timeout in execution",
+    phaseAtExit: "execution",
+  });
+});
+
+test("a cancelled run has the exit code 143, even where the code ended in its own way", () => {
+  expect(verdictOf({ ending: "cancelled", exitStatus: 0 })).toEqual({
+    status: "cancelled",
+    exitCode: 143,
+    error: "cancelled in execution",
+    phaseAtExit: "execution",
+  });
+});
+
+test("cancelled before the code began is a matter of the start-up", () => {
+  expect(verdictOf({ ending: "cancelled", started: false, exitStatus: null })).toMatchObject({
+    error: "cancelled in startup",
+    phaseAtExit: "startup",
+  });
+});
+
+test.each([
+  ["the code", { ending: "exited", exitStatus: null, exitSignal: "SIGKILL" }],
+  ["the whole container", { ending: "lost", exitStatus: null, lostReason: "the stream broke" }],
+] as const)("the kernel's OOM killer takes %s", (_whom, changes) => {
+  expect(verdictOf({ ...changes, outOfMemory: true })).toEqual({
+    status: "oom",
+    exitCode: 137,
+    error: "oom in execution",
+    phaseAtExit: "failed",
+  });
+});
+
+test("a container that died in silence is the service's failure", () => {
+  expect(verdictOf({ ending: "lost", exitStatus: null, lostReason: "x" })).toEqual({
+    status: "failed",
+    exitCode: null,
+    error: "internal_error in execution",
+    phaseAtExit: "failed",
+  });
+});
+
+test.each([
+  ["SIGSEGV", 139, "segfault"],
+  ["SIGABRT", 134, "abort"],
+  ["SIGFPE", 136, "arithmetic_error"],
+  ["SIGBUS", 135, "bus_error"],
+  ["SIGPIPE", 141, "pipe_error"],
+  ["SIGKILL", 137, "killed"],
+  ["SIGTERM", 143, "killed"],
+  ["SIGINT", 130, "killed"],
+  ["SIG40", 168, "killed"],
+])("%s", (exitSignal, exitCode, type) => {
+  expect(verdictOf({ exitStatus: null, exitSignal })).toMatchObject({
+    status: "failed",
+    exitCode,
+    error: `${type} in execution`,
+  });
+});
+
+test.each([1, 3, 137, 143])("exit status %i alone is a runtime_error", (exitStatus) => {
+  expect(classify(reportWith({ exitStatus }))).toMatchObject({
+    status: "failed",
+    exitCode: exitStatus,
+    error: { type: "runtime_error", message: `The code exited with status ${exitStatus}.` },
+  });
+});
+
+test("an end that nobody saw is unknown", () => {
+  expect(verdictOf({ exitStatus: null })).toMatchObject({ error: "unknown in execution" });
+});
+
+const builtin = (...names: string[]) => names.map((name) => `builtins.${name}`);
+
+test.each([
+  ["syntax_error", builtin("SyntaxError")],
+  ["syntax_error", builtin("TabError", "IndentationError", "SyntaxError")],
+  ["import_error", builtin("ModuleNotFoundError", "ImportError")],
+  ["type_error", builtin("TypeError")],
+  ["value_error", builtin("ValueError")],
+  ["key_error", builtin("KeyError", "LookupError")],
+  ["index_error", builtin("IndexError", "LookupError")],
+  ["attribute_error", builtin("AttributeError")],
+  ["name_error", builtin("UnboundLocalError", "NameError")],
+  ["file_not_found", builtin("FileNotFoundError", "OSError")],
+  ["file_error", builtin("IsADirectoryError", "OSError")],
+  ["file_error", builtin("NotADirectoryError", "OSError")],
+  ["os_error", builtin("OSError")],
+  ["os_error", builtin("FileExistsError", "OSError")],
+  ["recursion_error", builtin("RecursionError", "RuntimeError")],
+  ["assertion_error", builtin("AssertionError")],
+  ["division_error", builtin("ZeroDivisionError", "ArithmeticError")],
+  ["overflow_error", builtin("OverflowError", "ArithmeticError")],
+  ["encoding_error", builtin("UnicodeDecodeError", "UnicodeError", "ValueError")],
+  ["json_error", ["json.decoder.JSONDecodeError", "builtins.ValueError"]],
+  ["permission", builtin("PermissionError", "OSError")],
+  ["network_error", builtin("ConnectionRefusedError", "ConnectionError", "OSError")],
+  ["network_error", ["socket.gaierror", "builtins.OSError"]],
+  ["network_error", ["urllib.error.URLError", "builtins.OSError"]],
+  ["network_timeout", builtin("TimeoutError", "OSError")],
+  ["network_timeout", ["socket.timeout", "builtins.OSError"]],
+  ["runtime_error", builtin("RuntimeError")],
+  ["runtime_error", builtin("MemoryError")],
+  ["runtime_error", ["__main__.MyError", ...builtin("Exception")]],
+  ["key_error", ["__main__.MyKeyError", ...builtin("KeyError", "LookupError")]],
+  ["runtime_error", ["__main__.ValueError", ...builtin("Exception")]],
+  [
+    "json_error",
+    ["requests.exceptions.JSONDecodeError", "builtins.OSError", "json.decoder.JSONDecodeError"],
+  ],
+])("%s for %o", (type, names) => {
+  const mro = [...names, "builtins.Exception", "builtins.BaseException", "builtins.object"];
+  expect(verdictOf({ exitStatus: 1, exception: { mro, message: "m" } })).toMatchObject({
+    status: "failed",
+    exitCode: 1,
+    error: `${type} in execution`,
+  });
+});
+
+test.each([
+  [{ mro: ["builtins.KeyError"], message: "'a'" }, "KeyError: 'a'"],
+  [{ mro: ["__main__.Mine"], message: "" }, "Mine"],
+  [{ mro: ["json.decoder.JSONDecodeError"], message: "x" }, "json.decoder.JSONDecodeError: x"],
+])("the message is the last line of the traceback", (exception, message) => {
+  expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(message);
+});
+
+test("an exception that did not end the code does not count", () => {
+  const exception = { mro: builtin("ValueError"), message: "" };
+  expect(verdictOf({ exception })).toMatchObject({ status: "succeeded" });
+});
+
+const invalid = { kind: "invalid", problem: "it holds an array, not an object" } as const;
+const tooMany = { reason: "too_many_files", count: 7, names: ["a", "b"] } as const;
+
+test("a result.json that is none fails code that ended well", () => {
+  expect(classify(reportWith({ result: invalid }))).toMatchObject({
+    status: "failed",
+    exitCode: 0,
+    error: {
+      type: "json_error",
+      message: "/output/result.json is not usable: it holds an array, not an object.",
+    },
+  });
+});
+
+test("so does an /output that goes over its limits", () => {
+  expect(classify(reportWith({ skipped: [tooMany] }))).toMatchObject({
+    status: "failed",
+    exitCode: 0,
+    error: {
+      type: "file_error",
+      message: "/output goes over its limits, the rest is kept. too many files: 7 (a, b).",
+    },
+  });
+});
+
+test("links and other things that are no files do not", () => {
+  const skipped = [{ reason: "not_a_regular_file", count: 1, names: ["link"] }] as const;
+  expect(verdictOf({ skipped })).toMatchObject({ status: "succeeded" });
+});
+
+test("the code's own error comes first", () => {
+  expect(verdictOf({ exitStatus: 3, result: invalid, skipped: [tooMany] })).toMatchObject({
+    error: "runtime_error in execution",
+  });
+});
+
+test("an /output that could not be collected is the service's failure", () => {
+  expect(verdictOf({ lostReason: "the stream broke" })).toMatchObject({
+    status: "failed",
+    exitCode: 0,
+    error: "internal_error in execution",
+  });
+});

@@ -1,0 +1,92 @@
+import { constants } from "node:os";
+import type { ExecutionErrorType } from "../../../shared/errors.ts";
+import { errorTypeOfException } from "./exception-types.ts";
+import type { RunReport, SkipReason, Verdict } from "../types.ts";
+
+/** Puts the facts of a run in the words of the contract: status, exit code and error. */
+export function classify(report: RunReport): Verdict {
+  switch (report.ending) {
+    case "cancelled": {
+      const phase = report.started ? "execution" : "startup";
+      const error = { type: "cancelled", message: "The execution was cancelled.", phase } as const;
+      return { status: "cancelled", exitCode: 143, error, phaseAtExit: phase };
+    }
+    case "timeout": {
+      const message = `The code was stopped after ${(report.executionMs / 1000).toFixed(1)} s, at its time limit.`;
+      const error = { type: "execution_timeout", message, phase: "execution" } as const;
+      return { status: "timeout", exitCode: null, error, phaseAtExit: "execution" };
+    }
+    case "lost":
+      if (report.outOfMemory) return outOfMemory;
+      return failed(null, "internal_error", "The container ended before it could report.");
+    case "exited":
+      return report.outOfMemory ? outOfMemory : classifyExit(report);
+  }
+}
+
+const outOfMemory: Verdict = {
+  ...failed(137, "oom", "The code was killed because it used up its memory limit."),
+  status: "oom",
+};
+
+/** Signals of the contract's table; any other one is "killed". */
+const signalTypes: Partial<Record<string, ExecutionErrorType>> = {
+  SIGSEGV: "segfault",
+  SIGABRT: "abort",
+  SIGFPE: "arithmetic_error",
+  SIGBUS: "bus_error",
+  SIGPIPE: "pipe_error",
+};
+
+/** Skips that say that the code wrote more than it may; others are nothing that could be kept. */
+const limitNames: Partial<Record<SkipReason, string>> = {
+  too_many_files: "too many files",
+  too_many_bytes: "too many bytes",
+  too_deep: "nested too deep",
+  name_too_long: "name too long",
+};
+
+function classifyExit(report: RunReport): Verdict {
+  const { exitStatus, exitSignal, exception } = report;
+  if (exitSignal !== null) {
+    const type = signalTypes[exitSignal] ?? "killed";
+    return failed(signalExitCode(exitSignal), type, `The code was ended by ${exitSignal}.`);
+  }
+  if (exitStatus === null) return failed(null, "unknown", "Nobody knows how the code ended.");
+  if (exitStatus === 0) return classifyOutput(report);
+  if (exception !== null) {
+    const { type, message } = errorTypeOfException(exception);
+    return failed(exitStatus, type, message);
+  }
+  return failed(exitStatus, "runtime_error", `The code exited with status ${exitStatus}.`);
+}
+
+/** Code that ended well may still have left something that cannot be returned. */
+function classifyOutput(report: RunReport): Verdict {
+  const { result, skipped, lostReason } = report;
+  if (lostReason !== null) {
+    return failed(0, "internal_error", "The files in /output could not be collected.");
+  }
+  if (result.kind === "invalid") {
+    return failed(0, "json_error", `/output/result.json is not usable: ${result.problem}.`);
+  }
+  const beyond = skipped.filter(({ reason }) => reason in limitNames);
+  if (beyond.length > 0) {
+    const parts = beyond.map(
+      ({ reason, count, names }) => `${limitNames[reason]}: ${count} (${names.join(", ")})`,
+    );
+    const message = `/output goes over its limits, the rest is kept. ${parts.join("; ")}.`;
+    return failed(0, "file_error", message);
+  }
+  return { status: "succeeded", exitCode: 0, error: null, phaseAtExit: "completed" };
+}
+
+/** As a shell tells the end by a signal. */
+function signalExitCode(name: string): number {
+  return 128 + ((constants.signals as Record<string, number>)[name] ?? Number(name.slice(3)));
+}
+
+function failed(exitCode: number | null, type: ExecutionErrorType, message: string): Verdict {
+  const error = { type, message, phase: "execution" } as const;
+  return { status: "failed", exitCode, error, phaseAtExit: "failed" };
+}

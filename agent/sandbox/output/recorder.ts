@@ -1,0 +1,122 @@
+import { constants } from "node:os";
+import { createByteLog } from "./byte-log.ts";
+import { type Frame, FrameError } from "../protocol/frames.ts";
+import { Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
+import { openSpool } from "./spool.ts";
+import type { Ending, RunOptions, RunReport, SandboxJob, StreamName } from "../types.ts";
+
+/** Room for the line that stands for what was left out of a stream. */
+const markerBytes = 100;
+
+/** Turns the frames of one run into its report, and holds them to the protocol and the caps. */
+export interface Recorder {
+  readonly progress: "sent" | "started" | "exited" | "complete";
+  /** @throws FrameError on a frame that does not belong; file system errors as they are. */
+  take(frame: Frame): Promise<void>;
+  /**
+   * What is known so far. `ending` holds where the supervisor told none; `lostReason` says why
+   * there will be no more.
+   */
+  report(ending: Ending, lostReason: string | null): Promise<RunReport>;
+  /** Drops what is not complete; safe to call twice. */
+  close(): Promise<void>;
+}
+
+export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
+  const streams = { stdout: createByteLog(), stderr: createByteLog() };
+  const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
+  let startedAtMs: number | null = null;
+  let exit: Exit | null = null;
+  let summary: OutputSummary | null = null;
+
+  function takeOutput(name: StreamName, bytes: Buffer): void {
+    if (bytes.length === 0) throw new FrameError("output without bytes");
+    if (streams[name].length + bytes.length > job.caps.streamBytes + markerBytes) {
+      throw new FrameError(`${name} over its cap`);
+    }
+    streams[name].add(bytes);
+    options.onOutput?.(name, bytes);
+  }
+
+  function checked(told: Exit): Exit {
+    if (told.ending === "cancelled" && !options.signal.aborted) {
+      throw new FrameError("a cancel that nobody asked for");
+    }
+    return told;
+  }
+
+  function progress(): Recorder["progress"] {
+    if (summary !== null) return "complete";
+    if (exit !== null) return "exited";
+    return startedAtMs === null ? "sent" : "started";
+  }
+
+  /** Frame types by the progress in which they may come. */
+  const expected = { sent: "S", started: "OEX", exited: "ADZ", complete: "" };
+
+  return {
+    get progress() {
+      return progress();
+    },
+    async take({ type, payload }) {
+      if (!expected[progress()].includes(type)) throw new FrameError(`a frame ${type} out of turn`);
+      switch (type) {
+        case "S":
+          startedAtMs = performance.now();
+          return options.onStarted?.();
+        case "O":
+          return takeOutput("stdout", payload);
+        case "E":
+          return takeOutput("stderr", payload);
+        case "X":
+          exit = checked(parseMessage(Exit, payload));
+          return;
+        case "A":
+          return spool.begin(parseMessage(FileHead, payload));
+        case "D":
+          return spool.write(payload);
+        case "Z":
+          summary = parseMessage(OutputSummary, payload);
+          return spool.finish(summary);
+      }
+    },
+    close: () => spool.abandon(),
+    async report(ending, lostReason) {
+      await spool.abandon();
+      const seenMs = startedAtMs === null ? 0 : performance.now() - startedAtMs;
+      return {
+        ending: exit?.ending ?? ending,
+        started: startedAtMs !== null,
+        exitStatus: exit?.exit_status ?? null,
+        exitSignal: exit?.exit_signal ? signalName(exit.exit_signal) : null,
+        exception: exit?.exception ?? null,
+        outOfMemory: exit?.out_of_memory ?? false,
+        lostReason,
+        stdout: streams.stdout.all(),
+        stderr: streams.stderr.all(),
+        stdoutTruncated: exit?.truncated[0] ?? false,
+        stderrTruncated: exit?.truncated[1] ?? false,
+        result: spool.result,
+        artifacts: spool.artifacts,
+        skipped: summary?.skipped ?? [],
+        executionMs: exit?.wall_ms ?? seenMs,
+        usage: exit && {
+          cpuTimeMs: exit.cpu_ms,
+          maxRssBytes: exit.max_rss_bytes,
+          wallTimeMs: exit.wall_ms,
+        },
+      };
+    },
+  };
+}
+
+/** Of the names of one number the first is the usual one: SIGABRT before SIGIOT. */
+const signalNames = new Map<number, string>(
+  Object.entries(constants.signals)
+    .toReversed()
+    .map(([name, number]) => [number, name]),
+);
+
+function signalName(number: number): string {
+  return signalNames.get(number) ?? `SIG${number}`;
+}

@@ -1,0 +1,227 @@
+import { getMimeType } from "hono/utils/mime";
+import type { ExecutionError } from "../../shared/errors.ts";
+import { isTerminal } from "../../shared/execution.ts";
+import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../../shared/lease.ts";
+import { limits } from "../../shared/limits.ts";
+import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { isArtifactName } from "../domain/artifact-name.ts";
+import { internalArtifacts } from "../domain/record.ts";
+import { digestOf } from "../domain/environment.ts";
+import { resolveJobType } from "../domain/job-types.ts";
+import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
+import { canonicalJson } from "../domain/submission.ts";
+import { AppError } from "../errors.ts";
+import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
+import { findTokenHash } from "../store/agents/agents.ts";
+import { isBuiltImage } from "../store/builds/builds.ts";
+import { finishExecution } from "../store/jobs/finish.ts";
+import { findByLease } from "../store/jobs/read.ts";
+import {
+  findUpload,
+  recordArtifact,
+  recordLogChunk,
+  type Recorded,
+} from "../store/jobs/uploads.ts";
+
+/**
+ * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
+ * body is refused with 409, as is any post for a lease that no longer holds.
+ */
+
+/** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
+export async function leasedExecution(
+  { db }: Deps,
+  leaseId: string,
+  tokenHash: string,
+): Promise<ExecutionRow> {
+  const execution = await findByLease(db, leaseId);
+  if (!execution?.agentId) throw leaseLost(leaseId);
+  const known = await findTokenHash(db, execution.agentId);
+  if (known !== undefined && known !== tokenHash) {
+    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
+  }
+  return execution;
+}
+
+/**
+ * The code of an execution runs, on the image that the report names.
+ *
+ * @throws AppError 409 when the lease is gone, or has been reported with another image.
+ */
+export async function started(
+  { db, now }: Deps,
+  execution: ExecutionRow,
+  report: StartedReport,
+): Promise<void> {
+  const { leaseId, codeStartedAt, jobRef } = execution;
+  const lease = leaseId ?? "";
+  if (codeStartedAt !== null) {
+    if (jobRef === report.job_ref) return;
+    throw new AppError("conflict", `Lease ${lease} was reported as started on another image.`);
+  }
+  const event = { kind: "start", leaseId: lease } as const;
+  const columns = { jobRef: report.job_ref };
+  const result = await advance(db, { leaseId: lease }, event, now(), { columns }, execution);
+  if (result.kind !== "changed") throw leaseLost(lease);
+}
+
+/**
+ * Keeps a piece of a running execution's output.
+ *
+ * @throws AppError 409 when the lease is gone, or other bytes stand at that place.
+ */
+export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChunk): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const recorded = await recordLogChunk(
+    deps.db,
+    {
+      executionId: execution.id,
+      leaseId,
+      stream: chunk.stream,
+      offset: chunk.offset,
+      data: fromBase64(chunk.data_base64),
+    },
+    deps.now(),
+  );
+  refuseUnless(recorded, leaseId, `at ${chunk.offset} of ${chunk.stream}`);
+}
+
+/**
+ * Gives an execution up before its code ran: it is tried once more within a second, or has failed.
+ *
+ * @throws AppError 409 when the lease is gone.
+ */
+export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
+  const { db, notifier, now } = deps;
+  const delayMs = Math.round(200 + Math.random() * 800);
+  const event = {
+    kind: "release",
+    leaseId,
+    error: report.error,
+    retryAt: now() + delayMs,
+  } as const;
+  const result = await advance(db, { leaseId }, event, now());
+  if (result.kind !== "changed") throw leaseLost(leaseId);
+  if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);
+  else notifier.notify("job", delayMs);
+}
+
+/** Returns whether this post ended the execution; false where it only says again what did. */
+export async function finished(
+  deps: Deps,
+  execution: ExecutionRow,
+  leaseId: string,
+  report: ResultReport,
+): Promise<boolean> {
+  const { db, notifier, now, sha256 } = deps;
+  const hash = await sha256(canonicalJson(report));
+  const { stdout_base64, stderr_base64, output_json, ...rest } = report;
+  const result = await finishExecution(
+    db,
+    leaseId,
+    {
+      ...rest,
+      error: await explain(deps, execution, rest.error),
+      output_json,
+      stdout: fromBase64(stdout_base64),
+      stderr: fromBase64(stderr_base64),
+      output: output_json === null ? null : new TextEncoder().encode(output_json),
+      hash,
+    },
+    now(),
+    execution,
+  );
+  if (result.kind === "changed") {
+    notifier.notify(`execution:${result.execution.id}`);
+    return true;
+  }
+  if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
+  return false;
+}
+
+/** The error with what only the API knows of its reason. */
+async function explain(
+  { config, db }: Deps,
+  { jobType, jobRef, requirements }: ExecutionRow,
+  error: ExecutionError | null,
+): Promise<ExecutionError | null> {
+  const ignored = config.allow_runtime_requirements ? [] : requirements;
+  const explained = explainIgnored(error, ignored);
+  if (explained?.type !== "import_error") return explained;
+  const type = resolveJobType(config, jobType);
+  const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));
+  return type && !isBuilt ? explainNotBuilt(explained, type) : explained;
+}
+
+/** Stores an artifact that streams in; it shows once the result of its lease is accepted. */
+export async function uploaded(
+  { config, db, artifacts, now }: Deps,
+  execution: ExecutionRow,
+  name: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Announced,
+): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const isReserved = Object.values<string>(internalArtifacts).includes(name);
+  if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
+    throw new AppError(
+      "invalid_request",
+      `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
+    );
+  }
+  if (announced.sizeBytes > config.max_artifact_bytes) {
+    throw new AppError(
+      "too_large",
+      `Larger than max_artifact_bytes (${config.max_artifact_bytes}).`,
+    );
+  }
+  const row = {
+    executionId: execution.id,
+    leaseId,
+    name,
+    ...announced,
+    contentType: getMimeType(name) ?? "application/octet-stream",
+  };
+  const earlier = await findUpload(db, row);
+  if (earlier) {
+    await body.cancel();
+    if (earlier.sha256 === announced.sha256) return;
+    return refuseUnless("conflict", leaseId, name);
+  }
+  if (execution.status !== "running") throw leaseLost(leaseId);
+  try {
+    await artifacts.put(artifactKey(row), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  refuseUnless(await recordArtifact(db, row, now()), leaseId, name);
+}
+
+/** Where the bytes of an artifact live; made of ids and a hash, never of a name. */
+export function artifactKey(row: { executionId: string; leaseId: string; sha256: string }): string {
+  return `${row.executionId}/${row.leaseId}/${row.sha256}`;
+}
+
+/** @throws AppError 409 unless what was posted is recorded. */
+export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
+  if (recorded === "lease_lost") throw leaseLost(leaseId);
+  if (recorded === "conflict") {
+    throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
+  }
+}
+
+export function leaseLost(leaseId: string): AppError {
+  return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
+}
+
+function utf8Length(text: string): number {
+  return new TextEncoder().encode(text).length;
+}
+
+export function fromBase64(text: string): Uint8Array {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}

@@ -1,0 +1,61 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { createApp } from "../app.ts";
+import type { Deps, Notifier } from "../deps.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const token = "a-token-of-16-characters";
+
+let store: TempStore;
+let deps: Deps;
+let [now, asked] = [0, 0];
+beforeEach(async () => {
+  store = await openTempStore();
+  const { client } = store.db;
+  const [execute, batch] = [client.execute.bind(client), client.batch.bind(client)];
+  const counting =
+    <Args extends unknown[], Result>(call: (...args: Args) => Result) =>
+    (...args: Args): Result => {
+      asked += 1;
+      return call(...args);
+    };
+  client.execute = counting(execute);
+  client.batch = counting(batch);
+  deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
+  deps.notifier = nobody;
+});
+afterEach(() => store.close());
+
+/** Wakes nobody before their time is up, which it is at once. */
+const nobody: Notifier = {
+  notify() {},
+  subscribe: () => ({
+    next: (timeoutMs) => Promise.resolve(void (now += timeoutMs)),
+    passOn() {},
+    close() {},
+  }),
+};
+
+/** Calls of the database by a poll that finds nothing: over HTTP each is a request. */
+async function callsOf(wait_s: number): Promise<number> {
+  const status = new ScriptedAgent("http://unused", "").status();
+  const images = [deps.config.base_image];
+  const app = createApp(deps);
+  const poll = (wait: number) =>
+    app.request("/agent/v1/poll", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify({ ...status, images, free_slots: 1, wait_s: wait }),
+    });
+  await poll(0);
+  asked = 0;
+  expect(await (await poll(wait_s)).json()).toMatchObject({ jobs: [] });
+  return asked;
+}
+
+test("what a poll asks of the database is bounded by how long it waits", async () => {
+  expect(await callsOf(5)).toBeLessThanOrEqual(30);
+  // As long as an agent asks for with the usual intervals.
+  expect(await callsOf(14)).toBeLessThanOrEqual(50);
+});

@@ -1,0 +1,120 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { PollRequest } from "../../shared/lease.ts";
+import type { Deps } from "../deps.ts";
+import { poll } from "./poll.ts";
+import { submit } from "../jobs/submit.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const caller = { tokenHash: "token", protocol: "1" };
+const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
+
+let store: TempStore;
+let deps: Deps;
+let asked: string[];
+let over: AbortController;
+beforeEach(async () => {
+  // However slow the machine is, no poll looks by its backstop.
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  store = await openTempStore();
+  deps = testDeps(store.db, store.folder, Date.now);
+  asked = [];
+  over = new AbortController();
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    asked.push(typeof statement === "string" ? statement : (statement as { sql: string }).sql);
+    return execute(statement);
+  };
+});
+afterEach(async () => {
+  over.abort();
+  await quiet();
+  store.close();
+  vi.useRealTimers();
+});
+
+/** Resolves when nobody has anything left to do: a local database answers within a turn. */
+async function quiet(): Promise<void> {
+  let idleTurns = 0;
+  for (let before = asked.length; idleTurns < 20; before = asked.length) {
+    await nextTurn();
+    idleTurns = asked.length === before ? idleTurns + 1 : 0;
+  }
+}
+
+type Parked = { reply: ReturnType<typeof poll> };
+
+/** The poll of another agent, when it has found nothing and waits. */
+async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
+  const status = new ScriptedAgent("http://unused", "").status();
+  const images = [deps.config.base_image];
+  const request = PollRequest.parse({ ...status, images, free_slots: 1, wait_s: 20, ...changes });
+  const reply = poll(deps, request, caller, signal);
+  await quiet();
+  return { reply };
+}
+
+/** Submits a job; what the database was asked from then on. */
+async function afterJob(): Promise<string[]> {
+  asked = [];
+  await submit(
+    deps,
+    { code: "1", input_data: {}, startup_timeout: 60, job_type: "default", requirements: [] },
+    origin,
+  );
+  await quiet();
+  return [...asked];
+}
+
+test("a job wakes one of the agents that wait: many cost no more than few", async () => {
+  const first = await park();
+  const few = await afterJob();
+  expect((await first.reply).jobs).toHaveLength(1);
+
+  const [next] = [await park()];
+  for (let i = 0; i < 50; i++) await park();
+  expect((await afterJob()).length).toBe(few.length);
+  expect((await next.reply).jobs).toHaveLength(1);
+});
+
+test("an agent without a free slot is not asked for a job", async () => {
+  const alone = (await afterJob()).length;
+  for (let i = 0; i < 5; i++) await park({ free_slots: 0, free_builds: 1 });
+  expect((await afterJob()).length).toBe(alone);
+});
+
+test("a job goes on from agents that may not run it to one that may", async () => {
+  const { agent } = new ScriptedAgent("http://unused", "").status();
+  const accepts = { job_types: ["other"], builds: false };
+  for (let i = 0; i < 3; i++) {
+    await park({ agent: { ...agent, id: crypto.randomUUID(), accepts } });
+  }
+  const able = await park();
+  await afterJob();
+  expect((await able.reply).jobs).toHaveLength(1);
+});
+
+test("a job goes on from an agent that hangs up as it is woken", async () => {
+  const hanging = new AbortController();
+  const gone = await park({}, hanging.signal);
+  const other = await park();
+  const notify = deps.notifier.notify.bind(deps.notifier);
+  deps.notifier.notify = (...args) => {
+    notify(...args);
+    hanging.abort();
+  };
+  await afterJob();
+  expect((await gone.reply).jobs).toEqual([]);
+  expect((await other.reply).jobs).toHaveLength(1);
+});
+
+test("two jobs at once go to two agents", async () => {
+  const agents = [await park(), await park(), await park()];
+  await Promise.all([afterJob(), afterJob()]);
+  over.abort();
+  const replies = await Promise.all(agents.map(({ reply }) => reply));
+  expect(replies.map(({ jobs }) => jobs.length)).toEqual([1, 1, 0]);
+});

@@ -1,0 +1,191 @@
+import type {
+  AgentStatus,
+  Intervals,
+  LeasedJob,
+  PollReply,
+  PollRequest,
+  RenewReply,
+} from "../../shared/lease.ts";
+import { isTerminal } from "../../shared/execution.ts";
+import { refuseRevoked } from "./tokens.ts";
+import type { Deps, Topic } from "../deps.ts";
+import { imageOf, type Environment } from "../domain/environment.ts";
+import { readEnvironments } from "../jobs/environments.ts";
+import { AppError } from "../errors.ts";
+import { keepReady } from "./keep-ready.ts";
+import {
+  findAgent,
+  recordAgent,
+  saysTheSame,
+  touchAgent,
+  type AgentRow,
+} from "../store/agents/agents.ts";
+import { renewBuilds } from "../store/builds/build-lease.ts";
+import { expireLeases, renewLeases, type LeaseTerms } from "../store/jobs/lease.ts";
+import { isAnyQueued } from "../store/jobs/queue.ts";
+import { takeBuilds } from "../builds/take-builds.ts";
+import { takeJobs } from "./take-jobs.ts";
+import { backstopMs } from "../jobs/wait.ts";
+
+/** Who polls or renews, and how it speaks. */
+export interface Caller {
+  tokenHash: string;
+  protocol: string;
+}
+
+/**
+ * An agent's long poll: registers the agent, renews its leases, and answers as soon as there is a
+ * job for a free slot, a build, a cancellation it has not heard of, or a lease it has lost.
+ */
+export async function poll(
+  deps: Deps,
+  request: PollRequest,
+  caller: Caller,
+  signal: AbortSignal,
+): Promise<PollReply> {
+  const { config, db, notifier, now } = deps;
+  const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
+  const wakes = notifier.subscribe(topicsOf(request));
+  try {
+    await register(deps, request, caller);
+    let seenAt = now();
+    let wanted: string | undefined;
+    for (;;) {
+      const reply = await look(deps, request, caller, signal);
+      const wants = JSON.stringify(reply.images_wanted);
+      wanted ??= wants;
+      const left = deadline - now();
+      const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
+      if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
+      if (wants !== wanted) return reply;
+      await wakes.next(Math.min(left, backstopMs), signal);
+      // Mostly it is for a job, and then all else is as it was.
+      const jobs = await lookForJobs(deps, request, caller, signal);
+      if (await isAnyQueued(db)) wakes.passOn();
+      if (jobs.length > 0) return { ...reply, jobs };
+      if (now() - seenAt < recordEveryMs) continue;
+      seenAt = now();
+      await touchAgent(db, request.agent.id, seenAt);
+    }
+  } finally {
+    wakes.close();
+  }
+}
+
+/** An agent without a free slot does not hear of jobs. */
+function topicsOf({ agent, free_slots, free_builds }: PollRequest): Topic[] {
+  const own: Topic = `agent:${agent.id}`;
+  if (free_slots > 0) return ["job", "queue", own];
+  return free_builds > 0 ? ["queue", own] : [own];
+}
+
+async function look(
+  deps: Deps,
+  request: PollRequest,
+  caller: Caller,
+  signal: AbortSignal,
+): Promise<PollReply> {
+  const [environments, renewed] = await Promise.all([
+    readEnvironments(deps),
+    renewHeld(deps, request),
+    refuseRevoked(deps, caller.tokenHash),
+  ]);
+  const lease = terms(deps, request.agent.id);
+  const [jobs, builds] = signal.aborted
+    ? [[], []]
+    : await Promise.all([
+        takeJobs(deps, request, lease, environments),
+        takeBuilds(deps, request, lease, environments),
+      ]);
+  const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
+  const images_wanted = imagesOf(environments);
+  const keep_ready = await keepReady(deps, request, environments);
+  return { ...renewed, cancel, images_wanted, keep_ready, jobs, builds };
+}
+
+async function lookForJobs(
+  deps: Deps,
+  request: PollRequest,
+  caller: Caller,
+  signal: AbortSignal,
+): Promise<LeasedJob[]> {
+  if (signal.aborted || request.free_slots === 0) return [];
+  await refuseRevoked(deps, caller.tokenHash);
+  const environments = await readEnvironments(deps);
+  return signal.aborted ? [] : takeJobs(deps, request, terms(deps, request.agent.id), environments);
+}
+
+/** Registers an agent and renews the leases it lists. */
+export async function renew(deps: Deps, status: AgentStatus, caller: Caller): Promise<RenewReply> {
+  await register(deps, status, caller);
+  const [environments, renewed] = await Promise.all([
+    readEnvironments(deps),
+    renewHeld(deps, status),
+  ]);
+  return { ...renewed, images_wanted: imagesOf(environments) };
+}
+
+function imagesOf(environments: Environment[]): string[] {
+  return [...new Set(environments.map(imageOf))];
+}
+
+/** @throws AppError 403 when the agent is known by another token. */
+async function register(
+  { db, now }: Deps,
+  status: AgentStatus,
+  { tokenHash, protocol }: Caller,
+): Promise<void> {
+  const known = await findAgent(db, status.agent.id);
+  if (known && known.tokenHash !== tokenHash) {
+    throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
+  }
+  if (known && isRecent(known, now()) && saysTheSame(known, status, protocol)) return;
+  await recordAgent(db, status, { tokenHash, protocol }, now());
+}
+
+/** An agent's row is written anew when it says something new, or after this long: not with each poll. */
+const recordEveryMs = 1000;
+
+function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
+  return now - lastSeenAt < recordEveryMs && lastSeenAt <= now;
+}
+
+async function renewHeld(
+  deps: Deps,
+  { agent, leases, builds }: AgentStatus,
+): Promise<Omit<RenewReply, "images_wanted">> {
+  const { config, db } = deps;
+  await sweepLeases(deps);
+  const renewed = await renewLeases(db, terms(deps, agent.id), leases);
+  const held = new Set([
+    ...renewed.map((lease) => lease.leaseId),
+    ...(await renewBuilds(db, terms(deps, agent.id), builds)),
+  ]);
+  return {
+    cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
+    lost: [...leases, ...builds].filter((id) => !held.has(id)),
+    intervals: intervals(config),
+  };
+}
+
+/** Ends or requeues what an agent let expire, and wakes whoever waits for that. */
+export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<void> {
+  for (const execution of await expireLeases(db, now())) {
+    log
+      .with({ correlationId: execution.correlationId })
+      .warn("lease of {id} expired: now {status}", {
+        id: execution.id,
+        status: execution.status,
+      });
+    notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "job");
+  }
+}
+
+function terms({ config, now }: Deps, agentId: string): LeaseTerms {
+  const at = now();
+  return { agentId, expiresAt: at + config.lease_ttl_s * 1000, now: at };
+}
+
+function intervals({ poll_wait_s, lease_ttl_s, renew_every_s }: Deps["config"]): Intervals {
+  return { poll_wait_s, lease_ttl_s, renew_every_s };
+}

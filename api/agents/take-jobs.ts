@@ -1,0 +1,109 @@
+import { decodeUtf8 } from "../../shared/bytes.ts";
+import type { LeasedJob, PollRequest } from "../../shared/lease.ts";
+import type { Deps } from "../deps.ts";
+import { readEnvironments } from "../jobs/environments.ts";
+import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
+import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
+import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "../domain/placement.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
+import { agentsSeenSince, findAgent } from "../store/agents/agents.ts";
+import { claimNext, type Offer } from "../store/jobs/claim.ts";
+import { submittedPayloads, undeliveredLeases, type LeaseTerms } from "../store/jobs/lease.ts";
+
+/** Leases jobs for the free slots of an agent, of the types that it may run. */
+export async function takeJobs(
+  deps: Deps,
+  request: PollRequest,
+  lease: LeaseTerms,
+  environments: Environment[],
+): Promise<LeasedJob[]> {
+  const { db } = deps;
+  const { free_slots, leases: held } = request;
+  const known = environments.map(({ jobType }) => jobType.name);
+  const undelivered = await undeliveredLeases(db, lease, held, free_slots, known);
+  const room = {
+    slots: free_slots - undelivered.length,
+    gpus: request.gpus.free - gpusOf(deps, undelivered),
+  };
+  const claimed =
+    room.slots > 0
+      ? await claimNext(db, lease, room, await offers(deps, placedOf(request), environments))
+      : [];
+  return describe(deps, [...undelivered, ...claimed]);
+}
+
+/**
+ * Leases a job for the slot that an agent says is free again; all else is as it last said. None that
+ * takes a GPU, as that of the job before is free only when its container is gone.
+ */
+export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]> {
+  const { config, db, now } = deps;
+  const agent = await findAgent(db, agentId);
+  if (!agent) return [];
+  const environments = await readEnvironments(deps);
+  const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
+  const offered = await offers(deps, agent, environments);
+  return describe(deps, await claimNext(db, lease, { slots: 1, gpus: 0 }, offered));
+}
+
+function placedOf({ agent: { labels, accepts }, gpus, images }: PollRequest): Placed {
+  return { labels, accepts, gpus, images };
+}
+
+function gpusOf({ config }: Deps, leased: ExecutionRow[]): number {
+  return leased.reduce((sum, { jobType }) => sum + (resolveJobType(config, jobType)?.gpus ?? 0), 0);
+}
+
+async function offers(
+  { config, db, now }: Deps,
+  agent: Placed,
+  environments: Environment[],
+): Promise<Offer[]> {
+  const mayRunAll = environments.every(
+    (environment) =>
+      agent.images.includes(imageOf(environment)) &&
+      accepts(agent, environment) &&
+      isEquipped(agent, environment),
+  );
+  const serving = mayRunAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
+  return environments
+    .filter((environment) => mayRun(agent, environment, serving))
+    .map(({ jobType: { name, gpus }, built }) => ({
+      jobType: name,
+      gpus,
+      jobVersion: built?.tag ?? "latest",
+      jobRef: built ? pinnedRef(name, built.digest) : null,
+    }));
+}
+
+async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
+  const payloads = await submittedPayloads(
+    deps.db,
+    executions.map((execution) => execution.id),
+  );
+  return executions.flatMap((execution) => {
+    const payload = payloads.get(execution.id);
+    const jobType = resolveJobType(deps.config, execution.jobType);
+    if (!payload || !jobType || execution.leaseId === null) return [];
+    return [
+      {
+        lease_id: execution.leaseId,
+        execution_id: execution.id,
+        attempt: execution.attempt,
+        correlation_id: execution.correlationId,
+        key_id: execution.keyId,
+        job_type: toLeasedJobType(jobType),
+        image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
+        code: decodeUtf8(payload.code),
+        input_json: decodeUtf8(payload.input),
+        requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
+        timeout_s: execution.timeoutS,
+        startup_timeout_s: execution.startupTimeoutS,
+        caps: {
+          stream_bytes: deps.config.max_stdout_bytes,
+          artifact_bytes: deps.config.max_artifact_bytes,
+        },
+      },
+    ];
+  });
+}

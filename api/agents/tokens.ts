@@ -1,0 +1,101 @@
+import { AgentToken, type JoinReply, type JoinRequest } from "../../shared/join.ts";
+import type { Deps } from "../deps.ts";
+import { AppError, unauthorized } from "../errors.ts";
+import {
+  addJoinCode,
+  exchangeCode,
+  findToken,
+  isRevoked,
+  nameNext,
+  noteUse,
+  succeed,
+} from "../store/agents/agent-tokens.ts";
+
+/** How long a token that was found is believed without asking again: not with each post of a busy agent. */
+const believedMs = 1000;
+const believedMax = 10_000;
+/** Its last use is written down so exactly. */
+const usedEveryMs = 60_000;
+
+/**
+ * Tells whose token a request carries: the id of the agent's own, or undefined. A revoked one is
+ * refused within a second.
+ */
+export function agentTokens(
+  deps: Deps,
+): (token: string, hash: string) => Promise<string | undefined> {
+  const { now } = deps;
+  const believed = new Map<string, { readonly id: string; readonly at: number }>();
+  return async (token, hash) => {
+    const known = believed.get(hash);
+    if (known && isRecent(known.at, now())) return known.id;
+    believed.delete(hash);
+    if (!AgentToken.safeParse(token).success) return undefined;
+    const id = await lookUp(deps, hash);
+    if (id === undefined) return undefined;
+    if (believed.size >= believedMax) believed.clear();
+    believed.set(hash, { id, at: now() });
+    return id;
+  };
+}
+
+/** A clock that was set back makes nothing recent. */
+function isRecent(at: number, now: number): boolean {
+  return at <= now && now < at + believedMs;
+}
+
+async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefined> {
+  const row = await findToken(db, hash);
+  if (!row) return undefined;
+  if (row.nextHash === hash) await succeed(db, hash, now());
+  else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await noteUse(db, row.id, now());
+  return row.id;
+}
+
+/** @throws AppError 401 where the token of an agent that waits was revoked meanwhile. */
+export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<void> {
+  if (await isRevoked(db, tokenId)) throw unauthorized("The agent's token was revoked.");
+}
+
+/** A new code with which one host can join, once and until it expires. Only its hash is kept. */
+export async function invite(
+  { db, now, sha256 }: Pick<Deps, "db" | "now" | "sha256">,
+  { name, expiresInMs }: { name: string | null; expiresInMs: number },
+): Promise<string> {
+  const digits = Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) =>
+    byte.toString(16).padStart(2, "0"),
+  );
+  const code = `alj_${digits.join("")}`;
+  const createdAt = now();
+  const expiresAt = createdAt + expiresInMs;
+  await addJoinCode(db, { codeHash: await sha256(code), name, createdAt, expiresAt });
+  return code;
+}
+
+/** @throws AppError 401 where the code is unknown, expired or used by another. */
+export async function join(
+  { db, newId, now, sha256, log }: Deps,
+  { code, token_sha256, name }: JoinRequest,
+): Promise<JoinReply> {
+  const token = { id: newId(), tokenHash: token_sha256, name };
+  const agent = await exchangeCode(db, await sha256(code), token, now());
+  if (!agent) {
+    throw unauthorized(
+      "The join code is unknown, used or expired. Ask the API's operator for a new one: npm run agents -- invite.",
+    );
+  }
+  log.info("agent {name} ({id}) has joined", agent);
+  return { agent };
+}
+
+/** @throws AppError 409 where the presented token is none that an agent joined with. */
+export async function rotate({ db }: Deps, tokenId: string, nextHash: string): Promise<void> {
+  const known = await findToken(db, nextHash);
+  if (known?.id === tokenId) return;
+  if (known || !(await nameNext(db, tokenId, nextHash))) {
+    throw new AppError(
+      "conflict",
+      "Only the token of an agent that joined can be rotated; a configured one is changed in agent_tokens.",
+    );
+  }
+}

@@ -1,0 +1,89 @@
+import type { ExecutionError } from "../../shared/errors.ts";
+import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/lease.ts";
+import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import { canonicalJson } from "../domain/submission.ts";
+import { AppError } from "../errors.ts";
+import { fromBase64, leaseLost, refuseUnless } from "../agents/lease-posts.ts";
+import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";
+import { findAgent, noteImage } from "../store/agents/agents.ts";
+import { recordBuildLog } from "../store/builds/build-log.ts";
+import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
+
+/** What an agent posts for the lease of a build; idempotent as the posts for an execution are. */
+
+/** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
+export async function leasedBuild(
+  { db }: Deps,
+  leaseId: string,
+  tokenHash: string,
+): Promise<BuildRow> {
+  const build = await findBuildByLease(db, leaseId);
+  if (!build?.agentId) throw leaseLost(leaseId);
+  const agent = await findAgent(db, build.agentId);
+  if (agent && agent.tokenHash !== tokenHash) {
+    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
+  }
+  return build;
+}
+
+/**
+ * Keeps a piece of a build's log.
+ *
+ * @throws AppError 413 beyond the log's bound; 409 when the lease is gone, or other bytes stand at that place.
+ */
+export async function buildLogged(
+  { db, now }: Deps,
+  { id: buildId }: BuildRow,
+  leaseId: string,
+  { offset, data_base64 }: BuildLogChunk,
+): Promise<void> {
+  const data = fromBase64(data_base64);
+  if (offset + data.length > limits.buildLogMaxBytes) {
+    throw new AppError("too_large", `A build's log has at most ${limits.buildLogMaxBytes} bytes.`);
+  }
+  const recorded = await recordBuildLog(db, { buildId, leaseId, offset, data }, now());
+  refuseUnless(recorded, leaseId, `at ${offset}`);
+}
+
+/**
+ * Ends a build, and wakes those who wait for it or for its image.
+ *
+ * @throws AppError 409 when the lease is gone, or has ended with another report.
+ */
+export async function buildFinished(
+  { db, notifier, now, sha256 }: Deps,
+  leaseId: string,
+  report: BuildReport,
+): Promise<void> {
+  const hash = await sha256(canonicalJson(report));
+  const result = await finishBuild(db, leaseId, report, hash, now());
+  if (result.kind === "not_found") throw leaseLost(leaseId);
+  if (result.kind === "refused" && result.build.reportHash !== hash) throw leaseLost(leaseId);
+  const { agentId, digest } = result.build;
+  if (result.kind === "changed" && agentId && digest) await noteImage(db, agentId, digest);
+  notifier.notify(`build:${result.build.id}`);
+  // Jobs that waited for the image can run now.
+  notifier.notify("queue");
+}
+
+export async function buildReleased(
+  deps: Deps,
+  leaseId: string,
+  { error }: ReleaseReport,
+): Promise<void> {
+  if (!(await releaseBuild(deps, leaseId, error))) throw leaseLost(leaseId);
+}
+
+/** Gives a build up: it is tried once more, or has failed. False where the lease holds no longer. */
+export async function releaseBuild(
+  { db, notifier, now }: Deps,
+  leaseId: string,
+  error: ExecutionError,
+): Promise<boolean> {
+  const result = await advanceBuild(db, { leaseId }, { kind: "release", leaseId, error }, now());
+  if (result.kind !== "changed") return false;
+  const { id, status } = result.build;
+  notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  return true;
+}

@@ -1,0 +1,119 @@
+import type { Build, BuildResult } from "../../shared/build.ts";
+import { decodeUtf8 } from "../../shared/bytes.ts";
+import type { ExecutionError } from "../../shared/errors.ts";
+import type { Deps } from "../deps.ts";
+import { buildSpec, pinnedRef, type Environment } from "../domain/environment.ts";
+import { imageRefOf } from "../domain/image-name.ts";
+import { servingAgents, whyNobodyBuilds } from "../domain/placement.ts";
+import { timestamp } from "../domain/record.ts";
+import { AppError, unavailable } from "../errors.ts";
+import { advanceBuild } from "../store/builds/advance-build.ts";
+import { agentsSeenSince } from "../store/agents/agents.ts";
+import { readBuildLog } from "../store/builds/build-log.ts";
+import { findBuild, requestBuild, type BuildRow } from "../store/builds/builds.ts";
+import { sweepBuilds } from "./take-builds.ts";
+import { backstopMs } from "../jobs/wait.ts";
+
+const retryAfterS = 5;
+
+/**
+ * Has an agent build the image of a job type, and waits for it. Equal requests share one build; a
+ * client that hangs up leaves it to go on.
+ *
+ * @throws AppError 422 its requirements cannot be installed; 502 the engine failed; 503 no agent.
+ */
+export async function buildImage(
+  deps: Deps,
+  environment: Environment,
+  versionTag: string | undefined,
+  correlationId: string,
+  signal: AbortSignal,
+): Promise<BuildResult> {
+  const { config, db, notifier, newId, now } = deps;
+  const { jobType } = environment;
+  const obstacle = await whyNotNow(deps, environment);
+  if (obstacle !== undefined) throw unavailable(obstacle, retryAfterS);
+  const tag = versionTag ?? "latest";
+  const id = await requestBuild(db, {
+    id: newId(),
+    jobType: jobType.name,
+    tag,
+    spec: buildSpec(jobType),
+    imageRef: imageRefOf(config, jobType.name, tag),
+    correlationId,
+    createdAt: now(),
+  });
+  notifier.notify("queue");
+  return toResult(await waitForBuild(deps, id, environment, signal));
+}
+
+async function whyNotNow(
+  { config, db, now }: Deps,
+  environment: Environment,
+): Promise<string | undefined> {
+  const known = await agentsSeenSince(db, 0);
+  return whyNobodyBuilds(environment, servingAgents(known, config, now()));
+}
+
+/** The build as it is when it has ended, or on abort. One that nobody is left to take is ended. */
+async function waitForBuild(
+  deps: Deps,
+  id: string,
+  environment: Environment,
+  signal: AbortSignal,
+): Promise<BuildRow> {
+  const { db, notifier, now } = deps;
+  const wakes = notifier.subscribe([`build:${id}`]);
+  try {
+    for (;;) {
+      await sweepBuilds(deps);
+      const build = await findBuild(db, id);
+      if (!build) throw new Error(`build ${id} is gone`);
+      if (build.endedAt !== null || signal.aborted) return build;
+      const obstacle = build.status === "queued" && (await whyNotNow(deps, environment));
+      if (obstacle) {
+        const error = { type: "service_unavailable", message: obstacle, phase: "startup" } as const;
+        await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
+        notifier.notify(`build:${id}`);
+      } else {
+        await wakes.next(backstopMs, signal);
+      }
+    }
+  } finally {
+    wakes.close();
+  }
+}
+
+function toResult({ jobType, digest, imageRef, error }: BuildRow): BuildResult {
+  if (error) throw refusal(jobType, error);
+  if (digest === null) throw new AppError("wait_timeout", "The client closed the connection.");
+  const version = pinnedRef(jobType, digest);
+  return { status: "built", job_type: jobType, version, digest, image_ref: imageRef };
+}
+
+function refusal(jobType: string, error: ExecutionError): AppError {
+  if (error.type === "service_unavailable") return unavailable(error.message, retryAfterS);
+  const code = error.type === "dependency_error" ? "build_failed" : "engine_failed";
+  return new AppError(
+    code,
+    `Job type ${jobType} was not built: ${error.message} (log: GET /job-types/${jobType}/build)`,
+    { error },
+  );
+}
+
+/** A build with its log, as the interface shows it. */
+export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {
+  const { status, jobType, imageRef, digest, error, createdAt, startedAt, endedAt } = build;
+  return {
+    status,
+    job_type: jobType,
+    image_ref: imageRef,
+    version: digest === null ? null : pinnedRef(jobType, digest),
+    digest,
+    error,
+    created_at: timestamp(createdAt),
+    started_at: startedAt === null ? null : timestamp(startedAt),
+    ended_at: endedAt === null ? null : timestamp(endedAt),
+    log: decodeUtf8(await readBuildLog(db, build)),
+  };
+}

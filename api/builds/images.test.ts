@@ -1,0 +1,90 @@
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { JobTypeDefinition } from "../../shared/job-type.ts";
+import type { Deps } from "../deps.ts";
+import { buildSpec, environment } from "../domain/environment.ts";
+import { archiveKey, imageUploaded } from "./images.ts";
+import { finishBuild } from "../store/builds/advance-build.ts";
+import { claimBuilds } from "../store/builds/build-lease.ts";
+import { findBuildByLease, requestBuild } from "../store/builds/builds.ts";
+import { sweep } from "../upkeep/sweep.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+let store: TempStore;
+let clock: number;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  clock = 100 * dayMs;
+  deps = testDeps(store.db, store.folder, () => clock, {
+    job_types: { science: JobTypeDefinition.parse({}) },
+  });
+});
+afterEach(() => store.close());
+
+/** Builds the job type, and gives the place of its image's archive. */
+async function build(n: number): Promise<string> {
+  const { jobType } = environment(deps.config, [], "science")!;
+  await requestBuild(deps.db, {
+    id: `build-${n}`,
+    jobType: "science",
+    tag: "latest",
+    spec: buildSpec(jobType),
+    imageRef: "airlock-science:latest",
+    correlationId: "c",
+    createdAt: clock,
+  });
+  const terms = { agentId: "a", expiresAt: clock + 1000, now: clock };
+  const [{ leaseId } = { leaseId: null }] = await claimBuilds(deps.db, terms, 1, ["science"]);
+  const row = (await findBuildByLease(deps.db, leaseId!))!;
+  const text = `archive ${n}`;
+  const announced = {
+    sizeBytes: text.length,
+    sha256: createHash("sha256").update(text).digest("hex"),
+  };
+  await imageUploaded(deps, row, leaseId!, new Blob([text]).stream(), announced);
+  const digest = `sha256:${String(n).padStart(64, "0")}`;
+  const report = {
+    status: "built",
+    digest,
+    python_version: "3.13.5",
+    manifest_digest: null,
+  } as const;
+  await finishBuild(deps.db, leaseId!, report, "hash", clock);
+  return join(store.folder, "artifacts", archiveKey({ id: row.id, leaseId }, announced.sha256));
+}
+
+test("the archive of a job type's last build stays; that of the one before goes an hour after it", async () => {
+  const first = await build(1);
+  clock += 30 * dayMs;
+  await sweep(deps);
+  expect(existsSync(first)).toBe(true);
+  const second = await build(2);
+  await sweep(deps);
+  clock += hourMs - 1;
+  await sweep(deps);
+  expect(existsSync(first)).toBe(true);
+  clock += 1;
+  await sweep(deps);
+  expect([first, second].map((path) => existsSync(path))).toEqual([false, true]);
+});
+
+test("an archive for which no job type asks any more goes after a day", async () => {
+  const path = await build(1);
+  deps = { ...deps, config: { ...deps.config, job_types: {} } };
+  clock += dayMs - 1;
+  await sweep(deps);
+  clock += 2 * hourMs;
+  expect(existsSync(path)).toBe(true);
+  await sweep(deps);
+  expect(existsSync(path)).toBe(true);
+  clock += hourMs;
+  await sweep(deps);
+  expect(existsSync(path)).toBe(false);
+});

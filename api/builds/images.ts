@@ -1,0 +1,106 @@
+import type { ImageSource, ImageWay } from "../../shared/image.ts";
+import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
+import { imageRepository } from "../domain/image-name.ts";
+import { AppError, notFound } from "../errors.ts";
+import type { StoredFile } from "../http/stored-file.ts";
+import { leaseLost, refuseUnless } from "../agents/lease-posts.ts";
+import { builtImages, type BuildRow } from "../store/builds/builds.ts";
+import { archivedBuilds, dropArchive, findImage, recordArchive } from "../store/builds/images.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+/** How images get to the agents that did not build them. */
+export function imageWay({ image_registry, max_image_bytes }: Deps["config"]): ImageWay {
+  if (image_registry !== undefined) return "registry";
+  return max_image_bytes > 0 ? "store" : "none";
+}
+
+/** Stores the archive of an image that streams in, before the report of its build. Idempotent. */
+export async function imageUploaded(
+  { config, db, artifacts, now }: Deps,
+  build: BuildRow,
+  leaseId: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Announced,
+): Promise<void> {
+  if (announced.sizeBytes > config.max_image_bytes) {
+    throw new AppError("too_large", `Larger than max_image_bytes (${config.max_image_bytes}).`);
+  }
+  if (build.archiveSha256 !== null) {
+    await body.cancel();
+    return refuseUnless(
+      build.archiveSha256 === announced.sha256 ? "recorded" : "conflict",
+      leaseId,
+      "as its image",
+    );
+  }
+  if (build.status !== "running") throw leaseLost(leaseId);
+  try {
+    await artifacts.put(archiveKey({ ...build, leaseId }, announced.sha256), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  if (!(await recordArchive(db, leaseId, announced, now()))) throw leaseLost(leaseId);
+}
+
+/** Where agents get an image. @throws AppError 404 where only the host that built it has it. */
+export async function imageSource({ config, db }: Deps, image: string): Promise<ImageSource> {
+  const build = await findImage(db, image);
+  const type = build && environmentOf(config, [], build.jobType)?.jobType;
+  if (!build || !type) throw notFound(`Image ${image}`);
+  const { manifestDigest, imageRef, tag } = build;
+  const registry_ref = manifestDigest && `${imageRepository(imageRef, tag)}@${manifestDigest}`;
+  return { image, job_type: type.name, labels: type.labels, registry_ref };
+}
+
+/** The archive of an image. @throws AppError 404 where it is not kept. */
+export async function storedArchive({ db, artifacts }: Deps, image: string): Promise<StoredFile> {
+  const name = `The archive of image ${image}`;
+  const build = await findImage(db, image);
+  const sha256 = build?.archiveSha256;
+  if (!build || !sha256) throw notFound(name);
+  const etag = `"${sha256}"`;
+  return {
+    name,
+    size: build.archiveBytes ?? 0,
+    etag,
+    headers: {
+      "Content-Type": "application/octet-stream",
+      "Cache-Control": "no-transform",
+      ETag: etag,
+    },
+    open: async (range) => {
+      const body = await artifacts.get(archiveKey(build, sha256), range);
+      if (!body) throw notFound(name);
+      return body;
+    },
+  };
+}
+
+/**
+ * Archives that nobody needs fall due: of a build that a newer one has replaced; of one for which
+ * no job type asks any more, a day later, as another API may have a newer configuration.
+ */
+export async function dropArchives({ config, db, now }: Deps): Promise<void> {
+  const archived = await archivedBuilds(db);
+  const last = archived.length > 0 ? await builtImages(db) : [];
+  for (const { id, digest, endedAt, jobType, spec } of archived) {
+    if (endedAt === null) continue;
+    const isLast = last.some((one) => one.jobType === jobType && one.digest === digest);
+    const asksFor = environmentOf(config, [], jobType)?.jobType;
+    const isAskedFor = asksFor !== undefined && buildSpec(asksFor) === spec;
+    if (isLast && (isAskedFor || endedAt > now() - dayMs)) continue;
+    await dropArchive(db, id, now() + hourMs);
+  }
+}
+
+/** Made of ids and a hash, as an artifact's; removed with the lease, or the build. */
+export function archiveKey(
+  { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,
+  sha256: string,
+): string {
+  return `${id}/${leaseId}/${sha256}`;
+}

@@ -1,0 +1,79 @@
+import type { Context, MiddlewareHandler } from "hono";
+import type { Config } from "../../../shared/config.ts";
+import { agentTokens } from "../../agents/tokens.ts";
+import type { Deps } from "../../deps.ts";
+import { unauthorized } from "../../errors.ts";
+import type { AppEnv } from "../context.ts";
+import { isHealthPath } from "../health-paths.ts";
+
+const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
+
+/** Notes which of `api_keys` a request carries, by its hash. */
+export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
+  const accepted = Promise.all(config.api_keys.map(async (key) => sha256(key)));
+  return async (c, next) => {
+    const given = config.api_auth_enabled
+      ? [c.req.header(config.api_auth_header), bearerToken(c)]
+      : [];
+    for (const key of given) {
+      const hash = key === undefined ? undefined : await sha256(key);
+      if (hash !== undefined && includesHash(await accepted, hash)) c.set("apiKeyHash", hash);
+    }
+    await next();
+  };
+}
+
+/** Whether a path needs a key: all but those of health, and what is made public. */
+export function needsKey(path: string, config: Config): boolean {
+  const open =
+    isHealthPath(path) ||
+    (config.api_docs_public && docsPaths.test(path)) ||
+    (config.metrics_public && path === "/metrics");
+  return config.api_auth_enabled && !open;
+}
+
+/** Requires one of `api_keys`, where that is enabled: interface-spec.md "Authentication". */
+export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    if (needsKey(c.req.path, config) && c.get("apiKeyHash") === undefined) {
+      throw unauthorized(
+        `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
+      );
+    }
+    await next();
+  };
+}
+
+/** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
+export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
+  const { config, sha256 } = deps;
+  const configured = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
+  const joined = agentTokens(deps);
+  return async (c, next) => {
+    const token = bearerToken(c) ?? "";
+    const hash = await sha256(token);
+    const holder = includesHash(await configured, hash) ? hash : await joined(token, hash);
+    if (holder === undefined) {
+      throw unauthorized(
+        "The agent's token is unknown or revoked. Send, as Authorization: Bearer, the one that it joined with, or one of the configured agent_tokens.",
+      );
+    }
+    c.set("agentTokenHash", holder);
+    await next();
+  };
+}
+
+function bearerToken(c: Context): string | undefined {
+  return /^Bearer +(\S+)$/i.exec(c.req.header("Authorization") ?? "")?.[1];
+}
+
+/** Compares hashes in full, so that the time taken tells nothing of a key. */
+function includesHash(accepted: string[], given: string): boolean {
+  let found = 0;
+  for (const hash of accepted) {
+    let difference = 0;
+    for (let i = 0; i < hash.length; i++) difference |= hash.charCodeAt(i) ^ given.charCodeAt(i);
+    found |= Number(difference === 0);
+  }
+  return found === 1;
+}

@@ -1,0 +1,78 @@
+import { randomUUID } from "node:crypto";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { PollReply } from "../../../shared/lease.ts";
+import { createApp } from "../../app.ts";
+import { openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { testDeps } from "../../testing/test-deps.ts";
+
+const token = "a-token-of-16-characters";
+const [key, otherKey] = ["a-key-of-16-characters", "b-key-of-16-characters"] as const;
+const closed = { state: "closed", failure_count: 0, success_count: 0, last_failure: null };
+
+let store: TempStore;
+beforeEach(async () => {
+  store = await openTempStore();
+});
+afterEach(() => store.close());
+
+function appWith(api_auth_enabled: boolean) {
+  const config = { agent_tokens: [token], api_auth_enabled, api_keys: [key, otherKey] };
+  const app = createApp(testDeps(store.db, store.folder, Date.now, config));
+
+  async function post<T>(path: string, body: object, bearer: string): Promise<T> {
+    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` };
+    const reply = await app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
+    expect(reply.status).toBeLessThan(300);
+    return (await reply.json()) as T;
+  }
+
+  return {
+    submit: async (bearer: string, path = "/execute/async", code = "1"): Promise<string> =>
+      (await post<{ job_id: string }>(path, { code }, bearer)).job_id,
+    /** The keys that the leased jobs are told to be of, oldest job first. */
+    keyIds: async (): Promise<(string | null)[]> => {
+      const { jobs } = await post<PollReply>(
+        "/agent/v1/poll",
+        {
+          agent: { id: randomUUID(), name: "a", version: "0", labels: {} },
+          engine: { available: true, version: "20.10", runtimes: ["runc"] },
+          breaker: closed,
+          slots: 4,
+          warm: 0,
+          leases: [],
+          free_slots: 4,
+          wait_s: 0,
+        },
+        token,
+      );
+      return jobs.map(({ key_id }) => key_id);
+    },
+  };
+}
+
+test("a leased job tells which key submitted it, and nothing of the key", async () => {
+  const { submit, keyIds } = appWith(true);
+  for (const bearer of [key, otherKey, key]) await submit(bearer);
+  const [first, second, third] = await keyIds();
+  expect(first).toMatch(/^[0-9a-f]{16}$/);
+  expect(second).toMatch(/^[0-9a-f]{16}$/);
+  expect(second).not.toBe(first);
+  expect(third).toBe(first);
+});
+
+test("a rerun and a fork are of the key that asks for them", async () => {
+  const { submit, keyIds } = appWith(true);
+  const id = await submit(key);
+  await submit(otherKey, `/jobs/${id}/rerun`);
+  await submit(otherKey, `/jobs/${id}/fork`, "2");
+  const [first, rerun, fork] = await keyIds();
+  expect(rerun).not.toBe(first);
+  expect(fork).toBe(rerun);
+});
+
+test("without keys all who submit count as one", async () => {
+  const { submit, keyIds } = appWith(false);
+  await submit(key);
+  await submit(otherKey);
+  expect(await keyIds()).toEqual([null, null]);
+});

@@ -1,0 +1,58 @@
+import type { MiddlewareHandler } from "hono";
+import { rateLimiter } from "hono-rate-limiter";
+import type { Config } from "../../../shared/config.ts";
+import type { Deps } from "../../deps.ts";
+import { AppError } from "../../errors.ts";
+import type { AppEnv } from "../context.ts";
+import { isHealthPath } from "../health-paths.ts";
+import { rateStore } from "./rate-store.ts";
+
+/** Whether requests of a path are counted: of all but those about health. */
+export function isRateLimited(path: string, config: Config): boolean {
+  return config.api_rate_limit_enabled && !isHealthPath(path);
+}
+
+/**
+ * Counts requests per accepted API key, else per client address: `api_rate_limit_*`. The answers
+ * carry `RateLimit-*`, a refusal also `Retry-After`. /health and its probes are exempt, and so are agents, whose
+ * routes come before.
+ */
+export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
+  const { config, clientAddress } = deps;
+  const { api_rate_limit_requests: limit, api_rate_limit_window_seconds: windowS } = config;
+  const windowMs = windowS * 1000;
+  return rateLimiter<AppEnv>({
+    limit,
+    windowMs,
+    ...rateStore(deps, { limit, windowMs }),
+    standardHeaders: "draft-6",
+    keyGenerator: (c) => c.get("apiKeyHash") ?? clientAddress(c),
+    skip: (c) => !isRateLimited(c.req.path, config),
+    handler: () => {
+      throw new AppError(
+        "rate_limited",
+        `More than ${limit} requests in ${windowS} s; wait for the seconds that Retry-After says.`,
+      );
+    },
+  });
+}
+
+const joinsPerMinute = 30;
+
+/** Counts attempts to join per client address, whatever `api_rate_limit_enabled` says: codes are not to be guessed. */
+export function limitJoins(deps: Deps): MiddlewareHandler<AppEnv> {
+  const limit = { limit: joinsPerMinute, windowMs: 60_000 };
+  return rateLimiter<AppEnv>({
+    ...limit,
+    ...rateStore(deps, limit),
+    standardHeaders: "draft-6",
+    // Apart from the same client's other requests.
+    keyGenerator: (c) => `join ${deps.clientAddress(c)}`,
+    handler: () => {
+      throw new AppError(
+        "rate_limited",
+        `More than ${joinsPerMinute} attempts to join in a minute; wait for the seconds that Retry-After says.`,
+      );
+    },
+  });
+}

@@ -1,0 +1,41 @@
+import { decodeUtf8 } from "../../shared/bytes.ts";
+import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/execution.ts";
+import { parseJson, type JsonObject } from "../../shared/json.ts";
+import { limits } from "../../shared/limits.ts";
+import type { Deps } from "../deps.ts";
+import { notFound } from "../errors.ts";
+import { findExecution, findSubmitted } from "../store/jobs/read.ts";
+import { submit, type Origin } from "./submit.ts";
+
+/**
+ * A new job from an earlier execution, finished or not: a rerun takes its code, a fork brings new
+ * code; both take its input, job type, limits and requirements unless the request overrides them.
+ *
+ * @throws AppError 404 unknown execution; and as `submit` does.
+ */
+export async function derive(
+  deps: Deps,
+  parentId: string,
+  request: RerunRequest | ForkRequest,
+  origin: Omit<Origin, "mode" | "lineage">,
+): Promise<DerivedJob> {
+  const [parent, submitted] = await Promise.all([
+    findExecution(deps.db, parentId),
+    findSubmitted(deps.db, parentId),
+  ]);
+  if (!parent || !submitted) throw notFound(`Job ${parentId}`);
+  const relationship = "code" in request ? "fork" : "rerun";
+  const job = await submit(
+    deps,
+    {
+      code: "code" in request ? request.code : decodeUtf8(submitted.code),
+      input_data: parseJson(decodeUtf8(submitted.input), limits.jsonDepthMax) as JsonObject,
+      job_type: request.job_type ?? parent.jobType,
+      timeout: request.timeout ?? parent.timeoutS,
+      startup_timeout: parent.startupTimeoutS,
+      requirements: parent.requirements,
+    },
+    { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
+  );
+  return { ...job, parent_execution_id: parentId, relationship };
+}

@@ -1,0 +1,66 @@
+import type { Deps } from "../deps.ts";
+import { isLive, obstacle, type Obstacle } from "../domain/capacity.ts";
+import type { Environment } from "../domain/environment.ts";
+import { timestamp } from "../domain/record.ts";
+import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/waiting.ts";
+import { readEnvironment } from "./environments.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
+import { agentsSeenSince } from "../store/agents/agents.ts";
+import { openBuilds } from "../store/builds/builds.ts";
+import { queueStats } from "../store/jobs/queue.ts";
+
+/** What a submission meets. */
+export interface Outlook {
+  /** Why it should not be accepted now, or not be waited for. */
+  obstacle?: Obstacle | undefined;
+  /** Why it would wait for more than its turn. */
+  wait?: string | undefined;
+}
+
+export async function findOutlook(
+  { config, db, now }: Deps,
+  mode: "sync" | "async",
+  environment: Environment,
+): Promise<Outlook> {
+  const known = await agentsSeenSince(db, 0);
+  const at = now();
+  const found = obstacle(mode, known, config, at);
+  if (found) return { obstacle: found };
+  const live = known.filter((agent) => isLive(agent, config, at));
+  const nobody = whyNobodyRuns(environment, live);
+  if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at) };
+  return mode === "async" ? { wait: nobody } : { obstacle: { detail: nobody, retryAfterS: 5 } };
+}
+
+/** What a queued execution waits for, in words for its client. */
+export async function whyItWaits(
+  deps: Deps,
+  execution: ExecutionRow,
+  position: number,
+): Promise<string> {
+  const reason = await whyMoreThanItsTurn(deps, execution);
+  const turn = turnMessage(position);
+  return reason === undefined ? turn : `${turn} ${reason}`;
+}
+
+async function whyMoreThanItsTurn(
+  deps: Deps,
+  { jobType, availableAt }: ExecutionRow,
+): Promise<string | undefined> {
+  const { config, db, now } = deps;
+  const environment = await readEnvironment(deps, jobType);
+  if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
+  const [known, builds, { runningByAgent }] = await Promise.all([
+    agentsSeenSince(db, 0),
+    openBuilds(db),
+    queueStats(db),
+  ]);
+  const at = now();
+  const live = known.filter((agent) => isLive(agent, config, at));
+  const isBeingBuilt = builds.some((build) => build.jobType === jobType);
+  const nobody = whyNobodyRuns(environment, live, isBeingBuilt);
+  if (nobody !== undefined) return nobody;
+  if (availableAt > at)
+    return `It could not be started, and is tried again at ${timestamp(availableAt)}.`;
+  return whyNobodyTakes(environment, known, config, at, runningByAgent);
+}

@@ -1,7 +1,0 @@
-import { contractTable, testContract } from "./testing/contract-table.ts";
-import { startNode } from "./testing/start-node.ts";
-
-testContract(
-  startNode,
-  contractTable.filter(({ only }) => only?.on !== "workerd"),
-);

@@ -1,0 +1,54 @@
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import type { Config } from "../../shared/config.ts";
+import type { ErrorCode } from "../errors.ts";
+import { needsKey } from "../http/access/auth.ts";
+import { isRateLimited } from "../http/access/rate-limit.ts";
+import { sharedProblems } from "./problem-responses.ts";
+import { everywhere, headers } from "./response-headers.ts";
+import { problems } from "./responses.ts";
+
+type Document = ReturnType<OpenAPIHono["getOpenAPI31Document"]>;
+type PathItem = NonNullable<Document["paths"]>[string];
+type Operation = NonNullable<PathItem["get"]>;
+type Answer = { $ref: string } | { description: string; headers?: object };
+
+/**
+ * Adds to every operation what the middleware gives every request: correlation id, headers, the
+ * need for a key, and the refusals that any endpoint may answer with.
+ */
+export function describeEverywhere(document: Document, config: Config): Document {
+  const paths = mapValues(document.paths ?? {}, (item: PathItem, path) =>
+    mapValues(item as Record<string, Operation>, (operation) =>
+      describeOperation(operation, path, config),
+    ),
+  );
+  const components = { ...document.components, responses: sharedProblems(paths) };
+  return { ...document, paths, components };
+}
+
+function describeOperation(operation: Operation, path: string, config: Config): Operation {
+  const isLocked = needsKey(path, config);
+  const refusals: ErrorCode[] = ["internal", "unavailable"];
+  if (isLocked) refusals.push("unauthorized");
+  if (isRateLimited(path, config)) refusals.push("rate_limited");
+
+  const answers: Record<string, Answer> = { ...problems(...refusals), ...operation.responses };
+  const responses = mapValues(answers, (answer) =>
+    "$ref" in answer
+      ? answer
+      : { ...answer, headers: { ...headers(...everywhere), ...answer.headers } },
+  );
+  const parameters = [
+    ...(operation.parameters ?? []),
+    { $ref: "#/components/parameters/X-Correlation-ID" },
+  ];
+  const isOpen = config.api_auth_enabled && !isLocked;
+  return { ...operation, parameters, responses, ...(isOpen && { security: [] }) };
+}
+
+function mapValues<From, To>(
+  object: Record<string, From>,
+  map: (value: From, key: string) => To,
+): Record<string, To> {
+  return Object.fromEntries(Object.entries(object).map(([key, value]) => [key, map(value, key)]));
+}

@@ -1,0 +1,85 @@
+import { createHash, randomUUID } from "node:crypto";
+import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { Readable } from "node:stream";
+import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.ts";
+import { received } from "../../http/received.ts";
+
+/**
+ * Artifacts as files under a folder; each appears whole, under its final name, once it is on disk.
+ * Uploads under way are in a folder of their own, where a crash leaves what it broke off.
+ */
+export function artifactFolder(root: string): ArtifactStore {
+  const incoming = join(root, "incoming");
+  return {
+    async put(key, body, announced) {
+      const path = join(root, key);
+      await mkdir(dirname(path), { recursive: true });
+      await mkdir(incoming, { recursive: true });
+      const partial = join(incoming, randomUUID());
+      try {
+        await writeChecked(partial, body, announced);
+        await rename(partial, path);
+        await syncFolder(dirname(path));
+      } finally {
+        await rm(partial, { force: true });
+      }
+    },
+    async get(key, range) {
+      const file = await ifThere(open(join(root, key)));
+      const part = range && { start: range.offset, end: range.offset + range.length - 1 };
+      return file && (Readable.toWeb(file.createReadStream(part)) as ReadableStream<Uint8Array>);
+    },
+    async remove(prefix) {
+      await rm(join(root, prefix), { recursive: true, force: true });
+    },
+    async removePartial(before) {
+      for (const name of (await ifThere(readdir(incoming))) ?? []) {
+        const path = join(incoming, name);
+        const written = await ifThere(stat(path));
+        if (written && written.mtimeMs < before) await rm(path, { force: true });
+      }
+    },
+  };
+}
+
+/** Undefined where the file does not exist. */
+function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
+  return call.catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return undefined;
+    throw error;
+  });
+}
+
+async function writeChecked(
+  path: string,
+  body: ReadableStream<Uint8Array>,
+  { sizeBytes, sha256 }: Announced,
+): Promise<void> {
+  const hash = createHash("sha256");
+  let size = 0;
+  const file = await open(path, "wx", 0o600);
+  try {
+    for await (const part of received(body)) {
+      size += part.length;
+      if (size > sizeBytes) break;
+      hash.update(part);
+      await file.writeFile(part);
+    }
+    if (size !== sizeBytes || hash.digest("hex") !== sha256) {
+      throw new UploadMismatch(`Size or SHA-256 of the upload differ from its headers.`);
+    }
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path);
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}

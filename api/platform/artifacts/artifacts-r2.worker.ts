@@ -1,0 +1,50 @@
+import { ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
+
+/** The part of an R2 bucket binding that artifacts need. */
+export interface Bucket {
+  put(key: string, value: ReadableStream, options: { sha256: string }): Promise<unknown>;
+  get(
+    key: string,
+    options?: { range: { offset: number; length: number } },
+  ): Promise<{ body: ReadableStream<Uint8Array> } | null>;
+  list(options: { prefix: string }): Promise<{ objects: { key: string }[] }>;
+  delete(keys: string[]): Promise<void>;
+}
+
+/**
+ * Artifacts in an R2 bucket. R2 shows whole objects only, and checks the SHA-256 itself; the length
+ * is that of the request body, which the runtime holds to its Content-Length.
+ */
+export function artifactBucket(bucket: Bucket): ArtifactStore {
+  return {
+    async put(key, body, { sha256 }) {
+      await asked(bucket.put(key, body, { sha256 }));
+    },
+    async get(key, range) {
+      return (await asked(bucket.get(key, range && { range })))?.body;
+    },
+    async remove(prefix) {
+      for (;;) {
+        const { objects } = await asked(bucket.list({ prefix: `${prefix}/` }));
+        if (objects.length === 0) return;
+        await asked(bucket.delete(objects.map(({ key }) => key)));
+      }
+    },
+    // R2 keeps nothing of an upload that broke off.
+    removePartial: () => Promise.resolve(),
+  };
+}
+
+/** What R2 says where a checksum differs. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
+const badDigest = "(10037)";
+
+async function asked<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (cause) {
+    if (cause instanceof Error && cause.message.includes(badDigest)) {
+      throw new UploadMismatch("Size or SHA-256 of the upload differ from its headers.", { cause });
+    }
+    throw new ArtifactOutage("R2 does not store or give out artifacts", { cause });
+  }
+}

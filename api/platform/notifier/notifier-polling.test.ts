@@ -1,0 +1,137 @@
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Notifier, Subscription, Topic } from "../../deps.ts";
+import { advance } from "../../store/jobs/advance.ts";
+import { claimNext } from "../../store/jobs/claim.ts";
+import { readNews } from "../../store/jobs/news.ts";
+import { submitExecution } from "../../store/jobs/submit.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { pollingNotifier } from "./notifier-polling.ts";
+
+const log = getLogger(["airlock", "test"]);
+const never = new AbortController().signal;
+/** Longer than any test may take: who waits so long was not woken. */
+const tooLongMs = 600_000;
+const error = { type: "docker_error", message: "", phase: "startup" } as const;
+
+let store: TempStore;
+const looked = { times: 0 };
+let notifier: Notifier;
+let clock: number;
+beforeEach(async () => {
+  store = await openTempStore();
+  looked.times = 0;
+  clock = 100;
+  notifier = pollingNotifier((awaited) => {
+    looked.times++;
+    return readNews(store.db, awaited, clock);
+  }, log);
+});
+afterEach(() => store.close());
+
+async function lookedTwice(wait: () => Promise<void>): Promise<void> {
+  const enough = looked.times + 2;
+  while (looked.times < enough) await wait();
+}
+
+/** Resolves at the next wake-up after `change`, which no process tells this one of. */
+async function wakesAt(topics: Topic[], change: () => Promise<unknown>): Promise<boolean> {
+  const subscription = notifier.subscribe(topics);
+  try {
+    // The first look may wake in vain.
+    await lookedTwice(() => subscription.next(50, never));
+    await change();
+    return await isWoken(subscription);
+  } finally {
+    subscription.close();
+  }
+}
+
+/** By the change, long before the wait is over. */
+async function isWoken(subscription: Subscription): Promise<boolean> {
+  const beganMs = performance.now();
+  await subscription.next(tooLongMs, never);
+  return performance.now() - beganMs < tooLongMs - 1000;
+}
+
+const submit = async (): Promise<string> => {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  return execution.id;
+};
+async function claim(): Promise<string> {
+  const terms = { agentId: "agent", expiresAt: 1000, now: clock };
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return leased?.leaseId ?? "";
+}
+
+test("a job that another process has queued wakes", async () => {
+  expect(await wakesAt(["job"], submit)).toBe(true);
+});
+
+test("a job that falls due again wakes", async () => {
+  await submit();
+  const leaseId = await claim();
+  await advance(store.db, { leaseId }, { kind: "release", leaseId, error, retryAt: 500 }, clock);
+  const isDue = async (): Promise<void> => void (clock = 500);
+  expect(await wakesAt(["job"], isDue)).toBe(true);
+});
+
+test("an end that another process was told of wakes", async () => {
+  const id = await submit();
+  const end = () => advance(store.db, { id }, { kind: "cancel" }, clock);
+  expect(await wakesAt([`execution:${id}`], end)).toBe(true);
+});
+
+test("a cancel of what an agent runs wakes the agent", async () => {
+  const id = await submit();
+  await claim();
+  const cancel = () => advance(store.db, { id }, { kind: "cancel" }, clock);
+  expect(await wakesAt(["agent:agent"], cancel)).toBe(true);
+});
+
+test("what happened between two waits is not missed", async () => {
+  await wakesAt(["job"], submit);
+  await submit();
+  const subscription = notifier.subscribe(["job"]);
+  expect(await isWoken(subscription)).toBe(true);
+  subscription.close();
+});
+
+test("a process wakes itself at once, without a look", async () => {
+  const subscription = notifier.subscribe(["execution:x"]);
+  notifier.notify("execution:x");
+  await subscription.next(tooLongMs, never);
+  subscription.close();
+  expect(looked.times).toBeLessThan(2);
+});
+
+test("a database out of reach wakes nobody, and is asked again", async () => {
+  let isOut = true;
+  const flaky = pollingNotifier(async (awaited) => {
+    looked.times++;
+    if (isOut) throw new Error("out of reach");
+    return readNews(store.db, awaited, clock);
+  }, log);
+  const id = await submit();
+  await advance(store.db, { id }, { kind: "cancel" }, clock);
+  const subscription = flaky.subscribe([`execution:${id}`]);
+  await expect.poll(() => looked.times, { timeout: 60_000 }).toBeGreaterThan(0);
+  isOut = false;
+  expect(await isWoken(subscription)).toBe(true);
+  subscription.close();
+});
+
+test("nothing is asked while nobody waits", async () => {
+  await wakesAt(["job"], submit);
+  await expect
+    .poll(
+      async () => {
+        const before = looked.times;
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        return looked.times - before;
+      },
+      { timeout: 60_000 },
+    )
+    .toBe(0);
+});

@@ -1,0 +1,83 @@
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../../../shared/log-line.ts";
+import type { Notifier, Topic } from "../../deps.ts";
+import type { Awaited, News } from "../../store/jobs/news.ts";
+import { memoryNotifier } from "./notifier-memory.ts";
+
+/** How late a wake-up from another process comes at the most, beside the database's own time. */
+const lookEveryMs = 100;
+/** The same while the database does not answer. */
+const outageMs = 1000;
+/** New jobs that as many agents are woken for at once. */
+const mostJobs = 16;
+
+/**
+ * Wake-ups within this process at once, and those of other processes by looking for news in the
+ * database that they share: one small request every `lookEveryMs` while anyone waits here, none else.
+ */
+export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: Logger): Notifier {
+  const local = memoryNotifier();
+  const waiting = new Map<Topic, number>();
+  let isLooking = false;
+  let seen: News | undefined;
+
+  const wake = (news: News): void => {
+    // What was seen last is older than whoever waits now: no news falls between.
+    const before = seen;
+    seen = news;
+    if (news.job !== null && news.job !== before?.job) {
+      const jobs = news.submitted - (before?.submitted ?? 0);
+      for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) local.notify("job");
+    }
+    if (news.build !== before?.build) local.notify("queue");
+    for (const [agent, leases] of news.cancelled) {
+      if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+    }
+    for (const id of news.endedExecutions) local.notify(`execution:${id}`);
+    for (const id of news.endedBuilds) local.notify(`build:${id}`);
+  };
+
+  const lookAround = async (): Promise<void> => {
+    let pauseMs = lookEveryMs;
+    try {
+      wake(await look(awaitedOf([...waiting.keys()])));
+    } catch (error) {
+      log.debug("no news from other processes: {reason}", { reason: describeError(error) });
+      pauseMs = outageMs;
+    }
+    setTimeout(lookAgain, pauseMs);
+  };
+  const lookAgain = (): void => {
+    isLooking = waiting.size > 0;
+    if (isLooking) void lookAround();
+  };
+
+  return {
+    notify: (topic, delayMs) => local.notify(topic, delayMs),
+    subscribe(topics) {
+      for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
+      if (!isLooking) lookAgain();
+      const subscription = local.subscribe(topics);
+      let isClosed = false;
+      return {
+        ...subscription,
+        close() {
+          subscription.close();
+          if (isClosed) return;
+          isClosed = true;
+          for (const topic of topics) {
+            const others = (waiting.get(topic) ?? 0) - 1;
+            if (others > 0) waiting.set(topic, others);
+            else waiting.delete(topic);
+          }
+        },
+      };
+    },
+  };
+}
+
+function awaitedOf(topics: Topic[]): Awaited {
+  const ids = (kind: string): string[] =>
+    topics.filter((topic) => topic.startsWith(kind)).map((topic) => topic.slice(kind.length));
+  return { agents: ids("agent:"), executions: ids("execution:"), builds: ids("build:") };
+}

@@ -1,0 +1,126 @@
+import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
+import { fileSettings, type DurableClient } from "../../store/database.ts";
+import { isStoreOutage } from "../../store/outage.ts";
+import { groupCommit } from "./group-commit.node.ts";
+import { shortTurns } from "../short-turns.node.ts";
+import { openConnection, type Connection } from "./sqlite-connection.node.ts";
+import { walFile, walSync } from "./wal-sync.node.ts";
+
+/** Milliseconds that a statement blocks everything for the lock of another process. */
+const blockingMs = 10;
+/** Milliseconds that a write waits for that lock in all, while other work goes on. */
+const lockTimeoutMs = 2000;
+
+const readOnly = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
+
+/**
+ * A client of a local file, with one connection. Reads run at once, but where a turn of the event loop gets long; writes share commits, and are
+ * answered when they are committed: `durable` says when they are on disk.
+ *
+ * A statement that meets a full database stays open in the driver, and no transaction can commit
+ * after it; so the next call after such an error has a new connection, with its settings.
+ */
+export function fileClient(url: string): DurableClient {
+  const path = pathOf(url);
+  let connection: Connection | undefined;
+  let isClosed = false;
+  const file = walFile(path);
+  // To close the last connection has brought all into the database, on disk.
+  const log = walSync(async () => (isClosed ? undefined : file.sync()));
+
+  const connected = (): Connection => {
+    if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
+    return (connection ??= openPrepared(path));
+  };
+  const disconnect = (): void => {
+    connection?.close();
+    connection = undefined;
+    file.forget();
+  };
+  const atOnce = <T>(call: (open: Connection) => T): T => {
+    try {
+      return call(connected());
+    } catch (error) {
+      if (isStoreOutage(error)) disconnect();
+      throw error;
+    }
+  };
+  const turn = shortTurns();
+  const writes = groupCommit({
+    connected,
+    disconnect,
+    committed: () => log.wrote(),
+    lockTimeoutMs,
+  });
+
+  const execute = async (statement: InStatement): Promise<ResultSet> => {
+    const text = typeof statement === "string" ? statement : statement.sql;
+    if (readOnly.test(text)) {
+      await turn();
+      return atOnce((open) => open.run(statement));
+    }
+    const [result] = await writes.add([statement]);
+    return result!;
+  };
+  const client = {
+    protocol: "file",
+    get closed() {
+      return isClosed;
+    },
+    execute,
+    batch: (statements: InStatement[]) => writes.add(statements),
+    migrate: async (statements: InStatement[]) => {
+      const results = atOnce((open) => migrate(open, statements));
+      log.wrote();
+      return results;
+    },
+    durable: async () => {
+      try {
+        await log.synced();
+      } catch (error) {
+        disconnect();
+        throw error;
+      }
+    },
+    close() {
+      disconnect();
+      isClosed = true;
+    },
+  };
+  // Nobody here needs the rest of the interface; drizzle and the store call what is above.
+  return client as Partial<DurableClient> as DurableClient;
+}
+
+function openPrepared(path: string): Connection {
+  const connection = openConnection(path, blockingMs);
+  try {
+    for (const setting of fileSettings) connection.run(setting);
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
+}
+
+/** Runs statements that change the schema in one transaction, all or none. */
+function migrate(open: Connection, statements: InStatement[]): ResultSet[] {
+  open.run("PRAGMA foreign_keys = OFF");
+  try {
+    open.run("BEGIN IMMEDIATE");
+    const results = statements.map((statement) => open.run(statement));
+    open.run("COMMIT");
+    return results;
+  } finally {
+    if (open.inTransaction) open.run("ROLLBACK");
+    open.run("PRAGMA foreign_keys = ON");
+  }
+}
+
+/** The path of a `file:` URL, relative or absolute. */
+function pathOf(url: string): string {
+  const [, host = "", path = ""] = /^file:(?:\/\/([^/]*))?([^?#]*)/.exec(url) ?? [];
+  if (host !== "" && host !== "localhost") {
+    throw new LibsqlError(`a file URL names no host: ${host}`, "URL_INVALID");
+  }
+  return decodeURIComponent(path);
+}

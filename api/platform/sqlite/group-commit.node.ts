@@ -1,0 +1,116 @@
+import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
+import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
+import { isStoreOutage } from "../../store/outage.ts";
+import type { Connection } from "./sqlite-connection.node.ts";
+
+const defaultGroupMs = 10;
+/** Milliseconds between two tries for a lock. */
+const pauseMs = 20;
+
+interface Write {
+  statements: InStatement[];
+  resolve: (results: ResultSet[]) => void;
+  reject: (error: unknown) => void;
+}
+
+interface Source {
+  /** The connection, opened where there is none. */
+  connected: () => Connection;
+  /** Gives up the connection, and whatever transaction is open on it. */
+  disconnect: () => void;
+  /** Hears of each commit that changed something. */
+  committed?: () => void;
+  /** Milliseconds that a group waits while another process holds the lock. */
+  lockTimeoutMs: number;
+  /** Milliseconds of statements after which a group is committed, so that no turn takes long. */
+  groupMs?: number;
+}
+
+/**
+ * Commits the writes of one turn of the event loop together, in one transaction. Each is
+ * all or nothing, and one that SQLite refuses fails alone; a locked, full or broken database fails
+ * all that share the commit. Promises settle after the commit.
+ */
+export function groupCommit({
+  connected,
+  disconnect,
+  committed,
+  lockTimeoutMs,
+  groupMs = defaultGroupMs,
+}: Source) {
+  let waiting: Write[] = [];
+  let isCommitting = false;
+
+  const commitAll = async (): Promise<void> => {
+    isCommitting = true;
+    for (await nextTurn(); waiting.length > 0; await nextTurn()) {
+      try {
+        commitSome(await begin());
+      } catch (error) {
+        disconnect();
+        for (const { reject } of waiting.splice(0)) reject(error);
+      }
+    }
+    isCommitting = false;
+  };
+
+  /** Takes the lock; while another process has it, other work goes on. */
+  const begin = async (): Promise<Connection> => {
+    const deadline = performance.now() + lockTimeoutMs;
+    for (;;) {
+      try {
+        const connection = connected();
+        connection.run("BEGIN IMMEDIATE");
+        return connection;
+      } catch (error) {
+        const isLocked = error instanceof LibsqlError && error.code === "SQLITE_BUSY";
+        if (!isLocked || performance.now() > deadline) throw error;
+      }
+      await sleep(pauseMs);
+    }
+  };
+
+  const commitSome = (connection: Connection): void => {
+    const until = performance.now() + groupMs;
+    const settle: (() => void)[] = [];
+    let taken = 0;
+    const before = connection.changes();
+    while (taken < waiting.length && performance.now() < until) {
+      settle.push(runOne(connection, waiting[taken++]!));
+    }
+    const changes = connection.changes() - before;
+    connection.run("COMMIT");
+    if (changes) committed?.();
+    waiting = waiting.slice(taken);
+    for (const done of settle) done();
+  };
+
+  return {
+    /** Runs statements in one transaction, all of them or none. */
+    add(statements: InStatement[]): Promise<ResultSet[]> {
+      return new Promise((resolve, reject) => {
+        waiting.push({ statements, resolve, reject });
+        if (!isCommitting) void commitAll();
+      });
+    },
+  };
+}
+
+/** Runs one write inside the open transaction; what it returns settles its promise. */
+function runOne(connection: Connection, { statements, resolve, reject }: Write): () => void {
+  // SQLite itself undoes a single statement that fails.
+  const isSingle = statements.length === 1;
+  try {
+    if (!isSingle) connection.run("SAVEPOINT one");
+    const results = statements.map((statement) => connection.run(statement));
+    if (!isSingle) connection.run("RELEASE one");
+    return () => resolve(results);
+  } catch (error) {
+    if (isStoreOutage(error) || !connection.inTransaction) throw error;
+    if (!isSingle) {
+      connection.run("ROLLBACK TO one");
+      connection.run("RELEASE one");
+    }
+    return () => reject(error);
+  }
+}

@@ -1,0 +1,119 @@
+import { and, asc, eq, getTableColumns, gt, isNull, lt, or, sql } from "drizzle-orm";
+import { batch, type Database } from "../database.ts";
+import { agentTokens, joinCodes } from "../schema.ts";
+import { decoder, query, rowsQuery } from "../statement.ts";
+
+export type AgentTokenRow = typeof agentTokens.$inferSelect;
+
+const columns = getTableColumns(agentTokens);
+const tokenByHash = rowsQuery(
+  columns,
+  query
+    .select()
+    .from(agentTokens)
+    .where(
+      and(
+        or(
+          eq(agentTokens.tokenHash, sql.placeholder("hash")),
+          eq(agentTokens.nextHash, sql.placeholder("hash")),
+        ),
+        isNull(agentTokens.revokedAt),
+      ),
+    ),
+);
+
+/** The token with this SHA-256, or whose successor has it; undefined where none does or it is revoked. */
+export async function findToken(db: Database, hash: string): Promise<AgentTokenRow | undefined> {
+  const [row] = await tokenByHash(db, { hash });
+  return row;
+}
+
+const revokedById = rowsQuery(
+  { revokedAt: agentTokens.revokedAt },
+  query
+    .select({ revokedAt: agentTokens.revokedAt })
+    .from(agentTokens)
+    .where(eq(agentTokens.id, sql.placeholder("id"))),
+);
+
+export async function isRevoked(db: Database, id: string): Promise<boolean> {
+  const [row] = await revokedById(db, { id });
+  return row !== undefined && row.revokedAt !== null;
+}
+
+export async function noteUse(db: Database, id: string, now: number): Promise<void> {
+  await db.orm.update(agentTokens).set({ lastUsedAt: now }).where(eq(agentTokens.id, id));
+}
+
+/** Puts the successor with this hash in its predecessor's place. */
+export async function succeed(db: Database, nextHash: string, now: number): Promise<void> {
+  await db.orm
+    .update(agentTokens)
+    .set({ tokenHash: nextHash, nextHash: null, lastUsedAt: now })
+    .where(eq(agentTokens.nextHash, nextHash));
+}
+
+/** Names the successor of a token; another one named before is forgotten. False where there is no such token. */
+export async function nameNext(db: Database, id: string, nextHash: string): Promise<boolean> {
+  const changed = await db.orm
+    .update(agentTokens)
+    .set({ nextHash })
+    .where(and(eq(agentTokens.id, id), isNull(agentTokens.revokedAt)))
+    .returning({ id: agentTokens.id });
+  return changed.length > 0;
+}
+
+/** Adds a join code, and forgets those that nobody can use or repeat any more. */
+export async function addJoinCode(
+  db: Database,
+  code: { codeHash: string; name: string | null; createdAt: number; expiresAt: number },
+): Promise<void> {
+  await batch(db, [
+    query.delete(joinCodes).where(lt(joinCodes.expiresAt, code.createdAt)),
+    query.insert(joinCodes).values(code),
+  ]);
+}
+
+/**
+ * Exchanges a code for a token, in one transaction: of two hosts with one code exactly one gets it.
+ *
+ * @returns The token; undefined where the code is unknown, expired or another token's.
+ */
+export async function exchangeCode(
+  db: Database,
+  codeHash: string,
+  token: { id: string; tokenHash: string; name: string },
+  now: number,
+): Promise<{ id: string; name: string } | undefined> {
+  const isTheCode = eq(joinCodes.codeHash, codeHash);
+  const unused = and(isTheCode, isNull(joinCodes.tokenId), gt(joinCodes.expiresAt, now));
+  const results = await batch(db, [
+    sql`insert or ignore into ${agentTokens} (id, name, token_hash, created_at)
+        select ${token.id}, coalesce(${joinCodes.name}, ${token.name}), ${token.tokenHash}, ${now}
+        from ${joinCodes} where ${unused}`,
+    sql`update ${joinCodes} set token_id = ${token.id} where ${and(isTheCode, isNull(joinCodes.tokenId))}
+        and exists (select 1 from ${agentTokens} where ${agentTokens.id} = ${token.id})`,
+    sql`select ${agentTokens.id}, ${agentTokens.name} from ${joinCodes}
+        join ${agentTokens} on ${agentTokens.id} = ${joinCodes.tokenId}
+        where ${and(isTheCode, eq(agentTokens.tokenHash, token.tokenHash), isNull(agentTokens.revokedAt))}`,
+  ]);
+  const [row] = results.at(-1)?.rows.map(readJoined) ?? [];
+  return row;
+}
+
+const readJoined = decoder({ id: agentTokens.id, name: agentTokens.name });
+
+/** Every token, the oldest first. */
+export async function listTokens(db: Database): Promise<AgentTokenRow[]> {
+  return db.orm.select().from(agentTokens).orderBy(asc(agentTokens.createdAt));
+}
+
+/** Returns whether it was not revoked before. */
+export async function revokeToken(db: Database, id: string, now: number): Promise<boolean> {
+  const revoked = await db.orm
+    .update(agentTokens)
+    .set({ revokedAt: now, nextHash: null })
+    .where(and(eq(agentTokens.id, id), isNull(agentTokens.revokedAt)))
+    .returning({ id: agentTokens.id });
+  return revoked.length > 0;
+}

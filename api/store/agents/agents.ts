@@ -1,0 +1,103 @@
+import { eq, getTableColumns, gte, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
+import type { AgentStatus } from "../../../shared/lease.ts";
+import type { Database } from "../database.ts";
+import { agents, agentTokens } from "../schema.ts";
+import { query, rowsQuery } from "../statement.ts";
+
+export type AgentRow = typeof agents.$inferSelect;
+
+/** Writes down what an agent says of itself. */
+export async function recordAgent(
+  db: Database,
+  status: AgentStatus,
+  { tokenHash, protocol }: Pick<AgentRow, "tokenHash" | "protocol">,
+  now: number,
+): Promise<void> {
+  const row = { ...said(status), tokenHash, protocol, lastSeenAt: now };
+  await db.orm
+    .insert(agents)
+    .values({ id: status.agent.id, ...row })
+    .onConflictDoUpdate({ target: agents.id, set: row });
+}
+
+/** Whether an agent says of itself what is written down already. */
+export function saysTheSame(row: AgentRow, status: AgentStatus, protocol: string): boolean {
+  return Object.entries({ ...said(status), protocol }).every(
+    ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
+  );
+}
+
+function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: AgentStatus) {
+  const { name, version, labels, accepts } = agent;
+  return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
+}
+
+/** Notes that an agent's engine has an image, which the agent's next poll will say. */
+export async function noteImage(db: Database, id: string, image: string): Promise<void> {
+  const images = sql`json_insert(${agents.images}, '$[#]', ${image})`;
+  await db.orm.update(agents).set({ images }).where(eq(agents.id, id));
+}
+
+/** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */
+export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
+  await db.orm.update(agents).set({ lastSeenAt: now }).where(eq(agents.id, id));
+}
+
+export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
+  const [row] = await agentById(db, { id });
+  return row;
+}
+
+const agentColumns = getTableColumns(agents);
+const agentById = rowsQuery(
+  agentColumns,
+  query
+    .select()
+    .from(agents)
+    .where(eq(agents.id, sql.placeholder("id"))),
+);
+
+/** SHA-256 of the token of an agent; undefined where it is not known. */
+export async function findTokenHash(db: Database, id: string): Promise<string | undefined> {
+  const [row] = await tokenHashById(db, { id });
+  return row?.tokenHash;
+}
+
+const tokenHashById = rowsQuery(
+  { tokenHash: agents.tokenHash },
+  query
+    .select({ tokenHash: agents.tokenHash })
+    .from(agents)
+    .where(eq(agents.id, sql.placeholder("id"))),
+);
+
+export async function forgetAgent(db: Database, id: string): Promise<void> {
+  await db.orm.delete(agents).where(eq(agents.id, id));
+}
+
+/** Agents heard of at or after a time, the longest known first. */
+export async function agentsSeenSince(db: Database, since: number): Promise<AgentRow[]> {
+  return seenSince(db, { since });
+}
+
+const seenSince = rowsQuery(
+  agentColumns,
+  query
+    .select()
+    .from(agents)
+    .where(gte(agents.lastSeenAt, sql.placeholder("since")))
+    .orderBy(agents.name),
+);
+
+/** Forgets agents that are silent since before a time, and those whose token was revoked. Returns their ids. */
+export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {
+  const revoked = query
+    .select({ id: agentTokens.id })
+    .from(agentTokens)
+    .where(isNotNull(agentTokens.revokedAt));
+  const forgotten = await db.orm
+    .delete(agents)
+    .where(or(lt(agents.lastSeenAt, unseenSince), inArray(agents.tokenHash, revoked)))
+    .returning({ id: agents.id });
+  return forgotten.map(({ id }) => id);
+}

@@ -1,0 +1,200 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openIn, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { advanceBuild, finishBuild } from "./advance-build.ts";
+import { findAgent, recordAgent } from "../agents/agents.ts";
+import { readBuildLog, recordBuildLog } from "./build-log.ts";
+import { claimBuilds, expireBuilds, renewBuilds, undeliveredBuilds } from "./build-lease.ts";
+import { builtImages, findBuild, type NewBuild, openBuilds, requestBuild } from "./builds.ts";
+import { type Database, database } from "../database.ts";
+
+let store: TempStore;
+let db: Database;
+beforeEach(async () => {
+  store = await openTempStore();
+  ({ db } = store);
+});
+afterEach(() => store.close());
+
+const digest = `sha256:${"1".repeat(64)}`;
+const built = { status: "built", digest, python_version: "3.13.5", manifest_digest: null } as const;
+const terms = { agentId: "agent", expiresAt: 200, now: 100 };
+
+let made = 0;
+function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
+  return {
+    id: String(++made),
+    jobType: "science",
+    tag: "latest",
+    spec: "{}",
+    imageRef: "airlock-science:latest",
+    correlationId: "c",
+    createdAt: 0,
+    ...changes,
+  };
+}
+
+/** Leases the build of a request, and gives its lease. */
+async function leased(changes: Partial<NewBuild> = {}, at = terms): Promise<string> {
+  await requestBuild(db, newBuild(changes));
+  const [build] = await claimBuilds(db, at, 1, ["science", "other"]);
+  return build?.leaseId ?? "none";
+}
+
+describe("equal requests", () => {
+  test("share one build, however many come at once", async () => {
+    const ids = await Promise.all(Array.from({ length: 20 }, () => requestBuild(db, newBuild())));
+    expect(new Set(ids).size).toBe(1);
+    expect(await openBuilds(db)).toHaveLength(1);
+  });
+
+  test("are those of the same job type, tag and specification", async () => {
+    const id = await requestBuild(db, newBuild());
+    for (const other of [{ jobType: "other" }, { tag: "v1.0.0" }, { spec: "{1}" }]) {
+      expect(await requestBuild(db, newBuild(other))).not.toBe(id);
+    }
+  });
+
+  test("begin a new build once the last is over", async () => {
+    const lease = await leased();
+    const first = await requestBuild(db, newBuild());
+    await finishBuild(db, lease, built, "hash", 150);
+    expect(await requestBuild(db, newBuild())).not.toBe(first);
+  });
+});
+
+describe("a claim", () => {
+  test("gives each build to one agent, the oldest first", async () => {
+    const tags = ["v1.0.0", "v2.0.0", "v3.0.0"];
+    for (const tag of tags) await requestBuild(db, newBuild({ tag }));
+    const claims = await Promise.all(
+      Array.from({ length: 9 }, () => claimBuilds(db, terms, 1, ["science"])),
+    );
+    expect(claims.flat().map(({ tag }) => tag)).toEqual(tags);
+    expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
+  });
+
+  test("passes over other job types", async () => {
+    await requestBuild(db, newBuild({ jobType: "other" }));
+    expect(await claimBuilds(db, terms, 1, ["science"])).toEqual([]);
+    expect(await claimBuilds(db, terms, 1, [])).toEqual([]);
+  });
+});
+
+describe("a lease", () => {
+  test("is renewed while it holds, and only by its agent", async () => {
+    const lease = await leased();
+    const later = { ...terms, expiresAt: 300 };
+    expect(await renewBuilds(db, { ...later, agentId: "other" }, [lease])).toEqual([]);
+    expect(await renewBuilds(db, later, [lease])).toEqual([lease]);
+    expect(await renewBuilds(db, { ...later, now: 300 }, [lease])).toEqual([]);
+  });
+
+  test("that its agent does not know of is delivered again, to that agent alone", async () => {
+    const lease = await leased();
+    expect(await undeliveredBuilds(db, { ...terms, agentId: "other" }, [])).toEqual([]);
+    expect(await undeliveredBuilds(db, terms, [lease])).toEqual([]);
+    expect(await undeliveredBuilds(db, terms, [])).toMatchObject([{ leaseId: lease }]);
+  });
+
+  test("that runs out is tried once more and then over", async () => {
+    await leased();
+    expect(await expireBuilds(db, 199)).toEqual([]);
+    expect(await expireBuilds(db, 200)).toMatchObject([{ status: "queued", leaseId: null }]);
+    await claimBuilds(db, { ...terms, expiresAt: 300 }, 1, ["science"]);
+    expect(await expireBuilds(db, 300)).toMatchObject([
+      { status: "failed", attempt: 2, error: { type: "internal_error" } },
+    ]);
+  });
+
+  test("that is over takes no log", async () => {
+    const lease = await leased();
+    const [build] = await openBuilds(db);
+    const chunk = { buildId: build?.id ?? "", leaseId: lease, data: new Uint8Array([1, 2]) };
+    expect(await recordBuildLog(db, { ...chunk, offset: 0 }, 150)).toBe("recorded");
+    expect(await recordBuildLog(db, { ...chunk, offset: 2 }, 200)).toBe("lease_lost");
+    expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 2]));
+  });
+});
+
+test("the last image built is the one in force, for each specification", async () => {
+  const finish = async (changes: Partial<NewBuild>, n: number) => {
+    const image = { ...built, digest: `sha256:${String(n).repeat(64)}` };
+    await finishBuild(db, await leased(changes), image, "hash", 150);
+  };
+  await finish({ tag: "v1.0.0" }, 1);
+  await finish({ tag: "latest" }, 2);
+  await finish({ spec: "{1}" }, 3);
+  await finish({ jobType: "other" }, 4);
+  const failed = { status: "failed", error: { type: "unknown", message: "", phase: "startup" } };
+  await finishBuild(db, await leased(), failed as never, "hash", 150);
+  const found = (await builtImages(db)).map(
+    ({ jobType, spec, digest: image }) => `${jobType} ${spec} ${image[7]}`,
+  );
+  expect(found.sort()).toEqual(["other {} 4", "science {1} 3", "science {} 2"]);
+});
+
+test("an agent is known to have an image as soon as its build is over", async () => {
+  const agent = {
+    id: "agent",
+    name: "a",
+    version: "0",
+    labels: {},
+    accepts: { job_types: null, builds: true },
+  };
+  const breaker = {
+    state: "closed",
+    failure_count: 0,
+    success_count: 0,
+    last_failure: null,
+  } as const;
+  const engine = { available: true, version: null, runtimes: [] };
+  const status = {
+    agent,
+    slots: 1,
+    gpus: { total: 0, free: 0 },
+    warm: 0,
+    pool: [],
+    engine,
+    breaker,
+    leases: [],
+    builds: [],
+    images: ["x"],
+  };
+  await recordAgent(db, status, { tokenHash: "token", protocol: "1.1" }, 100);
+  await finishBuild(db, await leased(), built, "hash", 150);
+  expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
+});
+
+test("a build survives that the service is killed", async () => {
+  const lease = await leased();
+  const client = await openIn(store.folder);
+  const reopened = database(client);
+  expect(await openBuilds(reopened)).toMatchObject([{ leaseId: lease, status: "running" }]);
+  const result = await finishBuild(reopened, lease, built, "hash", 150);
+  expect(result).toMatchObject({ kind: "changed", build: { status: "built", digest } });
+  client.close();
+});
+
+test.each([
+  ["running without a lease", "status = 'running'"],
+  ["a lease without its agent", "status = 'running', lease_expires_at = 1, lease_id = 'x'"],
+  ["built without a digest", "status = 'built', ended_at = 1"],
+  ["built without an end", "status = 'built', digest = 'd', python_version = '3'"],
+  ["failed without an error", "status = 'failed', ended_at = 1"],
+  ["an unknown state", "status = 'lost'"],
+])("the store refuses a build that is %s", async (_what, change) => {
+  const id = await requestBuild(db, newBuild());
+  await expect(db.client.execute(`UPDATE builds SET ${change}`)).rejects.toThrow(
+    "CHECK constraint",
+  );
+  expect(await findBuild(db, id)).toMatchObject({ status: "queued" });
+});
+
+test("whoever loses a race on a build is refused", async () => {
+  const lease = await leased();
+  const events = ["one", "two"].map((hash) => finishBuild(db, lease, built, hash, 150));
+  const kinds = (await Promise.all(events)).map(({ kind }) => kind);
+  expect(kinds.sort()).toEqual(["changed", "refused"]);
+  const none = await advanceBuild(db, { leaseId: "none" }, { kind: "expire" }, 150);
+  expect(none.kind).toBe("not_found");
+});

@@ -1,0 +1,104 @@
+import { and, desc, eq, getTableColumns, inArray, max, sql } from "drizzle-orm";
+import type { BuiltImage } from "../../domain/environment.ts";
+import { batch, type Database } from "../database.ts";
+import { builds } from "../schema.ts";
+import { query, rowsQuery } from "../statement.ts";
+
+export type BuildRow = typeof builds.$inferSelect;
+export type NewBuild = typeof builds.$inferInsert;
+
+/** Written out for the partial indexes. */
+export const isOpen = sql`${builds.status} IN ('queued', 'running')`;
+const isBuilt = sql`${builds.status} = 'built'`;
+
+/** Queues a build, or finds the equal one that is queued or running; returns the id of either. */
+export async function requestBuild(db: Database, build: NewBuild): Promise<string> {
+  const equal = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(
+      and(
+        isOpen,
+        eq(builds.jobType, build.jobType),
+        eq(builds.tag, build.tag),
+        eq(builds.spec, build.spec),
+      ),
+    );
+  const [, found] = await batch(db, [
+    db.orm.insert(builds).values(build).onConflictDoNothing(),
+    equal,
+  ]);
+  return found?.rows[0]?.[0] as string;
+}
+
+export async function findBuild(db: Database, id: string): Promise<BuildRow | undefined> {
+  const [row] = await db.orm.select().from(builds).where(eq(builds.id, id));
+  return row;
+}
+
+export async function findBuildByLease(
+  db: Database,
+  leaseId: string,
+): Promise<BuildRow | undefined> {
+  const [row] = await db.orm.select().from(builds).where(eq(builds.leaseId, leaseId));
+  return row;
+}
+
+export async function lastBuild(db: Database, jobType: string): Promise<BuildRow | undefined> {
+  const [row] = await db.orm
+    .select()
+    .from(builds)
+    .where(eq(builds.jobType, jobType))
+    .orderBy(desc(builds.seq))
+    .limit(1);
+  return row;
+}
+
+/** Builds that are queued or running, oldest first. */
+export async function openBuilds(db: Database): Promise<BuildRow[]> {
+  return open(db, {});
+}
+
+const open = rowsQuery(
+  getTableColumns(builds),
+  query.select().from(builds).where(isOpen).orderBy(builds.seq),
+);
+
+/** The last image built for each job type and specification. */
+export async function builtImages(db: Database): Promise<BuiltImage[]> {
+  const rows = await lastBuilt(db, {});
+  return rows.flatMap(({ digest, pythonVersion, ...row }) =>
+    digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
+  );
+}
+
+const lastBuilt = rowsQuery(
+  getTableColumns(builds),
+  query
+    .select()
+    .from(builds)
+    .where(
+      inArray(
+        builds.seq,
+        query
+          .select({ seq: max(builds.seq) })
+          .from(builds)
+          .where(isBuilt)
+          .groupBy(builds.jobType, builds.spec),
+      ),
+    ),
+);
+
+/** Whether an image was built for a job type. */
+export async function isBuiltImage(
+  db: Database,
+  jobType: string,
+  digest: string,
+): Promise<boolean> {
+  const [row] = await db.orm
+    .select({ seq: builds.seq })
+    .from(builds)
+    .where(and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest)))
+    .limit(1);
+  return row !== undefined;
+}

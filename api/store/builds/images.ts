@@ -1,0 +1,56 @@
+import { and, desc, eq, gt, isNotNull, sql } from "drizzle-orm";
+import type { Announced } from "../../deps.ts";
+import type { BuildRow } from "./builds.ts";
+import { batch, type Database } from "../database.ts";
+import { builds, removals } from "../schema.ts";
+
+/** Notes the archive of a build that its lease has brought; false where that holds no longer. */
+export async function recordArchive(
+  db: Database,
+  leaseId: string,
+  { sha256, sizeBytes }: Announced,
+  now: number,
+): Promise<boolean> {
+  const noted = await db.orm
+    .update(builds)
+    .set({ archiveSha256: sha256, archiveBytes: sizeBytes })
+    .where(
+      and(
+        eq(builds.leaseId, leaseId),
+        sql`${builds.status} = 'running'`,
+        gt(builds.leaseExpiresAt, now),
+      ),
+    )
+    .returning({ id: builds.id });
+  return noted.length === 1;
+}
+
+/** The last build that made this image, of those that can be got from somewhere. */
+export async function findImage(db: Database, digest: string): Promise<BuildRow | undefined> {
+  const [row] = await db.orm
+    .select()
+    .from(builds)
+    .where(
+      and(
+        sql`${builds.status} = 'built'`,
+        eq(builds.digest, digest),
+        sql`(${builds.archiveSha256} IS NOT NULL OR ${builds.manifestDigest} IS NOT NULL)`,
+      ),
+    )
+    .orderBy(desc(builds.seq))
+    .limit(1);
+  return row;
+}
+
+/** Builds whose archive is kept. */
+export async function archivedBuilds(db: Database): Promise<BuildRow[]> {
+  return db.orm.select().from(builds).where(isNotNull(builds.archiveSha256));
+}
+
+/** Forgets the archive of a build; its bytes fall due at a time (epoch ms). */
+export async function dropArchive(db: Database, id: string, bytesDueAt: number): Promise<void> {
+  await batch(db, [
+    db.orm.insert(removals).values({ prefix: id, dueAt: bytesDueAt }).onConflictDoNothing(),
+    db.orm.update(builds).set({ archiveSha256: null, archiveBytes: null }).where(eq(builds.id, id)),
+  ]);
+}

@@ -1,0 +1,94 @@
+import type { InStatement } from "@libsql/client/web";
+import { and, eq, sql, type SQL } from "drizzle-orm";
+import { transition, type ExecutionEvent, type Refusal } from "../../domain/transition.ts";
+import { batch, is, type Database } from "../database.ts";
+import { findByLease, findExecution } from "./read.ts";
+import { executions } from "../schema.ts";
+import { query, statement, type Statement, type Values } from "../statement.ts";
+
+export type ExecutionRow = typeof executions.$inferSelect;
+
+export type Advanced =
+  | { kind: "changed"; execution: ExecutionRow }
+  | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
+  | { kind: "not_found" };
+
+/** What else an event writes in the same transaction: columns of the row, guarded statements. */
+export interface Companion {
+  columns?: Partial<typeof executions.$inferInsert>;
+  statements?: InStatement[];
+}
+
+/** An execution by its id, or by the lease it was last given. */
+export type Target = { id: string } | { leaseId: string };
+
+/**
+ * Applies an event to one execution: reads it, asks the state machine, and writes
+ * the change where the row still is what was read. Whoever loses that race asks again. A caller
+ * that has just `read` it spares the first read.
+ */
+export async function advance(
+  db: Database,
+  target: Target,
+  event: ExecutionEvent,
+  now: number,
+  companion: Companion = {},
+  read?: ExecutionRow,
+): Promise<Advanced> {
+  for (;;) {
+    const execution =
+      read ??
+      (await ("id" in target ? findExecution(db, target.id) : findByLease(db, target.leaseId)));
+    read = undefined;
+    if (!execution) return { kind: "not_found" };
+    const result = transition(execution, event, now);
+    if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
+
+    const change = { ...result.change, ...companion.columns };
+    const [updated] = await batch(db, [
+      updateUnchanged(execution, change),
+      ...(companion.statements ?? []),
+    ]);
+    if (updated?.rowsAffected === 1) {
+      return { kind: "changed", execution: { ...execution, ...change } as ExecutionRow };
+    }
+  }
+}
+
+const updates = new Map<string, Statement>();
+
+/** Writes these columns where those that the state machine decides by are as they were read. */
+function updateUnchanged(row: ExecutionRow, change: Companion["columns"] = {}): InStatement {
+  const columns = Object.keys(change);
+  const name = columns.join();
+  const update = updates.get(name) ?? updateOf(columns);
+  updates.set(name, update);
+  const values: Values = { ...change };
+  for (const column of decidingColumns) values[`read.${column}`] = row[column];
+  return update(values);
+}
+
+const decidingColumns = [
+  "id",
+  "status",
+  "attempt",
+  "leaseId",
+  "leaseExpiresAt",
+  "codeStartedAt",
+  "cancelRequested",
+] as const;
+
+function updateOf(columns: string[]): Statement {
+  const isUnchanged = decidingColumns.map((name): SQL => {
+    const column = executions[name];
+    const read = sql.param(sql.placeholder(`read.${name}`), column);
+    return column.notNull ? eq(column, read) : is(column, read);
+  });
+  const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
+  return statement(
+    query
+      .update(executions)
+      .set(set)
+      .where(and(...isUnchanged)),
+  );
+}

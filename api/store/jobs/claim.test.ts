@@ -1,0 +1,160 @@
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { newExecution, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { advance } from "./advance.ts";
+import { claimNext } from "./claim.ts";
+import { queuePosition, findExecution } from "./read.ts";
+import { submitExecution } from "./submit.ts";
+
+let store: TempStore;
+beforeEach(async () => {
+  store = await openTempStore();
+});
+afterEach(() => store.close());
+
+const terms = { agentId: "a", expiresAt: 1000, now: 100 };
+const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });
+const plain = offer("default");
+
+/** Submits jobs of these keys, one after the other; those of "K" are the urgent ones of k. */
+async function submit(keys: string, changes = {}): Promise<string[]> {
+  const ids: string[] = [];
+  for (const key of keys) {
+    const isUrgent = key !== key.toLowerCase();
+    const execution = newExecution({
+      keyId: key.toLowerCase(),
+      jobType: isUrgent ? "urgent" : "default",
+      priority: isUrgent ? 2 : 0,
+      ...changes,
+    });
+    await submitExecution(store.db, execution, 10_000);
+    ids.push(execution.id);
+  }
+  return ids;
+}
+
+async function claimed(slots: number, gpus = 0, offers = [plain, offer("urgent")]) {
+  const rows = await claimNext(store.db, terms, { slots, gpus }, offers);
+  return rows.map(({ keyId, jobType }) =>
+    jobType === "urgent" ? keyId?.toUpperCase() : jobType === "default" ? keyId : jobType,
+  );
+}
+
+const order = async (jobs: number) => (await claimed(jobs)).join("");
+
+describe("the order of the queue", () => {
+  test.each([
+    ["aaaa", "aaaa", "one key: first come first served"],
+    ["aaaaaabb", "ababaaaa", "a key with few jobs does not wait for all of one with many"],
+    ["abcaabbcc", "abcabcabc", "keys take turns"],
+    ["aaaaaA", "aaaaAa", "priority goes so many turns earlier"],
+    ["aaaaaaAAbb", "ababaaaAaA", "and takes no more turns than others have"],
+  ])("%s: %s, %s", async (submitted, expected) => {
+    await submit(submitted);
+    expect(await order(submitted.length)).toBe(expected);
+  });
+
+  test("is the same whatever number of jobs is leased at once", async () => {
+    await submit("aaaaaabbbcA");
+    let found = "";
+    for (const slots of [1, 3, 2, 4, 1]) found += await order(slots);
+    expect(found).toBe("abcababaaAa");
+  });
+
+  test("a key that comes late stands where the others have come to, not before all that they had", async () => {
+    await submit("aaaaaaaa");
+    expect(await order(3)).toBe("aaa");
+    await submit("bbb");
+    expect(await order(8)).toBe("abababaa");
+  });
+
+  test("a job that waits for its agent gives its key no turns on account", async () => {
+    await submit("a", { jobType: "rare" });
+    await submit("aaaaa");
+    expect(await order(5)).toBe("aaaaa");
+    await submit("abb");
+    expect(await order(3)).toBe("abb");
+    expect(await claimed(2, 0, [plain, offer("rare")])).toEqual(["rare"]);
+  });
+
+  test("a job that is tried again keeps its place", async () => {
+    const [first] = await submit("aab");
+    const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, [plain]);
+    const error = { type: "docker_error", message: "", phase: "startup" } as const;
+    const release = { kind: "release", leaseId: row!.leaseId!, error, retryAt: 90 } as const;
+    await advance(store.db, { leaseId: row!.leaseId! }, release, 90);
+    const [again] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, [plain]);
+    expect(again?.id).toBe(first);
+  });
+
+  test("a position counts those that go before", async () => {
+    const ids = await submit("aaaabA");
+    const at = async (id: string) => queuePosition(store.db, (await findExecution(store.db, id))!);
+    expect(await Promise.all(ids.map(at))).toEqual([1, 3, 4, 6, 2, 5]);
+  });
+});
+
+describe("GPUs", () => {
+  const offers = [plain, offer("one", 1), offer("two", 2)];
+  const jobs = async (...types: string[]) => {
+    for (const jobType of types) await submit("a", { jobType });
+  };
+
+  test("no more are given than are free, and jobs that need none go on", async () => {
+    await jobs("one", "two", "one", "default");
+    expect(await claimed(4, 3, offers)).toEqual(["one", "two", "a"]);
+    expect(await claimed(4, 0, offers)).toEqual([]);
+    expect(await claimed(4, 1, offers)).toEqual(["one"]);
+  });
+
+  test("a job that needs more than are free is not passed by those that need less", async () => {
+    await jobs("two", "one", "one", "default");
+    expect(await claimed(4, 1, offers)).toEqual(["a"]);
+    expect(await claimed(4, 2, offers)).toEqual(["two"]);
+    expect(await claimed(1, 2, offers)).toEqual(["one"]);
+  });
+});
+
+/** Submissions of three keys and claims, in any order. */
+const step = fc.oneof(
+  fc.record({ key: fc.constantFrom("a", "b", "c"), count: fc.integer({ min: 1, max: 5 }) }),
+  fc.record({ slots: fc.integer({ min: 1, max: 4 }) }),
+);
+
+test("every key gets its share, in its own order, and nothing waits for ever", async () => {
+  const property = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
+    const waiting = new Map<string, string[]>();
+    /** By job: how many of its key were before it, and how many of each other key have passed. */
+    const passed = new Map<string, { before: number; others: Map<string, number> }>();
+    const take = async (slots: number) => {
+      const rows = await claimNext(store.db, terms, { slots, gpus: 0 }, [plain]);
+      for (const { id, keyId } of rows) {
+        expect(waiting.get(keyId!)?.shift(), "in the order of its key").toBe(id);
+        passed.delete(id);
+        for (const [key, ids] of waiting) {
+          if (key === keyId) continue;
+          for (const other of ids) {
+            const { before, others } = passed.get(other)!;
+            const n = (others.get(keyId!) ?? 0) + 1;
+            others.set(keyId!, n);
+            expect(n, "jobs of another key that go before").toBeLessThanOrEqual(before + 2);
+          }
+        }
+      }
+      return rows.length;
+    };
+    for (const one of steps) {
+      if ("slots" in one) {
+        await take(one.slots);
+        continue;
+      }
+      const ids = await submit(one.key.repeat(one.count));
+      const line = waiting.get(one.key) ?? [];
+      for (const id of ids) passed.set(id, { before: line.push(id) - 1, others: new Map() });
+      waiting.set(one.key, line);
+    }
+    while ((await take(4)) > 0);
+    expect([...waiting.values()].flat()).toEqual([]);
+  });
+  await fc.assert(property, { numRuns: 25 });
+});

@@ -1,0 +1,112 @@
+import { readFileSync, readdirSync } from "node:fs";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { success } from "../../testing/scripted-agent.ts";
+import { advance } from "./advance.ts";
+import { phaseBoundsMs, readCounts } from "./counts.ts";
+import { deleteDeadLetter, listDeadLetters } from "./dead-letters.ts";
+import { finishExecution } from "./finish.ts";
+import { claimNext } from "./claim.ts";
+import { expireLeases } from "./lease.ts";
+import { submitExecution } from "./submit.ts";
+
+let store: TempStore;
+beforeEach(async () => {
+  store = await openTempStore();
+});
+afterEach(() => store.close());
+
+const error = { type: "value_error", message: "", phase: "execution" } as const;
+
+async function claim(now: number, expiresAt = now + 1000): Promise<string> {
+  const [leased] = await claimNext(
+    store.db,
+    { agentId: "a", expiresAt, now },
+    { slots: 1, gpus: 0 },
+    offers,
+  );
+  return leased?.leaseId ?? "";
+}
+
+async function end(leaseId: string, now: number, executionMs: number, failed = false) {
+  const { stdout_base64: _1, stderr_base64: _2, ...report } = success;
+  const streams = { stdout: new Uint8Array(), stderr: new Uint8Array(), output: null };
+  const timing = { ...report.timing, execution_ms: executionMs };
+  const outcome = failed ? { status: "failed" as const, error } : {};
+  const result = { ...report, ...streams, timing, hash: leaseId, ...outcome };
+  return finishExecution(store.db, leaseId, result, now);
+}
+
+/** The totals as "name job_type label": n. */
+async function totals(): Promise<Record<string, number>> {
+  const rows = (await readCounts(store.db)).totals;
+  return Object.fromEntries(
+    rows.map(({ name, jobType, label, n }) => [`${name} ${jobType} ${label}`.trim(), n]),
+  );
+}
+
+test("each end is counted once, by job type and status, with the time of each phase", async () => {
+  for (const executionMs of [5, 6, 7, 4_000_000]) {
+    await submitExecution(store.db, newExecution({ createdAt: 70 }), 10);
+    const lease = await claim(100);
+    await end(lease, 200, executionMs);
+    await end(lease, 200, executionMs);
+  }
+  expect(await totals()).toEqual({ "executions default succeeded": 4, dead_letters: 0 });
+  const { durations } = await readCounts(store.db);
+  const of = (phase: string) =>
+    durations.filter((row) => row.phase === phase).map(({ leMs, n, sumMs }) => [leMs, n, sumMs]);
+  expect(of("execution")).toEqual([
+    [5, 1, 5],
+    [10, 2, 13],
+    [Number.MAX_SAFE_INTEGER, 1, 4_000_000],
+  ]);
+  expect(of("queue")).toEqual([[50, 4, 120]]);
+  expect(of("startup")).toEqual([[25, 4, 84]]);
+  expect(of("dep_install")).toEqual([]);
+});
+
+test("leases lost and retries are counted, whichever way they came about", async () => {
+  await submitExecution(store.db, newExecution(), 10);
+  await claim(0, 10);
+  await expireLeases(store.db, 10);
+  const leaseId = await claim(20);
+  const release = { kind: "release", leaseId, error, retryAt: 30 } as const;
+  await advance(store.db, { leaseId }, release, 25);
+  expect(await totals()).toEqual({
+    "leases default expired": 1,
+    "leases default released": 1,
+    "retries default": 1,
+    "executions default failed": 1,
+    dead_letters: 1,
+  });
+});
+
+test("dead letters are counted down when they go", async () => {
+  for (let i = 0; i < 2; i++) {
+    await submitExecution(store.db, newExecution(), 10);
+    await end(await claim(0), 1, 1, true);
+  }
+  expect((await totals())["dead_letters"]).toBe(2);
+  const [letter] = await listDeadLetters(store.db, undefined, 1, 0);
+  await deleteDeadLetter(store.db, letter?.id ?? 0);
+  expect((await totals())["dead_letters"]).toBe(1);
+});
+
+test("the oldest that waits is told, and a claim is no end", async () => {
+  expect((await readCounts(store.db)).oldestQueuedAt).toBeNull();
+  await submitExecution(store.db, newExecution({ createdAt: 7 }), 10);
+  await submitExecution(store.db, newExecution({ createdAt: 9 }), 10);
+  expect((await readCounts(store.db)).oldestQueuedAt).toBe(7);
+  await claim(10);
+  expect((await readCounts(store.db)).oldestQueuedAt).toBe(9);
+  expect(await totals()).toEqual({ dead_letters: 0 });
+});
+
+test("the trigger's bounds are those that are told", () => {
+  const folder = "api/store/migrations";
+  const file = readdirSync(folder).find((name) => name.endsWith("_counts.sql")) ?? "";
+  const text = readFileSync(`${folder}/${file}`, "utf8");
+  const bounds = [...text.matchAll(/<= (\d+) THEN \1\n/g)].map(([, bound]) => Number(bound));
+  expect(bounds).toEqual(phaseBoundsMs);
+});

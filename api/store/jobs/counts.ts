@@ -1,0 +1,31 @@
+import { asc } from "drizzle-orm";
+import type { Database } from "../database.ts";
+import { counts, durations, executions, isQueued } from "../schema.ts";
+
+/** Upper bounds of a phase's buckets; the trigger that fills them has the same. */
+export const phaseBoundsMs = [
+  5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000,
+  3_600_000,
+];
+
+/** What triggers count at each change, so that reading it costs the same however long the history. */
+export interface Counts {
+  totals: (typeof counts.$inferSelect)[];
+  durations: (typeof durations.$inferSelect)[];
+  /** Epoch ms; null where nothing waits. */
+  oldestQueuedAt: number | null;
+}
+
+export async function readCounts(db: Database): Promise<Counts> {
+  const [totals, phases, oldest] = await Promise.all([
+    db.orm.select().from(counts),
+    db.orm.select().from(durations).orderBy(durations.jobType, durations.phase, durations.leMs),
+    db.orm
+      .select({ createdAt: executions.createdAt })
+      .from(executions)
+      .where(isQueued)
+      .orderBy(asc(executions.seq))
+      .limit(1),
+  ]);
+  return { totals, durations: phases, oldestQueuedAt: oldest[0]?.createdAt ?? null };
+}

@@ -1,0 +1,90 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { concatBytes } from "../../../shared/bytes.ts";
+import { toRecord } from "../../domain/record.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { finishExecution, type Result } from "./finish.ts";
+import { claimNext } from "./claim.ts";
+import { withPayload } from "./read.ts";
+import { submitExecution } from "./submit.ts";
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+const result: Result = {
+  status: "succeeded",
+  exit_code: 0,
+  error: null,
+  stdout: new Uint8Array(),
+  stderr: new Uint8Array(),
+  output: null,
+  stdout_truncated: false,
+  stderr_truncated: true,
+  output_json: null,
+  timing: {
+    startup_ms: 1,
+    dep_install_ms: 0,
+    execution_ms: 2,
+    total_ms: 3,
+    phase_at_exit: "completed",
+  },
+  resource_usage: { max_rss_mb: 12.5, cpu_time_ms: 4, wall_time_ms: 5 },
+  job_ref: "default@sha256:0",
+  container_runtime: "runsc",
+  hash: "hash",
+};
+
+async function finishedWith(part: Partial<Result>) {
+  await submitExecution(store.db, newExecution(), 1000);
+  const terms = { agentId: "a", expiresAt: 10, now: 1 };
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  const ended = await finishExecution(store.db, leased?.leaseId ?? "", { ...result, ...part }, 2);
+  if (ended.kind !== "changed") throw new Error(`not finished: ${ended.kind}`);
+  return withPayload(store.db, ended.execution);
+}
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+describe("streams come back byte for byte", () => {
+  test.each([
+    ["nothing", new Uint8Array()],
+    ["NUL in the middle and at the end", utf8("a\0b\0")],
+    ["bytes that are not UTF-8", new Uint8Array([0xff, 0xfe, 0x80, 0xc3, 0x28, 0xed, 0xa0, 0x80])],
+    ["a byte order mark", utf8("\u{feff}x")],
+    ["ANSI sequences", utf8("\u001b[31mred\u001b[0m")],
+    ["every byte", Uint8Array.from({ length: 256 }, (_, i) => i)],
+    ["a mebibyte", new Uint8Array(1024 * 1024).fill(0x80)],
+  ])("%s", async (_what, bytes) => {
+    const { payload } = await finishedWith({ stdout: bytes, stderr: concatBytes([bytes, bytes]) });
+    expect(payload.stdout).toEqual(bytes);
+    expect(payload.stderr).toEqual(concatBytes([bytes, bytes]));
+  });
+});
+
+test("a record shows its streams as text, with U+FFFD for what is not UTF-8", async () => {
+  const record = toRecord(
+    await finishedWith({ stdout: utf8("\u{feff}a\0b"), stderr: new Uint8Array([0x61, 0xff]) }),
+    undefined,
+  );
+  expect(record).toMatchObject({ stdout: "\u{feff}a\0b", stderr: "a\u{fffd}" });
+});
+
+test("everything that a result brings is kept", async () => {
+  const full = await finishedWith({ output: utf8('{"pi":3.10,"big":12345678901234567890}') });
+  const record = toRecord(full, "full");
+  expect(record).toMatchObject({
+    status: "succeeded",
+    exit_code: 0,
+    error: null,
+    duration_ms: 1,
+    timing: result.timing,
+    resource_usage: result.resource_usage,
+    job_ref: result.job_ref,
+    container_runtime: "runsc",
+    stdout_truncated: false,
+    stderr_truncated: true,
+  });
+  expect(JSON.stringify(record.output)).toBe('{"pi":3.10,"big":12345678901234567890}');
+});

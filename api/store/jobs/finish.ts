@@ -1,0 +1,69 @@
+import { and, eq, sql } from "drizzle-orm";
+import type { ResultReport } from "../../../shared/lease.ts";
+import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
+import type { Database } from "../database.ts";
+import { executions, payloads } from "../schema.ts";
+import { query, statement } from "../statement.ts";
+
+/** A result as the store keeps it: streams as bytes, and the hash of the post that brought it. */
+export interface Result extends Omit<ResultReport, "stdout_base64" | "stderr_base64"> {
+  stdout: Uint8Array;
+  stderr: Uint8Array;
+  output: Uint8Array | null;
+  hash: string;
+}
+
+/** Ends an execution with the result of its lease, record and payload together. */
+export async function finishExecution(
+  db: Database,
+  leaseId: string,
+  result: Result,
+  now: number,
+  read?: ExecutionRow,
+): Promise<Advanced> {
+  return advance(
+    db,
+    { leaseId },
+    {
+      kind: "complete",
+      leaseId,
+      status: result.status,
+      error: result.error,
+      exitCode: result.exit_code,
+    },
+    now,
+    {
+      columns: {
+        resultHash: result.hash,
+        // What the claim pinned holds also for a job that never began.
+        ...(result.job_ref !== null && { jobRef: result.job_ref }),
+        containerRuntime: result.container_runtime,
+        timing: result.timing,
+        maxRssMb: result.resource_usage?.max_rss_mb ?? null,
+        cpuTimeMs: result.resource_usage?.cpu_time_ms ?? null,
+        wallTimeMs: result.resource_usage?.wall_time_ms ?? null,
+        stdoutTruncated: result.stdout_truncated,
+        stderrTruncated: result.stderr_truncated,
+      },
+      statements: [keepOutput({ leaseId, ...result })],
+    },
+    read,
+  );
+}
+
+const endedByThis = query
+  .select({ id: executions.id })
+  .from(executions)
+  .where(
+    and(
+      eq(executions.leaseId, sql.placeholder("leaseId")),
+      eq(executions.resultHash, sql.placeholder("hash")),
+    ),
+  );
+const bytes = (name: string) => sql.placeholder(name) as never;
+const keepOutput = statement(
+  query
+    .update(payloads)
+    .set({ stdout: bytes("stdout"), stderr: bytes("stderr"), output: bytes("output") })
+    .where(eq(payloads.executionId, sql`${endedByThis}`)),
+);

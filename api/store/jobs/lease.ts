@@ -1,0 +1,160 @@
+import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
+import { advance, type ExecutionRow } from "./advance.ts";
+import type { Database } from "../database.ts";
+import { executions, isRunning, payloads } from "../schema.ts";
+import { listed, query, rowsQuery } from "../statement.ts";
+
+/** A random UUID (version 4) made by the database, one per row of a statement. */
+export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
+
+/** The plus keeps the index on job types, which leads through all history, out of these queries. */
+const unindexedJobType = sql`+${executions.jobType}`;
+
+export interface LeaseTerms {
+  agentId: string;
+  expiresAt: number;
+  now: number;
+}
+
+/**
+ * Up to `count` leases that this agent was given and does not know of, because the reply was lost
+ * on the wire. They are renewed; their code has not begun to run. Whatever cannot be told to the
+ * agent, for want of a slot or of its job type, is left to its expiry.
+ */
+export async function undeliveredLeases(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  held: string[],
+  count: number,
+  jobTypes: string[],
+): Promise<ExecutionRow[]> {
+  const found = await missed(db, {
+    agentId,
+    now,
+    held: JSON.stringify(held),
+    jobTypes: JSON.stringify(jobTypes),
+    count,
+  });
+  if (found.length === 0) return [];
+  const renewed = await db.orm
+    .update(executions)
+    .set({ leaseExpiresAt: expiresAt })
+    .where(
+      and(
+        isRunning,
+        gt(executions.leaseExpiresAt, now),
+        isNull(executions.codeStartedAt),
+        inArray(
+          executions.leaseId,
+          found.flatMap(({ leaseId }) => leaseId ?? []),
+        ),
+      ),
+    )
+    .returning();
+  return renewed.sort((a, b) => a.seq - b.seq);
+}
+
+const missed = rowsQuery(
+  { leaseId: executions.leaseId },
+  query
+    .select({ leaseId: executions.leaseId })
+    .from(executions)
+    .where(
+      and(
+        isRunning,
+        eq(executions.agentId, sql.placeholder("agentId")),
+        gt(executions.leaseExpiresAt, sql.placeholder("now")),
+        isNull(executions.codeStartedAt),
+        sql`${executions.leaseId} not in ${listed("held")}`,
+        sql`${unindexedJobType} in ${listed("jobTypes")}`,
+      ),
+    )
+    .orderBy(executions.seq)
+    .limit(sql.placeholder("count")),
+);
+
+/** The leases of an agent whose code has not begun. */
+export async function unbegunLeases(db: Database, agentId: string): Promise<string[]> {
+  const found = await db.orm
+    .select({ leaseId: executions.leaseId })
+    .from(executions)
+    .where(and(isRunning, eq(executions.agentId, agentId), isNull(executions.codeStartedAt)));
+  return found.flatMap(({ leaseId }) => leaseId ?? []);
+}
+
+/** Renews the listed leases that the agent still holds, and returns those. */
+export async function renewLeases(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  leaseIds: string[],
+): Promise<{ leaseId: string; cancelRequested: boolean }[]> {
+  if (leaseIds.length === 0) return [];
+  const renewed = await renewal(db, {
+    agentId,
+    expiresAt,
+    now,
+    leaseIds: JSON.stringify(leaseIds),
+  });
+  return renewed.flatMap(({ leaseId, cancelRequested }) =>
+    leaseId === null ? [] : [{ leaseId, cancelRequested }],
+  );
+}
+
+const renewedColumns = {
+  leaseId: executions.leaseId,
+  cancelRequested: executions.cancelRequested,
+};
+const renewal = rowsQuery(
+  renewedColumns,
+  query
+    .update(executions)
+    .set({ leaseExpiresAt: sql`${sql.placeholder("expiresAt")}` })
+    .where(
+      and(
+        isRunning,
+        // The plus keeps SQLite from the index of holders: the leases are known one by one.
+        eq(sql`+${executions.agentId}`, sql.placeholder("agentId")),
+        gt(executions.leaseExpiresAt, sql.placeholder("now")),
+        sql`${executions.leaseId} in ${listed("leaseIds")}`,
+      ),
+    )
+    .returning(renewedColumns),
+);
+
+/** Ends or requeues every execution whose lease has run out, and returns them as they are now. */
+export async function expireLeases(db: Database, now: number): Promise<ExecutionRow[]> {
+  const due = await overdue(db, { now });
+  const expired: ExecutionRow[] = [];
+  for (const { id } of due) {
+    const result = await advance(db, { id }, { kind: "expire" }, now);
+    if (result.kind === "changed") expired.push(result.execution);
+  }
+  return expired;
+}
+
+const overdue = rowsQuery(
+  { id: executions.id },
+  query
+    .select({ id: executions.id })
+    .from(executions)
+    .where(and(isRunning, lte(executions.leaseExpiresAt, sql.placeholder("now")))),
+);
+
+/** Code and input of leased executions, by execution id. */
+export async function submittedPayloads(
+  db: Database,
+  ids: string[],
+): Promise<Map<string, { code: Uint8Array; input: Uint8Array }>> {
+  if (ids.length === 0) return new Map();
+  const rows = await submitted(db, { ids: JSON.stringify(ids) });
+  return new Map(rows.map(({ id, ...payload }) => [id, payload]));
+}
+
+const submittedColumns = { id: payloads.executionId, code: payloads.code, input: payloads.input };
+const submitted = rowsQuery(
+  submittedColumns,
+  query
+    .select(submittedColumns)
+    .from(payloads)
+    .where(sql`${payloads.executionId} in ${listed("ids")}`),
+);

@@ -1,0 +1,38 @@
+import { count } from "drizzle-orm";
+import type { Database } from "../database.ts";
+import { executions, isRunning, queueLength } from "../schema.ts";
+import { query, rowsQuery } from "../statement.ts";
+
+export interface QueueStats {
+  pending: number;
+  running: number;
+  /** Executions leased to each agent, by its id. */
+  runningByAgent: Map<string, number>;
+}
+
+/** Whether any execution waits, be its time come or not. */
+export async function isAnyQueued(db: Database): Promise<boolean> {
+  return (await waiting(db, {})).some(({ n }) => n > 0);
+}
+
+const waiting = rowsQuery(
+  { n: queueLength.queued },
+  query.select({ n: queueLength.queued }).from(queueLength),
+);
+
+/** How many executions wait, and how many are leased to whom. */
+export async function queueStats(db: Database): Promise<QueueStats> {
+  const [[pending], leased] = await Promise.all([
+    db.orm.select({ n: queueLength.queued }).from(queueLength),
+    db.orm
+      .select({ agentId: executions.agentId, n: count() })
+      .from(executions)
+      .where(isRunning)
+      .groupBy(executions.agentId),
+  ]);
+  return {
+    pending: pending?.n ?? 0,
+    running: leased.reduce((sum, { n }) => sum + n, 0),
+    runningByAgent: new Map(leased.map(({ agentId, n }) => [agentId ?? "", n])),
+  };
+}

@@ -1,0 +1,199 @@
+import { and, asc, desc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
+import { concatBytes } from "../../../shared/bytes.ts";
+import type { ExecutionStatus } from "../../../shared/execution.ts";
+import type { ExecutionRow } from "./advance.ts";
+import type { Database } from "../database.ts";
+import { position } from "./line.ts";
+import {
+  artifacts,
+  executions,
+  isEnded,
+  isQueued,
+  isRunning,
+  logChunks,
+  payloads,
+} from "../schema.ts";
+import { listed, query, rowsQuery, statement } from "../statement.ts";
+
+export type PayloadRow = typeof payloads.$inferSelect;
+export type ArtifactRow = typeof artifacts.$inferSelect;
+
+/** An execution with all that its record shows. */
+export interface FullExecution {
+  execution: ExecutionRow;
+  payload: Pick<PayloadRow, "stdout" | "stderr" | "output">;
+  artifacts: ArtifactRow[];
+}
+
+export async function findExecution(db: Database, id: string): Promise<ExecutionRow | undefined> {
+  const [row] = await executionById(db, { id });
+  return row;
+}
+
+const executionColumns = getTableColumns(executions);
+const executionById = rowsQuery(
+  executionColumns,
+  query
+    .select()
+    .from(executions)
+    .where(eq(executions.id, sql.placeholder("id"))),
+);
+const executionByLease = rowsQuery(
+  executionColumns,
+  query
+    .select()
+    .from(executions)
+    .where(eq(executions.leaseId, sql.placeholder("leaseId"))),
+);
+
+export async function findByLease(
+  db: Database,
+  leaseId: string,
+): Promise<ExecutionRow | undefined> {
+  const [row] = await executionByLease(db, { leaseId });
+  return row;
+}
+
+/** Executions that are to be leased before this one, itself included; 0 when it is not queued. */
+export async function queuePosition(db: Database, { id, status }: ExecutionRow): Promise<number> {
+  if (status !== "queued") return 0;
+  const { rows } = await db.client.execute(positionOf({ id, most: 10_000 }));
+  return Number(rows[0]?.[0]);
+}
+
+const positionOf = statement(position);
+
+export interface ListFilter {
+  status?: ExecutionStatus | undefined;
+  jobType?: string | undefined;
+}
+
+/** A page of executions, newest first. */
+export async function listExecutions(
+  db: Database,
+  filter: ListFilter,
+  limit: number,
+  offset: number,
+): Promise<ExecutionRow[]> {
+  return db.orm
+    .select()
+    .from(executions)
+    .where(
+      and(
+        filter.status && hasStatus(filter.status),
+        filter.jobType === undefined ? undefined : eq(executions.jobType, filter.jobType),
+      ),
+    )
+    .orderBy(desc(executions.seq))
+    .limit(limit)
+    .offset(offset);
+}
+
+function hasStatus(status: ExecutionStatus): SQL | undefined {
+  if (status === "queued") return isQueued;
+  if (status === "running") return isRunning;
+  return and(isEnded, eq(executions.status, status));
+}
+
+/** Adds streams, output and artifacts to rows, in their order. */
+export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
+  if (rows.length === 0) return [];
+  const ids = JSON.stringify(rows.map((row) => row.id));
+  const [payloadRows, artifactRows] = await Promise.all([
+    outputs(db, { ids }),
+    visibleArtifacts(db, { ids }),
+  ]);
+  return Promise.all(
+    rows.map(async (execution) => ({
+      execution,
+      payload: await orLogged(
+        db,
+        execution,
+        payloadRows.find((p) => p.executionId === execution.id),
+      ),
+      artifacts: artifactRows.filter((a) => a.executionId === execution.id),
+    })),
+  );
+}
+
+const outputColumns = {
+  executionId: payloads.executionId,
+  stdout: payloads.stdout,
+  stderr: payloads.stderr,
+  output: payloads.output,
+};
+const outputs = rowsQuery(
+  outputColumns,
+  query
+    .select(outputColumns)
+    .from(payloads)
+    .where(sql`${payloads.executionId} in ${listed("ids")}`),
+);
+
+const visibleArtifacts = rowsQuery(
+  getTableColumns(artifacts),
+  query
+    .select()
+    .from(artifacts)
+    .where(visible(sql`${artifacts.executionId} in ${listed("ids")}`))
+    .orderBy(asc(artifacts.name)),
+);
+
+export async function withPayload(db: Database, row: ExecutionRow): Promise<FullExecution> {
+  const [full] = await withPayloads(db, [row]);
+  if (!full) throw new Error(`execution ${row.id} has no payload`);
+  return full;
+}
+
+export async function findArtifact(
+  db: Database,
+  executionId: string,
+  name: string,
+): Promise<ArtifactRow | undefined> {
+  const [row] = await db.orm
+    .select()
+    .from(artifacts)
+    .where(visible(and(eq(artifacts.executionId, executionId), eq(artifacts.name, name))));
+  return row;
+}
+
+/** Code or input of an execution, as it was submitted. */
+export async function findSubmitted(
+  db: Database,
+  id: string,
+): Promise<Pick<PayloadRow, "code" | "input"> | undefined> {
+  const [row] = await db.orm
+    .select({ code: payloads.code, input: payloads.input })
+    .from(payloads)
+    .where(eq(payloads.executionId, id));
+  return row;
+}
+
+/** Only what came with an accepted result is ever shown: its lease was not fenced off. */
+function visible(match: SQL | undefined): SQL | undefined {
+  return and(
+    match,
+    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
+      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.resultHash} is not null)`,
+  );
+}
+
+type Streams = FullExecution["payload"];
+const empty: Streams = { stdout: null, stderr: null, output: null };
+
+/** The streams of a result, or else what the last attempt had logged before its agent was lost. */
+async function orLogged(
+  db: Database,
+  { id, leaseId, endedAt, resultHash }: ExecutionRow,
+  payload: Streams = empty,
+): Promise<Streams> {
+  if (endedAt === null || resultHash !== null || leaseId === null) return payload;
+  const chunks = await db.orm
+    .select({ stream: logChunks.stream, data: logChunks.data })
+    .from(logChunks)
+    .where(and(eq(logChunks.executionId, id), eq(logChunks.leaseId, leaseId)))
+    .orderBy(asc(logChunks.offset));
+  const joined = (stream: "stdout" | "stderr") =>
+    concatBytes(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
+  return { stdout: joined("stdout"), stderr: joined("stderr"), output: null };
+}

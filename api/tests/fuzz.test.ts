@@ -1,0 +1,101 @@
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectDescribed, expectSound, send } from "../testing/fuzz/exchange.ts";
+import { requestsTo, segments } from "../testing/fuzz/requests.ts";
+import { openApiCheck, type OpenApiCheck } from "../testing/openapi-check.ts";
+import { endpointsOf, type OpenApiDocument } from "../testing/openapi-document.ts";
+import { type NodeProcess, startNode } from "../testing/start-node.ts";
+
+const operations = [
+  "execute",
+  "executeAsync",
+  "getJob",
+  "getJobResult",
+  "cancelJob",
+  "rerunJob",
+  "forkJob",
+  "downloadArtifact",
+  "getArtifactHeaders",
+  "listExecutions",
+  "getExecution",
+  "listJobTypes",
+  "getJobType",
+  "buildJobType",
+  "getBuild",
+  "listDeadLetters",
+  "getDeadLetterStats",
+  "deleteDeadLetter",
+  "getHealth",
+  "getLiveness",
+  "getReadiness",
+  "getMetrics",
+  "getPoolStats",
+  "getOpenApi",
+  "getDocs",
+];
+/** Requests per endpoint, and milliseconds after which those that are left are not made. */
+const runs = { numRuns: 100, interruptAfterTimeLimit: 5000 };
+
+let api: NodeProcess;
+let document: OpenApiDocument;
+let check: OpenApiCheck;
+let jobIds: string[];
+
+beforeAll(async () => {
+  api = await startNode({ AIRLOCK_API_RATE_LIMIT_ENABLED: "false", AIRLOCK_MAX_QUEUE_SIZE: "30" });
+  document = (await (await fetch(`${api.url}/openapi.json`)).json()) as OpenApiDocument;
+  check = openApiCheck(document);
+  jobIds = [await endedJob(), await endedJob()];
+});
+afterAll(() => api.close());
+
+test("every described endpoint is fuzzed", () => {
+  const described = endpointsOf(document).map(({ operation }) => operation.operationId);
+  expect(operations.toSorted()).toEqual(described.toSorted());
+});
+
+describe("whatever is sent, the answer is sound and as described", () => {
+  test.each(operations)("%s", async (name) => {
+    expect.hasAssertions();
+    const endpoint = endpointsOf(document).find((e) => e.operation.operationId === name)!;
+    const requests = requestsTo(endpoint, document, {
+      id: jobIds,
+      job_id: jobIds,
+      artifact_name: ["_code.py", "_input.json"],
+      name: ["default"],
+    });
+    await fc.assert(
+      fc.asyncProperty(requests, async (request) => {
+        expectDescribed(check, request, await send(api.url, request));
+      }),
+      runs,
+    );
+  });
+
+  test("no endpoint", async () => {
+    const requests = fc.record({
+      method: fc.constantFrom("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"),
+      path: fc.array(segments, { maxLength: 4 }).map((parts) => `/none/${parts.join("/")}`),
+    });
+    await fc.assert(
+      fc.asyncProperty(requests, async (request) => {
+        const answer = await send(api.url, request);
+        expectSound(request, answer);
+        expect(answer.status).toBe(404);
+      }),
+      runs,
+    );
+  });
+});
+
+/** A job that has ended, so that no request may wait for it. */
+async function endedJob(): Promise<string> {
+  const response = await fetch(`${api.url}/execute/async`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: '{"code":"1"}',
+  });
+  const { job_id } = (await response.json()) as { job_id: string };
+  await fetch(`${api.url}/jobs/${job_id}/cancel`, { method: "POST" });
+  return job_id;
+}

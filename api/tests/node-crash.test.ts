@@ -1,0 +1,205 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { createClient } from "@libsql/client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ExecutionPage, type ExecutionRecord } from "../../shared/execution.ts";
+import { freePort } from "../testing/free-port.ts";
+import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+
+const token = "agent-token-0123456789";
+
+let folder: string;
+let service: Service;
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-crash-"));
+  service = new Service(await freePort());
+  await service.start();
+});
+afterEach(async () => {
+  await service.kill();
+  rmSync(folder, { recursive: true });
+});
+
+/** A service that is killed and started again over the same data, at the same address. */
+class Service {
+  readonly url: string;
+  #api: NodeProcess | undefined;
+  #up = Promise.withResolvers<void>();
+
+  constructor(port: number) {
+    this.url = `http://127.0.0.1:${port}`;
+  }
+
+  async start(): Promise<void> {
+    this.#api = await startNodeIn(folder, {
+      AIRLOCK_PORT: new URL(this.url).port,
+      AIRLOCK_AGENT_TOKENS: token,
+      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+      AIRLOCK_MAX_QUEUE_SIZE: "100000",
+      // Longer than a busy machine takes to start the service again.
+      AIRLOCK_LEASE_TTL_S: "600",
+    });
+    this.#up.resolve();
+  }
+
+  async kill(): Promise<void> {
+    this.#up = Promise.withResolvers<void>();
+    await this.#api?.close();
+  }
+
+  /** Tries until it succeeds; after a failure it waits for the service to be there. */
+  async insist<T>(request: () => Promise<T>): Promise<T> {
+    for (;;) {
+      await this.#up.promise;
+      try {
+        return await request();
+      } catch (error) {
+        if (!(error instanceof TypeError)) throw error;
+      }
+    }
+  }
+}
+
+async function submit(url: string, code: string): Promise<string> {
+  const response = await fetch(`${url}/execute/async`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ code, input_data: { code } }),
+  });
+  const { job_id } = (await response.json()) as { job_id: string };
+  expect(response.status).toBe(202);
+  return job_id;
+}
+
+async function allRecords(url: string): Promise<ExecutionRecord[]> {
+  const records: ExecutionRecord[] = [];
+  for (;;) {
+    const query = `limit=1000&offset=${records.length}&view=full`;
+    const response = await fetch(`${url}/executions?${query}`);
+    const { items, has_more } = ExecutionPage.parse(await response.json());
+    records.push(...items);
+    if (!has_more) return records;
+  }
+}
+
+test("a job is there after kill -9 right after its 202", async () => {
+  const id = await submit(service.url, "print('kept')");
+  await service.kill();
+  await service.start();
+  const job = (await (await fetch(`${service.url}/jobs/${id}`)).json()) as object;
+  expect(job).toMatchObject({ job_id: id, status: "queued" });
+  for (const [name, content] of [
+    ["_code.py", "print('kept')"],
+    ["_input.json", `{"code":"print('kept')"}`],
+  ]) {
+    const artifact = await fetch(`${service.url}/jobs/${id}/artifacts/${name}`);
+    expect(await artifact.text()).toBe(content);
+  }
+});
+
+test("fault 3: killed after a commit and before the reply, it answers the same post with 200", async () => {
+  const id = await submit(service.url, "print('kept')");
+  const agent = new ScriptedAgent(service.url, token);
+  const { lease_id } = await agent.takeJob();
+  const posts = [
+    () => agent.post(lease_id, "started", { job_ref: null }),
+    () => agent.upload(lease_id, "code.txt", "kept"),
+    () => agent.result(lease_id, { stdout_base64: btoa("kept") }),
+  ];
+  const written = [
+    "SELECT code_started_at AS what FROM executions",
+    "SELECT name AS what FROM artifacts",
+    "SELECT ended_at AS what FROM executions",
+  ];
+  const reader = createClient({ url: `file:${folder}/airlock.db` });
+  for (const [i, post] of posts.entries()) {
+    // Killed as soon as the change is in the database, whether or not the answer has gone out.
+    const unheard = post().catch(() => undefined);
+    while (((await reader.execute(written[i]!)).rows[0]?.["what"] ?? null) === null) {
+      await setImmediate();
+    }
+    await service.kill();
+    await unheard;
+    await service.start();
+    expect((await post()).status).toBe(200);
+  }
+  reader.close();
+  const [record] = await allRecords(service.url);
+  expect(record).toMatchObject({ execution_id: id, status: "succeeded", stdout: "kept" });
+  expect(record?.artifacts).toMatchObject([{ name: "code.txt" }]);
+});
+
+/** Says yes at the n-th call, then at the n-th after that for the next n, …; then `all` resolves. */
+function countdown(counts: number[]): { all: Promise<void>; isDue: () => boolean } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const left = [...counts];
+  const isDue = (): boolean => {
+    if (left[0] === undefined || --left[0] > 0) return false;
+    left.shift();
+    if (left.length === 0) resolve();
+    return true;
+  };
+  return { all: promise, isDue };
+}
+
+/** An agent that does its jobs: uploads the code and prints it. */
+async function work(stop: AbortSignal): Promise<void> {
+  const agent = new ScriptedAgent(service.url, token);
+  while (!stop.aborted) {
+    const { jobs } = await service.insist(() => agent.poll({ free_slots: 2, wait_s: 0.5 }));
+    for (const { lease_id, code } of jobs) {
+      const posts = [
+        () => agent.post(lease_id, "started", { job_ref: null }),
+        () => agent.upload(lease_id, "code.txt", code),
+        () => agent.result(lease_id, { stdout_base64: btoa(code) }),
+      ];
+      for (const post of posts) expect((await service.insist(post)).status).toBe(200);
+    }
+  }
+}
+
+async function untilAllEnded(url: string): Promise<void> {
+  const records = await allRecords(url);
+  for (const { execution_id } of records.filter(({ ended_at }) => ended_at === null)) {
+    const result = await fetch(`${url}/jobs/${execution_id}/result?wait=true`);
+    expect(result.status).toBe(200);
+  }
+}
+
+test("kill -9 again and again under load: what was acknowledged is there and ends once", async () => {
+  const acknowledged = new Map<string, string>();
+  const kills = countdown([5, 30, 60, 20]);
+  let restarted = Promise.resolve();
+  const [load, labour] = [new AbortController(), new AbortController()];
+
+  const agents = Array.from({ length: 3 }, () => work(labour.signal));
+  const clients = Array.from({ length: 6 }, async (_, client) => {
+    for (let n = 0; !load.signal.aborted; n++) {
+      const code = `print(${client}, ${n})`;
+      // A submission without an answer may or may not be stored; another one follows it.
+      acknowledged.set(await service.insist(() => submit(service.url, code)), code);
+      if (kills.isDue()) {
+        restarted = restarted.then(() => service.kill()).then(() => service.start());
+      }
+    }
+  });
+  await kills.all;
+  await restarted;
+  load.abort();
+  await Promise.all(clients);
+  await untilAllEnded(service.url);
+  labour.abort();
+  await Promise.all(agents);
+
+  const records = await allRecords(service.url);
+  const ids = new Set(records.map(({ execution_id }) => execution_id));
+  expect([...acknowledged.keys()].filter((id) => !ids.has(id))).toEqual([]);
+  for (const record of records) {
+    const code = acknowledged.get(record.execution_id) ?? record.stdout;
+    expect(record).toMatchObject({ status: "succeeded", stdout: code, error: null });
+    expect(record.artifacts).toMatchObject([{ name: "code.txt", size_bytes: code.length }]);
+  }
+}, 300_000);

@@ -1,0 +1,57 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Api } from "../testing/contract/api.ts";
+import { servers } from "../testing/contract/servers.ts";
+import { type NodeProcess, startNode } from "../testing/start-node.ts";
+
+let service: NodeProcess;
+let api: Api;
+const sockets: Socket[] = [];
+beforeAll(async () => {
+  service = await startNode(servers.open);
+  api = new Api(service.url);
+});
+afterAll(async () => {
+  for (const socket of sockets) socket.destroy();
+  await service.close();
+});
+
+/** So many connections, on each of which these bytes have been sent. */
+async function crowd(size: number, bytes: string): Promise<Socket[]> {
+  const { hostname, port } = new URL(service.url);
+  return Promise.all(
+    Array.from({ length: size }, async () => {
+      const socket = connect(Number(port), hostname);
+      sockets.push(socket);
+      socket.on("error", () => {});
+      await once(socket, "connect");
+      socket.write(bytes);
+      return socket;
+    }),
+  );
+}
+
+/** A job goes all its way. */
+async function expectServed(): Promise<void> {
+  const agent = api.agent();
+  const { job_id } = await api.submit();
+  const { lease_id } = await agent.takeJob();
+  expect((await agent.result(lease_id)).status).toBe(200);
+  expect((await api.job(job_id)).status).toBe("succeeded");
+}
+
+const head = "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+
+test.each([
+  ["500 idle connections", 500, ""],
+  ["200 clients whose headers come drop by drop", 200, "GET /health HTTP/1.1\r\nHost: a\r\nX-Drop"],
+  ["200 bodies that never end", 200, `${head}Content-Length: 1000\r\n\r\n{"code": "`],
+  ["200 bodies without a length", 200, `${head}Transfer-Encoding: chunked\r\n\r\n5\r\n{"cod`],
+])("fault 12: while there are %s, others are served", async (_what, size, bytes) => {
+  const held = await crowd(size, bytes);
+  await expectServed();
+  for (const socket of held) if (bytes !== "") socket.write(bytes.includes("{") ? " " : "s");
+  await expectServed();
+  expect((await api.stored()).length % 2).toBe(0);
+});

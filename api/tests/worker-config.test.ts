@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { servers } from "../testing/contract/servers.ts";
+import { built, startWorker } from "../testing/start-worker.ts";
+
+test("wrangler.toml is complete: what it deploys has all that the worker binds", async () => {
+  const { said } = await built();
+  for (const binding of ["WAKES (Wakes)", "ARTIFACTS (airlock-artifacts)", "ASSETS"]) {
+    expect(said).toContain(`env.${binding}`);
+  }
+  expect(said).toContain('env.AIRLOCK_API_AUTH_ENABLED ("true")');
+  expect(said).not.toMatch(/warning/i);
+});
+
+test("a worker whose keys are missing serves nobody, and says where to look", async () => {
+  const service = await startWorker({ ...servers.open, AIRLOCK_API_AUTH_ENABLED: "true" });
+  try {
+    const reply = await fetch(`${service.url}/execute/async`, { method: "POST" });
+    expect([reply.status, reply.headers.get("Retry-After")]).toEqual([503, "60"]);
+    expect(await reply.text()).toContain("wrangler tail");
+  } finally {
+    await service.close();
+  }
+});

@@ -1,0 +1,50 @@
+import { createClient, type Client } from "@libsql/client/web";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Bucket } from "../platform/artifacts/artifacts-r2.worker.ts";
+import { Api } from "../testing/contract/api.ts";
+import { servers } from "../testing/contract/servers.ts";
+import { type RunningWorker, startWorker } from "../testing/start-worker.ts";
+
+let service: RunningWorker;
+let database: Client;
+beforeAll(async () => {
+  const retention = { AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001" };
+  service = await startWorker({ ...servers.open, ...retention });
+  database = createClient({ url: service.databaseUrl });
+});
+afterAll(async () => {
+  database.close();
+  await service.close();
+});
+
+/** Fires the cron trigger, and waits for its end. */
+async function cron(): Promise<void> {
+  expect(await service.worker.scheduled({ cron: "* * * * *" })).toMatchObject({ outcome: "ok" });
+}
+
+/** How many objects the R2 bucket holds. */
+async function objects(): Promise<number> {
+  const { ARTIFACTS } = (await service.worker.getEnv()) as { ARTIFACTS: Bucket };
+  return (await ARTIFACTS.list({ prefix: "" })).objects.length;
+}
+
+test("the cron trigger removes what is kept no longer from the database, and later from R2", async () => {
+  const api = new Api(service.url);
+  const agent = api.agent();
+  const { job_id } = await api.submit();
+  const { lease_id } = await agent.takeJob();
+  for (const name of ["a", "b"]) {
+    expect((await agent.upload(lease_id, name, `file ${name}`)).status).toBe(200);
+  }
+  expect((await agent.result(lease_id)).status).toBe(200);
+  expect((await api.get(`/jobs/${job_id}/artifacts/a`)).text).toBe("file a");
+  expect(await objects()).toBe(2);
+
+  await cron();
+  expect((await api.get(`/jobs/${job_id}`)).status).toBe(404);
+  expect(await objects()).toBe(2);
+  await database.execute("update removals set due_at = 0");
+  await cron();
+  expect(await objects()).toBe(0);
+  expect((await database.execute("select * from removals")).rows).toEqual([]);
+});

@@ -1,0 +1,155 @@
+import { createClient, type Client } from "@libsql/client/web";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Api, body } from "../testing/contract/api.ts";
+import { servers } from "../testing/contract/servers.ts";
+import { type Isolates, startIsolates } from "../testing/start-isolates.ts";
+import { backstopMs } from "../jobs/wait.ts";
+
+const limit = 500;
+let isolates: Isolates;
+let database: Client;
+let [first, second, alone]: [Api, Api, Api] = [] as never;
+beforeAll(async () => {
+  isolates = await startIsolates({
+    ...servers.open,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "true",
+    AIRLOCK_API_RATE_LIMIT_REQUESTS: String(limit),
+    AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "3600",
+  });
+  database = createClient({ url: isolates.databaseUrl });
+  const at = (name: string) => new Api(`${isolates.url}/${name}`);
+  [first, second, alone] = [at("first"), at("second"), at("alone")];
+});
+afterAll(async () => {
+  database.close();
+  await isolates.close();
+});
+
+/** Ends the Durable Object of the wake-ups, and its sockets too where it does not only sleep. */
+async function evict(webSockets: "close" | "hibernate"): Promise<void> {
+  const options = { name: "wakes", webSockets };
+  await isolates.harness.getWorker("airlock").evictDurableObject("Wakes", options);
+}
+
+/** How long the fastest of some goes at it took, in ms. */
+async function fastestOf(times: number, work: () => Promise<unknown>): Promise<number> {
+  let fastest = Infinity;
+  for (let n = 0; n < times; n++) {
+    const began = performance.now();
+    await work();
+    fastest = Math.min(fastest, performance.now() - began);
+  }
+  return fastest;
+}
+
+test("a poll and a waiter of one isolate are woken by another, long before they ask again", async () => {
+  const agent = second.agent();
+  await agent.poll();
+  const fastest = await fastestOf(5, async () => {
+    const polled = agent.poll({ wait_s: 20 });
+    await second.stored();
+    const answer = first.post("/execute", { code: "print(1)" });
+    const { jobs } = await polled;
+    expect((await agent.result(jobs[0]!.lease_id)).status).toBe(200);
+    expect(body(await answer)).toMatchObject({ success: true });
+  });
+  expect(fastest).toBeLessThan(backstopMs / 2);
+  await second.tidy();
+});
+
+test("the object of the wake-ups may sleep while a poll waits", async () => {
+  const agent = second.agent();
+  await agent.poll();
+  const fastest = await fastestOf(3, async () => {
+    const polled = agent.poll({ wait_s: 20 });
+    await second.stored();
+    await evict("hibernate");
+    await first.submit();
+    const { jobs } = await polled;
+    await agent.result(jobs[0]!.lease_id);
+  });
+  expect(fastest).toBeLessThan(backstopMs / 2);
+  await second.tidy();
+});
+
+test("an object that dies while a poll waits loses nothing, nor does one that is out of reach", async () => {
+  const agents = [second.agent(), alone.agent()];
+  const polls = agents.map((agent) => agent.poll({ wait_s: 20, free_slots: 1 }));
+  await second.stored();
+  await evict("close");
+  const submitted = [await first.submit(), await alone.submit()].map(({ job_id }) => job_id);
+  const replies = await Promise.all(polls);
+  const leased = replies.map(({ jobs }) => jobs[0]!.execution_id);
+  expect(leased.sort()).toEqual(submitted.sort());
+  await Promise.all([second.tidy(), alone.tidy()]);
+});
+
+test("requests are counted across isolates; agents and /health are not", async () => {
+  const client = "203.0.113.7";
+  const ask = (api: Api, path = "/pool/stats") => api.get(path, { "X-Test-Client": client });
+  const left = async (api: Api) => Number((await ask(api)).headers.get("RateLimit-Remaining"));
+  expect(await left(first)).toBe(limit - 1);
+  expect(await left(second)).toBe(limit - 2);
+  expect(await left(first)).toBe(limit - 3);
+
+  const hits = { sql: "update rate_windows set hits = ? where client = ?", args: [limit, client] };
+  await database.execute(hits);
+  for (const api of [first, second, first]) {
+    const refused = await ask(api);
+    expect(refused.status).toBe(429);
+    expect(refused.headers.get("RateLimit-Remaining")).toBe("0");
+    const seconds = Number(refused.headers.get("Retry-After"));
+    expect(seconds).toBeGreaterThan(3000);
+    expect(seconds).toBeLessThanOrEqual(3600);
+    expect((await ask(api, "/health/live")).status).toBe(200);
+  }
+  const { rows } = await database.execute("select client from rate_windows");
+  // The other one is the address that the tests' own requests come from.
+  expect(rows).toHaveLength(2);
+});
+
+test("attempts to join are counted across isolates, apart from other requests", async () => {
+  const client = "203.0.113.8";
+  const text = JSON.stringify({ code: "guessed", token_sha256: "0".repeat(64), name: "host" });
+  const join = (api: Api) => api.post("/agent/v1/join", text, { "X-Test-Client": client });
+  for (const api of [first, second]) expect((await join(api)).status).not.toBe(429);
+  const count = "update rate_windows set hits = hits + 28 where client = ? returning hits";
+  const { rows } = await database.execute({ sql: count, args: [`join ${client}`] });
+  expect(rows).toEqual([{ hits: 30 }]);
+  for (const api of [second, first]) {
+    const refused = await join(api);
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+    expect((await api.get("/pool/stats", { "X-Test-Client": client })).status).toBe(200);
+  }
+});
+
+test("R2 that fails is 503 with Retry-After and shows nothing; a wrong hash is 400", async () => {
+  const { job_id } = await second.submit();
+  const agent = second.agent();
+  const { lease_id } = await agent.takeJob();
+  const bucket = (state: string) => fetch(`${isolates.url}/bucket/${state}`);
+
+  await bucket("fails");
+  const refused = await agent.upload(lease_id, "a.txt", "content");
+  expect(refused.status).toBe(503);
+  expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+  expect((await database.execute("select name from artifacts")).rows).toEqual([]);
+  await bucket("works");
+  const forged = await agent.upload(lease_id, "a.txt", "content", {
+    "X-Airlock-SHA256": "0".repeat(64),
+  });
+  expect(forged.status).toBe(400);
+  expect((await database.execute("select name from artifacts")).rows).toEqual([]);
+
+  expect((await agent.upload(lease_id, "a.txt", "content")).status).toBe(200);
+  expect((await agent.result(lease_id)).status).toBe(200);
+  const path = `/jobs/${job_id}/artifacts/a.txt`;
+  await bucket("fails");
+  expect((await second.get(path)).status).toBe(503);
+  await bucket("works");
+  // By a plain fetch: what passes requests on to the isolates tells no Content-Length.
+  for (const { url } of [first, second]) {
+    expect(await (await fetch(url + path)).text()).toBe("content");
+  }
+});

@@ -1,0 +1,17 @@
+import { describe } from "vitest";
+import { contractTable, testContract } from "../testing/contract-table.ts";
+import { startWorker } from "../testing/start-worker.ts";
+import { startWorkerd } from "../testing/start-workerd.ts";
+
+const rows = contractTable.filter(({ only }) => only?.on !== "node");
+const isHidden = ({ hiddenByWrangler }: (typeof rows)[number]) => hiddenByWrangler !== undefined;
+
+testContract(
+  startWorker,
+  rows.filter((row) => !isHidden(row)),
+);
+
+// An open socket to the object keeps alive, by the way, what else a request has under way.
+describe.each([true, false])("workerd without wrangler, wake-ups: %s", (hasWakes) => {
+  testContract((vars) => startWorkerd(vars, hasWakes), rows.filter(isHidden));
+});

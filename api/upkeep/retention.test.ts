@@ -1,0 +1,269 @@
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { v7 } from "uuid";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Deps } from "../deps.ts";
+import { artifactKey } from "../agents/lease-posts.ts";
+import { advance } from "../store/jobs/advance.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { expireLeases } from "../store/jobs/lease.ts";
+import { findArtifact, findExecution } from "../store/jobs/read.ts";
+import { finishExecution } from "../store/jobs/finish.ts";
+import { endedBefore } from "../store/retention.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
+import { sweep } from "./sweep.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+const keepDays = 7;
+
+let store: TempStore;
+let clock: number;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  clock = 100 * dayMs;
+  deps = testDeps(store.db, store.folder, () => clock, { execution_retention_days: keepDays });
+});
+afterEach(() => store.close());
+
+const submit = async (columns: Parameters<typeof newExecution>[0] = {}): Promise<string> => {
+  const execution = newExecution({ id: v7({ msecs: clock }), createdAt: clock, ...columns });
+  await submitExecution(store.db, execution, 1000);
+  return execution.id;
+};
+
+async function claim(ttlMs = 1000): Promise<string> {
+  const terms = { agentId: "a", expiresAt: clock + ttlMs, now: clock };
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return leased?.leaseId ?? "";
+}
+
+async function end(leaseId: string, status: "succeeded" | "failed" = "succeeded"): Promise<void> {
+  const { stdout_base64: _1, stderr_base64: _2, ...report } = success;
+  const error = { type: "value_error", message: "", phase: "execution" } as const;
+  const outcome = status === "failed" ? { status, error } : { status, error: null };
+  const streams = { stdout: new Uint8Array(9), stderr: new Uint8Array(), output: null };
+  const result = { ...report, ...streams, ...outcome, output_json: null, hash: leaseId };
+  await finishExecution(store.db, leaseId, result, clock);
+}
+
+/** Stores and records a file of a lease; where its bytes are. */
+async function upload(executionId: string, leaseId: string, text: string): Promise<string> {
+  const sha256 = createHash("sha256").update(text).digest("hex");
+  const announced = { sizeBytes: text.length, sha256 };
+  const row = { executionId, leaseId, name: text, contentType: "text/plain", ...announced };
+  await deps.artifacts.put(artifactKey(row), new Blob([text]).stream(), announced);
+  await recordArtifact(store.db, row, clock);
+  await recordLogChunk(
+    store.db,
+    { executionId, leaseId, stream: "stdout", offset: 0, data: new Uint8Array(3) },
+    clock,
+  );
+  return join(store.folder, "artifacts", artifactKey(row));
+}
+
+async function rows(): Promise<Record<string, number>> {
+  const tables = ["executions", "payloads", "log_chunks", "artifacts", "dead_letters"];
+  const counted = tables.map(async (table) => {
+    const { rows } = await store.db.client.execute(`select count(*) from ${table}`);
+    return [table, Number(rows[0]?.[0])] as const;
+  });
+  return Object.fromEntries(await Promise.all(counted));
+}
+
+describe("executions", () => {
+  test("go with all that hangs on them when they ended longer ago than is kept; the bytes after", async () => {
+    const old = await submit();
+    const file = await (async () => {
+      const lease = await claim();
+      const path = await upload(old, lease, "old");
+      await end(lease, "failed");
+      return path;
+    })();
+    clock += keepDays * dayMs;
+    const young = await submit();
+    const lease = await claim();
+    const youngFile = await upload(young, lease, "young");
+    await end(lease, "failed");
+    await sweep(deps);
+    expect(await findExecution(store.db, old)).toBeDefined();
+
+    clock += 1;
+    await sweep(deps);
+    expect(await findExecution(store.db, old)).toBeUndefined();
+    expect(await rows()).toEqual({
+      executions: 1,
+      payloads: 1,
+      log_chunks: 1,
+      artifacts: 1,
+      dead_letters: 1,
+    });
+    clock += hourMs - 1;
+    await sweep(deps);
+    expect(existsSync(file)).toBe(true);
+    clock += 1;
+    deps = testDeps(store.db, store.folder, () => clock);
+    await sweep(deps);
+    expect([existsSync(file), existsSync(youngFile)]).toEqual([false, true]);
+    expect(await findArtifact(store.db, young, "young")).toBeDefined();
+  });
+
+  test("stay however old they are until they have ended, and for their days from then on", async () => {
+    const waiting = await submit();
+    clock += 50 * dayMs;
+    const running = await submit();
+    const first = await claim(100 * dayMs);
+    const second = await claim(100 * dayMs);
+    expect((await findExecution(store.db, running))?.leaseId).toBe(second);
+    clock += 50 * dayMs;
+    await end(first);
+    await sweep(deps);
+    expect(await findExecution(store.db, waiting)).toMatchObject({ status: "succeeded" });
+    expect(await findExecution(store.db, running)).toMatchObject({ status: "running" });
+  });
+
+  test("keep the id of a parent that is gone", async () => {
+    const parent = await submit();
+    await end(await claim());
+    clock += 8 * dayMs;
+    const child = await submit({ parentExecutionId: parent, relationship: "rerun" });
+    await sweep(deps);
+    expect(await findExecution(store.db, parent)).toBeUndefined();
+    expect(await findExecution(store.db, child)).toMatchObject({ parentExecutionId: parent });
+  });
+
+  test("stay for ever unless told otherwise", async () => {
+    const id = await submit();
+    await end(await claim());
+    clock += 10_000 * dayMs;
+    await sweep(testDeps(store.db, store.folder, () => clock));
+    expect(await findExecution(store.db, id)).toBeDefined();
+  });
+
+  test("go by many in one sweep, and others have their turn in between", async () => {
+    for (let i = 0; i < 120; i++) {
+      await submit();
+      await end(await claim());
+    }
+    clock += 8 * dayMs;
+    const seen = new Set<number>();
+    const swept = sweep(deps).then(() => "swept");
+    do {
+      seen.add((await rows())["executions"] ?? 0);
+    } while ((await Promise.race([swept, setImmediate("sweeping")])) === "sweeping");
+    expect((await rows())["executions"]).toBe(0);
+    expect(seen.size).toBeGreaterThan(1);
+  });
+
+  test("are taken by the bytes that they hold, one at least", async () => {
+    const big = new Uint8Array(3000);
+    const ids: string[] = [];
+    for (const columns of [{}, { code: big, codeBytes: 3000 }, {}]) {
+      clock += 1;
+      ids.push(await submit(columns));
+    }
+    for (const _ of ids) await end(await claim());
+    clock += 1;
+    const most = (bytes: number) => endedBefore(store.db, clock, { rows: 10, bytes });
+    expect(await most(1)).toEqual(ids.slice(0, 1));
+    expect(await most(3000)).toEqual(ids.slice(0, 1));
+    expect(await most(3100)).toEqual(ids.slice(0, 3));
+    expect(await endedBefore(store.db, clock, { rows: 2, bytes: 1e6 })).toEqual(ids.slice(0, 2));
+  });
+});
+
+describe("bytes that nobody will see", () => {
+  test("of a lost lease go an hour later, whether or not anything is kept for ever", async () => {
+    deps = testDeps(store.db, store.folder, () => clock);
+    const id = await submit();
+    const lost = await upload(id, await claim(), "lost");
+    clock += 1000;
+    await expireLeases(store.db, clock);
+    const lease = await claim();
+    const kept = await upload(id, lease, "kept");
+    await end(lease);
+
+    clock += hourMs - 1;
+    await sweep(deps);
+    expect(existsSync(lost)).toBe(true);
+    clock += 1;
+    await sweep(deps);
+    expect([existsSync(lost), existsSync(kept)]).toEqual([false, true]);
+    expect(await rows()).toMatchObject({ artifacts: 1, log_chunks: 1 });
+    expect(await findArtifact(store.db, id, "kept")).toBeDefined();
+  });
+
+  test("of the last lease go too where it brought no result, and its log stays", async () => {
+    const id = await submit();
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const leaseId = await claim();
+      await upload(id, leaseId, `attempt ${attempt}`);
+      const error = { type: "docker_error", message: "", phase: "startup" } as const;
+      await advance(
+        store.db,
+        { leaseId },
+        { kind: "release", leaseId, error, retryAt: clock },
+        clock,
+      );
+    }
+    clock += hourMs;
+    await sweep(deps);
+    expect(await rows()).toMatchObject({ executions: 1, artifacts: 0, log_chunks: 1 });
+  });
+
+  test("of uploads that broke off go after an hour without a write", async () => {
+    clock = Date.now();
+    await upload(await submit(), await claim(), "whole");
+    const incoming = join(store.folder, "artifacts", "incoming");
+    expect(readdirSync(incoming)).toEqual([]);
+    for (const [name, at] of [
+      ["old", clock - hourMs - 1000],
+      ["young", clock - hourMs + 60_000],
+    ] as const) {
+      writeFileSync(join(incoming, name), "x");
+      utimesSync(join(incoming, name), at / 1000, at / 1000);
+    }
+    await sweep(deps);
+    expect(readdirSync(incoming)).toEqual(["young"]);
+  });
+});
+
+test("builds go with their logs, but the last of a job type and the last image of each kind", async () => {
+  const insert = (id: string, jobType: string, spec: string, built: boolean) => ({
+    sql: `insert into builds (id, job_type, tag, spec, image_ref, status, correlation_id, created_at, ended_at, digest, python_version, error)
+      values (?, ?, 'latest', ?, '', ?, '', 0, ?, ?, ?, ?)`,
+    args: [
+      id,
+      jobType,
+      spec,
+      built ? "built" : "failed",
+      clock,
+      ...(built ? ["digest", "3.13", null] : [null, null, "{}"]),
+    ],
+  });
+  await store.db.client.batch(
+    [
+      insert("first", "ml", "a", true),
+      insert("second", "ml", "a", true),
+      insert("other", "ml", "b", true),
+      insert("failed", "ml", "b", false),
+      insert("last", "ml", "b", false),
+      "insert into build_logs (build_id, lease_id, offset, data) values ('first', '', 0, x'00'), ('last', '', 0, x'00')",
+    ],
+    "write",
+  );
+  const ids = async (sql: string) => (await store.db.client.execute(sql)).rows.map((row) => row[0]);
+  await sweep(deps);
+  expect(await ids("select id from builds order by seq")).toHaveLength(5);
+  clock += keepDays * dayMs + 1;
+  await sweep(deps);
+  expect(await ids("select id from builds order by seq")).toEqual(["second", "other", "last"]);
+  expect(await ids("select build_id from build_logs")).toEqual(["last"]);
+});

@@ -1,0 +1,73 @@
+import type { Deps } from "../deps.ts";
+import { dropArchives } from "../builds/images.ts";
+import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
+import {
+  dueRemovals,
+  endedBefore,
+  forgetRemoval,
+  removeBuilds,
+  removeExecutions,
+  removeLease,
+} from "../store/retention.ts";
+
+const dayMs = 24 * 3_600_000;
+const hourMs = 3_600_000;
+
+/** A statement of this size holds the thread for some milliseconds; a sweep runs a few of them. */
+const batch = { rows: 50, bytes: 4 * 1024 * 1024 };
+const batchesPerSweep = 20;
+
+/**
+ * Removes what is older than `dlq_retention_days` and `execution_retention_days`, and bytes that
+ * nobody can see any more.
+ */
+export async function enforceRetention(deps: Deps): Promise<void> {
+  const { config, db, now } = deps;
+  await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
+  const days = config.execution_retention_days;
+  if (days > 0) await removeEnded(deps, now() - days * dayMs);
+  if (days > 0) await removeBuilds(db, now() - days * dayMs, batch.rows);
+  await dropArchives(deps);
+  await removeBytes(deps);
+}
+
+async function removeDeadLetters({ db }: Deps, before: number): Promise<void> {
+  for (let done = 0; done < batchesPerSweep; done++) {
+    if ((await pruneDeadLetters(db, before, batch.rows)) < batch.rows) return;
+    await othersTurn();
+  }
+}
+
+async function removeEnded({ db, log, now }: Deps, before: number): Promise<void> {
+  for (let done = 0; done < batchesPerSweep; done++) {
+    const ids = await endedBefore(db, before, batch);
+    if (ids.length === 0) return;
+    await removeExecutions(db, ids, now() + hourMs);
+    log.debug("removed {count} executions that ended before {before}", {
+      count: ids.length,
+      before: new Date(before).toISOString(),
+    });
+    await othersTurn();
+  }
+}
+
+/**
+ * Bytes go an hour after their rows, so that no record is ever without its bytes, nor one in a
+ * backup that was made of the rows just before.
+ */
+async function removeBytes({ db, artifacts, now }: Deps): Promise<void> {
+  for (const prefix of await dueRemovals(db, now(), batch.rows)) {
+    const [executionId = "", leaseId] = prefix.split("/");
+    if (leaseId !== undefined) await removeLease(db, executionId, leaseId);
+    await artifacts.remove(prefix);
+    await forgetRemoval(db, prefix);
+  }
+  await artifacts.removePartial(now() - hourMs);
+}
+
+/** A local database's answer is there at once: without this, requests would wait for the last batch. */
+function othersTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, 0);
+  });
+}

@@ -1,0 +1,50 @@
+import { setImmediate } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { findExecution } from "../store/jobs/read.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { sweep } from "./sweep.ts";
+import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const dayMs = 24 * 3_600_000;
+const now = 100 * dayMs;
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+/** A dead letter of this age, of an execution of its own. */
+async function letterOf(ageMs: number): Promise<string> {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 1000);
+  await store.db.client.execute({
+    sql: "insert into dead_letters (execution_id, created_at) values (?, ?)",
+    args: [execution.id, now - ageMs],
+  });
+  return execution.id;
+}
+
+test("many dead letters go a few at a time, and others have their turn in between", async () => {
+  for (let i = 0; i < 120; i++) await letterOf(20 * dayMs);
+  const letters = "select count(*) from dead_letters";
+  const count = async () => Number((await store.db.client.execute(letters)).rows[0]?.[0]);
+  const seen = new Set<number>();
+  const deps = testDeps(store.db, store.folder, () => now, { dlq_retention_days: 7 });
+  const swept = sweep(deps).then(() => "swept");
+  do {
+    seen.add(await count());
+  } while ((await Promise.race([swept, setImmediate("sweeping")])) === "sweeping");
+  expect(await count()).toBe(0);
+  expect([...seen].filter((left) => left > 0 && left < 120)).not.toEqual([]);
+});
+
+test("dead letters go after dlq_retention_days, their records stay", async () => {
+  const old = await letterOf(7 * dayMs + 1);
+  const young = await letterOf(7 * dayMs);
+  await sweep(testDeps(store.db, store.folder, () => now, { dlq_retention_days: 7 }));
+  const { rows } = await store.db.client.execute("select execution_id from dead_letters");
+  expect(rows.map((row) => row["execution_id"])).toEqual([young]);
+  expect(await findExecution(store.db, old)).toBeDefined();
+});

@@ -1,0 +1,122 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+
+const token = "a-token-of-16-characters";
+const mine = "order-4711:retry@shop.example";
+const forging = "x y] INFO forged";
+
+/** Source: interface-spec.md "Events", rule 2. */
+const shape =
+  /^(?<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) \[(?<id>[^\]]+)\] (?<level>[A-Z]+) (?<logger>[a-z.]+) (?<message>.+)$/;
+
+type Line = { time: string; id: string; level: string; logger: string; message: string };
+
+function parseText(line: string): Line {
+  const { groups } = shape.exec(line) ?? {};
+  if (!groups) throw new Error(`not in the contract's shape: ${line}`);
+  return { ...(groups as Line) };
+}
+
+function parseJson(line: string): Line {
+  const record = JSON.parse(line) as Record<string, string>;
+  const { "@timestamp": time = "", correlationId: id = "-", level = "" } = record;
+  return { time, id, level, logger: record["logger"] ?? "", message: record["message"] ?? "" };
+}
+
+describe.each([
+  ["text", parseText],
+  ["json", parseJson],
+])("log_format %s: one correlation id, from the request to the dead letter", (format, parse) => {
+  let api: NodeProcess;
+  let agent: AgentProcess;
+  let answers: Response[];
+  let ids: string[];
+  let said: { api: Line[]; agent: Line[] };
+  let letter: unknown;
+
+  beforeAll(async () => {
+    const logging = { AIRLOCK_LOG_LEVEL: "info", AIRLOCK_LOG_FORMAT: format };
+    api = await startNode({ ...logging, AIRLOCK_AGENT_TOKENS: token });
+    agent = startAgent({
+      ...logging,
+      AIRLOCK_API_URL: api.url,
+      AIRLOCK_AGENT_TOKEN: token,
+      AIRLOCK_AGENT_NAME: `correlation-${process.pid}-${format}`,
+      AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
+    });
+    await agent.ready;
+    answers = [await submit(mine), await submit(forging), await submit()];
+    ids = answers.map(({ headers }) => headers.get("X-Correlation-ID") ?? "");
+    letter = await untilDead(answers[0]!);
+    agent.process.kill("SIGTERM");
+    await agent.exit;
+    api.child.kill("SIGTERM");
+    said = { api: lines(await api.logged), agent: lines(await agent.stderr) };
+  });
+
+  afterAll(async () => {
+    agent?.process.kill("SIGKILL");
+    await agent?.exit;
+    await api?.close();
+  });
+
+  const submit = (id?: string) =>
+    fetch(`${api.url}/execute/async`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...(id && { "X-Correlation-ID": id }) },
+      body: JSON.stringify({ code: "{}['missing']" }),
+    });
+
+  /** The dead letter of a submission that fails. */
+  async function untilDead(answer: Response): Promise<unknown> {
+    const { job_id } = (await answer.clone().json()) as { job_id: string };
+    await fetch(`${api.url}/jobs/${job_id}/result?wait=true&timeout=240`);
+    const { items } = (await (await fetch(`${api.url}/dlq`)).json()) as {
+      items: { job_id: string }[];
+    };
+    return items.find((item) => item.job_id === job_id);
+  }
+
+  const lines = (log: string): Line[] =>
+    log
+      .split("\n")
+      .filter((line) => line !== "")
+      .map(parse);
+
+  test("the client's own is in the response's header and body", async () => {
+    expect(ids[0]).toBe(mine);
+    expect(await answers[0]!.json()).toMatchObject({ correlation_id: mine });
+  });
+
+  test("one is made where the client sends none, or what could forge a log line", () => {
+    expect(ids.slice(1)).toEqual(Array(2).fill(expect.stringMatching(/^[0-9a-f-]{36}$/)));
+    expect(new Set(ids).size).toBe(3);
+  });
+
+  test("the API's log has it, in the line of the request", () => {
+    for (const id of ids) {
+      expect(said.api).toContainEqual({
+        time: expect.stringMatching(/Z$/) as string,
+        id,
+        level: "INFO",
+        logger: "airlock.api",
+        message: expect.stringMatching(/^POST \/execute\/async 202 \d+ ms$/) as string,
+      });
+    }
+  });
+
+  test("the agent's log has it, in the line of the run", () => {
+    expect(said.agent.filter(({ id }) => id === mine)).toMatchObject([
+      {
+        level: "INFO",
+        logger: "airlock.agent",
+        message: expect.stringMatching(/^attempt 1 failed \(key_error\) in \d+ ms/) as string,
+      },
+    ]);
+  });
+
+  test("the dead letter has it", () => {
+    expect(letter).toMatchObject({ correlation_id: mine, error_type: "key_error", retry_count: 0 });
+  });
+});

@@ -1,0 +1,209 @@
+import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+import { Config } from "../../shared/config.ts";
+import type { Health } from "../../shared/health.ts";
+import { findBaseImage } from "../setup/base-image.ts";
+import { connect } from "../setup/connect.ts";
+import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
+
+const token = "a-token-of-16-characters";
+const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
+
+type Json = Record<string, unknown>;
+
+/** Runs until the time it is given, so that only an attempt after that time comes to its end. */
+const waits = `
+import json, time
+while time.time() < json.load(open("/input/data.json"))["until"]:
+    time.sleep(0.05)
+print("done")
+`;
+
+// Only root can run a dockerd.
+describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs", () => {
+  let dockerd: PrivateDockerd;
+  let api: NodeProcess;
+  let agent: AgentProcess;
+
+  beforeAll(async () => {
+    dockerd = makePrivateDockerd();
+    await dockerd.start();
+    await copyBaseImage();
+    api = await startNode({
+      AIRLOCK_AGENT_TOKENS: token,
+      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    });
+    agent = startAgent({
+      AIRLOCK_API_URL: api.url,
+      AIRLOCK_AGENT_TOKEN: token,
+      AIRLOCK_AGENT_NAME: `outage-${process.pid}`,
+      AIRLOCK_DOCKER_HOST: dockerd.host,
+      AIRLOCK_WARM_POOL_SIZE: "2",
+    });
+    await agent.ready;
+  });
+
+  afterAll(async () => {
+    agent?.process.kill("SIGKILL");
+    await agent?.exit;
+    await api?.close();
+    await dockerd[Symbol.asyncDispose]();
+  });
+
+  async function copyBaseImage(): Promise<void> {
+    const docker = connect(machine);
+    const name = await findBaseImage(docker, Config.parse({}).base_image);
+    if (name === undefined) throw new Error(`${machine} has no base image: npm run setup`);
+    const load = await connect(dockerd.host).loadImage(await docker.getImage(name).get());
+    await once(load.resume(), "end");
+  }
+
+  const send = (method: string, path: string, body?: Json): Promise<Response> =>
+    fetch(api.url + path, {
+      method,
+      ...(body && {
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(body),
+      }),
+    });
+  const get = async (path: string): Promise<Json> => (await send("GET", path)).json() as never;
+  const health = async () => (await get("/health")) as unknown as Health;
+
+  async function containers(): Promise<string[]> {
+    const list = await connect(dockerd.host).listContainers({ all: true });
+    return list.map(({ Id }) => Id);
+  }
+
+  /** What the agent's engine failed, as /metrics tells it. */
+  async function engineErrors(operation: string, kind: string): Promise<number> {
+    const labels = `agent="outage-${process.pid}",operation="${operation}",kind="${kind}"`;
+    const series = `airlock_engine_errors_total{${labels}} `;
+    const lines = (await (await send("GET", "/metrics")).text()).split("\n");
+    return Number(lines.find((line) => line.startsWith(series))?.slice(series.length) ?? 0);
+  }
+
+  /** A job whose code runs until `seconds` from now, once that code has begun. */
+  async function begin(seconds: number, code = waits): Promise<string> {
+    const input_data = { until: Date.now() / 1000 + seconds };
+    const reply = await send("POST", "/execute/async", { code, input_data });
+    const { job_id: id } = (await reply.json()) as { job_id: string };
+    // The record names its image once the code has begun.
+    while (!(await get(`/executions/${id}?view=full`))["job_ref"]) await sleep(20);
+    return id;
+  }
+
+  /** A dockerd that is killed while it starts a container leaves a shim that nobody ends. */
+  async function untilRunning(count: number): Promise<void> {
+    while ((await connect(dockerd.host).listContainers()).length < count) await sleep(20);
+  }
+
+  async function untilStatus(id: string, status: string): Promise<void> {
+    while ((await get(`/jobs/${id}`))["status"] !== status) await sleep(20);
+  }
+
+  /** /health at each new state of the breaker, until it is closed again; half open it may be for milliseconds only. */
+  async function watchBreaker(): Promise<Health[]> {
+    const seen: Health[] = [];
+    for (;;) {
+      const now = await health();
+      const { state } = now.circuit_breaker;
+      if (state !== seen.at(-1)?.circuit_breaker.state) {
+        seen.push(now);
+      }
+      if (state === "closed" && seen.length > 1) return seen;
+      await sleep(50);
+    }
+  }
+
+  test("killed and soon back: the job runs again and succeeds, its first container is gone", async () => {
+    expect(await engineErrors("describe", "unavailable")).toBe(0);
+    const id = await begin(15);
+    await untilRunning(1 + 2);
+    const first = await containers();
+    await dockerd.end("SIGKILL");
+    await untilStatus(id, "queued");
+    await dockerd.start();
+    await untilStatus(id, "succeeded");
+    expect(await get(`/jobs/${id}/result`)).toMatchObject({ stdout: "done\n" });
+    const breaker = async () => (await health()).circuit_breaker.state;
+    await expect.poll(breaker, { timeout: 60_000 }).toBe("closed");
+    const left = async () => {
+      const now = new Set(await containers());
+      return first.filter((container) => now.has(container));
+    };
+    await expect.poll(left, { timeout: 60_000 }).toEqual([]);
+  });
+
+  test("stopped for long: the breaker opens, half opens, closes, and the jobs are retried", async () => {
+    // Not over before the engine is, however long they take to begin; over before it is back.
+    const jobs = await Promise.all([begin(25), begin(25)]);
+    const failing = await begin(20, `${waits}\n{}["missing"]`);
+    const watch = watchBreaker();
+    const stoppedMs = Date.now();
+    await dockerd.end("SIGTERM");
+    for (const id of [...jobs, failing]) await untilStatus(id, "queued");
+    // What the engine is comes with the agent's next poll.
+    await expect.poll(health, { timeout: 60_000 }).toMatchObject({
+      status: "degraded",
+      docker_available: false,
+      queue_stats: { pending: 3, running: 0 },
+    });
+
+    while ((await health()).circuit_breaker.state !== "open") await sleep(50);
+    const { count } = await get("/executions");
+    for (const path of ["/execute", "/execute/async"]) {
+      const refused = await send("POST", path, { code: "print('never')" });
+      expect(refused.status).toBe(503);
+      expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
+      expect(await refused.json()).toMatchObject({ error: { type: "service_unavailable" } });
+    }
+    expect((await get("/executions"))["count"]).toBe(count);
+
+    await dockerd.start();
+    const states = await watch;
+    const halfOpen = states.filter((seen) => seen.circuit_breaker.state === "half_open");
+    for (const seen of halfOpen) expect(seen.status).toBe("healthy");
+    expect(states.filter((seen) => !halfOpen.includes(seen))).toMatchObject([
+      { circuit_breaker: { state: "closed" } },
+      { status: "degraded", circuit_breaker: { state: "open", success_count: 0 } },
+      { status: "healthy", circuit_breaker: { state: "closed", failure_count: 0 } },
+    ]);
+    const { failure_count, last_failure } = states[1]!.circuit_breaker;
+    expect(failure_count).toBeGreaterThanOrEqual(5);
+    expect(Date.parse(last_failure ?? "")).toBeGreaterThanOrEqual(stoppedMs);
+
+    for (const id of jobs) {
+      expect(await get(`/jobs/${id}/result?wait=true&timeout=240`)).toMatchObject({
+        status: "succeeded",
+      });
+    }
+    await get(`/jobs/${failing}/result?wait=true&timeout=240`);
+    expect(await engineErrors("describe", "unavailable")).toBeGreaterThanOrEqual(5);
+    expect(await get("/dlq")).toMatchObject({
+      items: [{ job_id: failing, error_type: "key_error", retry_count: 1 }],
+    });
+    expect(await (await send("POST", "/execute", { code: "print(1)" })).json()).toMatchObject({
+      success: true,
+      stdout: "1\n",
+    });
+  }, 240_000);
+
+  test("at the end nothing is left of it", async () => {
+    agent.process.kill("SIGTERM");
+    expect(await agent.exit).toBe(0);
+    expect(await containers()).toEqual([]);
+    const said = await agent.stderr;
+    const at = (change: string) =>
+      Date.parse(said.match(`.*(?= \\[-\\] WARNING airlock.agent circuit breaker: ${change})`)![0]);
+    expect(at("open to half_open") - at("closed to open")).toBeGreaterThanOrEqual(29_990);
+    expect(at("half_open to closed")).toBeGreaterThan(at("open to half_open"));
+    await dockerd.end("SIGTERM");
+    // Only the mount that dockerd makes of its data folder is there; and shims, which a dockerd that
+    // is killed while it starts their containers never looks after again.
+    const traces = () => dockerd.traces().filter((trace) => !/containerd-shim/.test(trace));
+    await expect.poll(traces, { timeout: 60_000 }).toEqual([`${dockerd.dir}/data`]);
+  });
+});

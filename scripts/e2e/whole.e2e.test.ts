@@ -1,0 +1,144 @@
+import { createHash } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@libsql/client";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { startNode } from "../../api/testing/start-node.ts";
+import { startWorker } from "../../api/testing/start-worker.ts";
+
+const token = "a-token-of-16-characters";
+const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
+
+type Json = Record<string, unknown>;
+
+const everything = `
+import json, sys
+name = json.load(open("/input/data.json"))["name"]
+print("hello", name)
+print("warned", file=sys.stderr)
+json.dump({"length": len(name), "exact": 1.0}, open("/output/result.json", "w"))
+open("plot.png", "wb").write(bytes(range(256)) * 4096)
+`;
+
+/** One API, on Node or in workerd, and two real agents on the real engine. */
+describe.each([
+  ["api/node.ts, no warm pool,", startNode, 0],
+  ["api/node.ts, a warm pool of one,", startNode, 1],
+  ["api/worker.ts in workerd, over sqld, a warm pool of two,", startWorker, 2],
+])("%s with two agents", (_name, startApi, poolSize) => {
+  let api: Awaited<ReturnType<typeof startApi>>;
+  let agents: AgentProcess[] = [];
+
+  beforeAll(async () => {
+    api = await startApi(vars);
+    agents = ["first", "second"].map((name) =>
+      startAgent({
+        AIRLOCK_API_URL: api.url,
+        AIRLOCK_AGENT_TOKEN: token,
+        AIRLOCK_AGENT_NAME: `whole-${name}-${process.pid}-${new URL(api.url).port}`,
+        AIRLOCK_MAX_WORKERS: "2",
+        AIRLOCK_WARM_POOL_SIZE: String(poolSize),
+        AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
+      }),
+    );
+    await Promise.all(agents.map((agent) => agent.ready));
+  });
+
+  afterAll(async () => {
+    for (const agent of agents) agent.process.kill("SIGTERM");
+    await Promise.all(agents.map((agent) => agent.exit));
+    await api?.close();
+  });
+
+  const post = (path: string, body?: unknown) => send(api.url + path, "POST", body);
+  const get = (path: string) => send(api.url + path, "GET");
+
+  /** Resolves once the API has heard of output. */
+  async function untilPrinted(id: string): Promise<void> {
+    const db = createClient({ url: api.databaseUrl });
+    const chunks = { sql: "SELECT 1 FROM log_chunks WHERE execution_id = ?", args: [id] };
+    while ((await db.execute(chunks)).rows.length === 0) await sleep(20);
+    db.close();
+  }
+
+  const agentLoads = async () => {
+    const { agents } = (await get("/pool/stats")) as { agents: { running: number }[] };
+    return agents.map(({ running }) => running);
+  };
+
+  test("both agents are in the pool", async () => {
+    const stats = await get("/pool/stats");
+    expect(stats).toMatchObject({ workers: { max: 4 }, agents: [{ slots: 2 }, { slots: 2 }] });
+    expect(await get("/health")).toMatchObject({ status: "healthy", docker_available: true });
+  });
+
+  test("runs code to its end: streams, output, an artifact with its hash", async () => {
+    const result = await post("/execute", { code: everything, input_data: { name: "Ada" } });
+    expect(result).toMatchObject({
+      success: true,
+      stdout: "hello Ada\n",
+      stderr: "warned\n",
+      exit_code: 0,
+      output: { length: 3, exact: 1 },
+    });
+    const bytes = Buffer.from(new Uint8Array(256 * 4096).map((_, i) => i % 256));
+    const plot = await fetch(`${api.url}/jobs/${String(result["job_id"])}/artifacts/plot.png`);
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    expect(plot.headers.get("etag")).toBe(`"${sha256}"`);
+    expect(Buffer.from(await plot.arrayBuffer()).equals(bytes)).toBe(true);
+  });
+
+  test("shares a burst of jobs between the agents, each run once", async () => {
+    const code = "import time; time.sleep(1); print('once')";
+    const jobs = await Promise.all(
+      Array.from({ length: 8 }, () => post("/execute/async", { code })),
+    );
+    while (!(await agentLoads()).every((running) => running > 0)) await sleep(20);
+    const results = await Promise.all(
+      jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=240`)),
+    );
+    expect(results.map((result) => result["stdout"])).toEqual(Array(8).fill("once\n"));
+  });
+
+  test("keeps partial output of a timeout, and of a cancelled job", async () => {
+    const code =
+      "open('part.txt','w').write('kept')\nprint('so far')\nimport time; time.sleep(600)";
+    const late = await post("/execute", { code, timeout: 3 });
+    expect(late).toMatchObject({
+      stdout: "so far\n",
+      exit_code: null,
+      error: { type: "execution_timeout", phase: "execution" },
+    });
+    const kept = await fetch(`${api.url}/jobs/${String(late["job_id"])}/artifacts/part.txt`);
+    expect(await kept.text()).toBe("kept");
+
+    const { job_id: id } = await post("/execute/async", { code });
+    await untilPrinted(String(id));
+    await post(`/jobs/${String(id)}/cancel`);
+    expect(await get(`/jobs/${String(id)}/result?wait=true&timeout=240&view=full`)).toMatchObject({
+      status: "cancelled",
+      stdout: "so far\n",
+      error: { type: "cancelled" },
+      artifacts: [{ name: "part.txt" }],
+    });
+  });
+
+  test("keeps a failed asynchronous job in the dead letter queue", async () => {
+    const { job_id: id } = await post("/execute/async", { code: "{}['missing']" });
+    const record = await get(`/jobs/${String(id)}/result?wait=true&timeout=240`);
+    expect(record).toMatchObject({ status: "failed", error: { type: "key_error" } });
+    const { items } = (await get("/dlq")) as { items: Json[] };
+    expect(items.filter((item) => item["job_id"] === id)).toHaveLength(1);
+  });
+});
+
+async function send(url: string, method: string, body?: unknown): Promise<Json> {
+  const response = await fetch(url, {
+    method,
+    ...(body !== undefined && {
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    }),
+  });
+  return (await response.json()) as Json;
+}

@@ -1,0 +1,32 @@
+import { existsSync } from "node:fs";
+import { runTool } from "../command/run-tool.ts";
+import { say } from "../command/say.ts";
+
+type Check = { title: string; tool: string; args: string[]; remedy?: string };
+
+const TSCONFIGS = ["tsconfig.json", "tsconfig.edge.json"];
+
+/** Runs every static check, prints what they found, and returns whether all passed. */
+export async function runChecks(): Promise<boolean> {
+  const results = await Promise.all(checks().map(runCheck));
+  return results.every(Boolean);
+}
+
+function checks(): Check[] {
+  return [
+    { title: "format", tool: "oxfmt", args: ["--check", "."], remedy: "npm run format" },
+    { title: "lint and import rules", tool: "oxlint", args: ["--deny-warnings", "."] },
+    ...TSCONFIGS.filter((file) => existsSync(file)).map((file) => ({
+      title: `types (${file})`,
+      tool: "tsc",
+      args: ["--project", file],
+    })),
+  ];
+}
+
+async function runCheck({ title, tool, args, remedy }: Check): Promise<boolean> {
+  const { ok, output } = await runTool(tool, args);
+  if (!ok) process.stdout.write(`${output.trimEnd()}\n`);
+  say(`${title}: ${ok ? "passed" : `failed${remedy ? ` (${remedy} mends it)` : ""}`}`);
+  return ok;
+}
