@@ -1,7 +1,7 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ExecutionError, FieldError } from "../shared/errors.ts";
 
-/** Every way in which a request can be refused, with its status: interface-spec.md "HTTP errors". */
+/** Every way in which a request can be refused, with its status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {
   invalid_request: 400,
   unauthorized: 401,

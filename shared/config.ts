@@ -3,7 +3,7 @@ import { agentSettings } from "./config/agent.ts";
 import { apiSettings } from "./config/api.ts";
 
 /**
- * Every configuration key: interface-spec.md "Configuration keys" and design.md. A key `k` is read
+ * Every configuration key (docs/contract.md 3.1). A key `k` is read
  * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
  */
 export const Config = z.strictObject({ ...apiSettings, ...agentSettings }).refine(isRenewedInTime, {

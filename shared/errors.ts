@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** Error types of an execution: interface-spec.md "Execution errors", in its order. */
+/** Error types of an execution: docs/contract.md 9.1 to 9.8. */
 const executionErrorTypes = [
   "timeout",
   "startup_timeout",

@@ -5,7 +5,7 @@ import { limits } from "./limits.ts";
 import { orNull } from "./or-null.ts";
 import { RequirementText } from "./requirement.ts";
 
-/** States of an execution record: interface-spec.md "States and transitions". */
+/** States of an execution record: docs/contract.md 5.1. */
 export const executionStatuses = [
   "queued",
   "running",

@@ -1,4 +1,4 @@
-/** Numbers fixed by interface-spec.md "Limits", and bounds of our own that both sides rely on. */
+/** Numbers that the contract fixes (docs/contract.md section 10), and bounds of our own that both sides rely on. */
 export const limits = {
   /** Seconds; the schema's ceiling for `timeout`. The configured `max_timeout` is lower. */
   timeoutSchemaMaxS: 86_400,

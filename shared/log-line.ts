@@ -8,7 +8,7 @@ export interface LogRecordLike {
 }
 
 /**
- * One log line in the shape of interface-spec.md "Events", rule 2: timestamp, correlation id in
+ * One log line in the shape of docs/contract.md 8.2: timestamp, correlation id in
  * brackets, level, logger name, message. Control characters and line separators are escaped, so
  * that no value can forge a second line.
  */

@@ -41,7 +41,7 @@ describe("every state and event", () => {
 
 type Step = { before: Breaker; after: Breaker; event: BreakerEvent; nowMs: number };
 
-/** What interface-spec.md allows, given the failures in a row up to this step. */
+/** What docs/contract.md 5.10 and 5.11 allow, given the failures in a row up to this step. */
 function isLegal({ before, after, event, nowMs }: Step, failuresInARow: number): boolean {
   const opened = after.state === "open" && after.openedMs === nowMs;
   if (before.state === "closed") {

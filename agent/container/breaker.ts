@@ -1,6 +1,6 @@
 import type { BreakerState, CircuitBreaker } from "../../shared/health.ts";
 
-/** The circuit breaker around the engine: interface-spec.md "States and transitions". */
+/** The circuit breaker around the engine: docs/contract.md 5.10 and 5.11. */
 export type Breaker = {
   readonly state: BreakerState;
   /** Failures in a row while closed. */

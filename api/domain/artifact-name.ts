@@ -1,6 +1,6 @@
 /**
  * Whether a name stays inside its job's artifacts: a relative path of plain components, without
- * NUL and other control characters. Source: interface-spec.md rule 5.
+ * NUL and other control characters. See docs/contract.md 6.22.
  */
 export function isArtifactName(name: string): boolean {
   return (

@@ -61,7 +61,7 @@ export function imageOf({ jobType, built }: Environment): string {
   return built?.digest ?? jobType.base_image;
 }
 
-/** The reference that pins an image in records: interface-spec.md "Build result". */
+/** The reference that pins an image in records: docs/contract.md 4.12. */
 export function pinnedRef(jobType: string, digest: string): string {
   return `${jobType}@${digest}`;
 }

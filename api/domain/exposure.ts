@@ -3,7 +3,7 @@ import { ConfigError, type Config } from "../../shared/config.ts";
 const loopback = /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i;
 
 /**
- * Refuses to open the service to a network without keys: interface-spec.md "Authentication", 4.
+ * Refuses to open the service to a network without keys: docs/contract.md 2.19.
  * Returns a warning where that was explicitly allowed, or where keys are set that nobody is asked for.
  *
  * @throws ConfigError naming the keys that would make it safe.

@@ -42,7 +42,7 @@ export type Transition =
 
 /**
  * What an event does to an execution at a time (epoch ms): the columns that change, or why nothing
- * may. Source: interface-spec.md "States and transitions", design.md "The life of an execution".
+ * may. See docs/contract.md 5.2 and docs/architecture.md "The life of a job".
  */
 export function transition(state: LeaseState, event: ExecutionEvent, now: number): Transition {
   if (isTerminal(state.status)) return refuse("finished");

@@ -13,7 +13,7 @@ function isRoutine(path: string): boolean {
 /**
  * Gives every request a correlation id, the client's own where it is a plain token, and a logger
  * that carries it; echoes the id on every response and logs one line per request.
- * Source: interface-spec.md "What the service does", 10.
+ * See docs/contract.md 1.10.
  */
 export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {

@@ -5,7 +5,7 @@ export const securityHeaderFields = {
   "X-Frame-Options": "DENY",
 } as const;
 
-/** Response headers of interface-spec.md "Authentication", 8. */
+/** Headers of every response: docs/contract.md 7.8. */
 export const securityHeaders = createMiddleware(async (c, next) => {
   await next();
   for (const [name, value] of Object.entries(securityHeaderFields)) c.res.headers.set(name, value);

@@ -16,7 +16,7 @@ interface Found {
   open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
-/** Downloads, and HEAD for the headers alone: interface-spec.md rules 4 to 6. */
+/** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   describeArtifacts(app);
 

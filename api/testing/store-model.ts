@@ -99,7 +99,7 @@ function failure(type: ExecutionError["type"]): ExecutionError {
 
 const dead = new Set<ExecutionStatus>(["failed", "timeout", "oom"]);
 
-/** What must hold whatever happened, read from the database alone: faults.md. */
+/** What must hold whatever happened, read from the database alone: docs/faults.md. */
 export function checkInvariants(before: Snapshot, now: Snapshot, maxQueueSize: number): void {
   const { rows, letters, queued } = now;
   for (const old of before.rows) {

@@ -35,7 +35,7 @@ async function startApi(vars: Record<string, string> = {}): Promise<Api> {
   return new Api(url);
 }
 
-/** Asks again and again until the outage has taken as long as faults.md says. */
+/** Asks again and again until the outage has taken as long as docs/faults.md says. */
 async function throughoutTheOutage(ask: () => Promise<void>): Promise<void> {
   for (const endsAt = performance.now() + 10_000; performance.now() < endsAt;) await ask();
 }

@@ -31,7 +31,7 @@ test("the example is accepted, and says what it seems to", () => {
   expect(config).toMatchObject({ max_timeout: 600, max_stdout_bytes: 4 * 1024 * 1024 });
 });
 
-/** interface-spec.md "Configuration keys that appear in the interface", and design.md. */
+/** The keys that docs/contract.md 3.1 promises. */
 const contractKeys = `production_mode max_workers max_queue_size default_timeout max_timeout
   max_stdout_bytes max_artifact_bytes security_mode container_runtime api_auth_enabled api_keys
   api_auth_header allow_unauthenticated_network_access database_url api_rate_limit_enabled

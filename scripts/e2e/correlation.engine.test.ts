@@ -6,7 +6,7 @@ const token = "a-token-of-16-characters";
 const mine = "order-4711:retry@shop.example";
 const forging = "x y] INFO forged";
 
-/** Source: interface-spec.md "Events", rule 2. */
+/** The shape of a log line: docs/contract.md 8.2. */
 const shape =
   /^(?<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) \[(?<id>[^\]]+)\] (?<level>[A-Z]+) (?<logger>[a-z.]+) (?<message>.+)$/;
 

@@ -74,7 +74,7 @@ const questions: Record<string, string> = {
 };
 
 /**
- * Checks the books of a service that has come to rest: faults.md "At the end of every run". The
+ * Checks the books of a service that has come to rest: docs/faults.md says what must hold. The
  * audit must have run since before the first submission.
  */
 export async function checkLedger(

@@ -32,7 +32,7 @@ export function needsKey(path: string, config: Config): boolean {
   return config.api_auth_enabled && !open;
 }
 
-/** Requires one of `api_keys`, where that is enabled: interface-spec.md "Authentication". */
+/** Requires one of `api_keys`, where that is enabled: docs/contract.md 7.2. */
 export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     if (needsKey(c.req.path, config) && c.get("apiKeyHash") === undefined) {

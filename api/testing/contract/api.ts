@@ -93,7 +93,7 @@ export function body(reply: Reply): unknown {
   return JSON.parse(reply.text);
 }
 
-/** Headers of interface-spec.md "Authentication" 8, and the problem details of every refusal. */
+/** Headers of every response (docs/contract.md 7.8), and the problem details of every refusal (9.18). */
 function expectCommon({ status, headers, text }: Reply, method: string): void {
   expect(headers.get("X-Content-Type-Options")).toBe("nosniff");
   expect(headers.get("X-Frame-Options")).toBe("DENY");

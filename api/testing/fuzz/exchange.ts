@@ -25,7 +25,7 @@ export async function send(url: string, request: FuzzRequest): Promise<Answer> {
   return { status: response.status, headers: response.headers, body: await response.text() };
 }
 
-/** What every answer to whatever request must hold: interface-spec.md "Errors", "Authentication" 8. */
+/** What must hold for the answer to any request: docs/contract.md 4.27, 7.8, 9.16 and 9.18. */
 export function expectSound(request: FuzzRequest, answer: Answer): void {
   const { status, headers, body } = answer;
   expect({ status, body }).not.toMatchObject({ status: 500 });
