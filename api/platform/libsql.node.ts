@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 import { createClient, type Client } from "@libsql/client";
 import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
+import { readMigrationFiles } from "drizzle-orm/migrator";
 import { type Config, ConfigError } from "../../shared/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
@@ -34,9 +35,24 @@ export async function openDatabase(config: Config): Promise<Client> {
 
 /** Processes may start at once: where another one was first, the second time finds nothing to do. */
 async function migrated(client: Client): Promise<Client> {
+  await refuseOtherVersion(client);
   const once = () => migrate(drizzle(client), { migrationsFolder });
   await once().catch(once);
   return client;
+}
+
+/** Throws where the schema has a migration that this version does not know: of a newer version, or of one before 0.1.0. */
+async function refuseOtherVersion(client: Client): Promise<void> {
+  const table = "__drizzle_migrations";
+  const made = await client.execute(`SELECT 1 FROM sqlite_master WHERE name = '${table}'`);
+  if (made.rows.length === 0) return;
+  const { rows } = await client.execute(`SELECT hash FROM ${table}`);
+  const known = new Set(readMigrationFiles({ migrationsFolder }).map(({ hash }) => hash));
+  if (rows.every((row) => known.has(row["hash"] as string))) return;
+  throw new Error(
+    "another version of Airlock made it. Use that version (it can also back it up), " +
+      "or begin anew with an empty database (AIRLOCK_DATA_DIR or AIRLOCK_DATABASE_URL)",
+  );
 }
 
 function remoteClient(

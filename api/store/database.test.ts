@@ -87,6 +87,21 @@ describe("migrations", () => {
     expect(await rows("SELECT * FROM __drizzle_migrations")).toEqual(before);
     expect(await findExecution(store.db, execution.id)).toMatchObject({ status: "queued" });
   });
+
+  test("a database of another version is refused before anything in it changes", async () => {
+    const other = await openTempStore();
+    const { client } = other.db;
+    await client.batch(["DROP TABLE agents", "UPDATE __drizzle_migrations SET hash = 'of 2031'"]);
+    await expect(openIn(other.folder)).rejects.toThrow(
+      `cannot open the database file:${other.folder}/airlock.db: another version of Airlock made it. ` +
+        "Use that version (it can also back it up), or begin anew with an empty database (AIRLOCK_DATA_DIR or AIRLOCK_DATABASE_URL)",
+    );
+    const { rows: agents } = await client.execute(
+      "SELECT 1 FROM sqlite_master WHERE name = 'agents'",
+    );
+    expect(agents).toEqual([]);
+    other.close();
+  });
 });
 
 describe("the connection that the store uses", () => {

@@ -3,7 +3,7 @@ import { jsonRequest } from "../command/json-request.ts";
 
 type Json = Record<string, unknown>;
 
-/** The service that is lived in, of any version: what it does not know of yet, it is not asked. */
+/** The service that is used. */
 export interface Service {
   url: string;
   key: string;
@@ -54,7 +54,7 @@ const ended = (status: string, type: string, exit_code: number | null) => ({
 });
 
 /** Leaves executions in every state, dead letters, builds, artifacts and logs behind. */
-export async function live(service: Service, canBuild: boolean): Promise<Answers> {
+export async function live(service: Service): Promise<Answers> {
   const client = caller(service.url, { "X-API-Key": service.key });
   const agent = caller(`${service.url}/agent/v1`, { Authorization: `Bearer ${service.token}` });
   const status = {
@@ -121,7 +121,7 @@ export async function live(service: Service, canBuild: boolean): Promise<Answers
   await submit("print('waits')", { idempotency_key: "answer-2", requirements: ["humanize>=4"] });
   await submit("print('waits too')", { timeout: 120, startup_timeout: 90 });
 
-  const builds = canBuild ? await liveBuilds(client, agent, poll) : [];
+  const builds = await liveBuilds(client, agent, poll);
   const all = async (path: string) => (await client("GET", path))["items"] as Json[];
   return {
     executions: await all("/executions?view=full&limit=1000"),

@@ -77,9 +77,6 @@ export const executions = sqliteTable(
     index("executions_queue")
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
-    index("executions_place")
-      .on(t.jobType, t.place, t.seq)
-      .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
       .on(t.keyId, t.turn)
       .where(sql`${t.status} = 'queued'`),
@@ -99,6 +96,10 @@ export const executions = sqliteTable(
     index("executions_job_type_status")
       .on(t.jobType, t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
+    // The last one: of indexes that look equally good, SQLite takes the newest, and a claim needs this.
+    index("executions_place")
+      .on(t.jobType, t.place, t.seq)
+      .where(sql`${t.status} = 'queued'`),
     check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
     check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
     check(

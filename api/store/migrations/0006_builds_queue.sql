@@ -1,1 +1,0 @@
-CREATE INDEX `builds_queue` ON `builds` (`seq`) WHERE "builds"."status" IN ('queued', 'running');

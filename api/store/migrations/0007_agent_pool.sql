@@ -1,1 +1,0 @@
-ALTER TABLE `agents` ADD `pool` text DEFAULT '[]' NOT NULL;

@@ -1,1 +1,0 @@
-ALTER TABLE `executions` ADD `key_id` text;

@@ -1,1 +1,0 @@
-ALTER TABLE `agents` ADD `accepts` text DEFAULT '{"job_types":null,"builds":true}' NOT NULL;
