@@ -124,6 +124,15 @@ for file in ("/code/main.py", "/input/data.json", "/proc/sysrq-trigger", "/proc/
     expect(out).toBe("/output\n/tmp\n/dev/shm\n/proc/self/oom_score_adj\n");
   });
 
+  test("the code and the programs it starts can open their streams by name", async () => {
+    const { end, out, err } = await run(`
+import subprocess
+open("/dev/stdout", "w").write("code\\n"); open("/dev/stderr", "w").write("code\\n")
+subprocess.run("echo child > /dev/stdout; echo child > /dev/stderr", shell=True, check=True)`);
+    const both = "code\nchild\n";
+    expect({ end, out, err }).toEqual({ end: "succeeded - 0", out: both, err: both });
+  });
+
   test("the code sees no network but its own loopback", async () => {
     const { out } = await run(`
 import os, socket, threading

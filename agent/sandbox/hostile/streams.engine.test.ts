@@ -32,6 +32,27 @@ while True: os.write(1, b"o" * 100_000); os.write(2, b"e" * 100_000)`;
     });
   });
 
+  test("hostile 15: code that reads its own streams takes nothing but its own output", async () => {
+    const { end, out, err } = await run(`
+import glob, os, threading
+mine = os.open("/dev/stdout", os.O_RDONLY)
+own = [os.fstat(fd).st_ino for fd in (0, 1, 2)]
+found = []
+for name in glob.glob("/proc/[0-9]*/fd/*"):
+    try: fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError: continue
+    if os.fstat(fd).st_ino not in own and os.readlink(name).startswith("pipe:"): found.append(name)
+    os.close(fd)
+def take():
+    while os.read(mine, 65536): pass
+threading.Thread(target=take, daemon=True).start()
+for _ in range(100): os.write(1, b"x" * 65536)
+os.write(2, repr(found).encode())
+os._exit(7)`);
+    expect({ end, err }).toEqual({ end: "failed runtime_error 7", err: "[]" });
+    expect(out).toMatch(/^x*(\n\[airlock: \d+ bytes left out\]\nx*)?$/);
+  });
+
   describe("hostile 13: bytes that are no text", () => {
     test.each([
       ["invalid UTF-8", [0xff, 0xfe, 0xc0, 0x80, 0xe2, 0x28]],

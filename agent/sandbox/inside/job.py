@@ -7,7 +7,7 @@ import resource
 import sys
 
 from files import write_file
-from privileges import become_unprivileged
+from privileges import become_unprivileged, make_pipes_for_code
 from relay import Stream
 
 GATE_DIR = "/code/.gate"
@@ -26,7 +26,7 @@ class Job:
         self.pid = None
         go, self._go = os.pipe()
         self.tell, tell = os.pipe()
-        out, err = os.pipe(), os.pipe()
+        out, err = make_pipes_for_code(2)
         self.streams = [Stream(out[0], b"O"), Stream(err[0], b"E")]
         theirs = (go, tell, out[1], err[1])
         try:

@@ -57,6 +57,16 @@ def close_memory():
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
+def make_pipes_for_code(count):
+    """Pipes of uid 1000, so that the code can open its streams by name, such as /dev/stderr."""
+    os.seteuid(CODE_UID)
+    try:
+        return [os.pipe() for _ in range(count)]
+    finally:
+        os.seteuid(0)
+        close_memory()
+
+
 def become_unprivileged():
     """Turns the calling process into uid 1000 without groups or capabilities, for good."""
     os.setgroups([])

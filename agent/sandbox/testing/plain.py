@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from privileges import become_unprivileged, harden_supervisor
+from privileges import CODE_UID, become_unprivileged, harden_supervisor
 
 
 def clear(folder):
@@ -24,16 +24,21 @@ def run(program):
         file.write(base64.b64decode(program))
     with open("/input/data.json", "w") as file:
         file.write("{}")
-    done = subprocess.run(
-        ["python3", "/code/main.py"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd="/output",
-        env={**os.environ, "HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
-        preexec_fn=lambda: (harden_supervisor(), become_unprivileged()),
-        start_new_session=True,
-    )
+    # Whoever runs it by hand owns the pipes, too.
+    os.seteuid(CODE_UID)
+    try:
+        done = subprocess.run(
+            ["python3", "/code/main.py"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/output",
+            env={**os.environ, "HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
+            preexec_fn=lambda: (os.seteuid(0), harden_supervisor(), become_unprivileged()),
+            start_new_session=True,
+        )
+    finally:
+        os.seteuid(0)
     return [done.returncode, *(base64.b64encode(text).decode() for text in (done.stdout, done.stderr))]
 
 

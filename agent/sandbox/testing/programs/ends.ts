@@ -166,6 +166,14 @@ it = g(); next(it)`,
 import os, sys
 sys.stdout.write("a"); sys.stdout.buffer.write(b"b"); os.write(1, b"c"); print("d")
 sys.stderr.write("e"); os.write(2, b"f")`,
+  "streams opened by their names": `
+for name in ("/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/2"):
+    with open(name, "w") as stream: stream.write(name + "\\n")
+print(open("/dev/stdin").read())`,
+  "a shell that writes to streams by their names": `
+import subprocess
+script = "echo out > /dev/stdout; echo err > /dev/stderr; echo more | tee -a /dev/stderr; cat /dev/stdin"
+print(subprocess.run(script, shell=True).returncode)`,
   "bytes that are not UTF-8": `
 import os, sys
 os.write(1, bytes(range(256)))
