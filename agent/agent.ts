@@ -1,16 +1,16 @@
 import type { LeasedBuild, LeasedJob } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
-import { abortable } from "./abortable.ts";
+import { abortable } from "./waiting/abortable.ts";
 import { ApiError } from "./api/errors.ts";
 import { type BuildDeps, runBuild } from "./build/build.ts";
 import type { Client } from "./api/client.ts";
-import { keepReady } from "./lease/keep-ready.ts";
-import { deadline } from "./clock.ts";
+import { keepReady } from "./job/keep-ready.ts";
+import { deadline } from "./waiting/clock.ts";
 import type { Lease } from "./lease/leases.ts";
 import { MISSING_MS, type PollDeps, pollForJobs } from "./lease/poll.ts";
 import { renewLeases } from "./lease/renew.ts";
 import { type RunDeps, runLease } from "./job/run.ts";
-import type { SpoolDir } from "./job/spool-dir.ts";
+import type { SpoolDir } from "./sandbox/output/spool-dir.ts";
 
 export type AgentDeps = RunDeps &
   BuildDeps &

@@ -1,6 +1,7 @@
+import type { RuntimePolicy } from "./container/runtime-choice.ts";
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { Config, ConfigError } from "../shared/config.ts";
+import { Config, ConfigError } from "../shared/config/config.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
 import { type ApiAddress, apiAddress } from "./api/connection.ts";
@@ -47,13 +48,6 @@ export type AgentConfig = {
     readonly lease_ttl_s: number;
     readonly renew_every_s: number;
   };
-};
-
-/** Which engine runtime containers get; null stands for the engine's default. */
-export type RuntimePolicy = {
-  readonly runtime: string | null;
-  /** Refuse jobs rather than fall back where the engine lacks the runtime. */
-  readonly strict: boolean;
 };
 
 const localApi = "http://127.0.0.1:8080";

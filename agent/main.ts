@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import manifest from "../package.json" with { type: "json" };
-import { ConfigError } from "../shared/config.ts";
+import { ConfigError } from "../shared/config/config.ts";
 import type { AgentIdentity } from "../shared/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { type AgentSignals, runAgent } from "./agent.ts";
-import { showAlive } from "./container/alive.ts";
+import { showAlive } from "./health/alive.ts";
 import { ApiError } from "./api/errors.ts";
-import { systemClock } from "./clock.ts";
+import { systemClock } from "./waiting/clock.ts";
 import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
 import { createDeps } from "./deps.ts";
 import { joinApi, rotateToken } from "./api/join.ts";

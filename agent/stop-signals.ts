@@ -1,6 +1,6 @@
 import type { EventEmitter } from "node:events";
 import type { AgentSignals } from "./agent.ts";
-import type { Clock } from "./clock.ts";
+import type { Clock } from "./waiting/clock.ts";
 
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
 const SAME_PRESS_MS = 1000;

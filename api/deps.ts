@@ -1,9 +1,11 @@
 import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
-import type { Config } from "../shared/config.ts";
+import type { Config } from "../shared/config/config.ts";
 import type { ByteRange } from "./domain/byte-range.ts";
-import type { DocsAsset } from "./routes/docs.ts";
 import type { Database } from "./store/database.ts";
+
+/** Files of swagger-ui-dist that the docs page loads. */
+export type DocsAsset = "swagger-ui.css" | "swagger-ui-bundle.js" | "favicon-32x32.png";
 
 /** All that the API takes from outside; built once by the entry file. */
 export interface Deps {

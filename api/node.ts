@@ -1,7 +1,7 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { v7 } from "uuid";
-import { Config, ConfigError } from "../shared/config.ts";
+import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import { startLog } from "../shared/process/log.ts";

@@ -1,7 +1,7 @@
 import { createClient } from "@libsql/client/web";
 import type { ExecutionContext } from "hono";
 import { v7 } from "uuid";
-import { ConfigError, loadConfig } from "../shared/config.ts";
+import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";

@@ -1,4 +1,4 @@
-import type { Config } from "../shared/config.ts";
+import type { Config } from "../shared/config/config.ts";
 import { readConfig } from "./command/config.ts";
 import { OperatorError, runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";

@@ -21,8 +21,7 @@ import {
 import { ImageSource } from "../../shared/image.ts";
 import { ApiError } from "./errors.ts";
 import { type ApiAccess, createHttp } from "./http.ts";
-import { openResumed } from "../image/resumed.ts";
-import type { PackedImage } from "../image/pack-image.ts";
+import { openResumed } from "./resumed.ts";
 import type { SpooledArtifact } from "../sandbox/types.ts";
 
 /**
@@ -142,7 +141,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     },
 
     /** Streams the archive of an image that was built, in the same way. */
-    buildImage: (leaseId: string, archive: PackedImage, signal: AbortSignal) =>
+    buildImage: (leaseId: string, archive: Omit<SpooledArtifact, "name">, signal: AbortSignal) =>
       put(`/builds/${leaseId}/image`, archive, IMAGE_TIMEOUT_MS, signal),
     imageSource: (image: string, signal: AbortSignal) =>
       http.send({

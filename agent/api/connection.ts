@@ -2,7 +2,7 @@ import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { getCACertificates } from "node:tls";
 import { Agent, type Dispatcher, EnvHttpProxyAgent, Pool } from "undici";
-import { type Config, ConfigError } from "../../shared/config.ts";
+import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 
 /** The API's address, and the certificates (PEM) it is trusted by; undefined for the system's. */

@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { ConfigError } from "../../shared/config.ts";
+import { ConfigError } from "../../shared/config/config.ts";
 import { AgentToken, HostName } from "../../shared/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";

@@ -1,6 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../waiting/clock.ts";
 
 /** Tells of the API's outages by one line when one begins and one when it is over; what fails in between is for debugging. */
 export type OutageLog = {

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PollRequest } from "../../shared/lease.ts";
-import { JobRefusal } from "../job/refusal.ts";
-import type { ImageOrder } from "./build-profile.ts";
-import { InstallError } from "./image-build.ts";
+import { JobRefusal } from "../policy/refusal.ts";
+import type { ImageOrder } from "../container/build-profile.ts";
+import { InstallError } from "../sandbox/package-order.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { PushError } from "../image/share-image.ts";
 import {

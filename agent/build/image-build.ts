@@ -2,21 +2,17 @@ import { createReadStream } from "node:fs";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { z } from "zod";
-import { buildProfile, imageChanges, type ImageOrder } from "./build-profile.ts";
+import { buildProfile, imageChanges, type ImageOrder } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { engineDemux } from "../sandbox/protocol/frames.ts";
 import { wordsOfPip } from "../packages/pip-errors.ts";
+import { InstallError } from "../sandbox/package-order.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 export interface MadeImage {
   /** `sha256:…` */
   readonly digest: string;
   readonly pythonVersion: string;
-}
-
-/** The packages could not be installed; the message is pip's own. */
-export class InstallError extends Error {
-  override name = "InstallError";
 }
 
 const LastWord = z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) });

@@ -1,6 +1,12 @@
 import type { Logger } from "@logtape/logtape";
-import type { RuntimePolicy } from "../config.ts";
-import { JobRefusal } from "../job/refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
+
+/** Which engine runtime containers get; null stands for the engine's default. */
+export type RuntimePolicy = {
+  readonly runtime: string | null;
+  /** Refuse jobs rather than fall back where the engine lacks the runtime. */
+  readonly strict: boolean;
+};
 
 /** Chooses the engine runtime of a container, given those the engine has; null is its default. */
 export type RuntimeChoice = (runtimes: readonly string[]) => string | null;

@@ -1,8 +1,8 @@
 import type { EngineHealth } from "../../shared/health.ts";
 import { describeError } from "../../shared/log-line.ts";
-import { backoffMs } from "../api/backoff.ts";
-import type { Changes } from "../changes.ts";
-import type { Clock } from "../clock.ts";
+import { backoffMs } from "../waiting/backoff.ts";
+import type { Changes } from "../waiting/changes.ts";
+import type { Clock } from "../waiting/clock.ts";
 import { type FetchDeps, fetchImage, UnfitImage } from "./fetch-image.ts";
 import type { FetchedImages } from "./fetched-images.ts";
 import type { Inventory } from "./inventory.ts";

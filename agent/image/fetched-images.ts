@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import type { Clock } from "../clock.ts";
-import type { ImageCalls, NamedImage } from "./image-calls.ts";
+import type { Clock } from "../waiting/clock.ts";
+import type { ImageCalls, NamedImage } from "../container/image-calls.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 /** Repository of the names that fetched images get on this host, each by its id. */

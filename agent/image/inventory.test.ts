@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChanges } from "../changes.ts";
+import { createChanges } from "../waiting/changes.ts";
 import { createInventory, type Inventory } from "./inventory.ts";
 import { EngineError } from "../sandbox/types.ts";
 

@@ -1,4 +1,4 @@
-import type { Changes } from "../changes.ts";
+import type { Changes } from "../waiting/changes.ts";
 import { findImage, type ImageStore } from "./images.ts";
 
 /** Which of the images that the API asks about the engine has. */

@@ -7,7 +7,7 @@ import type { LeasedBuild } from "../../shared/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { PushError, shareImage, type ShareDeps } from "./share-image.ts";
 import { EngineError } from "../sandbox/types.ts";
-import { openSpoolDir } from "../job/spool-dir.ts";
+import { openSpoolDir } from "../sandbox/output/spool-dir.ts";
 import { testBuild, testImage } from "../testing/test-agent.ts";
 
 const never = new AbortController().signal;

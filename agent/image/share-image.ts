@@ -4,9 +4,9 @@ import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client, RetryTimes } from "../api/client.ts";
 import { authFor, type Registry } from "./registry.ts";
-import type { ImageCalls } from "./image-calls.ts";
+import type { ImageCalls } from "../container/image-calls.ts";
 import { packImage } from "./pack-image.ts";
-import type { SpoolDir } from "../job/spool-dir.ts";
+import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 
 export type ShareDeps = {
   readonly client: Pick<Client, "buildImage">;

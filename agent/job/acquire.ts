@@ -1,11 +1,11 @@
 import { parseBytes } from "../../shared/bytes.ts";
 import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/lease.ts";
-import { abortable } from "../abortable.ts";
+import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
-import type { EngineWatch } from "../container/engine-watch.ts";
+import type { EngineWatch } from "../health/engine-watch.ts";
 import type { GpuLease, Gpus } from "../pool/gpus.ts";
 import type { Images } from "../image/images.ts";
-import { JobRefusal } from "./refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { Order } from "../pool/order.ts";
 import type { RuntimeChoice } from "../container/runtime-choice.ts";

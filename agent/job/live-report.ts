@@ -1,7 +1,7 @@
 import type { LogChunk } from "../../shared/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
-import { type Clock, OVER } from "../clock.ts";
+import { type Clock, OVER } from "../waiting/clock.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
 import type { StreamName } from "../sandbox/types.ts";
 

@@ -1,6 +1,6 @@
 import type { ExecutionError, ExecutionErrorType } from "../../shared/errors.ts";
 import type { ResultReport } from "../../shared/lease.ts";
-import { JobRefusal } from "./refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";
 import { EngineError, type SpooledArtifact } from "../sandbox/types.ts";

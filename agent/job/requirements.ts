@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import type { LeasedJob } from "../../shared/lease.ts";
 import { canonicalRequirement, parseRequirement } from "../../shared/requirement.ts";
 import type { Acquired } from "./acquire.ts";
-import { type Clock, deadline } from "../clock.ts";
-import { JobRefusal } from "./refusal.ts";
+import { type Clock, deadline } from "../waiting/clock.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import type { Lease } from "../lease/leases.ts";
 import type { PackageCache } from "../packages/cache.ts";
 import { createPackageProxy } from "../packages/proxy.ts";
@@ -13,7 +13,7 @@ import {
   readRuntimeSource,
   type RuntimeSource,
 } from "../packages/runtime-source.ts";
-import { InstallError } from "../build/image-build.ts";
+import { InstallError } from "../sandbox/package-order.ts";
 
 export type RequirementsDeps = {
   readonly requirements: {

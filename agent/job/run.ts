@@ -5,7 +5,7 @@ import type { Acquired } from "./acquire.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import type { Gpus } from "../pool/gpus.ts";
-import { JobRefusal } from "./refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
@@ -16,7 +16,7 @@ import type { Pool } from "../pool/pool.ts";
 import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError, type RunReport, type Sandbox, type Verdict } from "../sandbox/types.ts";
-import type { SpoolDir } from "./spool-dir.ts";
+import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 
 export type RunDeps = StartUpDeps &
   RequirementsDeps & {

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { abortable } from "../abortable.ts";
-import { JobRefusal } from "./refusal.ts";
+import { abortable } from "../waiting/abortable.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import { RunCancelled } from "../lease/leases.ts";
 import type { StartSandbox } from "../pool/pool.ts";
 import { EngineError } from "../sandbox/types.ts";

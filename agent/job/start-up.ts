@@ -1,8 +1,8 @@
 import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
-import { type Clock, deadline } from "../clock.ts";
-import type { EngineWatch } from "../container/engine-watch.ts";
+import { type Clock, deadline } from "../waiting/clock.ts";
+import type { EngineWatch } from "../health/engine-watch.ts";
 import type { GpuLease } from "../pool/gpus.ts";
-import { JobRefusal } from "./refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import type { Lease } from "../lease/leases.ts";
 import { EngineError } from "../sandbox/types.ts";
 

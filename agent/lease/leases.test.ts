@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChanges } from "../changes.ts";
+import { createChanges } from "../waiting/changes.ts";
 import { createLeases, type Leases } from "./leases.ts";
 import { testJob } from "../testing/test-agent.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";

@@ -1,6 +1,6 @@
 import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/lease.ts";
-import type { Changes } from "../changes.ts";
-import { type Clock, OVER } from "../clock.ts";
+import type { Changes } from "../waiting/changes.ts";
+import { type Clock, OVER } from "../waiting/clock.ts";
 
 /** A run is told to end early, though its result is still wanted. */
 export class RunCancelled extends Error {

@@ -7,10 +7,10 @@ import type {
   ReadyKind,
 } from "../../shared/lease.ts";
 import { ApiError } from "../api/errors.ts";
-import { backoffMs } from "../api/backoff.ts";
-import type { Changes } from "../changes.ts";
+import { backoffMs } from "../waiting/backoff.ts";
+import type { Changes } from "../waiting/changes.ts";
 import type { Client } from "../api/client.ts";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../waiting/clock.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Lease, Leases } from "./leases.ts";
 import { createOutageLog, type OutageLog } from "../api/outage-log.ts";

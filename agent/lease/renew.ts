@@ -2,9 +2,9 @@ import type { Logger } from "@logtape/logtape";
 import type { AgentIdentity } from "../../shared/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
-import { backoffMs } from "../api/backoff.ts";
+import { backoffMs } from "../waiting/backoff.ts";
 import type { Client } from "../api/client.ts";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../waiting/clock.ts";
 import { agentStatus, type StatusDeps } from "./status.ts";
 
 export type RenewDeps = StatusDeps & {

@@ -1,5 +1,5 @@
 import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/lease.ts";
-import type { EngineWatch } from "../container/engine-watch.ts";
+import type { EngineWatch } from "../health/engine-watch.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Gpus } from "../pool/gpus.ts";
 import type { Inventory } from "../image/inventory.ts";

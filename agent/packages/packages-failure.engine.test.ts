@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { Engine } from "../container/engine.ts";
-import type { PackageOrder } from "./packages.ts";
+import type { PackageOrder } from "../sandbox/package-order.ts";
 import { labels } from "../sandbox/profile.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import type { PackageIndex } from "../sandbox/testing/package-index.ts";

@@ -1,8 +1,9 @@
 import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { encodeFrame, frameDecoder } from "../sandbox/protocol/frames.ts";
-import type { PipSource } from "./packages.ts";
-import { type Link, openSession } from "../sandbox/session.ts";
+import type { PipSource } from "../sandbox/package-order.ts";
+import { openSession } from "../sandbox/session/session.ts";
+import type { Link } from "../sandbox/protocol/link.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 const json = (type: string, value: unknown): Buffer =>

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createPackageProxy } from "./proxy.ts";
 import { readRuntimeSource } from "./runtime-source.ts";
-import { openSession } from "../sandbox/session.ts";
+import { openSession } from "../sandbox/session/session.ts";
 import { startOnHost } from "../sandbox/testing/host-link.ts";
 import { type PackageIndex, startIndex } from "../sandbox/testing/package-index.ts";
 import { findPythons } from "../sandbox/testing/pythons.ts";

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { afterEach, expect, test } from "vitest";
-import type { PackageOrder } from "./packages.ts";
+import type { PackageOrder } from "../sandbox/package-order.ts";
 import { hostileCases } from "../sandbox/testing/hostile.ts";
 import { closeAll, failure, indexOf, pipFrom, wheel } from "../sandbox/testing/package-world.ts";
 import type { Settings } from "../sandbox/testing/run-code.ts";

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { JobRefusal } from "../job/refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 import { type PipConfig, readPackageSource } from "./source.ts";
 
 let folder: string;

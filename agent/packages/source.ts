@@ -1,7 +1,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { describeError } from "../../shared/log-line.ts";
-import { JobRefusal } from "../job/refusal.ts";
+import { JobRefusal } from "../policy/refusal.ts";
 
 /** Where packages are installed from: `pip_index_url`, `pip_find_links`, `pip_ca_file`. */
 export type PipConfig = {

@@ -1,7 +1,6 @@
+import type { EngineHealth } from "../../shared/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
-import type { EngineWatch } from "../container/engine-watch.ts";
-import type { Images } from "../image/images.ts";
-import { JobRefusal } from "../job/refusal.ts";
+import { JobRefusal } from "./refusal.ts";
 import { type Policy, refusalOf } from "./policy.ts";
 
 /** Holds what the API asks for against the operator's policy. Neither pulls nor starts anything. */
@@ -20,8 +19,11 @@ export type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
 
 export type AdmissionDeps = {
   readonly policy: Policy;
-  readonly images: Pick<Images, "namesOf">;
-  readonly engine: Pick<EngineWatch, "health">;
+  readonly images: {
+    /** All names of the image that a reference stands for. */
+    readonly namesOf: (reference: string, signal: AbortSignal) => Promise<readonly string[]>;
+  };
+  readonly engine: { readonly health: () => Pick<EngineHealth, "runtimes"> };
 };
 
 export function createAdmission({ policy, images, engine }: AdmissionDeps): Admission {

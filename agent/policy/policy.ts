@@ -1,7 +1,6 @@
 import { parseBytes } from "../../shared/bytes.ts";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { matchesPattern } from "../../shared/pattern.ts";
-import type { BuildLimits } from "../build/build-profile.ts";
 
 /** What its operator lets an agent do, whatever the API says; a key that is not set limits nothing. */
 export type Policy = Pick<
@@ -36,6 +35,12 @@ export type Asked = {
   readonly stdoutBytes?: number;
   readonly artifactBytes?: number;
 };
+
+/** What a build may take of its host; null for all that there is. */
+export interface BuildLimits {
+  readonly memoryBytes: number | null;
+  readonly cpus: number | null;
+}
 
 /** What a build, which asks for nothing, may take of its host. */
 export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {

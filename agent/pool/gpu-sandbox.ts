@@ -1,5 +1,5 @@
-import { backoffMs } from "../api/backoff.ts";
-import type { Clock } from "../clock.ts";
+import { backoffMs } from "../waiting/backoff.ts";
+import type { Clock } from "../waiting/clock.ts";
 import type { Gpus } from "./gpus.ts";
 import type { StartSandbox } from "./pool.ts";
 import type { Sandbox } from "../sandbox/types.ts";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/health.ts";
-import type { Changes } from "../changes.ts";
-import { type Clock, deadline } from "../clock.ts";
+import type { Changes } from "../waiting/changes.ts";
+import { type Clock, deadline } from "../waiting/clock.ts";
 import { createChores } from "./chores.ts";
 import type { Order } from "./order.ts";
 import { refill } from "./refill.ts";

@@ -1,8 +1,8 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import { backoffMs } from "../api/backoff.ts";
-import type { Changes } from "../changes.ts";
-import type { Clock } from "../clock.ts";
+import { backoffMs } from "../waiting/backoff.ts";
+import type { Changes } from "../waiting/changes.ts";
+import type { Clock } from "../waiting/clock.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 import type { Order } from "./order.ts";
 import type { Shelf } from "./shelf.ts";

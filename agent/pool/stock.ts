@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../waiting/clock.ts";
 import type { Sandbox } from "../sandbox/types.ts";
 import { kindOf, type Order } from "./order.ts";
 import { newShelf, type Shelf, takeOut } from "./shelf.ts";

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { bytecodes } from "./bytecode.ts";
-import { openSession } from "./session.ts";
+import { openSession } from "./session/session.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./testing/host-link.ts";
 import { findPythons } from "./testing/pythons.ts";
 

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { openSession } from "./session.ts";
+import { openSession } from "./session/session.ts";
 import { startOnHost } from "./testing/host-link.ts";
 import { findPythons } from "./testing/pythons.ts";
 import type { RunReport } from "./types.ts";

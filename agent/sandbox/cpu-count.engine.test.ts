@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
-import { openSession } from "./session.ts";
+import { openSession } from "./session/session.ts";
 import { testEngine } from "./testing/engine.ts";
 import { startOnHost } from "./testing/host-link.ts";
 import { findPythons } from "./testing/pythons.ts";

@@ -9,7 +9,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { connectEngine, type Engine } from "../container/engine.ts";
 import { labels } from "./profile.ts";
 import { reapContainers } from "../container/reap.ts";
-import { openSandbox } from "./sandbox.ts";
+import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
 import { deriveImage, rawEngine, removeImages } from "./testing/raw-engine.ts";
 import { specWith } from "./testing/report.ts";

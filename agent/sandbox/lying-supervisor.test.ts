@@ -5,7 +5,7 @@ import * as fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { isArtifactName } from "./output/artifact-name.ts";
 import { encodeFrame } from "./protocol/frames.ts";
-import { openSession, type Patience } from "./session.ts";
+import { openSession, type Patience } from "./session/session.ts";
 import {
   data,
   exit,

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openSession } from "./session.ts";
+import { openSession } from "./session/session.ts";
 import { loadModules, source } from "./supervisor.ts";
 import { inNamespace, startOnHost } from "./testing/host-link.ts";
 import { findPythons, type Python } from "./testing/pythons.ts";

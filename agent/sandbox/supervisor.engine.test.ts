@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { encodeFrame } from "./protocol/frames.ts";
-import { openSession } from "./session.ts";
+import { openSession } from "./session/session.ts";
 import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
 import { startOnHost } from "./testing/host-link.ts";
 import {

@@ -1,5 +1,5 @@
 import { getLogger } from "@logtape/logtape";
-import { createChanges } from "../changes.ts";
+import { createChanges } from "../waiting/changes.ts";
 import { createPool, type Pool, type StartSandbox } from "../pool/pool.ts";
 import type { Order } from "../pool/order.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";

@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../waiting/clock.ts";
 
 /** A clock that stands still until it is told to go on. */
 export type TestClock = Clock & {

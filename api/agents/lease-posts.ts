@@ -5,23 +5,19 @@ import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../..
 import { limits } from "../../shared/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
-import { internalArtifacts } from "../domain/record.ts";
+import { internalArtifacts } from "../jobs/record.ts";
 import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
+import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { AppError } from "../errors.ts";
 import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
 import { findByLease } from "../store/jobs/read.ts";
-import {
-  findUpload,
-  recordArtifact,
-  recordLogChunk,
-  type Recorded,
-} from "../store/jobs/uploads.ts";
+import { findUpload, recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
 
 /**
  * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
@@ -203,25 +199,6 @@ export function artifactKey(row: { executionId: string; leaseId: string; sha256:
   return `${row.executionId}/${row.leaseId}/${row.sha256}`;
 }
 
-/** @throws AppError 409 unless what was posted is recorded. */
-export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
-  if (recorded === "lease_lost") throw leaseLost(leaseId);
-  if (recorded === "conflict") {
-    throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
-  }
-}
-
-export function leaseLost(leaseId: string): AppError {
-  return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
-}
-
 function utf8Length(text: string): number {
   return new TextEncoder().encode(text).length;
-}
-
-export function fromBase64(text: string): Uint8Array {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
 }

@@ -4,7 +4,7 @@ import { limits } from "../../shared/limits.ts";
 import type { Deps } from "../deps.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
-import { fromBase64, leaseLost, refuseUnless } from "../agents/lease-posts.ts";
+import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";
 import { findAgent, noteImage } from "../store/agents/agents.ts";
 import { recordBuildLog } from "../store/builds/build-log.ts";

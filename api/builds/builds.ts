@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import { buildSpec, pinnedRef, type Environment } from "../domain/environment.ts";
 import { imageRefOf } from "../domain/image-name.ts";
 import { servingAgents, whyNobodyBuilds } from "../domain/placement.ts";
-import { timestamp } from "../domain/record.ts";
+import { timestamp } from "../jobs/record.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { advanceBuild } from "../store/builds/advance-build.ts";
 import { agentsSeenSince } from "../store/agents/agents.ts";

@@ -4,7 +4,7 @@ import { buildSpec, environment as environmentOf } from "../domain/environment.t
 import { imageRepository } from "../domain/image-name.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { StoredFile } from "../http/stored-file.ts";
-import { leaseLost, refuseUnless } from "../agents/lease-posts.ts";
+import { leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { builtImages, type BuildRow } from "../store/builds/builds.ts";
 import { archivedBuilds, dropArchive, findImage, recordArchive } from "../store/builds/images.ts";
 

@@ -7,7 +7,7 @@ import type {
   PoolStats,
 } from "../../shared/health.ts";
 import type { Accepted } from "../../shared/lease.ts";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 
 /** What is known of an agent process. */
 export interface AgentReport {

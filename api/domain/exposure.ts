@@ -1,4 +1,4 @@
-import { ConfigError, type Config } from "../../shared/config.ts";
+import { ConfigError, type Config } from "../../shared/config/config.ts";
 
 const loopback = /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i;
 

@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 
 /** Name and tag of a job type's image; with a registry, that is where it is pushed. */
 export function imageRefOf(

@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { JobTypeDefinition, type JobType } from "../../shared/job-type.ts";
 import type { LeasedJobType } from "../../shared/lease.ts";
 

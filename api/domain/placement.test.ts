@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { loadConfig } from "../../shared/config.ts";
+import { loadConfig } from "../../shared/config/config.ts";
 import {
   agent,
   base,

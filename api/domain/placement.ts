@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { matchesPattern } from "../../shared/pattern.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import { imageOf, type Environment } from "./environment.ts";

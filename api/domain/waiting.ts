@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import type { BuiltImage, Environment } from "./environment.ts";
 import {
@@ -12,7 +12,7 @@ import {
   whyNobodyIsThere,
 } from "./placement.ts";
 
-/** What an open breaker waits for, in ms; agent/container/breaker.ts has the same. */
+/** What an open breaker waits for, in ms; agent/health/breaker.ts has the same. */
 const recoveryMs = 30_000;
 
 /** Why none of the live agents would be given a job of a type; undefined when one would. */

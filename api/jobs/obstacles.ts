@@ -1,7 +1,7 @@
 import type { Deps } from "../deps.ts";
 import { isLive, obstacle, type Obstacle } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
-import { timestamp } from "../domain/record.ts";
+import { timestamp } from "./record.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/waiting.ts";
 import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";

@@ -1,11 +1,11 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../../shared/execution.ts";
 import type { JobType } from "../../shared/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Obstacle } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/placement.ts";
-import { timestamp } from "../domain/record.ts";
+import { timestamp } from "./record.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "../errors.ts";

@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import type { AgentReport } from "../domain/capacity.ts";
 import { type Counts, phaseBoundsMs } from "../store/jobs/counts.ts";
 import type { QueueStats } from "../store/jobs/queue.ts";

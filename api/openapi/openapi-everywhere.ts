@@ -1,5 +1,5 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import type { ErrorCode } from "../errors.ts";
 import { needsKey } from "../http/access/auth.ts";
 import { isRateLimited } from "../http/access/rate-limit.ts";

@@ -1,7 +1,7 @@
 import { openAsBlob } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import type { DocsAsset } from "../routes/docs.ts";
+import type { DocsAsset } from "../deps.ts";
 
 const folder = dirname(createRequire(import.meta.url).resolve("swagger-ui-dist/package.json"));
 

@@ -4,7 +4,7 @@ import { createClient, type Client } from "@libsql/client";
 import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
 import { readMigrationFiles } from "drizzle-orm/migrator";
-import { type Config, ConfigError } from "../../shared/config.ts";
+import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
 import { fileClient } from "./sqlite/file-client.node.ts";

@@ -3,7 +3,7 @@ import type { Artifact } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
 import type { ByteRange } from "../domain/byte-range.ts";
 import { contentDisposition, isArtifactName, matchesEtag } from "../domain/artifact-name.ts";
-import { inputArtifacts, internalArtifacts, toArtifact } from "../domain/record.ts";
+import { inputArtifacts, internalArtifacts, toArtifact } from "../jobs/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";

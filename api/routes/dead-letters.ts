@@ -10,7 +10,7 @@ import { ExecutionErrorType } from "../../shared/errors.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/limits.ts";
 import type { Deps } from "../deps.ts";
-import { timestamp } from "../domain/record.ts";
+import { timestamp } from "../jobs/record.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";

@@ -1,16 +1,14 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import type { Deps } from "../deps.ts";
+import type { Deps, DocsAsset } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { everywhere } from "../openapi/response-headers.ts";
 
-/** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {
   "swagger-ui.css": "text/css; charset=utf-8",
   "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
   "favicon-32x32.png": "image/png",
-} as const;
-export type DocsAsset = keyof typeof assetTypes;
+} satisfies Record<DocsAsset, string>;
 
 const page = `<!doctype html>
 <html lang="en">

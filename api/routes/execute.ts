@@ -6,7 +6,7 @@ import {
   SyncResult,
 } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
-import { toSyncResult } from "../domain/record.ts";
+import { toSyncResult } from "../jobs/record.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
 import { withPayload } from "../store/jobs/read.ts";

@@ -1,7 +1,7 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { ExecutionPage, ExecutionRecord, ExecutionStatus } from "../../shared/execution.ts";
 import type { Deps } from "../deps.ts";
-import { toRecord } from "../domain/record.ts";
+import { toRecord } from "../jobs/record.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";

@@ -7,7 +7,7 @@ import {
 } from "../../shared/execution.ts";
 import { limits } from "../../shared/limits.ts";
 import type { Deps } from "../deps.ts";
-import { toJobStatus, toQueueStatus, toRecord } from "../domain/record.ts";
+import { toJobStatus, toQueueStatus, toRecord } from "../jobs/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { whyItWaits } from "../jobs/obstacles.ts";

@@ -10,7 +10,7 @@ import type { ExecutionRecord } from "../../shared/execution.ts";
 import type { PollReply } from "../../shared/lease.ts";
 import { createApp } from "../app.ts";
 // After the app, which teaches zod to describe itself.
-import { loadConfig } from "../../shared/config.ts";
+import { loadConfig } from "../../shared/config/config.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";

@@ -1,4 +1,4 @@
-import { loadConfig } from "../../shared/config.ts";
+import { loadConfig } from "../../shared/config/config.ts";
 import type { AgentReport } from "../domain/capacity.ts";
 import {
   type BuiltImage,

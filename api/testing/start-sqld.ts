@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createRequire } from "node:module";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { freePort } from "./free-port.ts";
 

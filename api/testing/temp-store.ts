@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";

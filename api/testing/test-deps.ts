@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { v7 } from "uuid";
-import { loadConfig, type Config } from "../../shared/config.ts";
+import { loadConfig, type Config } from "../../shared/config/config.ts";
 import type { Deps } from "../deps.ts";
 import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";

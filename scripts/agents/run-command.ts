@@ -7,7 +7,7 @@ import {
   revokeToken,
 } from "../../api/store/agents/agent-tokens.ts";
 import { type Database, database } from "../../api/store/database.ts";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import type { AgentsCommand } from "./command.ts";
 

@@ -5,7 +5,7 @@ import type { Client } from "@libsql/client";
 import { artifactKey } from "../../api/agents/lease-posts.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import { version } from "../../api/version.ts";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { checkIntegrity, countRows, withDatabase } from "./database-file.ts";
 import { copyDurably, sync } from "./durable.ts";

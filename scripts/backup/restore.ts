@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { readdir, rename, rm } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { checkIntegrity, withDatabase } from "./database-file.ts";
 import { copyDurably, sync } from "./durable.ts";

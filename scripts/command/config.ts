@@ -1,4 +1,4 @@
-import { Config, ConfigError } from "../../shared/config.ts";
+import { Config, ConfigError } from "../../shared/config/config.ts";
 import { readConfig as readSettings } from "../../shared/process/config-file.node.ts";
 import { OperatorError } from "./operator-error.ts";
 

@@ -1,4 +1,4 @@
-import { ConfigError } from "../../shared/config.ts";
+import { ConfigError } from "../../shared/config/config.ts";
 
 /** A failure that the person at the keyboard can mend; its message says how. */
 export class OperatorError extends Error {

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { readConfig } from "../../shared/process/config-file.node.ts";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { configurationFile, configurationText, exampleFile } from "./configuration.ts";
 
 const text = readFileSync(configurationFile, "utf8");

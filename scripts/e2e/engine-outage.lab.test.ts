@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import type { Health } from "../../shared/health.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { writeWheels } from "../../agent/sandbox/testing/wheel.ts";
 import { startNode } from "../../api/testing/start-node.ts";
-import { systemClock } from "../../agent/clock.ts";
+import { systemClock } from "../../agent/waiting/clock.ts";
 import { createFetchedImages, FETCHED } from "../../agent/image/fetched-images.ts";
 import { connectEngine } from "../../agent/container/engine.ts";
 import { connect } from "../setup/connect.ts";

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { agentName, type FaultWorld, leaseTtlS, startFaultWorld } from "../testing/fault-world.ts";

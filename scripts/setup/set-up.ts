@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { ensureBaseImage } from "./base-image.ts";
 import { connect } from "./connect.ts";
 import { type Engine, ensureEngine } from "./ensure-engine.ts";

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "@libsql/client";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { freePort } from "../../api/testing/free-port.ts";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { connect } from "../setup/connect.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { startAudit } from "../testing/ledger.ts";

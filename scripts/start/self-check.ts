@@ -1,4 +1,4 @@
-import type { Config } from "../../shared/config.ts";
+import type { Config } from "../../shared/config/config.ts";
 import { jsonRequest } from "../command/json-request.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";

@@ -1,5 +1,8 @@
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { runTool } from "../command/run-tool.ts";
+import { findWrongImports } from "./check-rooms.ts";
+import { rooms } from "./rooms.ts";
 import { say } from "../command/say.ts";
 
 type Check = { title: string; tool: string; args: string[]; remedy?: string };
@@ -9,13 +12,27 @@ const TSCONFIGS = ["tsconfig.json", "tsconfig.edge.json"];
 /** Runs every static check, prints what they found, and returns whether all passed. */
 export async function runChecks(): Promise<boolean> {
   const results = await Promise.all(checks().map(runCheck));
-  return results.every(Boolean);
+  return [checkRooms(), ...results].every(Boolean);
+}
+
+/** Holds every import against the order of the rooms. */
+function checkRooms(): boolean {
+  const files = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
+    encoding: "utf8",
+  });
+  const found = findWrongImports(
+    rooms,
+    files.split("\n").filter((file) => existsSync(file)),
+  );
+  if (found.length > 0) process.stdout.write(`${found.join("\n")}\n`);
+  say(`rooms: ${found.length === 0 ? "passed" : "failed"}`);
+  return found.length === 0;
 }
 
 function checks(): Check[] {
   return [
     { title: "format", tool: "oxfmt", args: ["--check", "."], remedy: "npm run format" },
-    { title: "lint and import rules", tool: "oxlint", args: ["--deny-warnings", "."] },
+    { title: "lint", tool: "oxlint", args: ["--deny-warnings", "."] },
     ...TSCONFIGS.filter((file) => existsSync(file)).map((file) => ({
       title: `types (${file})`,
       tool: "tsc",

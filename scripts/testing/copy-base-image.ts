@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Client } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
-import { Config } from "../../shared/config.ts";
+import { Config } from "../../shared/config/config.ts";
 import { checkLedger, startAudit } from "./ledger.ts";
 
 let folder: string;

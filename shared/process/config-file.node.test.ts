@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { ConfigError } from "../config.ts";
+import { ConfigError } from "../config/config.ts";
 import { readConfig } from "./config-file.node.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "airlock-config-"));

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parse, TomlError } from "smol-toml";
-import { type Config, ConfigError, loadConfig } from "../config.ts";
+import { type Config, ConfigError, loadConfig } from "../config/config.ts";
 import { describeError } from "../log-line.ts";
 
 /**

@@ -5,7 +5,7 @@ import {
   type Logger,
   type LogRecord,
 } from "@logtape/logtape";
-import type { Config } from "../config.ts";
+import type { Config } from "../config/config.ts";
 import { formatLogLine, withPlainMessage } from "../log-line.ts";
 
 export type LogConfig = Pick<Config, "log_level" | "log_format">;

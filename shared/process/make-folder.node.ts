@@ -1,6 +1,6 @@
 import { mkdirSync, statSync } from "node:fs";
 import { dirname } from "node:path";
-import { ConfigError } from "../config.ts";
+import { ConfigError } from "../config/config.ts";
 
 /**
  * Makes a folder, and those it lies in, for its user alone, where they are not there. Node's own

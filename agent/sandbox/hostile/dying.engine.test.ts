@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, expect, test } from "vitest";
 import { labels } from "../profile.ts";
-import { openSandbox } from "../sandbox.ts";
+import { openSandbox } from "../../container/open-sandbox.ts";
 import { hostileCases } from "../testing/hostile.ts";
 import { rawEngine } from "../testing/raw-engine.ts";
 import { specWith } from "../testing/report.ts";

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openSandbox } from "../sandbox.ts";
+import { openSandbox } from "../../container/open-sandbox.ts";
 import { testEngine } from "../testing/engine.ts";
 import { hostileCases } from "../testing/hostile.ts";
 import { bridgeAddress, rawEngine, shell } from "../testing/raw-engine.ts";

@@ -1,6 +1,6 @@
 /** Runs code that never ends in a container, says so, and waits to be killed. Arguments: its id and name. */
 import { tmpdir } from "node:os";
-import { openSandbox } from "../sandbox.ts";
+import { openSandbox } from "../../container/open-sandbox.ts";
 import { testEngine } from "./engine.ts";
 import { specWith } from "./report.ts";
 

@@ -1,6 +1,6 @@
 import { PassThrough } from "node:stream";
 import { encodeFrame, frameDecoder } from "../protocol/frames.ts";
-import type { Link } from "../session.ts";
+import type { Link } from "../protocol/link.ts";
 import type { SandboxJob } from "../types.ts";
 
 /** Frames as an honest supervisor sends them. */

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import type { Link } from "../session.ts";
+import type { Link } from "../protocol/link.ts";
 import { type Bytecode, supervisorCommand, supervisorProgram } from "../supervisor.ts";
 import type { Python } from "./pythons.ts";
 

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
-import { openSession } from "../session.ts";
+import { openSession } from "../session/session.ts";
 import type { RunOptions, RunReport, SandboxJob } from "../types.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
 import { findPythons } from "./pythons.ts";

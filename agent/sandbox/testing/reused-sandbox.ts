@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../output/classify.ts";
-import { openSandbox } from "../sandbox.ts";
+import { openSandbox } from "../../container/open-sandbox.ts";
 import type { RunReport, SandboxJob, SandboxSpec } from "../types.ts";
 import { testEngine } from "./engine.ts";
 import { specWith } from "./report.ts";

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../output/classify.ts";
 import type { Engine } from "../../container/engine.ts";
-import type { PackageOrder } from "../../packages/packages.ts";
+import type { PackageOrder } from "../package-order.ts";
 import { labels } from "../profile.ts";
-import { openSandbox } from "../sandbox.ts";
+import { openSandbox } from "../../container/open-sandbox.ts";
 import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
 import { specWith } from "./report.ts";
 

@@ -1,5 +1,5 @@
 import type { Context, MiddlewareHandler } from "hono";
-import type { Config } from "../../../shared/config.ts";
+import type { Config } from "../../../shared/config/config.ts";
 import { agentTokens } from "../../agents/tokens.ts";
 import type { Deps } from "../../deps.ts";
 import { unauthorized } from "../../errors.ts";

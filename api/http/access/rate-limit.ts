@@ -1,6 +1,6 @@
 import type { MiddlewareHandler } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
-import type { Config } from "../../../shared/config.ts";
+import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type AddressInfo, type Server } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { Config, ConfigError } from "../../../shared/config.ts";
+import { Config, ConfigError } from "../../../shared/config/config.ts";
 import { describeError } from "../../../shared/log-line.ts";
 import { ArtifactOutage } from "../../deps.ts";
 import { type S3Service, startS3 } from "../../testing/start-s3.ts";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import type { Logger } from "@logtape/logtape";
-import { type Config, ConfigError } from "../../../shared/config.ts";
+import { type Config, ConfigError } from "../../../shared/config/config.ts";
 import { describeError } from "../../../shared/log-line.ts";
 import { ArtifactOutage, type ArtifactStore } from "../../deps.ts";
 import { artifactFolder } from "./artifacts-fs.node.ts";

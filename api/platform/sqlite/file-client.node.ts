@@ -2,7 +2,7 @@ import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { fileSettings, type DurableClient } from "../../store/database.ts";
 import { isStoreOutage } from "../../store/outage.ts";
 import { groupCommit } from "./group-commit.node.ts";
-import { shortTurns } from "../short-turns.node.ts";
+import { shortTurns } from "./short-turns.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
 

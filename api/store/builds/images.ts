@@ -1,5 +1,4 @@
 import { and, desc, eq, gt, isNotNull, sql } from "drizzle-orm";
-import type { Announced } from "../../deps.ts";
 import type { BuildRow } from "./builds.ts";
 import { batch, type Database } from "../database.ts";
 import { builds, removals } from "../schema.ts";
@@ -8,7 +7,7 @@ import { builds, removals } from "../schema.ts";
 export async function recordArchive(
   db: Database,
   leaseId: string,
-  { sha256, sizeBytes }: Announced,
+  { sha256, sizeBytes }: { sizeBytes: number; sha256: string },
   now: number,
 ): Promise<boolean> {
   const noted = await db.orm

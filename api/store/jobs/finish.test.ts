@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { concatBytes } from "../../../shared/bytes.ts";
-import { toRecord } from "../../domain/record.ts";
+import { toRecord } from "../../jobs/record.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { finishExecution, type Result } from "./finish.ts";
 import { claimNext } from "./claim.ts";

@@ -1,6 +1,6 @@
 import { open, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Config } from "../../../shared/config.ts";
+import { Config } from "../../../shared/config/config.ts";
 import { openDatabase } from "../../../api/platform/libsql.node.ts";
 
 const BATCH = 5000;

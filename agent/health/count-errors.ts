@@ -1,5 +1,5 @@
 import type { EngineHealth } from "../../shared/health.ts";
-import type { Engine } from "./engine.ts";
+import type { Engine } from "../container/engine.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 export type EngineErrors = NonNullable<EngineHealth["errors"]>;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { fileClient } from "./sqlite/file-client.node.ts";
+import { fileClient } from "./file-client.node.ts";
 
 test("reads that come together leave turns to others in between, and are all answered in order", async () => {
   const client = fileClient("file::memory:");

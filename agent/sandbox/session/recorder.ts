@@ -1,8 +1,8 @@
 import { constants } from "node:os";
-import { createByteLog } from "./byte-log.ts";
+import { createByteLog } from "../output/byte-log.ts";
 import { type Frame, FrameError } from "../protocol/frames.ts";
 import { Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
-import { openSpool } from "./spool.ts";
+import { openSpool } from "../output/spool.ts";
 import type { Ending, RunOptions, RunReport, SandboxJob, StreamName } from "../types.ts";
 
 /** Room for the line that stands for what was left out of a stream. */

@@ -1,7 +1,7 @@
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import type Docker from "dockerode";
-import { abortable } from "../abortable.ts";
+import { abortable } from "../waiting/abortable.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 /** User and password for a registry. */

@@ -8,8 +8,8 @@ import {
   nextBreaker,
   recoversInMs,
 } from "./breaker.ts";
-import type { Changes } from "../changes.ts";
-import { type Clock, deadline } from "../clock.ts";
+import type { Changes } from "../waiting/changes.ts";
+import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineErrors } from "./count-errors.ts";
 
 /** What the agent knows of its engine, and how many jobs that lets it take. */

@@ -1,7 +1,7 @@
 import { configure, getLogger, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { abortable } from "../abortable.ts";
-import { createChanges } from "../changes.ts";
+import { abortable } from "../waiting/abortable.ts";
+import { createChanges } from "../waiting/changes.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../../shared/health.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { encodeFrame } from "./protocol/frames.ts";
+import { encodeFrame } from "../protocol/frames.ts";
 import { openSession, type Patience } from "./session.ts";
 import {
   data,
@@ -16,8 +16,8 @@ import {
   ready,
   started,
   summary,
-} from "./testing/fake-supervisor.ts";
-import type { RunOptions, RunReport } from "./types.ts";
+} from "../testing/fake-supervisor.ts";
+import type { RunOptions, RunReport } from "../types.ts";
 
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-session-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));

@@ -4,8 +4,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { Agent } from "undici";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { type Client, createClient } from "../api/client.ts";
-import { fixedToken } from "../api/token-source.ts";
+import { type Client, createClient } from "./client.ts";
+import { fixedToken } from "./token-source.ts";
 
 const archive = randomBytes(3_000_000);
 const etag = '"an-archive"';

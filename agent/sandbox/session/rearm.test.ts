@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Frame, FrameError } from "./protocol/frames.ts";
+import { type Frame, FrameError } from "../protocol/frames.ts";
 import { waitForNext } from "./rearm.ts";
 
 const verified = ["processes", "files", "ipc", "sockets", "interpreter"];

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { countErrors } from "./count-errors.ts";
-import type { Engine } from "./engine.ts";
+import type { Engine } from "../container/engine.ts";
 import { EngineError, type EngineErrorCode } from "../sandbox/types.ts";
 
 const signal = new AbortController().signal;

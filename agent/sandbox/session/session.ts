@@ -1,23 +1,20 @@
 import type { Writable } from "node:stream";
-import { limits } from "../../shared/limits.ts";
-import { dataBytes, encodeFrame, type Frame, frameDecoder, FrameError } from "./protocol/frames.ts";
-import { NotReady, parseMessage, Ready } from "./protocol/messages.ts";
-import { installPackages, type PackageOrder } from "../packages/packages.ts";
+import { limits } from "../../../shared/limits.ts";
+import {
+  dataBytes,
+  encodeFrame,
+  type Frame,
+  frameDecoder,
+  FrameError,
+} from "../protocol/frames.ts";
+import type { Link } from "../protocol/link.ts";
+import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
+import { installPackages } from "../../packages/packages.ts";
+import type { PackageOrder } from "../package-order.ts";
 import { waitForNext } from "./rearm.ts";
-import { startRecorder } from "./output/recorder.ts";
-import type { Bytecode } from "./supervisor.ts";
-import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "./types.ts";
-
-/** The two ends of a supervisor that the agent holds. */
-export interface Link {
-  readonly input: Writable;
-  /** What the supervisor sends; reading slowly slows it down. Ends when the supervisor does. */
-  readonly output: AsyncIterable<Uint8Array>;
-  /** The last of the supervisor's own stderr: why it failed, never the code's output. */
-  diagnostics(): string;
-  /** Ends both ends; `output` ends or throws. */
-  destroy(): void;
-}
+import { startRecorder } from "./recorder.ts";
+import type { Bytecode } from "../supervisor.ts";
+import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "../types.ts";
 
 export interface Session {
   readonly pythonVersion: string;

@@ -1,13 +1,14 @@
 import type { Duplex } from "node:stream";
-import { bytecodes } from "./bytecode.ts";
-import type { ContainerState, Engine } from "../container/engine.ts";
-import { engineDemux } from "./protocol/frames.ts";
-import { containerProfile } from "./profile.ts";
-import { InstallError } from "../build/image-build.ts";
+import { bytecodes } from "../sandbox/bytecode.ts";
+import type { ContainerState, Engine } from "./engine.ts";
+import { engineDemux } from "../sandbox/protocol/frames.ts";
+import { containerProfile } from "../sandbox/profile.ts";
+import { InstallError } from "../sandbox/package-order.ts";
 import { noMemory } from "../packages/packages.ts";
-import { type Link, openSession } from "./session.ts";
-import { supervisorProgram } from "./supervisor.ts";
-import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "./types.ts";
+import { openSession } from "../sandbox/session/session.ts";
+import type { Link } from "../sandbox/protocol/link.ts";
+import { supervisorProgram } from "../sandbox/supervisor.ts";
+import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 
 /** Milliseconds for a call to the engine that its caller cannot give up. */
 const callMs = 30_000;

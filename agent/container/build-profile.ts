@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { BuildLimits } from "../policy/policy.ts";
 import { labels } from "../sandbox/profile.ts";
 import { source } from "../sandbox/supervisor.ts";
 import type { SandboxLabels } from "../sandbox/types.ts";
@@ -20,12 +21,6 @@ export interface ImageOrder {
   readonly tags: readonly string[];
   readonly owner: SandboxLabels;
   readonly limits: BuildLimits;
-}
-
-/** What a build may take of its host; null for all that there is. */
-export interface BuildLimits {
-  readonly memoryBytes: number | null;
-  readonly cpus: number | null;
 }
 
 /** Label of an image that serves in the place of the one it names. */

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { testEngine } from "./testing/engine.ts";
-import { type Run, runCode, type Settings } from "./testing/run-code.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { type Run, runCode, type Settings } from "../sandbox/testing/run-code.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
 beforeAll(async () => {

@@ -1,6 +1,6 @@
-import { type Frame, FrameError } from "./protocol/frames.ts";
-import { Next, parseMessage } from "./protocol/messages.ts";
-import type { Link } from "./session.ts";
+import { type Frame, FrameError } from "../protocol/frames.ts";
+import { Next, parseMessage } from "../protocol/messages.ts";
+import type { Link } from "../protocol/link.ts";
 
 /** What must have been looked over before a container may serve another job. */
 const needed = ["processes", "files", "ipc", "sockets", "interpreter"] as const;

@@ -1,5 +1,5 @@
 import { PassThrough, pipeline, type Readable } from "node:stream";
-import type { Http } from "../api/http.ts";
+import type { Http } from "./http.ts";
 
 /** How often in a row nothing more may come before that is the end of it. */
 const MAX_EMPTY = 3;

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { makeFolder } from "../../shared/process/make-folder.node.ts";
+import { makeFolder } from "../../../shared/process/make-folder.node.ts";
 
 /** This agent's folder for artifacts on their way from containers to the API. */
 export type SpoolDir = {

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { agentSettings } from "./config/agent.ts";
-import { apiSettings } from "./config/api.ts";
+import { agentSettings } from "./agent.ts";
+import { apiSettings } from "./api.ts";
 
 /**
  * Every configuration key (docs/contract.md 3.1). A key `k` is read

@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import type { ReadyKind } from "../../shared/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
-import { type AcquireDeps, orderOf } from "../job/acquire.ts";
+import { type AcquireDeps, orderOf } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";
 
 export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {

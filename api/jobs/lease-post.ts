@@ -1,0 +1,23 @@
+import { AppError } from "../errors.ts";
+import type { Recorded } from "../store/jobs/uploads.ts";
+
+/** What the posts for every lease have in common, of a job or of a build. */
+
+/** @throws AppError 409 unless what was posted is recorded. */
+export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
+  if (recorded === "lease_lost") throw leaseLost(leaseId);
+  if (recorded === "conflict") {
+    throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
+  }
+}
+
+export function leaseLost(leaseId: string): AppError {
+  return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
+}
+
+export function fromBase64(text: string): Uint8Array {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}

@@ -1,0 +1,34 @@
+import { expect, it } from "vitest";
+import { findWrongImports } from "./check-rooms.ts";
+
+const rooms = { shared: ["shared"], agent: ["agent/low", "agent/high", "agent"], api: ["api"] };
+
+function check(sources: Record<string, string>): string[] {
+  return findWrongImports(rooms, Object.keys(sources), (file) => sources[file]!);
+}
+
+it("allows imports from the own room and from earlier rooms", () => {
+  const found = check({
+    "agent/high/a.ts": 'import { b } from "../low/b.ts";\nimport { c } from "./c.ts";',
+    "agent/main.ts": 'import { s } from "../shared/s.ts";\nimport p from "../package.json";',
+  });
+  expect(found).toEqual([]);
+});
+
+it.each([
+  ["a later room", "agent/low/b.ts", 'import type { A } from "../high/a.ts";', "agent/high/a.ts"],
+  ["the other side", "agent/low/b.ts", 'export { x } from "../../api/x.ts";', "api/x.ts"],
+  ["a later room, at run time", "agent/low/b.ts", 'await import("../main.ts");', "agent/main.ts"],
+  ["a side, from shared", "shared/s.ts", 'import "../api/x.ts";', "api/x.ts"],
+])("reports an import from %s", (_, file, text, target) => {
+  expect(check({ [file]: text })).toEqual([expect.stringContaining(`must not import ${target}`)]);
+});
+
+it("reports a source in no room", () => {
+  expect(check({ "agent/new/a.ts": "" })).toEqual([expect.stringContaining("agent/new/a.ts")]);
+});
+
+it("leaves tests alone", () => {
+  const text = 'import { main } from "../main.ts";';
+  expect(check({ "agent/low/b.test.ts": text, "agent/low/testing/b.ts": text })).toEqual([]);
+});

@@ -1,0 +1,57 @@
+import { readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+
+/** Rooms in the order of their imports, by top folder: see rooms.ts. */
+export type Rooms = Readonly<Record<string, readonly string[]>>;
+
+const TESTS = /\.test\.ts$|\/testing\/|^api\/tests\//;
+const SPECIFIER = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
+
+/**
+ * Finds the imports that run against the order of the rooms, and the sources that are in no room.
+ *
+ * @param files Paths from the project's root, with "/" between folders.
+ * @returns One line for each, empty where the rules hold.
+ */
+export function findWrongImports(
+  rooms: Rooms,
+  files: readonly string[],
+  read = (file: string): string => readFileSync(file, "utf8"),
+): string[] {
+  return files
+    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !TESTS.test(file))
+    .flatMap((file) => {
+      const order = rooms[topOf(file)];
+      if (!order) return [];
+      const own = placeOf(order, file);
+      if (own === -1) return [`${file} is in no room: add its folder to scripts/test/rooms.ts`];
+      return importsOf(file, read(file))
+        .filter((target) => !isAllowed(rooms, file, target))
+        .map((target) => `${file} must not import ${target}: its room comes later in rooms.ts`);
+    });
+}
+
+function isAllowed(rooms: Rooms, file: string, target: string): boolean {
+  if (topOf(target) === "package.json") return true;
+  if (topOf(target) !== topOf(file)) return topOf(target) === "shared";
+  const order = rooms[topOf(file)]!;
+  const place = placeOf(order, target);
+  return place !== -1 && place <= placeOf(order, file);
+}
+
+/** The files of the project that a source imports. */
+function importsOf(file: string, text: string): string[] {
+  return [...text.matchAll(SPECIFIER)]
+    .map(([, specifier]) => specifier!)
+    .filter((specifier) => specifier.startsWith("."))
+    .map((specifier) => normalize(join(dirname(file), specifier)));
+}
+
+function placeOf(order: readonly string[], file: string): number {
+  const own = order.indexOf(file);
+  return own === -1 ? order.indexOf(dirname(file)) : own;
+}
+
+function topOf(file: string): string {
+  return file.split("/")[0]!;
+}
