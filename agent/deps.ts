@@ -1,5 +1,5 @@
 import { availableParallelism } from "node:os";
-import type { AgentIdentity, LeasedBuild } from "../shared/lease.ts";
+import type { AgentIdentity, LeasedBuild } from "../shared/wire/lease.ts";
 import { startLog } from "../shared/process/log.ts";
 import { connectApi } from "./api/connection.ts";
 import { createAdmission } from "./policy/admission.ts";

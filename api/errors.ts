@@ -1,5 +1,5 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import type { ExecutionError, FieldError } from "../shared/errors.ts";
+import type { ExecutionError, FieldError } from "../shared/wire/errors.ts";
 
 /** Every way in which a request can be refused, with its status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {

@@ -17,8 +17,8 @@ import {
   type ResultReport,
   type StartedReport,
   takeHeader,
-} from "../../shared/lease.ts";
-import { ImageSource } from "../../shared/image.ts";
+} from "../../shared/wire/lease.ts";
+import { ImageSource } from "../../shared/wire/image.ts";
 import { ApiError } from "./errors.ts";
 import { type ApiAccess, createHttp } from "./http.ts";
 import { openResumed } from "./resumed.ts";

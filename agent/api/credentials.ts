@@ -11,7 +11,7 @@ import {
 import { join } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../shared/config/config.ts";
-import { AgentToken, HostName } from "../../shared/join.ts";
+import { AgentToken, HostName } from "../../shared/wire/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 

@@ -1,6 +1,6 @@
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
-import { Problem } from "../../shared/errors.ts";
+import { Problem } from "../../shared/wire/errors.ts";
 import {
   commonProtocol,
   ownProtocol,
@@ -8,7 +8,7 @@ import {
   protocolMismatch,
   readProtocol,
   writeProtocol,
-} from "../../shared/protocol.ts";
+} from "../../shared/wire/protocol.ts";
 import { ApiError, kindOfStatus } from "./errors.ts";
 import { explainDistrust } from "./distrust.ts";
 import type { TokenSource } from "./token-source.ts";

@@ -4,7 +4,12 @@ import { text } from "node:stream/consumers";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import { ConfigError } from "../../shared/config/config.ts";
-import { JoinCode, JoinReply, type JoinRequest, type RotateRequest } from "../../shared/join.ts";
+import {
+  JoinCode,
+  JoinReply,
+  type JoinRequest,
+  type RotateRequest,
+} from "../../shared/wire/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { readConfig } from "../../shared/process/config-file.node.ts";
 import { apiAddress, connectApi } from "./connection.ts";

@@ -1,5 +1,5 @@
-import type { BuildLogChunk } from "../../shared/lease.ts";
-import { limits } from "../../shared/limits.ts";
+import type { BuildLogChunk } from "../../shared/wire/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Clock } from "../waiting/clock.ts";
 
 /** The log of a build on its way to the API, a piece each second; what is too much is left out. */

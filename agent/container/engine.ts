@@ -5,7 +5,7 @@ import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
-import type { EngineHealth } from "../../shared/health.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
 import { attachStreams } from "./attach.ts";
 import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";

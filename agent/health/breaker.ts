@@ -1,4 +1,4 @@
-import type { BreakerState, CircuitBreaker } from "../../shared/health.ts";
+import type { BreakerState, CircuitBreaker } from "../../shared/wire/health.ts";
 
 /** The circuit breaker around the engine: docs/contract.md 5.10 and 5.11. */
 export type Breaker = {

@@ -1,4 +1,4 @@
-import type { EngineHealth } from "../../shared/health.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { Engine } from "../container/engine.ts";
 import { EngineError } from "../sandbox/types.ts";
 

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "../waiting/abortable.ts";
 import { createChanges } from "../waiting/changes.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
-import type { EngineHealth } from "../../shared/health.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
 

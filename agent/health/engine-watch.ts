@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { CircuitBreaker, EngineHealth } from "../../shared/health.ts";
+import type { CircuitBreaker, EngineHealth } from "../../shared/wire/health.ts";
 import { describeError } from "../../shared/log-line.ts";
 import {
   type BreakerEvent,

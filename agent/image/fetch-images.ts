@@ -1,4 +1,4 @@
-import type { EngineHealth } from "../../shared/health.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { Changes } from "../waiting/changes.ts";

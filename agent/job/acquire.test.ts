@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "vitest";
-import { JobType } from "../../shared/job-type.ts";
-import { AgentIdentity } from "../../shared/lease.ts";
+import { JobType } from "../../shared/wire/job-type.ts";
+import { AgentIdentity } from "../../shared/wire/lease.ts";
 import { orderOf } from "./acquire.ts";
 
 const agent = AgentIdentity.parse({ id: randomUUID(), name: "a", version: "0", labels: {} });

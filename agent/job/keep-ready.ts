@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { ReadyKind } from "../../shared/lease.ts";
+import type { ReadyKind } from "../../shared/wire/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { type AcquireDeps, orderOf } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";

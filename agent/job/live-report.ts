@@ -1,4 +1,4 @@
-import type { LogChunk } from "../../shared/lease.ts";
+import type { LogChunk } from "../../shared/wire/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";

@@ -1,5 +1,5 @@
-import type { ExecutionError, ExecutionErrorType } from "../../shared/errors.ts";
-import type { ResultReport } from "../../shared/lease.ts";
+import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
+import type { ResultReport } from "../../shared/wire/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";

@@ -1,4 +1,4 @@
-import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/lease.ts";
+import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/wire/lease.ts";
 import type { Changes } from "../waiting/changes.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 

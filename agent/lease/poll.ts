@@ -5,7 +5,7 @@ import type {
   LeasedJob,
   PollRequest,
   ReadyKind,
-} from "../../shared/lease.ts";
+} from "../../shared/wire/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { Changes } from "../waiting/changes.ts";

@@ -1,5 +1,5 @@
-import type { EngineHealth } from "../../shared/health.ts";
-import type { LeasedBuild, LeasedJob } from "../../shared/lease.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
+import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
 import { JobRefusal } from "./refusal.ts";
 import { type Policy, refusalOf } from "./policy.ts";
 

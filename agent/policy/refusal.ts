@@ -1,4 +1,4 @@
-import type { ExecutionErrorType } from "../../shared/errors.ts";
+import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 
 /** The job did not start and shall not be tried again; the message is for who submitted it. */
 export class JobRefusal extends Error {

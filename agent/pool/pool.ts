@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
-import type { PoolKind } from "../../shared/health.ts";
+import type { PoolKind } from "../../shared/wire/health.ts";
 import type { Changes } from "../waiting/changes.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import { createChores } from "./chores.ts";

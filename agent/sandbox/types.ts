@@ -1,6 +1,6 @@
-import type { ExecutionErrorType } from "../../shared/errors.ts";
-import type { TerminalStatus, Timing } from "../../shared/execution.ts";
-import type { NetworkMode } from "../../shared/job-type.ts";
+import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
+import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
+import type { NetworkMode } from "../../shared/wire/job-type.ts";
 import type { PackageOrder } from "./package-order.ts";
 
 /** Everything that is fixed before a job is known, so that a container can wait ready for one. */

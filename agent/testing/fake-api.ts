@@ -9,7 +9,7 @@ import type {
   PollReply,
   PollRequest,
   ReadyKind,
-} from "../../shared/lease.ts";
+} from "../../shared/wire/lease.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {

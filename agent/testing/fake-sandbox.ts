@@ -1,4 +1,4 @@
-import type { ExecutionErrorType } from "../../shared/errors.ts";
+import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { reportWith } from "../sandbox/testing/report.ts";
 import type { Sandbox, SandboxJob, RunOptions, RunReport, Verdict } from "../sandbox/types.ts";
 

@@ -1,8 +1,13 @@
 import { getMimeType } from "hono/utils/mime";
-import type { ExecutionError } from "../../shared/errors.ts";
-import { isTerminal } from "../../shared/execution.ts";
-import type { LogChunk, ReleaseReport, ResultReport, StartedReport } from "../../shared/lease.ts";
-import { limits } from "../../shared/limits.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import { isTerminal } from "../../shared/wire/execution.ts";
+import type {
+  LogChunk,
+  ReleaseReport,
+  ResultReport,
+  StartedReport,
+} from "../../shared/wire/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { PollReply } from "../../shared/lease.ts";
+import type { PollReply } from "../../shared/wire/lease.ts";
 import { createApp } from "../app.ts";
 import type { Deps } from "../deps.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";

@@ -1,5 +1,5 @@
-import type { ExecutionError } from "../../shared/errors.ts";
-import { isTerminal } from "../../shared/execution.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import { isTerminal } from "../../shared/wire/execution.ts";
 import { releaseBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";

@@ -5,8 +5,8 @@ import type {
   PollReply,
   PollRequest,
   RenewReply,
-} from "../../shared/lease.ts";
-import { isTerminal } from "../../shared/execution.ts";
+} from "../../shared/wire/lease.ts";
+import { isTerminal } from "../../shared/wire/execution.ts";
 import { refuseRevoked } from "./tokens.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";

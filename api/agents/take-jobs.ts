@@ -1,5 +1,5 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { LeasedJob, PollRequest } from "../../shared/lease.ts";
+import type { LeasedJob, PollRequest } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";

@@ -1,6 +1,6 @@
-import type { ExecutionError } from "../../shared/errors.ts";
-import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/lease.ts";
-import { limits } from "../../shared/limits.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/wire/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";

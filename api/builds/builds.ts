@@ -1,6 +1,6 @@
-import type { Build, BuildResult } from "../../shared/build.ts";
+import type { Build, BuildResult } from "../../shared/wire/build.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { ExecutionError } from "../../shared/errors.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, pinnedRef, type Environment } from "../domain/environment.ts";
 import { imageRefOf } from "../domain/image-name.ts";

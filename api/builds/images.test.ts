@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { JobTypeDefinition } from "../../shared/job-type.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, environment } from "../domain/environment.ts";
 import { archiveKey, imageUploaded } from "./images.ts";

@@ -1,4 +1,4 @@
-import type { ImageSource, ImageWay } from "../../shared/image.ts";
+import type { ImageSource, ImageWay } from "../../shared/wire/image.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";

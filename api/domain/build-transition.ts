@@ -1,7 +1,7 @@
-import type { buildStatuses } from "../../shared/build.ts";
-import type { ExecutionError } from "../../shared/errors.ts";
-import type { BuildReport } from "../../shared/lease.ts";
-import { limits } from "../../shared/limits.ts";
+import type { buildStatuses } from "../../shared/wire/build.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { BuildReport } from "../../shared/wire/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 
 /** The columns of a build that decide what may happen to it. Times are epoch milliseconds. */
 export interface BuildState {

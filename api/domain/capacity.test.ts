@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config/config.ts";
-import type { BreakerState } from "../../shared/health.ts";
+import type { BreakerState } from "../../shared/wire/health.ts";
 import { agent as agentReport, breaker as closed } from "../testing/placement-world.ts";
 import { type AgentReport, health, isLive, obstacle } from "./capacity.ts";
 

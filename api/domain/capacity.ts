@@ -5,8 +5,8 @@ import type {
   Health,
   PoolAgent,
   PoolStats,
-} from "../../shared/health.ts";
-import type { Accepted } from "../../shared/lease.ts";
+} from "../../shared/wire/health.ts";
+import type { Accepted } from "../../shared/wire/lease.ts";
 import type { Config } from "../../shared/config/config.ts";
 
 /** What is known of an agent process. */

@@ -1,6 +1,6 @@
-import type { JobTypeView } from "../../shared/job-type.ts";
+import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import type { Config } from "../../shared/config/config.ts";
-import type { JobType } from "../../shared/job-type.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
 import { defaultJobType, resolveJobType } from "./job-types.ts";
 import { canonicalJson } from "./submission.ts";
 

@@ -1,6 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
-import { JobTypeDefinition, type JobType } from "../../shared/job-type.ts";
-import type { LeasedJobType } from "../../shared/lease.ts";
+import { JobTypeDefinition, type JobType } from "../../shared/wire/job-type.ts";
+import type { LeasedJobType } from "../../shared/wire/lease.ts";
 
 /** The job type that serves requests which name none; `[job_types.default]` overrides it. */
 export const defaultJobType = "default";

@@ -1,5 +1,5 @@
-import type { ExecutionError } from "../../shared/errors.ts";
-import type { JobType } from "../../shared/job-type.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
 
 /** Adds to an import error that the job's `requirements` were not installed, and why. */
 export function explainIgnored(

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import type { ExecutionError } from "../../shared/errors.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
 import {
   type ExecutionStatus,
   executionStatuses,
   type TerminalStatus,
   terminalStatuses,
-} from "../../shared/execution.ts";
-import { limits } from "../../shared/limits.ts";
+} from "../../shared/wire/execution.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { transition, type ExecutionEvent, type LeaseState } from "./transition.ts";
 
 /**

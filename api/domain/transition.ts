@@ -1,6 +1,10 @@
-import type { ExecutionError } from "../../shared/errors.ts";
-import { isTerminal, type ExecutionStatus, type TerminalStatus } from "../../shared/execution.ts";
-import { limits } from "../../shared/limits.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import {
+  isTerminal,
+  type ExecutionStatus,
+  type TerminalStatus,
+} from "../../shared/wire/execution.ts";
+import { limits } from "../../shared/wire/limits.ts";
 
 /** The columns of an execution that decide what may happen to it. Times are epoch milliseconds. */
 export interface LeaseState {

@@ -3,7 +3,7 @@ import { createMiddleware } from "hono/factory";
 import type { z } from "zod";
 import { concatBytes } from "../../shared/bytes.ts";
 import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/json.ts";
-import { limits } from "../../shared/limits.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 import { received, receivedWhole } from "./received.ts";

@@ -1,6 +1,6 @@
 import type { ErrorHandler, NotFoundHandler } from "hono";
 import { HTTPException } from "hono/http-exception";
-import type { Problem } from "../../shared/errors.ts";
+import type { Problem } from "../../shared/wire/errors.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ArtifactOutage } from "../deps.ts";
 import { AppError, errorStatus, errorTitles, unavailable } from "../errors.ts";

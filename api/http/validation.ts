@@ -1,6 +1,6 @@
 import type { Hook } from "@hono/zod-openapi";
 import type { z } from "zod";
-import type { FieldError } from "../../shared/errors.ts";
+import type { FieldError } from "../../shared/wire/errors.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 

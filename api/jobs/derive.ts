@@ -1,7 +1,7 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/execution.ts";
+import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/execution.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
-import { limits } from "../../shared/limits.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { findExecution, findSubmitted } from "../store/jobs/read.ts";

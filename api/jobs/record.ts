@@ -6,10 +6,10 @@ import {
   type JobStatus,
   type QueueStatus,
   type SyncResult,
-} from "../../shared/execution.ts";
+} from "../../shared/wire/execution.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
-import { limits } from "../../shared/limits.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import type { ArtifactRow, FullExecution } from "../store/jobs/read.ts";
 

@@ -1,6 +1,10 @@
 import type { Config } from "../../shared/config/config.ts";
-import type { AsyncSubmitRequest, relationships, SubmittedJob } from "../../shared/execution.ts";
-import type { JobType } from "../../shared/job-type.ts";
+import type {
+  AsyncSubmitRequest,
+  relationships,
+  SubmittedJob,
+} from "../../shared/wire/execution.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Obstacle } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";

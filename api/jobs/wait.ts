@@ -1,4 +1,4 @@
-import { isTerminal } from "../../shared/execution.ts";
+import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";

@@ -1,5 +1,5 @@
-import type { Build, BuildResult } from "../../shared/build.ts";
-import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/dead-letter.ts";
+import type { Build, BuildResult } from "../../shared/wire/build.ts";
+import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/wire/dead-letter.ts";
 import type {
   AsyncSubmitRequest,
   DerivedJob,
@@ -11,10 +11,10 @@ import type {
   RerunRequest,
   SubmittedJob,
   SyncResult,
-} from "../../shared/execution.ts";
-import type { Health, PoolStats } from "../../shared/health.ts";
-import type { JobTypeView } from "../../shared/job-type.ts";
-import type { Probe } from "../../shared/probe.ts";
+} from "../../shared/wire/execution.ts";
+import type { Health, PoolStats } from "../../shared/wire/health.ts";
+import type { JobTypeView } from "../../shared/wire/job-type.ts";
+import type { Probe } from "../../shared/wire/probe.ts";
 
 /** Requests and answers that the OpenAPI document shows; all tell of the same few jobs. */
 

@@ -1,7 +1,7 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Config } from "../../shared/config/config.ts";
-import { Problem } from "../../shared/errors.ts";
+import { Problem } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";

@@ -1,4 +1,4 @@
-import type { Problem } from "../../shared/errors.ts";
+import type { Problem } from "../../shared/wire/errors.ts";
 import { type ErrorCode, type ErrorExtras, errorStatus, errorTitles } from "../errors.ts";
 import { correlationId, jobId } from "./examples.ts";
 import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";

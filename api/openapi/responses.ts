@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
-import { limits } from "../../shared/limits.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "../http/context.ts";
 import { errorStatus, type ErrorCode } from "../errors.ts";

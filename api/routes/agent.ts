@@ -1,5 +1,5 @@
 import { type Context, Hono } from "hono";
-import { JoinRequest, RotateRequest } from "../../shared/join.ts";
+import { JoinRequest, RotateRequest } from "../../shared/wire/join.ts";
 import {
   AgentStatus,
   BuildLogChunk,
@@ -12,8 +12,8 @@ import {
   ResultReport,
   StartedReport,
   takeHeader,
-} from "../../shared/lease.ts";
-import { limits } from "../../shared/limits.ts";
+} from "../../shared/wire/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { join, rotate } from "../agents/tokens.ts";
 import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
@@ -40,7 +40,7 @@ function caller(c: Context<AppEnv>): Caller {
   return { tokenHash: c.get("agentTokenHash"), protocol: c.get("agentProtocol") };
 }
 
-/** The agents' side of the API, `/agent/v1/*`: shared/lease.ts has every message. */
+/** The agents' side of the API, `/agent/v1/*`: shared/wire/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const { config } = deps;
   const smallBytes = 1024 * 1024;

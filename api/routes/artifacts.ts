@@ -1,5 +1,5 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import type { Artifact } from "../../shared/execution.ts";
+import type { Artifact } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import type { ByteRange } from "../domain/byte-range.ts";
 import { contentDisposition, isArtifactName, matchesEtag } from "../domain/artifact-name.ts";

@@ -5,10 +5,10 @@ import {
   DeadLetterPage,
   DeadLetterStats,
   type DeadLetter,
-} from "../../shared/dead-letter.ts";
-import { ExecutionErrorType } from "../../shared/errors.ts";
+} from "../../shared/wire/dead-letter.ts";
+import { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
-import { limits } from "../../shared/limits.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { timestamp } from "../jobs/record.ts";
 import { notFound } from "../errors.ts";

@@ -1,5 +1,5 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { DerivedJob, ForkRequest, RerunRequest } from "../../shared/execution.ts";
+import { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { derive } from "../jobs/derive.ts";
 import type { AppEnv } from "../http/context.ts";

@@ -4,7 +4,7 @@ import {
   ExecuteRequest,
   SubmittedJob,
   SyncResult,
-} from "../../shared/execution.ts";
+} from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../jobs/record.ts";
 import type { AppEnv } from "../http/context.ts";

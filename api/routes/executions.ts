@@ -1,5 +1,5 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionPage, ExecutionRecord, ExecutionStatus } from "../../shared/execution.ts";
+import { ExecutionPage, ExecutionRecord, ExecutionStatus } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { toRecord } from "../jobs/record.ts";
 import { notFound } from "../errors.ts";

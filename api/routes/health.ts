@@ -1,5 +1,5 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { Health, PoolStats } from "../../shared/health.ts";
+import { Health, PoolStats } from "../../shared/wire/health.ts";
 import type { Deps } from "../deps.ts";
 import { health, isLive, poolStats } from "../domain/capacity.ts";
 import type { AppEnv } from "../http/context.ts";

@@ -1,6 +1,6 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { Build, BuildResult, VersionTag } from "../../shared/build.ts";
-import { JobTypeList, JobTypeView } from "../../shared/job-type.ts";
+import { Build, BuildResult, VersionTag } from "../../shared/wire/build.ts";
+import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
 import { buildImage, describeBuild } from "../builds/builds.ts";
 import type { Deps } from "../deps.ts";
 import { toJobTypeView, type Environment } from "../domain/environment.ts";

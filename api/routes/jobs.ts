@@ -4,8 +4,8 @@ import {
   InProgressResult,
   isTerminal,
   JobStatus,
-} from "../../shared/execution.ts";
-import { limits } from "../../shared/limits.ts";
+} from "../../shared/wire/execution.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { toJobStatus, toQueueStatus, toRecord } from "../jobs/record.ts";
 import { AppError, notFound } from "../errors.ts";

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Client, createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Build } from "../../shared/build.ts";
-import type { DeadLetter } from "../../shared/dead-letter.ts";
-import type { ExecutionRecord } from "../../shared/execution.ts";
-import type { PollReply } from "../../shared/lease.ts";
+import type { Build } from "../../shared/wire/build.ts";
+import type { DeadLetter } from "../../shared/wire/dead-letter.ts";
+import type { ExecutionRecord } from "../../shared/wire/execution.ts";
+import type { PollReply } from "../../shared/wire/lease.ts";
 import { createApp } from "../app.ts";
 // After the app, which teaches zod to describe itself.
 import { loadConfig } from "../../shared/config/config.ts";

@@ -1,6 +1,6 @@
 import type { InValue } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { executionStatuses, type ExecutionStatus } from "../../shared/execution.ts";
+import { executionStatuses, type ExecutionStatus } from "../../shared/wire/execution.ts";
 import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { findExecution } from "./jobs/read.ts";
 import { submitExecution } from "./jobs/submit.ts";

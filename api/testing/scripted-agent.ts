@@ -8,7 +8,7 @@ import {
   ResultReply,
   type ResultReport,
   takeHeader,
-} from "../../shared/lease.ts";
+} from "../../shared/wire/lease.ts";
 
 /** An answer of the service, its body read whole. */
 export interface Reply {

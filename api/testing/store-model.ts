@@ -1,7 +1,11 @@
 import { expect } from "vitest";
-import type { ExecutionError } from "../../shared/errors.ts";
-import { isTerminal, type ExecutionStatus, type TerminalStatus } from "../../shared/execution.ts";
-import { limits } from "../../shared/limits.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import {
+  isTerminal,
+  type ExecutionStatus,
+  type TerminalStatus,
+} from "../../shared/wire/execution.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { transition, type ExecutionEvent, type LeaseState } from "../domain/transition.ts";
 import type { Snapshot } from "./store-snapshot.ts";
 

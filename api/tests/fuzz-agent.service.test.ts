@@ -11,7 +11,7 @@ import {
   ReleaseReport,
   ResultReport,
   StartedReport,
-} from "../../shared/lease.ts";
+} from "../../shared/wire/lease.ts";
 import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing/fuzz/exchange.ts";
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";
 import { segments } from "../testing/fuzz/requests.ts";

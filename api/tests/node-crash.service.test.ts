@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { ExecutionPage, type ExecutionRecord } from "../../shared/execution.ts";
+import { ExecutionPage, type ExecutionRecord } from "../../shared/wire/execution.ts";
 import { freePort } from "../testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";

@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from "vitest";
-import { Problem } from "../../shared/errors.ts";
+import { Problem } from "../../shared/wire/errors.ts";
 import { sendRaw, statusOf } from "../testing/raw-http.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
 

@@ -7,7 +7,7 @@ import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
-import { ExecutionPage, SubmittedJob } from "../../shared/execution.ts";
+import { ExecutionPage, SubmittedJob } from "../../shared/wire/execution.ts";
 
 const token = "agent-token-0123456789";
 const vars = {

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { Timestamp } from "../../shared/execution.ts";
+import { Timestamp } from "../../shared/wire/execution.ts";
 import { OperatorError } from "../command/operator-error.ts";
 
 /** What a backup is; written last, so that a folder without it is no whole backup. */

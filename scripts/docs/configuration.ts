@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { Config } from "../../shared/config/config.ts";
-import { JobTypeDefinition } from "../../shared/job-type.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import { describeType, type JsonSchema } from "./describe-type.ts";
 import { fillSections } from "./sections.ts";
 

@@ -8,8 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { rawEngine, removeImages } from "../../agent/sandbox/testing/raw-engine.ts";
 import { freePort } from "../../api/testing/free-port.ts";
-import type { Health } from "../../shared/health.ts";
-import type { ExecutionRecord, SyncResult } from "../../shared/execution.ts";
+import type { Health } from "../../shared/wire/health.ts";
+import type { ExecutionRecord, SyncResult } from "../../shared/wire/execution.ts";
 import { composeCommand } from "../setup/compose.ts";
 import { makeServiceBase } from "../testing/service-base.ts";
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
 import { Config } from "../../shared/config/config.ts";
-import type { Health } from "../../shared/health.ts";
+import type { Health } from "../../shared/wire/health.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";

@@ -3,7 +3,7 @@
  * and from those listed above it. An entry is a folder without its subfolders, or a single file.
  */
 export const rooms = {
-  shared: ["shared", "shared/config", "shared/process"],
+  shared: ["shared", "shared/wire", "shared/config", "shared/process"],
   agent: [
     "agent/waiting",
     "agent/policy",

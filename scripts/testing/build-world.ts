@@ -4,15 +4,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { rawEngine, removeImages } from "../../agent/sandbox/testing/raw-engine.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import type { Build, BuildResult } from "../../shared/build.ts";
-import type { Problem } from "../../shared/errors.ts";
+import type { Build, BuildResult } from "../../shared/wire/build.ts";
+import type { Problem } from "../../shared/wire/errors.ts";
 import type {
   ExecutionRecord,
   InProgressResult,
   SubmittedJob,
   SyncResult,
-} from "../../shared/execution.ts";
-import type { JobTypeView } from "../../shared/job-type.ts";
+} from "../../shared/wire/execution.ts";
+import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { jsonRequest } from "../command/json-request.ts";
 
 /** What was answered: what was asked for, or a problem. */

@@ -8,7 +8,7 @@ import { removeContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { freePort } from "../../api/testing/free-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
-import type { ExecutionRecord } from "../../shared/execution.ts";
+import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import { jsonRequest } from "../command/json-request.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
 

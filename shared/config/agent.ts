@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { MemorySize, NetworkMode } from "../job-type.ts";
+import { MemorySize, NetworkMode } from "../wire/job-type.ts";
 import { key16, MiB } from "./units.ts";
 
 /** Keys that only the agent reads. */

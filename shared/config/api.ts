@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JobTypeDefinition, JobTypeName, MemorySize } from "../job-type.ts";
+import { JobTypeDefinition, JobTypeName, MemorySize } from "../wire/job-type.ts";
 import { key16, MiB } from "./units.ts";
 
 /** Keys of the API, and those that API and agent both read. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config, ConfigError, loadConfig } from "./config.ts";
-import { JobTypeDefinition } from "../job-type.ts";
+import { JobTypeDefinition } from "../wire/job-type.ts";
 
 interface Example {
   /** The value in airlock.toml. */

@@ -1,4 +1,4 @@
-import { limits } from "../../../shared/limits.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 
 /** Names that the API gives to the execution's own code and input. */
 const reserved = new Set(["_code.py", "_input.json"]);

@@ -1,5 +1,5 @@
 import { constants } from "node:os";
-import type { ExecutionErrorType } from "../../../shared/errors.ts";
+import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { errorTypeOfException } from "./exception-types.ts";
 import type { RunReport, SkipReason, Verdict } from "../types.ts";
 

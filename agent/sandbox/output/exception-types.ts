@@ -1,4 +1,4 @@
-import type { ExecutionErrorType } from "../../../shared/errors.ts";
+import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import type { ExceptionReport } from "../types.ts";
 
 /**

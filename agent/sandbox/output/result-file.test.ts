@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { limits } from "../../../shared/limits.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import { readResultFile } from "./result-file.ts";
 
 test.each([

@@ -1,5 +1,5 @@
 import { jsonDepth } from "../../../shared/json.ts";
-import { limits } from "../../../shared/limits.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import type { ResultFile } from "../types.ts";
 
 /** Checks the bytes of /output/result.json; Python writes NaN and Infinity, which JSON lacks. */

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
-import { limits } from "../../../shared/limits.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import { isArtifactName } from "./artifact-name.ts";
 import { FrameError } from "../protocol/frames.ts";
 import type { FileHead, OutputSummary } from "../protocol/messages.ts";

@@ -1,5 +1,5 @@
 import type { Writable } from "node:stream";
-import { limits } from "../../../shared/limits.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import {
   dataBytes,
   encodeFrame,

@@ -6,7 +6,7 @@ import {
   protocolMismatch,
   readProtocol,
   writeProtocol,
-} from "../../../shared/protocol.ts";
+} from "../../../shared/wire/protocol.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 

@@ -1,5 +1,5 @@
 import { eq, getTableColumns, gte, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
-import type { AgentStatus } from "../../../shared/lease.ts";
+import type { AgentStatus } from "../../../shared/wire/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";

@@ -1,7 +1,7 @@
 import { eq } from "drizzle-orm";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { ExecutionError } from "../../../shared/errors.ts";
+import type { ExecutionError } from "../../../shared/wire/errors.ts";
 import { type ExecutionEvent, type LeaseState, transition } from "../../domain/transition.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { advance, type ExecutionRow } from "./advance.ts";

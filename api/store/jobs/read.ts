@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
-import type { ExecutionStatus } from "../../../shared/execution.ts";
+import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import { position } from "./line.ts";

@@ -4,8 +4,8 @@ import {
   type EngineHealth,
   type GpuCount,
   type PoolKind,
-} from "../../../shared/health.ts";
-import { type Accepted } from "../../../shared/lease.ts";
+} from "../../../shared/wire/health.ts";
+import { type Accepted } from "../../../shared/wire/lease.ts";
 
 /** Agent processes that have polled and not left. */
 export const agents = sqliteTable("agents", {

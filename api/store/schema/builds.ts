@@ -8,8 +8,8 @@ import {
   text,
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
-import { buildStatuses } from "../../../shared/build.ts";
-import { type ExecutionError } from "../../../shared/errors.ts";
+import { buildStatuses } from "../../../shared/wire/build.ts";
+import { type ExecutionError } from "../../../shared/wire/errors.ts";
 import { bytes, inList } from "./columns.ts";
 
 /** One row per build of a job type's image. Times are epoch milliseconds. */

@@ -9,8 +9,8 @@ import {
   text,
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
-import { type ExecutionError } from "../../../shared/errors.ts";
-import { executionStatuses, relationships, type Timing } from "../../../shared/execution.ts";
+import { type ExecutionError } from "../../../shared/wire/errors.ts";
+import { executionStatuses, relationships, type Timing } from "../../../shared/wire/execution.ts";
 import { bytes, inList } from "./columns.ts";
 
 /** One row per execution; its bulky parts live in `payloads`. Times are epoch milliseconds. */

@@ -1,11 +1,11 @@
 import { expect } from "vitest";
-import { Problem } from "../../../shared/errors.ts";
+import { Problem } from "../../../shared/wire/errors.ts";
 import {
   ExecutionPage,
   ExecutionRecord,
   JobStatus,
   SubmittedJob,
-} from "../../../shared/execution.ts";
+} from "../../../shared/wire/execution.ts";
 import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { Build, BuildResult } from "../../../shared/build.ts";
+import { Build, BuildResult } from "../../../shared/wire/build.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { broken, digest, failure, logChunk, startBuild, success } from "./building.ts";

@@ -1,6 +1,6 @@
 import { connect, type Socket } from "node:net";
 import { expect } from "vitest";
-import { SyncResult } from "../../../shared/execution.ts";
+import { SyncResult } from "../../../shared/wire/execution.ts";
 import { body, problemOf, type Api } from "./api.ts";
 import type { Row } from "./row.ts";
 import { maxQueueSize } from "./servers.ts";

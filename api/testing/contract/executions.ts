@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { ExecutionPage } from "../../../shared/execution.ts";
+import { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { Health, PoolStats } from "../../../shared/health.ts";
+import { Health, PoolStats } from "../../../shared/wire/health.ts";
 import { body } from "./api.ts";
 import type { Row } from "./row.ts";
 

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { JobTypeList, JobTypeView } from "../../../shared/job-type.ts";
+import { JobTypeList, JobTypeView } from "../../../shared/wire/job-type.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { agentWith, buildType, defaultImage, digest } from "./building.ts";
 import { each, type Row } from "./row.ts";

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { InProgressResult, SubmittedJob } from "../../../shared/execution.ts";
+import { InProgressResult, SubmittedJob } from "../../../shared/wire/execution.ts";
 import { body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
-import { PollReply } from "../../../shared/lease.ts";
-import { ownProtocol, protocolHeader, writeProtocol } from "../../../shared/protocol.ts";
+import { PollReply } from "../../../shared/wire/lease.ts";
+import { ownProtocol, protocolHeader, writeProtocol } from "../../../shared/wire/protocol.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 import { each, type Row } from "./row.ts";
 

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { Problem } from "../../../shared/errors.ts";
+import { Problem } from "../../../shared/wire/errors.ts";
 import type { Answer, OpenApiCheck } from "../openapi-check.ts";
 
 export interface FuzzRequest {

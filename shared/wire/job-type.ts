@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { parseBytes } from "./bytes.ts";
+import { parseBytes } from "../bytes.ts";
 
 /** Also the end of an image's name, whose grammar it follows. */
 export const JobTypeName = z

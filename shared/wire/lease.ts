@@ -5,7 +5,7 @@ import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { ImageWay } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
-import { isJsonObject, parseJson } from "./json.ts";
+import { isJsonObject, parseJson } from "../json.ts";
 import { limits } from "./limits.ts";
 
 /**

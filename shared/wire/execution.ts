@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
-import { isJsonObject, type JsonObject } from "./json.ts";
+import { isJsonObject, type JsonObject } from "../json.ts";
 import { limits } from "./limits.ts";
-import { orNull } from "./or-null.ts";
-import { RequirementText } from "./requirement.ts";
+import { orNull } from "../or-null.ts";
+import { RequirementText } from "../requirement.ts";
 
 /** States of an execution record: docs/contract.md 5.1. */
 export const executionStatuses = [
