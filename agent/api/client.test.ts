@@ -48,6 +48,9 @@ describe("a transient failure", () => {
     ["a cut connection", "cut"],
     ["a proxy's page", { status: 200, body: "<html>" }],
     ["a proxy's redirect", { status: 302 }],
+    ["a firewall's 403", { status: 403, body: "<html>", isProxy: true }],
+    ["a proxy's 401 with a problem of its own", { status: 401, isProxy: true }],
+    ["a 401 without the API's explanation", { status: 401, body: "<html>" }],
   ] as const)("%s is repeated with the same body", async (_name, answer) => {
     api.answer("/started", answer, answer);
     await client.started(lease, started, never);
@@ -65,6 +68,26 @@ describe("a transient failure", () => {
       message: `POST /leases/${lease}/started answered 503: the disk is full`,
     });
     expect(api.count("/started")).toBe(4);
+  });
+
+  it.each([
+    ["3600", 30_000],
+    ["2147484", 30_000],
+    ["7", 7000],
+    ["soon", 0],
+  ])("with Retry-After: %s asks the agent to wait %d ms", async (value, retryAfterMs) => {
+    api.answer("/poll", { status: 503, headers: { "retry-after": value } });
+    const poll = client.poll({ wait_s: 0 } as never, never);
+    await expect(poll).rejects.toMatchObject({ kind: "transient", retryAfterMs });
+  });
+
+  it("names a proxy where the refusal is not the API's", async () => {
+    api.answer("/poll", { status: 403, body: "<html>", isProxy: true });
+    await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
+      kind: "transient",
+      message:
+        "POST /poll answered 403, and not by an Airlock API: look for a proxy or a firewall in between",
+    });
   });
 
   it("is not repeated once the signal is aborted", async () => {

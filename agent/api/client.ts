@@ -46,7 +46,6 @@ const TIMEOUT_MS = 30_000;
 const IMAGE_TIMEOUT_MS = 5 * 60_000;
 /** What an answer to a poll may take beyond the wait that the poll asks for. */
 const POLL_SLACK_MS = 10_000;
-const MAX_RETRY_AFTER_MS = 30_000;
 
 const taken = z.object({});
 
@@ -73,8 +72,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       signal,
       shouldRetry: ({ error }) => error instanceof ApiError && error.kind === "transient",
       onFailedAttempt: async ({ error, retriesLeft }) => {
-        const askedMs = error instanceof ApiError && retriesLeft > 0 ? error.retryAfterMs : 0;
-        const waitMs = Math.min(askedMs, MAX_RETRY_AFTER_MS);
+        const waitMs = error instanceof ApiError && retriesLeft > 0 ? error.retryAfterMs : 0;
         if (waitMs > 0) await setTimeout(waitMs, undefined, { signal });
       },
     });

@@ -33,9 +33,13 @@ export class ApiError extends Error {
   }
 }
 
-/** Of an answer other than 200; below 400 it comes from a proxy, not from the API. */
-export function kindOfStatus(status: number): ApiErrorKind {
-  if (status === 401 || status === 403) return "unauthorized";
+/**
+ * Of an answer other than 200; below 400 it comes from a proxy, not from the API.
+ *
+ * @param isOfApi Whether the answer is the API's own: only the API can refuse the agent for good.
+ */
+export function kindOfStatus(status: number, isOfApi: boolean): ApiErrorKind {
+  if (status === 401 || status === 403) return isOfApi ? "unauthorized" : "transient";
   if (status === 409) return "lease_lost";
   if (status < 400 || status === 408 || status === 429 || status >= 500) return "transient";
   return "rejected";

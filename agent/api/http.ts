@@ -44,6 +44,8 @@ export type Call<T> = {
   readonly signal: AbortSignal;
 };
 
+const MAX_RETRY_AFTER_MS = 30_000;
+
 const ownVersion = { [protocolHeader]: writeProtocol(ownProtocol) };
 
 type Answer = Awaited<ReturnType<typeof request>>;
@@ -113,10 +115,13 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   const what = `${call.method} ${call.path}`;
   if (answer.statusCode !== 200) {
     const problem = Problem.safeParse(body);
-    const detail = problem.success ? problem.data.detail : "no explanation";
+    const isOfApi = problem.success && answer.headers[protocolHeader] !== undefined;
+    const reason = isOfApi
+      ? `: ${problem.data.detail}`
+      : ", and not by an Airlock API: look for a proxy or a firewall in between";
     throw new ApiError(
-      kindOfStatus(answer.statusCode),
-      `${what} answered ${answer.statusCode}: ${detail}`,
+      kindOfStatus(answer.statusCode, isOfApi),
+      `${what} answered ${answer.statusCode}${reason}`,
       { retryAfterMs: retryAfterMs(answer.headers["retry-after"]) },
     );
   }
@@ -141,8 +146,8 @@ function parse(text: string): unknown {
   }
 }
 
-/** Retry-After in its form of seconds, which is the one the API sends. */
+/** Retry-After in its form of seconds, which is the one the API sends; bounded, as a proxy may send any. */
 function retryAfterMs(header: string | string[] | undefined): number {
   const seconds = Number(header);
-  return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
+  return seconds > 0 ? Math.min(seconds * 1000, MAX_RETRY_AFTER_MS) : 0;
 }

@@ -204,6 +204,19 @@ describe("when polls fail", () => {
     await t.api.request("/poll", 2);
   });
 
+  it("waits at most half a minute, whatever the answer asks for", async () => {
+    t.api.answer("/poll", { status: 503, headers: { "retry-after": "3600" } });
+    t.run();
+    expect(await t.clock.sleeping(20_000, 3_600_000)).toBe(30_000);
+  });
+
+  it("goes on after a refusal that is not the API's", async () => {
+    t.api.answer("/poll", { status: 403, body: "<html>", isProxy: true });
+    t.run();
+    t.clock.advance(await t.clock.sleeping(125, 250));
+    expect((await t.api.request("/poll", 2)).json).toMatchObject({ is_new: true });
+  });
+
   it.each([401, 403])("ends the agent on %d, with the API's reason", async (status) => {
     const detail = "unknown agent token";
     t.api.answer("/poll", { status, body: { title: "no", status, detail, correlation_id: "c" } });

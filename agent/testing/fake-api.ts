@@ -10,6 +10,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/lease.ts";
+import { ownProtocol, protocolHeader, writeProtocol } from "../../shared/wire/protocol.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {
@@ -24,7 +25,13 @@ export type Received = {
 };
 
 export type Answer =
-  | { readonly status: number; readonly body?: unknown; readonly headers?: Record<string, string> }
+  | {
+      readonly status: number;
+      readonly body?: unknown;
+      readonly headers?: Record<string, string>;
+      /** The answer is a proxy's: it lacks the header of the protocol. */
+      readonly isProxy?: boolean;
+    }
   /** No answer at all. */
   | "silence"
   /** The connection is cut. */
@@ -94,7 +101,8 @@ export async function startFakeApi(): Promise<FakeApi> {
     if (answer === "silence") return;
     if (answer === "cut") response.destroy();
     else if (at < 0 && path === "/poll") await answerPoll(item, response);
-    else send(response, { body: path === "/renew" ? news() : {}, ...answer });
+    else if (at < 0 && path === "/renew") send(response, { status: 200, body: news() });
+    else send(response, answer);
   }
 
   async function answerPoll(
@@ -177,8 +185,14 @@ export async function startFakeApi(): Promise<FakeApi> {
 
 function send(
   response: ServerResponse,
-  { status, body, headers }: { status: number; body?: unknown; headers?: Record<string, string> },
+  { status, body = defaultBody(status), headers, isProxy = false }: Exclude<Answer, string>,
 ): void {
-  response.writeHead(status, { "content-type": "application/json", ...headers });
-  response.end(JSON.stringify(body ?? {}));
+  const protocol = isProxy ? {} : { [protocolHeader]: writeProtocol(ownProtocol) };
+  response.writeHead(status, { "content-type": "application/json", ...protocol, ...headers });
+  response.end(JSON.stringify(body));
+}
+
+function defaultBody(status: number): object {
+  if (status < 400) return {};
+  return { title: "no", status, detail: "refused by the test", correlation_id: "c" };
 }

@@ -49,11 +49,14 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
   const app = new Hono<AppEnv>();
 
+  // First, so that every refusal names the protocol: an agent takes others for a proxy's.
+  app.use("*", agreeOnProtocol());
+
   app.post("/join", limitJoins(deps), async (c) => {
     return c.json(await join(deps, await parseBody(c, JoinRequest, joinBytes)));
   });
 
-  app.use("*", requireAgentToken(deps), agreeOnProtocol());
+  app.use("*", requireAgentToken(deps));
 
   app.post("/rotate", async (c) => {
     const { token_sha256 } = await parseBody(c, RotateRequest, smallBytes);

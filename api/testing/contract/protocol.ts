@@ -99,6 +99,18 @@ export const protocolRows: Row[] = [
     },
   ),
   {
+    rule: "A refusal of an agent names the protocol, so that it is not taken for a proxy's",
+    async check(api) {
+      const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
+      const headers = { Authorization: "Bearer unknown-token-0123456789" };
+      for (const path of paths) {
+        const reply = await api.post(path, {}, headers);
+        expect(reply.status).toBeGreaterThanOrEqual(400);
+        expect(reply.headers.get(protocolHeader)).not.toBeNull();
+      }
+    },
+  },
+  {
     rule: "Jobs that ask for GPUs go to agents with as many free, and say so while there is none",
     server: "with job types",
     async check(api) {
