@@ -1,5 +1,5 @@
 # One image for both roles: the API, and with `agent/main.ts` as its command an agent.
-# docs/install-agent.md says how to run it.
+# docs/guides/agents.md says how to run it.
 ARG BASE=node:24-slim
 FROM ${BASE}
 WORKDIR /opt/airlock

@@ -8,7 +8,7 @@ const command = "npm run backup";
 const help = `Usage: ${command} -- <new folder>
 
 Copies the configured service's database and artifacts into a folder that does not exist or is empty, while
-the service runs. \`npm run restore\` brings them back. docs/operations.md says what is in it.
+the service runs. \`npm run restore\` brings them back. docs/guides/operating.md says what is in it.
 `;
 
 /** `npm run backup -- <folder>`: the configured service's database and artifacts, while it runs. */
