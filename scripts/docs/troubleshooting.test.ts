@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { ExecutionErrorType } from "../../shared/errors.ts";
+import { ExecutionErrorType } from "../../shared/wire/errors.ts";
 
 const page = readFileSync("docs/troubleshooting.md", "utf8");
 const symptoms = [...page.matchAll(/^\| (.+?) \|/gm)].map(([, symptom = ""]) => symptom);
