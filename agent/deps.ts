@@ -54,11 +54,18 @@ export async function createDeps(
   const inventory = createInventory(engine, changes);
   const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
   const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
+  const checkHost = async (signal: AbortSignal): Promise<void> => {
+    await spool.check();
+    await inventory.refresh(signal);
+  };
   const watch = createEngineWatch({
-    probe: async (signal) => {
-      await spool.check();
+    ping: async (signal) => {
+      await engine.ping(signal);
+      await checkHost(signal);
+    },
+    describe: async (signal) => {
       const health = await engine.describe(signal);
-      await inventory.refresh(signal);
+      await checkHost(signal);
       return health;
     },
     sweep: async (signal) => {

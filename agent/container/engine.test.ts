@@ -101,6 +101,7 @@ test("an engine that hangs up is unavailable", async () => {
 });
 
 const calls: Record<string, (engine: Engine, signal: AbortSignal) => Promise<unknown>> = {
+  ping: (engine, signal) => engine.ping(signal),
   describe: (engine, signal) => engine.describe(signal),
   create: (engine, signal) => engine.create(profile, signal),
   attach: (engine, signal) => engine.attach("abc", signal),

@@ -31,6 +31,8 @@ export interface ContainerEntry {
 
 /** A container engine. Every method throws EngineError, or its signal's reason on abort. */
 export interface Engine extends ImageCalls {
+  /** Returns when the engine answers; costs it next to nothing. */
+  ping(signal: AbortSignal): Promise<void>;
   /** Whether it answers, its version and its runtimes. */
   describe(signal: AbortSignal): Promise<EngineHealth>;
   /** Returns the container's id. */
@@ -71,12 +73,16 @@ export function connectEngine(
   // On a connection of its own each time: an engine that goes down still answers on those it has.
   const agent = options.protocol === "https" ? new HttpsAgent() : new HttpAgent();
   const anew = new Docker({ ...options, agent } as Docker.DockerOptions);
-  // Takes options, which its types do not say.
-  const readInfo = anew.info.bind(anew) as unknown as (options: {
-    abortSignal: AbortSignal;
-  }) => Promise<EngineInfo>;
+  // Their types leave out that they take options.
+  type Ask<T> = (options: { abortSignal: AbortSignal }) => Promise<T>;
+  const ping = anew.ping.bind(anew) as unknown as Ask<unknown>;
+  const readInfo = anew.info.bind(anew) as unknown as Ask<EngineInfo>;
 
   return {
+    ping: (signal) =>
+      call(signal, async (abortSignal) => {
+        await ping({ abortSignal });
+      }),
     describe: (signal) =>
       call(signal, async (abortSignal) => {
         const info = await readInfo({ abortSignal });

@@ -2,6 +2,9 @@ import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { Engine } from "../container/engine.ts";
 import { EngineError } from "../sandbox/types.ts";
 
+/** The calls that ask whether the engine is well. */
+const probes: readonly string[] = ["ping", "describe"] satisfies (keyof Engine)[];
+
 export type EngineErrors = NonNullable<EngineHealth["errors"]>;
 
 /**
@@ -18,7 +21,7 @@ export function countErrors(engine: Engine): { engine: Engine; errors: () => Eng
 
   function failed(operation: string, error: unknown): void {
     if (error instanceof EngineError) note(operation, error.code);
-    else if (operation === "describe" && isTimeout(error)) note(operation, "timeout");
+    else if (probes.includes(operation) && isTimeout(error)) note(operation, "timeout");
   }
 
   type AnyCall = (...args: unknown[]) => Promise<unknown>;

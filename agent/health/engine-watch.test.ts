@@ -15,6 +15,7 @@ const PROBE_TIMEOUT_MS = 5000;
 let clock: TestClock;
 let engine: EngineWatch;
 let answer: EngineHealth | Error | "silence";
+let asked: ("ping" | "describe")[];
 let sweeps: number;
 let end: AbortController;
 let running: Promise<void>;
@@ -24,10 +25,15 @@ beforeEach(() => {
   end = new AbortController();
   answer = good;
   sweeps = 0;
+  asked = [];
   engine = createEngineWatch({
-    probe: (signal) => {
-      if (answer === "silence") return abortable(new Promise(() => {}), signal);
-      return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
+    ping: async (signal) => {
+      asked.push("ping");
+      await reply(signal);
+    },
+    describe: (signal) => {
+      asked.push("describe");
+      return reply(signal);
     },
     sweep: () => {
       sweeps += 1;
@@ -43,6 +49,12 @@ afterEach(async () => {
   end.abort();
   await running;
 });
+
+async function reply(signal: AbortSignal): Promise<EngineHealth> {
+  if (answer === "silence") return abortable(new Promise(() => {}), signal);
+  if (answer instanceof Error) throw answer;
+  return answer;
+}
 
 function run(): void {
   running = engine.run(end.signal);
@@ -172,4 +184,29 @@ it("sweeps at the start, after each doubt, and once a minute", async () => {
   expect(sweeps).toBe(2);
   await probes(12);
   expect(sweeps).toBe(3);
+});
+
+it("pings the engine, and asks what it is at the start, once a minute and after an outage", async () => {
+  const described = (): number => asked.filter((call) => call === "describe").length;
+  run();
+  await probes(11);
+  expect(asked).toHaveLength(12);
+  expect(described()).toBe(1);
+  answer = { ...good, version: "26.1" };
+  await probes(2);
+  expect(described()).toBe(2);
+  expect(engine.health().version).toBe("26.1");
+  answer = new Error("connect ECONNREFUSED");
+  await probes(1);
+  answer = { ...good, version: "27.0" };
+  await probes(1);
+  expect(engine.health()).toMatchObject({ available: true, version: "27.0" });
+  expect(described()).toBe(3);
+});
+
+it("only pings an engine that is in doubt", async () => {
+  run();
+  await clock.sleeping(PROBE_EVERY_MS);
+  expect(await engine.answers()).toBe(true);
+  expect(asked.filter((call) => call === "describe")).toHaveLength(1);
 });

@@ -33,8 +33,10 @@ export type EngineWatch = {
 };
 
 export type EngineWatchDeps = {
-  /** Asks the engine what it is; throws where it does not answer. */
-  readonly probe: (signal: AbortSignal) => Promise<EngineHealth>;
+  /** Asks the engine whether it is there; throws where it does not answer. */
+  readonly ping: (signal: AbortSignal) => Promise<void>;
+  /** Asks the engine what it is, which costs it more: Docker executes its runtimes. Throws likewise. */
+  readonly describe: (signal: AbortSignal) => Promise<EngineHealth>;
   /** Removes what dead agents and failed removals left on the engine. */
   readonly sweep: (signal: AbortSignal) => Promise<void>;
   /** Of the engine's calls those that failed so far. */
@@ -46,6 +48,7 @@ export type EngineWatchDeps = {
 
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
+const DESCRIBE_EVERY_MS = 60_000;
 /** A removal that failed unnoticed is made up for within this time. */
 const SWEEP_EVERY_MS = 60_000;
 
@@ -53,6 +56,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   const { clock, changes, log } = deps;
   const asked = Promise.withResolvers<void>();
   let health: EngineHealth = { available: false, version: null, runtimes: [] };
+  let describedMs = clock.nowMs();
   let breaker = closedBreaker;
   /** Whether the engine stopped answering; only then do its answers prove that it is well again. */
   let wasSilent = false;
@@ -76,12 +80,23 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   async function ask(end?: AbortSignal): Promise<boolean> {
     using timeout = deadline(clock, PROBE_TIMEOUT_MS);
     try {
-      hear(await deps.probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
+      hear(await probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
       return true;
     } catch (error) {
       if (!end?.aborted) miss(error);
       return false;
     }
+  }
+
+  /** What the engine is: as it said last, unless that was a minute or an outage ago. */
+  async function probe(signal: AbortSignal): Promise<EngineHealth> {
+    if (health.available && clock.nowMs() - describedMs < DESCRIBE_EVERY_MS) {
+      await deps.ping(signal);
+      return health;
+    }
+    const described = await deps.describe(signal);
+    describedMs = clock.nowMs();
+    return described;
   }
 
   async function answers(): Promise<boolean> {

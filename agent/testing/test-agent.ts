@@ -95,8 +95,13 @@ export async function createTestAgent({
     { retries: 3, minTimeout: 1, maxTimeout: 2 },
   );
   const engine = createEngineWatch({
-    probe: () =>
-      self.health instanceof Error ? Promise.reject(self.health) : Promise.resolve(self.health),
+    ping: async () => {
+      if (self.health instanceof Error) throw self.health;
+    },
+    describe: async () => {
+      if (self.health instanceof Error) throw self.health;
+      return self.health;
+    },
     sweep: () => Promise.resolve(),
     errors: () => [],
     clock,
