@@ -1,5 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { Config, intervalsOf } from "../shared/config/config.ts";
 import type { RunningAgent } from "./testing/test-agent.ts";
 import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.ts";
 
@@ -41,11 +42,11 @@ describe("renewals", () => {
   });
 
   it("follow the intervals that the API sends", async () => {
-    t.api.intervals = { poll_wait_s: 5, lease_ttl_s: 12, renew_every_s: 2 };
+    t.api.intervals = { poll_wait_s: 3, lease_ttl_s: 12, renew_every_s: 2 };
     await runJob();
     await renewalDue();
     await t.clock.sleeping(2000);
-    expect((await t.api.request("/poll", 3)).json).toMatchObject({ wait_s: 5 });
+    expect((await t.api.request("/poll", 3)).json).toMatchObject({ wait_s: 3 });
   });
 
   it("bring cancellations and losses too", async () => {
@@ -89,6 +90,21 @@ describe("renewals", () => {
     expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
   });
 
+  it("that nobody answers for 90 s, by the default configuration, end no running job", async () => {
+    t.api.intervals = intervalsOf(Config.parse({}));
+    const { job, sandbox } = await runJob();
+    t.api.answer("/renew", ...Array<"cut">(100).fill("cut"));
+    const outageEndsMs = t.clock.nowMs() + 90_000;
+    while (t.clock.nowMs() < outageEndsMs) {
+      t.clock.advance(500);
+      await new Promise(setImmediate);
+    }
+    await t.api.request("/renew");
+    expect(t.deps.leases.ids()).toEqual([job.lease_id]);
+    sandbox.finish();
+    expect((await t.api.request("/result")).json).toMatchObject({ status: "succeeded" });
+  });
+
   it("that are refused end the agent", async () => {
     const { sandbox } = await runJob();
     t.api.answer("/renew", { status: 401 });
@@ -128,6 +144,16 @@ describe("told to stop", () => {
       error: { type: "cancelled", message: "The agent was stopped while the code ran." },
     });
     expect(t.api.count("/leave")).toBe(1);
+  });
+
+  it("does not wait for an API that is gone: what outlasts the grace is reported for a while only", async () => {
+    await runJob();
+    t.api.answer("/result", "silence");
+    agent.stop();
+    t.clock.advance(await t.clock.sleeping(10_000));
+    await t.api.request("/result");
+    t.clock.advance(await t.clock.sleeping(15_000));
+    await expect(agent.ended).resolves.toBeUndefined();
   });
 
   it("ends though the API does not take its leave", async () => {

@@ -31,6 +31,8 @@ export type AgentSignals = {
 /** What containers get to go away in when there is no time for anything else. */
 const ABORT_GRACE_MS = 2000;
 const LEAVE_TIMEOUT_MS = 3000;
+/** What the reports of cancelled jobs get: an API that is gone must not keep the agent from ending. */
+const LAST_POSTS_MS = 15_000;
 
 /**
  * Works for the API until told to end.
@@ -103,7 +105,7 @@ async function workOnBuild(deps: AgentDeps, lease: Lease<LeasedBuild>): Promise<
   }
 }
 
-/** Waits for the held leases to end; cancels them after the grace, drops them on `halt`. */
+/** Waits for the held leases to end; cancels them after the grace, and drops those that last on, or all on `halt`. */
 async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   const { leases, builds, changes, clock } = deps;
   const idle = changes.until(() => [leases, builds].every((held) => held.free() === held.size));
@@ -111,7 +113,8 @@ async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
   leases.cancelAll();
   builds.cancelAll();
-  await abortable(idle, halt).catch(() => {});
+  using lastPosts = deadline(clock, LAST_POSTS_MS);
+  await abortable(idle, AbortSignal.any([halt, lastPosts.signal])).catch(() => {});
   leases.dropAll();
   builds.dropAll();
   using hurry = deadline(clock, ABORT_GRACE_MS);

@@ -1,7 +1,8 @@
 import type { RuntimePolicy } from "./container/runtime-choice.ts";
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { Config, ConfigError } from "../shared/config/config.ts";
+import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";
+import type { Intervals } from "../shared/wire/lease.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
 import { type ApiAddress, apiAddress } from "./api/connection.ts";
@@ -42,12 +43,8 @@ export type AgentConfig = {
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
   readonly log: LogConfig;
-  /** In use until the server has sent its own, in seconds. */
-  readonly intervals: {
-    readonly poll_wait_s: number;
-    readonly lease_ttl_s: number;
-    readonly renew_every_s: number;
-  };
+  /** In use until the server has sent its own. */
+  readonly intervals: Intervals;
 };
 
 const localApi = "http://127.0.0.1:8080";
@@ -102,11 +99,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
         : null,
     },
     log: config,
-    intervals: {
-      poll_wait_s: config.poll_wait_s,
-      lease_ttl_s: config.lease_ttl_s,
-      renew_every_s: config.renew_every_s,
-    },
+    intervals: intervalsOf(config),
   };
 }
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Agent } from "undici";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type Client, createClient } from "./client.ts";
+import { type Client, createClient, retryTimes } from "./client.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
 import { fixedToken } from "./token-source.ts";
 
@@ -88,6 +88,16 @@ describe("a transient failure", () => {
       message:
         "POST /poll answered 403, and not by an Airlock API: look for a proxy or a firewall in between",
     });
+  });
+
+  it("is repeated by default for as long as the lease lasts", async () => {
+    const token = fixedToken("token-0123456789");
+    const times = { ...retryTimes, minTimeout: 1, maxTimeout: 1 };
+    const patient = createClient({ url: api.url, token, dispatcher: new Agent() }, times);
+    api.answer("/started", ...Array<"cut">(40).fill("cut"));
+    await patient.started(lease, started, never);
+    expect(api.count("/started")).toBe(41);
+    await patient.close();
   });
 
   it("is not repeated once the signal is aborted", async () => {

@@ -38,8 +38,10 @@ export type RetryTimes = {
   readonly maxTimeout: number;
 };
 
-/** Together more than a lease lives: an API that is back in time still gets the result. */
-export const retryTimes: RetryTimes = { retries: 10, minTimeout: 200, maxTimeout: 10_000 };
+/** Posts are repeated until their signal ends them with the lease: an API that is back before gets the result. */
+export const retryTimes: RetryTimes = { retries: Infinity, minTimeout: 200, maxTimeout: 5000 };
+/** A download that fails is begun anew later. */
+const ARCHIVE_RETRIES = 10;
 
 const TIMEOUT_MS = 30_000;
 /** A store takes its time to have a large file on its disks. */
@@ -65,9 +67,14 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     return http.send({ method: "POST", path, headers, body, reply, timeoutMs, signal });
   }
 
-  async function repeat<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  async function repeat<T>(
+    send: () => Promise<T>,
+    signal: AbortSignal,
+    retries = times.retries,
+  ): Promise<T> {
     return pRetry(send, {
       ...times,
+      retries,
       randomize: true,
       signal,
       shouldRetry: ({ error }) => error instanceof ApiError && error.kind === "transient",
@@ -156,7 +163,8 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       const path = `/images/${image}/archive`;
       const ask = (headers: Record<string, string>, until: AbortSignal) =>
         http.open(path, headers, TIMEOUT_MS, until);
-      const askAgain: typeof ask = (headers, until) => repeat(() => ask(headers, until), until);
+      const askAgain: typeof ask = (headers, until) =>
+        repeat(() => ask(headers, until), until, ARCHIVE_RETRIES);
       return openResumed(ask, askAgain, signal);
     },
 

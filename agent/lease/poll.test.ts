@@ -40,7 +40,7 @@ it("shows itself at once, then waits long", async () => {
   expect((await t.api.request("/poll", 2)).json).toMatchObject({
     free_slots: 2,
     is_new: false,
-    wait_s: 14,
+    wait_s: 16,
   });
 });
 
@@ -158,7 +158,7 @@ describe("when polls fail", () => {
     for (const capMs of [250, 500, 1000]) {
       t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
     }
-    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
   });
 
   it("says so once, and once that it is over", async () => {
@@ -192,7 +192,7 @@ describe("when polls fail", () => {
       t.api.cut();
       t.clock.advance(await t.clock.sleeping(125, 250));
     }
-    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 14 });
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
   });
 
   it("waits as long as the API asks", async () => {

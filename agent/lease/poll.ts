@@ -78,10 +78,13 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
   }
 }
 
-/** A lease may date from the moment its poll was sent: leave two renewals' time to keep it. */
+/**
+ * A poll may hang on a connection that is gone, and a lease that it brings may date from the moment
+ * it was sent: it is over long before the agent counts as dead, or the lease ends.
+ */
 function waitS(leases: Leases): number {
-  const { poll_wait_s, lease_ttl_s, renew_every_s } = leases.intervals();
-  return Math.min(poll_wait_s, Math.max(lease_ttl_s - 2 * renew_every_s, lease_ttl_s / 4));
+  const { poll_wait_s, renew_every_s } = leases.intervals();
+  return Math.min(poll_wait_s, 2 * renew_every_s);
 }
 
 /** Returns whether the API knows all that it asks of this agent. */

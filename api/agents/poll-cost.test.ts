@@ -57,5 +57,5 @@ async function callsOf(wait_s: number): Promise<number> {
 test("what a poll asks of the database is bounded by how long it waits", async () => {
   expect(await callsOf(5)).toBeLessThanOrEqual(30);
   // As long as an agent asks for with the usual intervals.
-  expect(await callsOf(14)).toBeLessThanOrEqual(50);
+  expect(await callsOf(15)).toBeLessThanOrEqual(50);
 });

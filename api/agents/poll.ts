@@ -1,6 +1,6 @@
+import { intervalsOf } from "../../shared/config/config.ts";
 import type {
   AgentStatus,
-  Intervals,
   LeasedJob,
   PollReply,
   PollRequest,
@@ -164,7 +164,7 @@ async function renewHeld(
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
     lost: [...leases, ...builds].filter((id) => !held.has(id)),
-    intervals: intervals(config),
+    intervals: intervalsOf(config),
   };
 }
 
@@ -184,8 +184,4 @@ export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<voi
 function terms({ config, now }: Deps, agentId: string): LeaseTerms {
   const at = now();
   return { agentId, expiresAt: at + config.lease_ttl_s * 1000, now: at };
-}
-
-function intervals({ poll_wait_s, lease_ttl_s, renew_every_s }: Deps["config"]): Intervals {
-  return { poll_wait_s, lease_ttl_s, renew_every_s };
 }

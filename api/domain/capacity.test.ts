@@ -4,7 +4,7 @@ import type { BreakerState } from "../../shared/wire/health.ts";
 import { agent as agentReport, breaker as closed } from "../testing/placement-world.ts";
 import { type AgentReport, health, isLive, obstacle } from "./capacity.ts";
 
-const config = loadConfig({ lease_ttl_s: 30 }, {});
+const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
 const now = 1_000_000;
 
 function agent(state: BreakerState, silentMs = 0): AgentReport {
@@ -13,7 +13,7 @@ function agent(state: BreakerState, silentMs = 0): AgentReport {
   return agentReport({ slots: 4, engine, breaker, lastSeenAt: now - silentMs });
 }
 
-test("an agent is live for as long as a lease that it renewed when it was last heard of", () => {
+test("an agent is live for liveness_s after it was last heard of", () => {
   expect(isLive(agent("closed", 30_000), config, now)).toBe(true);
   expect(isLive(agent("closed", 30_001), config, now)).toBe(false);
 });

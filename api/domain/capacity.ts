@@ -29,9 +29,13 @@ export interface AgentReport {
   lastSeenAt: number;
 }
 
-/** An agent is live while a lease renewed when it was last heard of would still hold. */
-export function isLive(agent: AgentReport, config: Config, now: number): boolean {
-  return now - agent.lastSeenAt <= config.lease_ttl_s * 1000;
+/** Whether an agent was heard of lately. A lease of one that was not may still hold: lease_ttl_s. */
+export function isLive(
+  { lastSeenAt }: Pick<AgentReport, "lastSeenAt">,
+  { liveness_s }: Pick<Config, "liveness_s">,
+  now: number,
+): boolean {
+  return now - lastSeenAt <= liveness_s * 1000;
 }
 
 export interface Obstacle {

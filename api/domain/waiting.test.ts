@@ -67,7 +67,7 @@ describe("why nobody runs a job", () => {
 });
 
 describe("why nobody takes a job now", () => {
-  const config = loadConfig({ lease_ttl_s: 30 }, {});
+  const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
   const gpu = environmentOf({ gpus: 2 });
   const off = { available: false, version: null, runtimes: [] };
   const failed = { ...breaker, state: "open", last_failure: new Date(0).toISOString() } as const;

@@ -38,7 +38,7 @@ export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       databaseBytes(db),
       readCounts(db),
       queueStats(db),
-      agentsSeenSince(db, now() - config.lease_ttl_s * 1000),
+      agentsSeenSince(db, now() - config.liveness_s * 1000),
       processMetrics?.text() ?? "",
     ]);
     const agents = known.filter((agent) => isLive(agent, config, now()));

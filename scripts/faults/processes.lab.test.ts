@@ -127,7 +127,7 @@ test("three APIs on one database behind a balancer, any of them and of the agent
     AIRLOCK_AGENT_TOKENS: token,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
     AIRLOCK_LEASE_TTL_S: "6",
-    AIRLOCK_RENEW_EVERY_S: "1",
+    AIRLOCK_LIVENESS_S: "4",
     AIRLOCK_POLL_WAIT_S: "2",
   };
   const ports = [await freePort(), await freePort(), await freePort()];

@@ -48,7 +48,7 @@ export const workload = {
   slots: 4,
   jobS: 0.32,
   roundTripS: 0.005,
-  pollWaitS: 14,
+  pollWaitS: 15,
   renewEveryS: 8,
   /** Of the jobs, those that leave an artifact. */
   artifacts: 0.1,

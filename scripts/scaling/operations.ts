@@ -18,7 +18,7 @@ export const operations = {
   wait: "request of a client for a result",
   look: "second look of such a request that waits, when the job has ended",
   renew: "renewal of 4 leases",
-  idlePoll: "poll of 14 s that brings nothing",
+  idlePoll: "poll of 15 s that brings nothing",
   status: "status of a job",
   news: "look of an API process for news of others, while anyone waits",
   sweep: "sweep with nothing to do",
@@ -68,7 +68,7 @@ export async function measureOperations(): Promise<Costs> {
   await poll(0, 0);
   await submit();
   const submitted = await costOf(3 * times, submit);
-  const claim = await costOf(times, () => poll(1, 14));
+  const claim = await costOf(times, () => poll(1, 15));
   const started = await each((lease) => post(lease, "started", { job_ref: null }));
   const piece = { stream: "stdout", offset: 0, data_base64: btoa("so far\n") };
   const log = await each((lease) => post(lease, "logs", piece));
@@ -95,8 +95,8 @@ export async function measureOperations(): Promise<Costs> {
   const look = await costOf(times, () => findExecution(deps.db, ids[0]!));
   await poll(100, 0);
   for (const lease of leases.splice(0)) await post(lease, "result", success);
-  await poll(1, 14);
-  const idlePoll = await costOf(times, () => poll(1, 14));
+  await poll(1, 15);
+  const idlePoll = await costOf(times, () => poll(1, 15));
   const awaited = { agents: [agent.agent.id], executions: ids.slice(0, 4), builds: [] };
   const news = await costOf(times, () => readNews(deps.db, awaited, deps.now()));
   const swept = await costOf(times, () => sweep(deps));

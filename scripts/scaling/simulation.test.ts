@@ -6,7 +6,7 @@ const setting: Setting = {
   slots: 4,
   jobsPerS: 7,
   jobS: 1,
-  pollWaitS: 14,
+  pollWaitS: 15,
   roundTripS: 0,
   lengthS: 30_000,
   seed: 7,
@@ -37,8 +37,8 @@ test.each([
 
 test("without jobs each agent asks once in each poll's time", () => {
   const idle = simulate({ ...setting, agents: 100, jobsPerS: 0, lengthS: 1400 });
-  expect(idle.pollsPerS).toBeCloseTo(100 / 14, 1);
-  expect(idle.emptyPollsPerS).toBeCloseTo(100 / 14, 1);
+  expect(idle.pollsPerS).toBeCloseTo(100 / 15, 1);
+  expect(idle.emptyPollsPerS).toBeCloseTo(100 / 15, 1);
   expect(idle.wait.mean).toBe(0);
 });
 

@@ -35,7 +35,7 @@ export type World = AsyncDisposable & {
 
 const leases = {
   AIRLOCK_LEASE_TTL_S: "6",
-  AIRLOCK_RENEW_EVERY_S: "1.5",
+  AIRLOCK_LIVENESS_S: "6",
   AIRLOCK_POLL_WAIT_S: "5",
 };
 

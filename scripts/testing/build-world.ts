@@ -38,8 +38,8 @@ export class BuildWorld {
     AIRLOCK_MAX_IMAGE_BYTES: "0",
     // Longer than a busy machine takes to start an API or an agent again.
     AIRLOCK_LEASE_TTL_S: "15",
+    AIRLOCK_LIVENESS_S: "15",
     AIRLOCK_POLL_WAIT_S: "2",
-    AIRLOCK_RENEW_EVERY_S: "1",
     AIRLOCK_JOB_TYPES: JSON.stringify({
       science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
       broken: { requirements: ["no-such-package==9"] },

@@ -67,7 +67,7 @@ export async function startFaultWorld(
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
       AIRLOCK_LEASE_TTL_S: String(leaseTtlS),
-      AIRLOCK_RENEW_EVERY_S: "1",
+      AIRLOCK_LIVENESS_S: "4",
       AIRLOCK_POLL_WAIT_S: "2",
       ...vars,
     });

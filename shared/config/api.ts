@@ -174,10 +174,18 @@ export const apiSettings = {
     .max(60)
     .default(25)
     .describe("Seconds an agent's poll waits for work."),
+  liveness_s: z
+    .number()
+    .min(0.4)
+    .default(30)
+    .describe(
+      "Seconds without word from an agent until it counts as dead: it is left out of /health and gets no work. It renews its leases four times in that time.",
+    ),
   lease_ttl_s: z
     .number()
-    .min(1)
-    .default(30)
-    .describe("Seconds until an unrenewed lease expires; at least twice renew_every_s."),
-  renew_every_s: z.number().min(0.1).default(8).describe("Seconds between an agent's renewals."),
+    .min(0.4)
+    .default(180)
+    .describe(
+      "Seconds until an unrenewed lease expires: a shorter outage of the API or its database ends no running job. Its agent gives the job up before, the API then leases it again. At least liveness_s.",
+    ),
 };

@@ -109,8 +109,8 @@ const examples: Record<keyof Config, Example> = {
   max_database_bytes: number(0, 2 ** 30, -1, ">=0"),
   agent_tokens: { ...keys, env: JSON.stringify([key, otherKey]) },
   poll_wait_s: number(1, 0.5, 61, "<=60"),
-  lease_ttl_s: number(20, 16.5, 0.5, ">=1"),
-  renew_every_s: number(1, 0.5, 0, ">=0.1"),
+  liveness_s: number(20, 16.5, 0.3, ">=0.4"),
+  lease_ttl_s: number(200, 60.5, 0.3, ">=0.4"),
   api_url: text("http://a", "https://airlock.example/x", ["ftp://a", "Invalid URL"]),
   api_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),
   allow_plain_http: boolean,
@@ -225,16 +225,14 @@ describe("a value that is not allowed", () => {
     }
   });
 
-  test("is a lease that ends before its renewal: it says what either key may be", () => {
+  test("is a lease that ends before its agent counts as dead", () => {
     expect(refusal({ lease_ttl_s: 10 }, {})).toBe(
-      "lease_ttl_s = 10: must be at least twice renew_every_s (8): set it to 16 or more, or renew_every_s to 5 or less",
+      "lease_ttl_s = 10: must be at least liveness_s (30): set it to 30 or more, or liveness_s to 10 or less",
     );
-    expect(refusal({}, { AIRLOCK_RENEW_EVERY_S: "20" })).toBe(
-      "lease_ttl_s: must be at least twice renew_every_s (20): set it to 40 or more, or renew_every_s to 15 or less",
+    expect(refusal({}, { AIRLOCK_LIVENESS_S: "200" })).toBe(
+      "lease_ttl_s: must be at least liveness_s (200): set it to 200 or more, or liveness_s to 180 or less",
     );
-    expect(loadConfig({ lease_ttl_s: 10, renew_every_s: 5 }, {})).toMatchObject({
-      lease_ttl_s: 10,
-    });
+    expect(loadConfig({ lease_ttl_s: 10, liveness_s: 10 }, {})).toMatchObject({ lease_ttl_s: 10 });
   });
 
   test("is one of several: each has its line", () => {

@@ -1,28 +1,41 @@
 import { z } from "zod";
 import { agentSettings } from "./agent.ts";
 import { apiSettings } from "./api.ts";
+import type { Intervals } from "../wire/lease.ts";
 
 /**
  * Every configuration key (docs/contract.md 3.1). A key `k` is read
  * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
  */
-export const Config = z.strictObject({ ...apiSettings, ...agentSettings }).refine(isRenewedInTime, {
+export const Config = z.strictObject({ ...apiSettings, ...agentSettings }).refine(isFenceLast, {
   path: ["lease_ttl_s"],
   when: ({ issues }) => issues.length === 0,
-  error: ({ input }) => tooShort(input as Leases),
+  error: ({ input }) => tooShort(input as Times),
 });
 export type Config = z.infer<typeof Config>;
 
-type Leases = { lease_ttl_s: number; renew_every_s: number };
+type Times = { liveness_s: number; lease_ttl_s: number };
 
-/** An agent gives a lease up before its end, and a renewal may come up to its period late. */
-function isRenewedInTime({ lease_ttl_s, renew_every_s }: Leases): boolean {
-  return lease_ttl_s >= 2 * renew_every_s;
+/** A lease must outlive its agent's renewals, also where one comes late. */
+function isFenceLast({ liveness_s, lease_ttl_s }: Times): boolean {
+  return lease_ttl_s >= liveness_s;
 }
 
-function tooShort({ lease_ttl_s, renew_every_s }: Leases): string {
-  return `must be at least twice renew_every_s (${renew_every_s}): set it to ${2 * renew_every_s} or more, or renew_every_s to ${lease_ttl_s / 2} or less`;
+function tooShort({ liveness_s, lease_ttl_s }: Times): string {
+  return `must be at least liveness_s (${liveness_s}): set it to ${liveness_s} or more, or liveness_s to ${lease_ttl_s} or less`;
 }
+
+/** The timings that a server with this configuration sets for its agents. */
+export function intervalsOf({
+  poll_wait_s,
+  lease_ttl_s,
+  liveness_s,
+}: Pick<Config, "poll_wait_s" | "lease_ttl_s" | "liveness_s">): Intervals {
+  return { poll_wait_s, lease_ttl_s, renew_every_s: liveness_s / renewalsPerLiveness };
+}
+
+/** Two may fail in a row, and the third be slow. */
+const renewalsPerLiveness = 4;
 
 export class ConfigError extends Error {
   override name = "ConfigError";

@@ -135,7 +135,7 @@ export const agentRows: Row[] = [
     rule: "The server tells its agents the intervals",
     async check(api) {
       const { intervals } = await api.agent().renew();
-      expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 });
+      expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 180, renew_every_s: 7.5 });
     },
   },
   {

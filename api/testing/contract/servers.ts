@@ -76,7 +76,7 @@ export const servers = {
   "with short leases": {
     ...common,
     AIRLOCK_LEASE_TTL_S: String(leaseTtlS),
-    AIRLOCK_RENEW_EVERY_S: "0.5",
+    AIRLOCK_LIVENESS_S: String(leaseTtlS),
     AIRLOCK_JOB_TYPES: JSON.stringify({ ml: {}, science: {}, poison: {} }),
   },
 } satisfies Record<string, Record<string, string>>;
