@@ -10,17 +10,17 @@ import { jsonRequest } from "../command/json-request.ts";
 export const operations = {
   submit: "submission of an asynchronous job",
   claim: "poll that brings a job",
-  started: "“the code runs” of a job that takes over 50 ms",
-  log: "piece of output of a job that runs, at most one a second",
+  started: "report that the code has started, if it runs over 50 ms",
+  log: "piece of a running job's output, at most one a second",
   artifact: "upload of an artifact",
   result: "result",
   resultAndTake: "result that brings the next job",
-  wait: "request of a client for a result",
-  look: "second look of such a request that waits, when the job has ended",
+  wait: "client's request for a result",
+  look: "second read of such a request, when its job has ended",
   renew: "renewal of 4 leases",
   idlePoll: "poll of 15 s that brings nothing",
   status: "status of a job",
-  news: "look of an API process for news of others, while anyone waits",
+  news: "read of an API process for others' news, while anyone waits",
   sweep: "sweep with nothing to do",
 } as const;
 export type Operation = keyof typeof operations;

@@ -28,7 +28,14 @@ export function operationTable(costs: Costs): Table {
     const { calls, writes, rowsRead, rowsWritten, wakes } = costs[name];
     return [what, ...[calls, writes, rowsRead, rowsWritten, wakes].map(short)];
   });
-  const titles = ["operation", "calls", "of them writes", "rows read", "rows written", "wake-ups"];
+  const titles = [
+    "operation",
+    "calls",
+    "writes among them",
+    "rows read",
+    "rows written",
+    "wake-ups",
+  ];
   return [titles, ...lines];
 }
 
@@ -90,7 +97,7 @@ export function estimateTables(costs: Costs, processJobsPerS: number): Estimates
         "polls/s",
         "requests/s",
         "database calls/s",
-        "of them writes/s",
+        "writes among them/s",
       ],
       ...load,
     ],
