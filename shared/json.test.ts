@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
-import { describe, expect, test } from "vitest";
-import { isJsonObject, jsonDepth, JsonError, parseJson, plainNumber } from "./json.ts";
+import { describe, expect, test, vi } from "vitest";
+import { isJsonObject, JsonError, measureJson, parseJson, plainNumber } from "./json.ts";
 
 const roundTrip = (text: string): string => JSON.stringify(parseJson(text, 512));
 
@@ -153,13 +153,13 @@ describe("nesting", () => {
     ['["\\"[", "\\\\", []]', 2],
     ["[][][]", 1],
   ])("of %s is %d", (text, depth) => {
-    expect(jsonDepth(text)).toBe(depth);
+    expect(measureJson(text).depth).toBe(depth);
   });
 
   test("is the depth of the value", () => {
     fc.assert(
       fc.property(fc.jsonValue(), (value) => {
-        expect(jsonDepth(JSON.stringify(value))).toBe(depthOf(value));
+        expect(measureJson(JSON.stringify(value)).depth).toBe(depthOf(value));
       }),
     );
   });
@@ -174,4 +174,26 @@ test("only a plain object is a JSON object", () => {
   expect(["{}", '{"a":1.0}'].map((text) => isJsonObject(parseJson(text, 8)))).toEqual([true, true]);
   const others = ["[]", "null", "1", "1.0", '"{}"', "true"];
   for (const text of others) expect(isJsonObject(parseJson(text, 8))).toBe(false);
+});
+
+describe("the number of keys and values", () => {
+  test.each([
+    ["1", 1],
+    ["[]", 1],
+    ["[1,2]", 3],
+    ['{"a":[-1.5e3,true,null],"b":"x[1,{}]\\"y"}', 8],
+    [" [ false , { } ] ", 3],
+  ])("of %s is %i", (text, values) => {
+    expect(measureJson(text).values).toBe(values);
+  });
+
+  test("is bounded where the caller asks for it, before anything is built of the text", () => {
+    const text = `[${"{},".repeat(98)}{}]`;
+    const parse = vi.spyOn(JSON, "parse");
+    expect(() => parseJson(text, 8, 99)).toThrow("it holds 100 keys and values; the limit is 99");
+    expect(parse).not.toHaveBeenCalled();
+    parse.mockRestore();
+    expect(parseJson(text, 8, 100)).toHaveLength(99);
+    expect(parseJson(text, 8)).toHaveLength(99);
+  });
 });

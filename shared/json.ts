@@ -16,13 +16,14 @@ const json = JSON as unknown as {
  * Python tells `1.0` from `1`, and 12345678901234567890 does not fit a double. Such numbers become
  * `JSON.rawJSON` objects.
  *
- * @throws JsonError on malformed text, or on nesting deeper than `maxDepth`, which would overflow
- *   the stack of a recursive reader.
+ * @throws JsonError on malformed text; on nesting deeper than `maxDepth`, which would overflow the
+ *   stack of a recursive reader; on more keys and values than `maxValues`.
  */
-export function parseJson(text: string, maxDepth: number): unknown {
+export function parseJson(text: string, maxDepth: number, maxValues = Infinity): unknown {
   const numerals = oddNumerals(text);
-  const depth = scan(text, numerals.add);
+  const { depth, values } = measureJson(text, numerals.add);
   if (depth > maxDepth) throw new JsonError(`nested ${depth} deep; the limit is ${maxDepth}`);
+  if (values > maxValues) throw new JsonError(tooManyValues(values, maxValues));
   try {
     return numerals.parse();
   } catch (cause) {
@@ -98,25 +99,40 @@ export function plainNumber(value: unknown): unknown {
   return json.isRawJSON(value) ? Number(value.rawJSON) : value;
 }
 
-/** The deepest nesting of arrays and objects in `text`, which need not be well formed. */
-export function jsonDepth(text: string): number {
-  return scan(text, () => {});
-}
+export const tooManyValues = (values: number, limit: number): string =>
+  `it holds ${values} keys and values; the limit is ${limit}`;
 
-/** The deepest nesting; `onNumeral` is told of those that may not be as `JSON.stringify` writes them. */
-function scan(text: string, onNumeral: (from: number, to: number) => void): number {
+/** What a text of JSON holds; it need not be well formed. */
+export type JsonMeasure = {
+  /** The deepest nesting of arrays and objects. */
+  readonly depth: number;
+  /** Keys and values, arrays and objects included. */
+  readonly values: number;
+};
+
+/** @param onNumeral told of those that may not be as `JSON.stringify` writes them. */
+export function measureJson(
+  text: string,
+  onNumeral: (from: number, to: number) => void = () => {},
+): JsonMeasure {
   let depth = 0;
   let deepest = 0;
+  let values = 0;
   let inString = false;
   for (let i = 0; i < text.length; i++) {
     const c = text.charCodeAt(i);
     if (inString) {
       if (c === BACKSLASH) i++;
       else if (c === QUOTE) inString = false;
-    } else if (c === QUOTE) inString = true;
-    else if (c === OPEN_BRACE || c === OPEN_BRACKET) deepest = Math.max(deepest, ++depth);
-    else if (c === CLOSE_BRACE || c === CLOSE_BRACKET) depth--;
+    } else if (c === QUOTE) {
+      inString = true;
+      values++;
+    } else if (c === OPEN_BRACE || c === OPEN_BRACKET) {
+      deepest = Math.max(deepest, ++depth);
+      values++;
+    } else if (c === CLOSE_BRACE || c === CLOSE_BRACKET) depth--;
     else if (isDigit(c) || c === MINUS) {
+      values++;
       const from = i;
       let hasDigitsOnly = c !== MINUS;
       for (let next; isInNumber((next = text.charCodeAt(i + 1))); i++) {
@@ -124,9 +140,9 @@ function scan(text: string, onNumeral: (from: number, to: number) => void): numb
       }
       const isShort = hasDigitsOnly && i - from < MAX_SAFE_DIGITS;
       if (!isShort) onNumeral(from, i + 1);
-    }
+    } else if (c === LOWER_T || c === LOWER_F || c === LOWER_N) values++;
   }
-  return deepest;
+  return { depth: deepest, values };
 }
 
 /** What can stand in a number; the letters in `true` and `false` never follow a digit. */
@@ -151,6 +167,10 @@ const ZERO = 0x30;
 const NINE = 0x39;
 const UPPER_E = 0x45;
 const LOWER_E = 0x65;
+/** Of `true`, `false` and `null` the first letters, which none of them has in another place. */
+const LOWER_T = 0x74;
+const LOWER_F = 0x66;
+const LOWER_N = 0x6e;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;

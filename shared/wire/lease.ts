@@ -160,7 +160,7 @@ export type LogChunk = z.infer<typeof LogChunk>;
 
 function isObjectText(text: string): boolean {
   try {
-    return isJsonObject(parseJson(text, limits.jsonDepthMax));
+    return isJsonObject(parseJson(text, limits.jsonDepthMax, limits.resultJsonMaxValues));
   } catch {
     return false;
   }

@@ -15,6 +15,8 @@ export const limits = {
   jsonDepthMax: 512,
   /** Bytes of `/output/result.json`. */
   resultJsonMaxBytes: 10 * 1024 * 1024,
+  /** Keys and values of `/output/result.json`: to parse more would hold up every other job. */
+  resultJsonMaxValues: 1_000_000,
   /** Bytes of a build's log. */
   buildLogMaxBytes: 1024 * 1024,
   /** Files kept from one `/output`. */

@@ -13,6 +13,11 @@ hostileCases(({ run, canaryPath }) => {
       ["a link", `os.unlink(f.name); os.symlink("/etc/passwd", f.name)`, "not a regular file"],
       ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`, "not a regular file"],
       ["a folder", `os.unlink(f.name); os.mkdir(f.name)`, "not a regular file"],
+      [
+        "3.4 million empty objects",
+        `f.write('{"a": [' + "{}," * 3_400_000 + "{}]}")`,
+        "keys and values",
+      ],
       ["100 MB", `f.write(" " * 100_000_000)`, "larger than"],
     ])("a result.json that is %s", async (_what, code, problem) => {
       const { end, report } = await run(

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { limits } from "../../../shared/wire/limits.ts";
 import { readResultFile } from "./result-file.ts";
 
@@ -33,4 +33,18 @@ test.each([
 test("bytes that are not UTF-8 are no result", () => {
   const bytes = Buffer.from('{"a": "\xe4"}', "latin1");
   expect(readResultFile(bytes)).toEqual({ kind: "invalid", problem: "it is not UTF-8" });
+});
+
+test("a result of more keys and values than the limit is refused before it is parsed", () => {
+  const parse = vi.spyOn(JSON, "parse");
+  const result = readResultFile(Buffer.from(`{"a": [${"{},".repeat(3_400_000)}{}]}`));
+  expect(parse).not.toHaveBeenCalled();
+  parse.mockRestore();
+  const problem = `it holds 3400004 keys and values; the limit is ${limits.resultJsonMaxValues}: write large data to another file of /output`;
+  expect(result).toEqual({ kind: "invalid", problem });
+});
+
+test("a result of as many keys and values as the limit is one", () => {
+  const zeros = Array(limits.resultJsonMaxValues - 3).fill(0);
+  expect(readResultFile(Buffer.from(JSON.stringify({ a: zeros }))).kind).toBe("object");
 });

@@ -1,4 +1,4 @@
-import { jsonDepth } from "../../../shared/json.ts";
+import { measureJson, tooManyValues } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { ResultFile } from "../types.ts";
 
@@ -10,9 +10,16 @@ export function readResultFile(bytes: Uint8Array): ResultFile {
   } catch {
     return invalid("it is not UTF-8");
   }
-  const depth = jsonDepth(text);
+  let hasInfinity = false;
+  const { depth, values } = measureJson(text, (from, to) => {
+    hasInfinity ||= Math.abs(Number(text.slice(from, to))) === Infinity;
+  });
   if (depth > limits.jsonDepthMax) {
     return invalid(`it is nested ${depth} deep; the limit is ${limits.jsonDepthMax}`);
+  }
+  if (values > limits.resultJsonMaxValues) {
+    const problem = tooManyValues(values, limits.resultJsonMaxValues);
+    return invalid(`${problem}: write large data to another file of /output`);
   }
   let value: unknown;
   try {
@@ -23,7 +30,7 @@ export function readResultFile(bytes: Uint8Array): ResultFile {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     return invalid(`it holds ${kindOf(value)}, not an object`);
   }
-  if (hasInfinity(value)) return invalid("it holds a number that is too large for a double");
+  if (hasInfinity) return invalid("it holds a number that is too large for a double");
   return { kind: "object", text };
 }
 
@@ -34,10 +41,4 @@ function invalid(problem: string): ResultFile {
 function kindOf(value: unknown): string {
   if (value === null) return "null";
   return Array.isArray(value) ? "an array" : `a ${typeof value}`;
-}
-
-/** The nesting is bounded by the depth check. */
-function hasInfinity(value: unknown): boolean {
-  if (typeof value === "number") return !Number.isFinite(value);
-  return typeof value === "object" && value !== null && Object.values(value).some(hasInfinity);
 }

@@ -1,4 +1,5 @@
 import { expect } from "vitest";
+import { limits } from "../../../shared/wire/limits.ts";
 import { type Api, body } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
@@ -101,7 +102,16 @@ export const exactnessRows: Row[] = [
     },
   ),
   ...each(
-    ["{", "[1]", '"text"', "null", "1", '{"a":NaN}', `{"a":${"[".repeat(600)}${"]".repeat(600)}}`],
+    [
+      "{",
+      "[1]",
+      '"text"',
+      "null",
+      "1",
+      '{"a":NaN}',
+      `{"a":${"[".repeat(600)}${"]".repeat(600)}}`,
+      `{"too many":[${"{},".repeat(limits.resultJsonMaxValues)}{}]}`,
+    ],
     (output) => `A result whose output is ${output.slice(0, 20)} is refused, and the job goes on`,
     async (api, output) => {
       const { job_id } = await api.submit();
