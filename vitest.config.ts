@@ -1,12 +1,32 @@
 import { defineConfig } from "vitest/config";
+import { stages, testFiles, type Tier, tiers } from "./scripts/test/tiers.ts";
+
+/** Two cores compute unit tests; most others wait for processes and containers. */
+const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, lab: 2 };
+
+/** What hangs is ended; what is right has its time on the slowest machine. */
+const patienceMs: Record<Tier, number> = {
+  unit: 60_000,
+  service: 300_000,
+  engine: 300_000,
+  lab: 300_000,
+};
 
 export default defineConfig({
   test: {
-    include: ["{api,agent,shared,scripts,tests}/**/*.test.ts"],
     pool: "forks",
-    maxWorkers: 2,
-    // What hangs is ended; what is right has its time on the slowest machine.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    projects: tiers.map((name) => ({
+      extends: true,
+      test: {
+        name,
+        include: [name === "unit" ? testFiles : testFiles.replace("*.test", `*.${name}.test`)],
+        exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
+        testTimeout: patienceMs[name],
+        hookTimeout: patienceMs[name],
+        retry: name === "unit" ? 0 : 1,
+        maxWorkers: workers[name],
+        sequence: { groupOrder: stages.findIndex((stage) => stage.includes(name)) },
+      },
+    })),
   },
 });

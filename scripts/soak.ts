@@ -1,8 +1,8 @@
 import { randomInt } from "node:crypto";
 import { readConfig } from "./command/config.ts";
 import { OperatorError, runMain } from "./command/operator-error.ts";
-import { ensureNetworkTools } from "./setup/network-tools.ts";
 import { setUp } from "./setup/set-up.ts";
+import { requireTools } from "./setup/tools.ts";
 import { parseSoakOptions, soakHelp, type SoakOptions } from "./soak/options.ts";
 import { clearDeadPlaces, clearPlace, makePlace, programsOf } from "./soak/place.ts";
 import { runSoak } from "./soak/run.ts";
@@ -17,7 +17,7 @@ await runMain(async () => {
   }
   if (process.getuid?.() !== 0) throw new OperatorError("a soak needs root: it runs a dockerd");
   const { dockerHost } = await setUp(readConfig(process.env));
-  await ensureNetworkTools();
+  await requireTools(["network tools"], "a soak");
   await clearDeadPlaces();
   process.exit((await soakIn(makePlace(), dockerHost, options)) ? 0 : 1);
 });

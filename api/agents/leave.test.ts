@@ -68,12 +68,13 @@ test("an agent that leaves hands back at once what it has not begun, and no more
 
 test("whoever waits for a job, or for the end of one, is woken", async () => {
   const id = await submit();
-  for (const topic of ["queue", `execution:${id}`] as const) {
+  for (const topic of ["job", `execution:${id}`] as const) {
     const agent = randomUUID();
     await poll(agent, 1);
     const wakes = deps.notifier.subscribe([topic]);
     await leave(agent);
-    await wakes.next(60_000, new AbortController().signal);
+    // Longer than this test may take: it ends by being woken.
+    await wakes.next(600_000, new AbortController().signal);
     wakes.close();
   }
   const record = await app.request(`/jobs/${id}/result`);

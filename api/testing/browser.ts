@@ -1,5 +1,5 @@
 import { type Browser, chromium, type Page } from "playwright-core";
-import { CHROMIUM } from "../../scripts/setup/chromium.ts";
+import { CHROMIUM } from "../../scripts/setup/tools.ts";
 
 const flags = [
   "--headless",

@@ -5,6 +5,7 @@ import { openBrowser, openPage, type WatchedPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
+import { needs } from "../../scripts/testing/needs.ts";
 
 const token = "agent-token-0123456789";
 const key = "api-key-0123456789abcd";
@@ -25,7 +26,7 @@ interface Service {
 describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   ["Node", startNode],
   ["workerd", startWorker],
-])("/docs on %s", (_name, start) => {
+])("/docs on %s", needs("chromium"), (_name, start) => {
   let api: Service;
   beforeAll(async () => {
     api = await start({ ...locked, AIRLOCK_API_DOCS_PUBLIC: "true" });
@@ -76,7 +77,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   });
 });
 
-describe("/docs on Node", () => {
+describe("/docs on Node", needs("chromium"), () => {
   test("needs a key where it is not public", async () => {
     const api = await startNode(locked);
     try {

@@ -1,9 +1,10 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { testContract } from "../testing/contract-table.ts";
 import { artifactRows } from "../testing/contract/artifacts.ts";
 import { leasePostRows } from "../testing/contract/lease-posts.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startS3 } from "../testing/start-s3.ts";
+import { needs } from "../../scripts/testing/needs.ts";
 
 const stored: string[] = [];
 
@@ -21,9 +22,11 @@ async function startOverS3(vars: Record<string, string>) {
   };
 }
 
-const uploadRows = leasePostRows.filter(({ rule }) => /upload/i.test(rule));
-testContract(startOverS3, [...artifactRows, ...uploadRows]);
+describe("over S3", needs("swift"), () => {
+  const uploadRows = leasePostRows.filter(({ rule }) => /upload/i.test(rule));
+  testContract(startOverS3, [...artifactRows, ...uploadRows]);
 
-test("what was uploaded is in the bucket", () => {
-  expect(stored.length).toBeGreaterThan(artifactRows.length / 2);
+  test("what was uploaded is in the bucket", () => {
+    expect(stored.length).toBeGreaterThan(artifactRows.length / 2);
+  });
 });

@@ -10,8 +10,9 @@ import { rawEngine, removeImages } from "../../agent/sandbox/testing/raw-engine.
 import { freePort } from "../../api/testing/free-port.ts";
 import type { Health } from "../../shared/wire/health.ts";
 import type { ExecutionRecord, SyncResult } from "../../shared/wire/execution.ts";
-import { composeCommand } from "../setup/compose.ts";
+import { composeCommand } from "../setup/tools.ts";
 import { makeServiceBase } from "../testing/service-base.ts";
+import { needs } from "../testing/needs.ts";
 
 const socket = (process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock").slice(7);
 const name = `airlock-test-${randomUUID()}`;
@@ -43,7 +44,7 @@ const confined = {
   etc: "EROFS",
 };
 
-describe("Dockerfile and compose.yaml", { timeout: 300_000 }, () => {
+describe("Dockerfile and compose.yaml", needs("compose"), () => {
   let env: NodeJS.ProcessEnv;
   let url: string;
 

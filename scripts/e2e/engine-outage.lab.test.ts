@@ -8,6 +8,7 @@ import type { Health } from "../../shared/wire/health.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
+import { needs } from "../testing/needs.ts";
 
 const token = "a-token-of-16-characters";
 const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
@@ -22,8 +23,7 @@ while time.time() < json.load(open("/input/data.json"))["until"]:
 print("done")
 `;
 
-// Only root can run a dockerd.
-describe.skipIf(process.getuid?.() !== 0)("an engine that stops while code runs", () => {
+describe("an engine that stops while code runs", needs("root"), () => {
   let dockerd: PrivateDockerd;
   let api: NodeProcess;
   let agent: AgentProcess;

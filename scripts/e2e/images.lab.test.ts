@@ -26,12 +26,12 @@ import {
   makePrivateDockerd,
   type PrivateDockerd,
 } from "../testing/private-dockerd.ts";
+import { needs } from "../testing/needs.ts";
 
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
 
-// Only root can run a dockerd.
-const asRoot = { skip: process.getuid?.() !== 0, timeout: 600_000 };
+const asRoot = { ...needs("root", "docker-registry"), timeout: 600_000 };
 
 describe("two hosts, each with an engine of its own", asRoot, () => {
   let far: PrivateDockerd;

@@ -6,6 +6,7 @@ import { runCode } from "../../agent/sandbox/testing/run-code.ts";
 import { connect } from "../setup/connect.ts";
 import { type HostileWorld, hostileWorld, type Json } from "../testing/hostile-world.ts";
 import { type Podman, startPodman } from "../testing/podman.ts";
+import { needs } from "../testing/needs.ts";
 
 const dockerHost = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 
@@ -45,7 +46,7 @@ json.dump({
 }, open("/output/result.json", "w"))
 `;
 
-describe("Podman as root", () => {
+describe("Podman as root", needs("root", "podman"), () => {
   let podman: Podman;
   let world: HostileWorld;
 
@@ -152,7 +153,7 @@ print("no limit of memory or processes")
 os.kill(-1, 9)
 `;
 
-describe("Podman of an ordinary user, on cgroup v1", () => {
+describe("Podman of an ordinary user, on cgroup v1", needs("root", "podman"), () => {
   let podman: Podman;
   let image: string;
 

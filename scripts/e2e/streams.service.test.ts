@@ -12,6 +12,7 @@ import {
   peakBytes,
   residentBytes,
 } from "../../agent/testing/process-use.ts";
+import { needs } from "../testing/needs.ts";
 
 const token = "a-token-of-16-characters";
 const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
@@ -144,7 +145,7 @@ describe("api/node.ts", () => {
   });
 });
 
-describe("api/node.ts over S3", () => {
+describe("api/node.ts over S3", needs("swift"), () => {
   test("twice 100 MiB from containers to a bucket, and to clients: agent and API stay as small as they were", async () => {
     await using ends = new AsyncDisposableStack();
     const s3 = await startS3();

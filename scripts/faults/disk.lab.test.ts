@@ -5,12 +5,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
 import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
+import { needs } from "../testing/needs.ts";
 
 let folder: string;
 let disk: SmallDisk;
 
-// Only root can mount.
-describe.skipIf(process.getuid?.() !== 0)("fault 10: a disk that is full", () => {
+describe("fault 10: a disk that is full", needs("root"), () => {
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), "airlock-disk-"));
     disk = makeSmallDisk(join(folder, "disk"), 32);

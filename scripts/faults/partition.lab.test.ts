@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { agentName, type FaultWorld, startFaultWorld } from "../testing/fault-world.ts";
 import { makeNetwork, type Network } from "../testing/network.ts";
+import { needs } from "../testing/needs.ts";
 
 /** Runs until a time; its file and its output name one run of the code. */
 const writes = `
@@ -19,8 +20,7 @@ while time.time() < until:
 
 const directions = ["both", "out", "in"] as const;
 
-// Only root can make network namespaces.
-describe.skipIf(process.getuid?.() !== 0)("a partition", () => {
+describe("a partition", needs("root", "network tools"), () => {
   let network: Network;
   let world: FaultWorld;
   const agents: AgentProcess[] = [];
@@ -88,7 +88,7 @@ describe.skipIf(process.getuid?.() !== 0)("a partition", () => {
   });
 });
 
-describe.skipIf(process.getuid?.() !== 0)("a wire", () => {
+describe("a wire", needs("root", "network tools"), () => {
   let network: Network;
   let world: FaultWorld;
   beforeAll(async () => {

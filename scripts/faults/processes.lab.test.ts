@@ -15,6 +15,7 @@ import { connect } from "../setup/connect.ts";
 import { random } from "../soak/random.ts";
 import { type Acknowledged, checkLedger, startAudit } from "../testing/ledger.ts";
 import { startRoundRobin } from "../testing/round-robin.ts";
+import { needs } from "../testing/needs.ts";
 
 const token = "a-token-of-16-characters";
 const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
@@ -105,89 +106,96 @@ async function containersOf(names: readonly string[]): Promise<string[]> {
   return (await Promise.all(found)).flat().map(({ Id }) => Id);
 }
 
-test("three APIs on one database behind a balancer, any of them and of the agents killed at any time: nothing is lost, nothing ends twice", async () => {
-  await using ends = new AsyncDisposableStack();
-  const seed = Number(process.env["AIRLOCK_TEST_SEED"] ?? randomInt(2 ** 31));
-  process.stdout.write(`AIRLOCK_TEST_SEED=${seed}\n`);
-  const { between, pick, next } = random(seed);
-  const folder = mkdtempSync(join(tmpdir(), "airlock-processes-"));
-  ends.defer(() => rmSync(folder, { recursive: true, force: true }));
+test(
+  "three APIs on one database behind a balancer, any of them and of the agents killed at any time: nothing is lost, nothing ends twice",
+  needs("swift"),
+  async () => {
+    await using ends = new AsyncDisposableStack();
+    const seed = Number(process.env["AIRLOCK_TEST_SEED"] ?? randomInt(2 ** 31));
+    process.stdout.write(`AIRLOCK_TEST_SEED=${seed}\n`);
+    const { between, pick, next } = random(seed);
+    const folder = mkdtempSync(join(tmpdir(), "airlock-processes-"));
+    ends.defer(() => rmSync(folder, { recursive: true, force: true }));
 
-  const sqld = await startSqld(join(folder, "db"));
-  ends.defer(() => sqld.close());
-  const s3 = await startS3();
-  ends.defer(() => s3.close());
-  const db = createClient({ url: sqld.url });
-  ends.defer(() => db.close());
-  await startAudit(db);
+    const sqld = await startSqld(join(folder, "db"));
+    ends.defer(() => sqld.close());
+    const s3 = await startS3();
+    ends.defer(() => s3.close());
+    const db = createClient({ url: sqld.url });
+    ends.defer(() => db.close());
+    await startAudit(db);
 
-  const vars = {
-    ...s3.vars,
-    AIRLOCK_DATABASE_URL: sqld.url,
-    AIRLOCK_AGENT_TOKENS: token,
-    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    AIRLOCK_LEASE_TTL_S: "6",
-    AIRLOCK_LIVENESS_S: "4",
-    AIRLOCK_POLL_WAIT_S: "2",
-  };
-  const ports = [await freePort(), await freePort(), await freePort()];
-  const { url } = ends.use(await startRoundRobin(ports));
-  const names = ["a", "b"].map((which) => `processes-${process.pid}-${which}`);
-  const apis = ports.map((port, i) => apiPart(join(folder, `api-${i}`), port, vars));
-  const agents = names.map((name) => agentPart(name, url, folder));
-  for (const part of [...apis, ...agents]) ends.defer(() => part.kill());
-  await Promise.all(apis.map((api) => api.start()));
-  await Promise.all(agents.map((agent) => agent.start()));
+    const vars = {
+      ...s3.vars,
+      AIRLOCK_DATABASE_URL: sqld.url,
+      AIRLOCK_AGENT_TOKENS: token,
+      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+      AIRLOCK_LEASE_TTL_S: "6",
+      AIRLOCK_LIVENESS_S: "4",
+      AIRLOCK_POLL_WAIT_S: "2",
+    };
+    const ports = [await freePort(), await freePort(), await freePort()];
+    const { url } = ends.use(await startRoundRobin(ports));
+    const names = ["a", "b"].map((which) => `processes-${process.pid}-${which}`);
+    const apis = ports.map((port, i) => apiPart(join(folder, `api-${i}`), port, vars));
+    const agents = names.map((name) => agentPart(name, url, folder));
+    for (const part of [...apis, ...agents]) ends.defer(() => part.kill());
+    await Promise.all(apis.map((api) => api.start()));
+    await Promise.all(agents.map((agent) => agent.start()));
 
-  const acknowledged: Acknowledged[] = [];
-  const deaths = new Map<string, number>();
-  let dueAt = 2;
-  let restarting = Promise.resolve();
+    const acknowledged: Acknowledged[] = [];
+    const deaths = new Map<string, number>();
+    let dueAt = 2;
+    let restarting = Promise.resolve();
 
-  /** Kills somebody after each few jobs; one at a time, but without waiting for anybody's work. */
-  function noteJob(): void {
-    const isDue = acknowledged.length >= dueAt && deaths.size < kills;
-    if (!isDue) return;
-    dueAt = acknowledged.length + Math.round(between(1, 4));
-    const part = next() < 0.7 ? pick(apis) : pick(agents);
-    deaths.set(`${deaths.size + 1}: ${part.name}`, acknowledged.length);
-    const afterMs = between(0, 300);
-    restarting = restarting.then(async () => {
-      await sleep(afterMs);
-      await part.kill();
-      await part.start();
-    });
-  }
-
-  /** Synchronous where it is the third: without an answer nobody knows whether it was taken. */
-  async function client(which: number): Promise<void> {
-    for (let n = 0; n < jobsOfEach; n++) {
-      const mark = `${which}-${n}`;
-      const asked = { code, input_data: { mark }, startup_timeout: 600 };
-      const isSync = n % 3 === 2;
-      const own = isSync ? {} : { idempotency_key: randomUUID() };
-      const path = isSync ? "/execute" : "/execute/async";
-      const answer = await insist(url, path, { ...asked, ...own });
-      expect(answer.status).toBe(isSync ? 200 : 202);
-      const { job_id: id, stdout } = JSON.parse(answer.text) as { job_id: string; stdout?: string };
-      acknowledged.push({ id, ends: ["succeeded"], ...(stdout !== undefined && { stdout }) });
-      noteJob();
+    /** Kills somebody after each few jobs; one at a time, but without waiting for anybody's work. */
+    function noteJob(): void {
+      const isDue = acknowledged.length >= dueAt && deaths.size < kills;
+      if (!isDue) return;
+      dueAt = acknowledged.length + Math.round(between(1, 4));
+      const part = next() < 0.7 ? pick(apis) : pick(agents);
+      deaths.set(`${deaths.size + 1}: ${part.name}`, acknowledged.length);
+      const afterMs = between(0, 300);
+      restarting = restarting.then(async () => {
+        await sleep(afterMs);
+        await part.kill();
+        await part.start();
+      });
     }
-  }
-  await Promise.all(Array.from({ length: clients }, (_, which) => client(which)));
-  await restarting;
-  expect(deaths.size).toBe(kills);
 
-  const open = "SELECT id FROM executions WHERE status IN ('queued', 'running')";
-  const left = async () => (await db.execute(open)).rows;
-  await expect.poll(left, { timeout: 120_000, interval: 200 }).toEqual([]);
-  const ledger = await checkLedger(db, acknowledged);
-  expect(ledger.faults, `seed ${seed}, ${[...deaths.keys()].join(", ")}`).toEqual([]);
-  for (const { id } of acknowledged) {
-    const record = JSON.parse((await insist(url, `/executions/${id}`)).text) as Json;
-    if (record["status"] !== "succeeded") continue;
-    const artifact = await insist(url, `/jobs/${id}/artifacts/run.txt`);
-    expect(artifact.text).toBe(record["stdout"]);
-  }
-  await expect.poll(() => containersOf(names), { timeout: 120_000, interval: 500 }).toEqual([]);
-}, 300_000);
+    /** Synchronous where it is the third: without an answer nobody knows whether it was taken. */
+    async function client(which: number): Promise<void> {
+      for (let n = 0; n < jobsOfEach; n++) {
+        const mark = `${which}-${n}`;
+        const asked = { code, input_data: { mark }, startup_timeout: 600 };
+        const isSync = n % 3 === 2;
+        const own = isSync ? {} : { idempotency_key: randomUUID() };
+        const path = isSync ? "/execute" : "/execute/async";
+        const answer = await insist(url, path, { ...asked, ...own });
+        expect(answer.status).toBe(isSync ? 200 : 202);
+        const { job_id: id, stdout } = JSON.parse(answer.text) as {
+          job_id: string;
+          stdout?: string;
+        };
+        acknowledged.push({ id, ends: ["succeeded"], ...(stdout !== undefined && { stdout }) });
+        noteJob();
+      }
+    }
+    await Promise.all(Array.from({ length: clients }, (_, which) => client(which)));
+    await restarting;
+    expect(deaths.size).toBe(kills);
+
+    const open = "SELECT id FROM executions WHERE status IN ('queued', 'running')";
+    const left = async () => (await db.execute(open)).rows;
+    await expect.poll(left, { timeout: 120_000, interval: 200 }).toEqual([]);
+    const ledger = await checkLedger(db, acknowledged);
+    expect(ledger.faults, `seed ${seed}, ${[...deaths.keys()].join(", ")}`).toEqual([]);
+    for (const { id } of acknowledged) {
+      const record = JSON.parse((await insist(url, `/executions/${id}`)).text) as Json;
+      if (record["status"] !== "succeeded") continue;
+      const artifact = await insist(url, `/jobs/${id}/artifacts/run.txt`);
+      expect(artifact.text).toBe(record["stdout"]);
+    }
+    await expect.poll(() => containersOf(names), { timeout: 120_000, interval: 500 }).toEqual([]);
+  },
+);

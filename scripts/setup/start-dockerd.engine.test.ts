@@ -8,9 +8,9 @@ import type { DockerdPlace } from "./dockerd-place.ts";
 import { pingEngine } from "./ping-engine.ts";
 import { readPidFile, readProcess } from "./processes.ts";
 import { startDockerd } from "./start-dockerd.ts";
+import { needs } from "../testing/needs.ts";
 
-// Only root can run a dockerd; elsewhere set-up never starts one.
-describe.skipIf(process.getuid?.() !== 0)("a dockerd of the test's own", () => {
+describe("a dockerd of the test's own", needs("root"), () => {
   let dockerd: PrivateDockerd;
   let place: DockerdPlace;
   let bystander: ChildProcess;

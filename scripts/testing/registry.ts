@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { freePort } from "../../api/testing/free-port.ts";
-import { registryProgram } from "../setup/registry.ts";
+import { registryProgram } from "../setup/tools.ts";
 
 /** An image registry that asks for a password: Debian's docker-registry over one folder. */
 export type Registry = AsyncDisposable & {

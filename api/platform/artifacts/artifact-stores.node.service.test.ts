@@ -8,6 +8,7 @@ import { type ArtifactStore, UploadMismatch } from "../../deps.ts";
 import { startS3 } from "../../testing/start-s3.ts";
 import { artifactFolder } from "./artifacts-fs.node.ts";
 import { artifactsS3 } from "./artifacts-s3.node.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
 
 interface Stored {
   store: ArtifactStore;
@@ -56,10 +57,14 @@ async function read(store: ArtifactStore, key: string, range?: { offset: number;
 
 const bytes = new Uint8Array(randomBytes(100_000));
 
-describe.each([
-  ["a folder", inFolder],
-  ["an S3 bucket", inBucket],
-])("%s", (_name, open) => {
+describe("a folder", () => {
+  testStore(inFolder);
+});
+describe("an S3 bucket", needs("swift"), () => {
+  testStore(inBucket);
+});
+
+function testStore(open: () => Promise<Stored>): void {
   let stored: Stored;
   let store: ArtifactStore;
   beforeAll(async () => {
@@ -127,4 +132,4 @@ describe.each([
     expect(await read(store, "c/2/x")).toBeUndefined();
     expect(await read(store, "c2/1/x")).toEqual(Buffer.from(small));
   });
-});
+}

@@ -7,9 +7,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import manifest from "../package.json" with { type: "json" };
 
 const run = promisify(execFile);
-/** No help: check, docs and format have no options, and test would run this again where it fails. */
-const left = new Set(["check", "docs", "format", "test"]);
-const entries = Object.entries(manifest.scripts).filter(([name]) => !left.has(name));
+/** No help: check, docs and format have no options, and a test would run this again where it fails. */
+const left = /^(check|docs|format|test.*)$/;
+const entries = Object.entries(manifest.scripts).filter(([name]) => !left.test(name));
 
 let folder: string;
 beforeAll(async () => {

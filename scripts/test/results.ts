@@ -1,0 +1,25 @@
+import type { Tier } from "./tiers.ts";
+
+/** What became of the rows of one test file. */
+export type FileResult = {
+  file: string;
+  tier: Tier;
+  /** From when its worker took it to its end, as Date.now() gives them. */
+  startedAt: number;
+  endedAt: number;
+  passed: number;
+  /** A file that could not be loaded counts as one. */
+  failed: number;
+  skipped: SkippedRow[];
+  /** Titles of rows that passed only when they were tried again. */
+  retried: string[];
+};
+
+export type SkippedRow = {
+  title: string;
+  /** What this machine lacks; undefined where the test names nothing. */
+  reason?: string | undefined;
+};
+
+/** What one run of vitest reports. */
+export type RunResult = { files: FileResult[]; errorsOutsideTests: number };

@@ -1,0 +1,33 @@
+import { connect } from "../setup/connect.ts";
+import { ensureScienceImage } from "../setup/science-image.ts";
+import { setUp } from "../setup/set-up.ts";
+import { installTools, toolsOf } from "../setup/tools.ts";
+import { OperatorError } from "../command/operator-error.ts";
+import { readConfig } from "../command/config.ts";
+import { say } from "../command/say.ts";
+import type { Tier } from "./tiers.ts";
+
+export type SetUpTiers = {
+  dockerHost?: string;
+  /** Why tests on containers cannot run here. */
+  noEngine?: string;
+};
+
+/** Gets what these tiers need and no more. A tool that cannot be installed is for the tests to tell. */
+export async function setUpTiers(tiers: readonly Tier[]): Promise<SetUpTiers> {
+  await installTools(toolsOf(tiers));
+  if (!needsEngine(tiers)) return {};
+  try {
+    const { dockerHost, image } = await setUp(readConfig(process.env));
+    say(`testing against the engine at ${dockerHost} with the image ${image}`);
+    await ensureScienceImage(connect(dockerHost));
+    return { dockerHost };
+  } catch (error) {
+    if (!(error instanceof OperatorError)) throw error;
+    return { noEngine: error.message };
+  }
+}
+
+export function needsEngine(tiers: readonly Tier[]): boolean {
+  return tiers.includes("engine") || tiers.includes("lab");
+}

@@ -1,0 +1,13 @@
+/** The tiers of tests, in the order they run. */
+export const tiers = ["unit", "service", "engine", "lab"] as const;
+export type Tier = (typeof tiers)[number];
+
+/** Tiers that run side by side: most of their tests wait for another process. */
+export const stages: readonly (readonly Tier[])[] = [["unit"], ["service", "engine"], ["lab"]];
+
+export const testFiles = "{api,agent,shared,scripts}/**/*.test.ts";
+
+/** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
+export function tierOf(file: string): Tier {
+  return tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
+}
