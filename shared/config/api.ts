@@ -4,7 +4,7 @@ import { key16, MiB } from "./units.ts";
 
 /** Keys of the API, and those that API and agent both read. */
 export const apiSettings = {
-  host: z.string().min(1).default("127.0.0.1").describe("Address the API listens on."),
+  host: z.string().min(1).default("127.0.0.1").describe("Address that the API listens on."),
   port: z.int().min(0).max(65_535).default(8080).describe("Port the API listens on; 0 picks one."),
   data_dir: z
     .string()
@@ -14,75 +14,86 @@ export const apiSettings = {
   database_url: z
     .string()
     .optional()
-    .describe("libSQL: file:…, http(s)://… or libsql://…; default: a file in data_dir."),
+    .describe(
+      "Address of a libSQL database: file:…, http(s)://… or libsql://…; default: a file in data_dir.",
+    ),
   database_auth_token: z.string().optional().describe("Token for a remote libSQL server."),
   s3_endpoint: z
     .url({ protocol: /^https?$/ })
     .refine((url) => !/[@?#]/.test(url), "must be an address alone: no user, key or query")
     .optional()
     .describe(
-      "Artifacts go to a bucket of this S3-compatible service, which several API processes can share; default: a folder in data_dir. Node only.",
+      "Address of an S3-compatible service whose bucket stores the artifacts, so that several API processes can share them; default: a folder in data_dir. Node only.",
     ),
   s3_bucket: z
     .string()
     .regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, "must be a bucket's name")
     .optional()
-    .describe("The bucket; it must exist."),
+    .describe("Name of the bucket; it must exist."),
   s3_region: z
     .string()
     .min(1)
     .default("us-east-1")
-    .describe("Region that requests are signed for."),
+    .describe("Region of the bucket, which requests are signed for."),
   s3_access_key_id: z
     .string()
     .min(1)
     .optional()
-    .describe("Access key that may list, read, write and delete in the bucket."),
-  s3_secret_access_key: z.string().min(1).optional().describe("Its secret."),
+    .describe("Access key that can list, read, write and delete in the bucket."),
+  s3_secret_access_key: z.string().min(1).optional().describe("Secret of that access key."),
   s3_path_style: z
     .boolean()
     .default(true)
-    .describe("The bucket stands in the path of an address; false: before the host's name."),
+    .describe(
+      "true: the bucket's name is in the path of an address; false: before the host's name.",
+    ),
   log_level: z
     .enum(["debug", "info", "warning", "error"])
     .default("info")
-    .describe("Lowest level logged."),
+    .describe("Lowest level that is logged."),
   log_format: z
     .enum(["text", "json"])
     .default("text")
-    .describe("Log lines as text, or as one JSON object each."),
+    .describe("Format of log lines: text, or one JSON object each."),
 
   allow_runtime_requirements: z
     .boolean()
     .default(false)
-    .describe("Install the `requirements` of a request; agents have to be set to it too."),
-  production_mode: z.boolean().default(false).describe("Require pre-built images."),
-  max_queue_size: z.int().min(1).default(100).describe("Queued executions accepted at once."),
-  default_timeout: z.int().min(1).default(30).describe("Seconds; default timeout of the code."),
+    .describe("Install the `requirements` of a request. Agents need the same setting."),
+  production_mode: z
+    .boolean()
+    .default(false)
+    .describe("Refuse jobs of job types whose image is not built."),
+  max_queue_size: z.int().min(1).default(100).describe("Number of executions that can be queued."),
+  default_timeout: z.int().min(1).default(30).describe("Default timeout of the code, in seconds."),
   max_timeout: z
     .int()
     .min(1)
     .max(86_400)
     .default(3600)
-    .describe("Seconds; largest accepted timeout."),
-  max_stdout_bytes: z.int().min(1024).default(MiB).describe("Bytes kept of stdout, and of stderr."),
+    .describe("Largest timeout that a request may ask for, in seconds."),
+  max_stdout_bytes: z
+    .int()
+    .min(1024)
+    .default(MiB)
+    .describe("Bytes that are kept of stdout, and as many of stderr."),
   max_artifact_bytes: z
     .int()
     .min(0)
     .default(100 * MiB)
-    .describe("Bytes of artifacts kept per job."),
+    .describe("Bytes of artifacts that are kept for each job."),
   max_request_bytes: z
     .int()
     .min(1024)
     .default(10 * MiB)
-    .describe("Largest request body, bytes."),
+    .describe("Largest body of a request, in bytes."),
   base_image: z
     .string()
     .min(1)
     .default("python:3.13-slim")
-    .describe("Image of job types that name none."),
+    .describe("Image of job types that name no other."),
   default_memory_limit: MemorySize.default("512m").describe(
-    "Memory of the built-in default job type: 512m, 2g; at least 32m.",
+    "Memory limit of the built-in job type `default`, such as 512m or 2g; at least 32m.",
   ),
   image_prefix: z
     .string()
@@ -102,7 +113,7 @@ export const apiSettings = {
     )
     .optional()
     .describe(
-      "Registry that agents push the images they build to, and pull those of others from; default: they travel through the artifact store.",
+      "Registry through which agents share the images that they build; default: they share them through the artifact store.",
     ),
   max_image_bytes: z
     .int()
@@ -110,13 +121,13 @@ export const apiSettings = {
     .max(8 * 1024 * MiB)
     .default(2 * 1024 * MiB)
     .describe(
-      "Largest image, unpacked bytes, that travels through the artifact store to agents that did not build it; 0: none does. API and agents each hold to their own.",
+      "Largest image, in unpacked bytes, that is shared through the artifact store; 0: none is. API and agents each apply their own value.",
     ),
-  build_timeout: z.int().min(1).default(1800).describe("Seconds that a build may take."),
+  build_timeout: z.int().min(1).default(1800).describe("Time limit of a build, in seconds."),
   job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
 
-  api_auth_enabled: z.boolean().default(false).describe("Require an API key."),
-  api_keys: z.array(key16).default([]).describe("Accepted API keys."),
+  api_auth_enabled: z.boolean().default(false).describe("Require an API key for every request."),
+  api_keys: z.array(key16).default([]).describe("API keys that are accepted."),
   api_auth_header: z
     .string()
     .regex(/^[A-Za-z0-9-]+$/, "must be a header name")
@@ -125,19 +136,25 @@ export const apiSettings = {
   api_docs_public: z
     .boolean()
     .default(false)
-    .describe("Open /docs and /openapi.json without a key."),
-  metrics_public: z.boolean().default(false).describe("Open /metrics without a key."),
+    .describe("Serve /docs and /openapi.json without a key."),
+  metrics_public: z.boolean().default(false).describe("Serve /metrics without a key."),
   allow_unauthenticated_network_access: z
     .boolean()
     .default(false)
-    .describe("Allow a non-loopback host without keys."),
+    .describe(
+      "Allow a host that is not loopback without keys: anyone who can reach the port can run code.",
+    ),
   api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
   api_rate_limit_requests: z
     .int()
     .min(1)
     .default(120)
-    .describe("Requests that a key, or else a client address, has per window."),
-  api_rate_limit_window_seconds: z.int().min(1).default(60).describe("Length of the window."),
+    .describe("Requests that each key, or without one each client address, can make in a window."),
+  api_rate_limit_window_seconds: z
+    .int()
+    .min(1)
+    .default(60)
+    .describe("Length of the window of the rate limit, in seconds."),
   trusted_proxies: z
     .array(
       z.union(
@@ -146,7 +163,7 @@ export const apiSettings = {
       ),
     )
     .default([])
-    .describe("Proxies whose X-Forwarded-For is believed: addresses or CIDR blocks."),
+    .describe("Proxies whose X-Forwarded-For header is trusted: addresses or CIDR blocks."),
   dlq_retention_days: z
     .number()
     .min(0.001)
@@ -164,9 +181,12 @@ export const apiSettings = {
     .min(0)
     .default(0)
     .describe(
-      "Bytes of the database, free pages left out, from which on submissions are refused; 0: no bound.",
+      "Size of the database, in bytes without free pages, above which submissions are refused; 0: no limit.",
     ),
-  agent_tokens: z.array(key16).default([]).describe("Tokens that agents may present."),
+  agent_tokens: z
+    .array(key16)
+    .default([])
+    .describe("Tokens that are accepted from agents, beside those of agents that joined."),
 
   poll_wait_s: z
     .number()

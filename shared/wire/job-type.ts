@@ -30,26 +30,30 @@ export const JobTypeDefinition = z.strictObject({
     .string()
     .min(1)
     .optional()
-    .describe("Image to run on, or to build from; default: the key `base_image`."),
+    .describe(
+      "Image that jobs run on, or that a build starts from; default: the key `base_image`.",
+    ),
   python_version: z
     .string()
     .regex(/^3\.[0-9]+(\.[0-9]+)?$/, 'must look like "3.13"')
     .optional()
-    .describe("Python; without base_image, the image `python:<version>-slim` is taken."),
+    .describe("Python version; without base_image, the image is `python:<version>-slim`."),
   requirements: z
     .array(z.string().min(1))
     .default([])
     .describe("Packages that a build installs into the image."),
   memory_limit: MemorySize.default("512m").describe(
-    "512m, 2g; at least 32m; /tmp and /output are part of it.",
+    "Memory limit, such as 512m or 2g; at least 32m. /tmp and /output count against it.",
   ),
-  cpu_limit: z.number().min(0.01).max(1024).default(1).describe("CPUs."),
+  cpu_limit: z.number().min(0.01).max(1024).default(1).describe("CPU limit: number of CPUs."),
   timeout: z
     .int()
     .min(1)
     .optional()
-    .describe("Seconds; default timeout of its jobs; default: the key `default_timeout`."),
-  network: NetworkMode.default("none").describe("bridge: the code can reach the network."),
+    .describe("Default timeout of its jobs, in seconds; default: the key `default_timeout`."),
+  network: NetworkMode.default("none").describe(
+    "none: the code has no network; bridge: it reaches whatever the host's bridge reaches.",
+  ),
   preload: z
     .array(z.string().regex(/^[A-Za-z_][\w.]*$/, "must be a module name"))
     .default([])
@@ -63,14 +67,14 @@ export const JobTypeDefinition = z.strictObject({
     .min(0)
     .max(1000)
     .default(0)
-    .describe("GPUs that each of its jobs has for itself; an agent gives those in its agent_gpus."),
+    .describe("GPUs that each of its jobs gets for itself, from an agent's agent_gpus."),
   priority: z
     .int()
     .min(-1000)
     .max(1000)
     .default(0)
     .describe(
-      "Turns by which its jobs go earlier: of each API key at most so many more that were submitted before let them by.",
+      "Number of turns by which its jobs move forward in the queue: for each API key, they pass at most that many earlier jobs.",
     ),
   reuse: z
     .int()
@@ -78,12 +82,12 @@ export const JobTypeDefinition = z.strictObject({
     .max(1_000_000)
     .default(1)
     .describe(
-      "Jobs of one API key that a container serves, one after the other and cleaned in between; 1: each job has its own.",
+      "Number of jobs of one API key that a container serves, one after the other, cleaned in between; 1: each job gets a container of its own.",
     ),
   env: z
     .record(envName, z.string())
     .default({})
-    .describe("Environment of the code, which can read it: never secrets."),
+    .describe("Environment variables of the code. The code can read them: put no secret there."),
 });
 export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 
@@ -108,7 +112,7 @@ export const JobTypeView = z
       example: "3.13",
     }),
     memory_limit: z.string().meta({ example: "512m" }),
-    cpu_limit: z.number().meta({ description: "CPUs.", example: 1 }),
+    cpu_limit: z.number().meta({ description: "CPU limit: number of CPUs.", example: 1 }),
     timeout: z.int().meta({ description: "Seconds; default timeout of its jobs.", example: 30 }),
     image_exists: z.boolean().meta({
       description:
