@@ -86,7 +86,7 @@ describe("renewals", () => {
     expect(t.deps.leases.ids()).toHaveLength(1);
     t.clock.advance(1);
     await sandbox.closed;
-    await t.deps.changes.until(() => t.deps.leases.free() === 2);
+    await t.deps.changes.waitUntil(() => t.deps.leases.free() === 2);
     expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
   });
 

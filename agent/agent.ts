@@ -47,13 +47,16 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
 
   /** With all slots in use no poll brings a job. */
   const mayTake = (): boolean =>
-    !stop.aborted && !halt.aborted && deps.leases.free() === 0 && deps.engine.admits(1, 1) > 0;
+    !stop.aborted &&
+    !halt.aborted &&
+    deps.leases.free() === 0 &&
+    deps.engine.slotsToOffer(1, 1) > 0;
 
   const background = Promise.all([
     deps.engine.run(end.signal).catch(fail),
     renewLeases(deps, end.signal).catch(fail),
   ]);
-  await abortable(deps.engine.asked, halt).catch(() => {});
+  await abortable(deps.engine.firstChecked, halt).catch(() => {});
   await pollForJobs(
     {
       ...deps,
@@ -93,7 +96,7 @@ async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Prom
     } finally {
       if (lease === null) leases.end(ended);
     }
-    if (lease) void clock.sleep(MISSING_MS, lease.drop.signal).then(changes.tell, () => {});
+    if (lease) void clock.sleep(MISSING_MS, lease.drop.signal).then(changes.notify, () => {});
   }
 }
 
@@ -108,7 +111,7 @@ async function workOnBuild(deps: AgentDeps, lease: Lease<LeasedBuild>): Promise<
 /** Waits for the held leases to end; cancels them after the grace, and drops those that last on, or all on `halt`. */
 async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   const { leases, builds, changes, clock } = deps;
-  const idle = changes.until(() => [leases, builds].every((held) => held.free() === held.size));
+  const idle = changes.waitUntil(() => [leases, builds].every((held) => held.free() === held.size));
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
   leases.cancelAll();

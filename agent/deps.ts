@@ -5,7 +5,7 @@ import { connectApi } from "./api/connection.ts";
 import { createAdmission } from "./policy/admission.ts";
 import type { AgentDeps } from "./agent.ts";
 import { isAlive } from "./health/alive.ts";
-import { createChanges } from "./waiting/changes.ts";
+import { createChangeSignal } from "./waiting/changes.ts";
 import { createClient } from "./api/client.ts";
 import { systemClock } from "./waiting/clock.ts";
 import type { AgentConfig } from "./config.ts";
@@ -42,8 +42,8 @@ export async function createDeps(
 ): Promise<AgentDeps> {
   const log = await startLog(config.log, "agent", (line) => void process.stderr.write(line));
   const clock = systemClock;
-  const changes = createChanges();
-  const gpus = createGpus(config.gpus, changes.tell);
+  const changes = createChangeSignal();
+  const gpus = createGpus(config.gpus, changes.notify);
   const host = engineHost(config.dockerHost, process.env);
   const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
   const { engine, errors } = countErrors(
@@ -85,8 +85,8 @@ export async function createDeps(
     starters: Math.min(16, availableParallelism() + 1),
     size: { ...config.warmPool, slots: config.slots },
     idleMs: config.warmPool.idleMs,
-    isEngineWell: () => watch.admits(1, 0) > 0 && watch.breaker().state === "closed",
-    doubted: watch.doubted,
+    isEngineWell: () => watch.slotsToOffer(1, 0) > 0 && watch.breaker().state === "closed",
+    checkEngine: watch.checkSoon,
     clock,
     changes,
     log,

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PollRequest } from "../../shared/wire/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
-import type { ImageOrder } from "../container/build-profile.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import type { ImageRequest } from "../container/build-profile.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { PushError } from "../image/share-image.ts";
 import {
@@ -25,7 +25,7 @@ const path = (what: string, leaseId: string) => `/builds/${leaseId}/${what}`;
 /** An image builder that begins, and goes on as the test says. */
 function hold() {
   const began = Promise.withResolvers<{
-    order: Omit<ImageOrder, "limits">;
+    order: Omit<ImageRequest, "limits">;
     log: (text: string) => void;
   }>();
   const end = Promise.withResolvers<void>();

@@ -13,14 +13,14 @@ import type { Inventory } from "../image/inventory.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
-import type { ImageOrder } from "../container/build-profile.ts";
+import type { ImageRequest } from "../container/build-profile.ts";
 import type { MadeImage } from "./image-build.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { PushError } from "../image/share-image.ts";
 
 export type MakeImage = (
-  order: Omit<ImageOrder, "limits">,
+  order: Omit<ImageRequest, "limits">,
   onLog: (bytes: Uint8Array) => void,
   signal: AbortSignal,
 ) => Promise<MadeImage>;
@@ -72,7 +72,7 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
   try {
     const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
     const { digest, pythonVersion } = await build(deps, job, buildLog, signal);
-    engine.succeeded();
+    engine.recordSuccess();
     const say = (words: string): void => buildLog.add(Buffer.from(words));
     const manifestDigest = await deps.shareImage(job, digest, say, signal);
     inventory.add(digest);
@@ -144,11 +144,11 @@ function outcomeOfFault(
   const reason = describeError(error);
   if (!drop.signal.aborted) {
     log.error("build failed: {reason}", { reason });
-    engine.doubted();
+    engine.checkSoon();
   }
   if (!(error instanceof EngineError)) return release("internal_error", "The build failed.");
   if (!error.transient) return failed("docker_error", reason);
-  engine.failed();
+  engine.recordFailure();
   return release("docker_error", reason);
 }
 

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
-import type { ImageOrder } from "../container/build-profile.ts";
+import type { ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { makeImage } from "./image-build.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/profile.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { certificateFor, type PackageIndex, startIndex } from "../sandbox/testing/package-index.ts";
@@ -49,7 +49,7 @@ afterAll(async () => {
 });
 
 /** Builds, and checks that no container is left. */
-async function build(pip: Partial<PipConfig>, order: Partial<ImageOrder> = {}) {
+async function build(pip: Partial<PipConfig>, request: Partial<ImageRequest> = {}) {
   const log: Uint8Array[] = [];
   try {
     const source = await readPackageSource({ ...nothing, ...pip });
@@ -64,7 +64,7 @@ async function build(pip: Partial<PipConfig>, order: Partial<ImageOrder> = {}) {
         tags: ["v1.2.3", "latest"],
         owner,
         limits,
-        ...order,
+        ...request,
       },
       (bytes) => log.push(bytes),
       AbortSignal.timeout(60_000),
@@ -257,7 +257,7 @@ describe("that cannot be made", () => {
     const index = await serve({ wheels: [] });
     const stop = new AbortController();
     const source = await readPackageSource({ ...nothing, indexUrl: index.url });
-    const order = {
+    const request = {
       ...source,
       baseImage: image,
       requirements: ["airlock_probe"],
@@ -273,7 +273,7 @@ describe("that cannot be made", () => {
         used = names;
         stop.abort(new Error("enough"));
       });
-    await expect(makeImage(engine, order, onLog, stop.signal)).rejects.toThrow("enough");
+    await expect(makeImage(engine, request, onLog, stop.signal)).rejects.toThrow("enough");
     expect(used).toHaveLength(1);
     const left = await rawEngine.listVolumes();
     expect(left.Volumes.map(({ Name }) => Name)).not.toContain(used[0]);

@@ -2,11 +2,11 @@ import { createReadStream } from "node:fs";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { z } from "zod";
-import { buildProfile, imageChanges, type ImageOrder } from "../container/build-profile.ts";
+import { buildProfile, imageChanges, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { engineDemux } from "../sandbox/protocol/frames.ts";
 import { wordsOfPip } from "../packages/pip-errors.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/types.ts";
 
 export interface MadeImage {
@@ -31,18 +31,18 @@ const tailBytes = 64 * 1024;
  */
 export async function makeImage(
   engine: Engine,
-  order: ImageOrder,
+  request: ImageRequest,
   onLog: (bytes: Uint8Array) => void,
   signal: AbortSignal,
 ): Promise<MadeImage> {
   signal.throwIfAborted();
   // Not for the signal to abort: the engine would go on to make a container nobody knows.
-  const id = await engine.create(buildProfile(order), AbortSignal.timeout(callMs));
+  const id = await engine.create(buildProfile(request), AbortSignal.timeout(callMs));
   try {
-    const pythonVersion = await install(engine, id, order, onLog, signal);
-    const [first = "latest", ...others] = order.tags;
-    const { repository } = order;
-    const digest = await engine.commit(id, repository, first, imageChanges(order), signal);
+    const pythonVersion = await install(engine, id, request, onLog, signal);
+    const [first = "latest", ...others] = request.tags;
+    const { repository } = request;
+    const digest = await engine.commit(id, repository, first, imageChanges(request), signal);
     for (const tag of others) await engine.tag(digest, repository, tag, signal);
     return { digest, pythonVersion };
   } finally {
@@ -55,7 +55,7 @@ export async function makeImage(
 async function install(
   engine: Engine,
   id: string,
-  order: ImageOrder,
+  request: ImageRequest,
   onLog: (bytes: Uint8Array) => void,
   signal: AbortSignal,
 ): Promise<string> {
@@ -66,7 +66,7 @@ async function install(
   try {
     await engine.start(id, signal);
     // A container that ends early ends the stream; its exit code tells why.
-    void send(stream, order).catch(giveUp);
+    void send(stream, request).catch(giveUp);
     const { said, log } = await listen(stream, onLog);
     signal.throwIfAborted();
     await engine.wait(id, signal);
@@ -80,7 +80,7 @@ async function install(
   }
 }
 
-async function send(stream: Duplex, { requirements, pipEnv, files }: ImageOrder): Promise<void> {
+async function send(stream: Duplex, { requirements, pipEnv, files }: ImageRequest): Promise<void> {
   const orders = {
     requirements,
     pip_env: pipEnv,

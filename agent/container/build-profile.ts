@@ -5,7 +5,7 @@ import { source } from "../sandbox/supervisor.ts";
 import type { SandboxLabels } from "../sandbox/types.ts";
 
 /** An image to make of another one by installing packages into it. */
-export interface ImageOrder {
+export interface ImageRequest {
   readonly baseImage: string;
   readonly requirements: readonly string[];
   readonly pipEnv: Readonly<Record<string, string>>;
@@ -30,11 +30,11 @@ export const STANDS_IN_FOR = "io.airlock.stands-in-for";
  * The body of the create call. The engine's default runtime: gVisor keeps what is written to
  * itself, so that there would be nothing to commit.
  */
-export function buildProfile(order: ImageOrder) {
-  const { agentId, agentName, leaseId } = order.owner;
-  const { memoryBytes, cpus } = order.limits;
+export function buildProfile(request: ImageRequest) {
+  const { agentId, agentName, leaseId } = request.owner;
+  const { memoryBytes, cpus } = request.limits;
   return {
-    Image: order.baseImage,
+    Image: request.baseImage,
     Entrypoint: [],
     Cmd: ["python3", "-I", "-S", "-B", "-c", source("install")],
     User: "0:0",
@@ -48,9 +48,9 @@ export function buildProfile(order: ImageOrder) {
     OpenStdin: true,
     StdinOnce: true,
     Healthcheck: { Test: ["NONE"] },
-    NetworkDisabled: !order.needsNetwork,
+    NetworkDisabled: !request.needsNetwork,
     HostConfig: {
-      NetworkMode: order.needsNetwork ? "bridge" : "none",
+      NetworkMode: request.needsNetwork ? "bridge" : "none",
       CapDrop: ["ALL"],
       CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
       SecurityOpt: ["no-new-privileges"],
@@ -66,7 +66,7 @@ export function buildProfile(order: ImageOrder) {
 export type BuildProfile = ReturnType<typeof buildProfile>;
 
 /** What the image is told beyond its files; the labels of base and container must not live on. */
-export function imageChanges({ jobType, repository, tags, requirements }: ImageOrder): string[] {
+export function imageChanges({ jobType, repository, tags, requirements }: ImageRequest): string[] {
   const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
   const imageLabels = {
     "io.airlock.job-type": jobType,

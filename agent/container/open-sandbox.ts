@@ -3,7 +3,7 @@ import { bytecodes } from "../sandbox/bytecode.ts";
 import type { ContainerState, Engine } from "./engine.ts";
 import { engineDemux } from "../sandbox/protocol/frames.ts";
 import { containerProfile } from "../sandbox/profile.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { noMemory } from "../packages/packages.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import type { Link } from "../sandbox/protocol/link.ts";

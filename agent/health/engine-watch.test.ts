@@ -1,7 +1,7 @@
 import { configure, getLogger, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "../waiting/abortable.ts";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError } from "../sandbox/types.ts";
@@ -41,7 +41,7 @@ beforeEach(() => {
     },
     errors: () => errors,
     clock,
-    changes: createChanges(),
+    changes: createChangeSignal(),
     log: getLogger(["airlock", "agent"]),
   });
 });
@@ -70,10 +70,10 @@ async function probes(n: number): Promise<void> {
 }
 
 it("offers nothing before the engine has answered", async () => {
-  expect(engine.admits(4, 0)).toBe(0);
+  expect(engine.slotsToOffer(4, 0)).toBe(0);
   run();
-  await engine.asked;
-  expect(engine.admits(4, 0)).toBe(4);
+  await engine.firstChecked;
+  expect(engine.slotsToOffer(4, 0)).toBe(4);
   expect(engine.health()).toEqual({ ...good, errors });
 });
 
@@ -100,7 +100,7 @@ it.each([
 it("offers nothing while the engine is silent, opens the breaker, and recovers without a job", async () => {
   answer = new Error("connect ENOENT");
   run();
-  await engine.asked;
+  await engine.firstChecked;
   expect(engine.health().available).toBe(false);
   expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 1 });
   await probes(4);
@@ -110,38 +110,38 @@ it("offers nothing while the engine is silent, opens the breaker, and recovers w
   await probes(5);
   expect(engine.health().available).toBe(true);
   expect(engine.breaker().state).toBe("open");
-  expect(engine.admits(4, 0)).toBe(0);
+  expect(engine.slotsToOffer(4, 0)).toBe(0);
   await probes(1);
   expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 1 });
   await probes(1);
   expect(engine.breaker()).toMatchObject({ state: "closed", failure_count: 0 });
-  expect(engine.admits(4, 0)).toBe(4);
+  expect(engine.slotsToOffer(4, 0)).toBe(4);
 });
 
 it("opens after five failed jobs though the engine answers; then only jobs prove it well", async () => {
   run();
-  await engine.asked;
-  for (let i = 0; i < 5; i++) engine.failed();
+  await engine.firstChecked;
+  for (let i = 0; i < 5; i++) engine.recordFailure();
   expect(engine.breaker()).toMatchObject({ state: "open", failure_count: 5 });
-  expect(engine.admits(4, 0)).toBe(0);
+  expect(engine.slotsToOffer(4, 0)).toBe(0);
 
   await probes(8);
   expect(engine.breaker()).toMatchObject({ state: "half_open", success_count: 0 });
-  expect(engine.admits(4, 0)).toBe(1);
-  expect(engine.admits(3, 1)).toBe(0);
-  engine.succeeded();
+  expect(engine.slotsToOffer(4, 0)).toBe(1);
+  expect(engine.slotsToOffer(3, 1)).toBe(0);
+  engine.recordSuccess();
   expect(engine.breaker().state).toBe("half_open");
-  engine.succeeded();
+  engine.recordSuccess();
   expect(engine.breaker().state).toBe("closed");
 });
 
 it("forgets failures once a job succeeds, not because the engine answers", async () => {
   run();
-  await engine.asked;
-  engine.failed();
+  await engine.firstChecked;
+  engine.recordFailure();
   await probes(2);
   expect(engine.breaker().failure_count).toBe(1);
-  engine.succeeded();
+  engine.recordSuccess();
   expect(engine.breaker().failure_count).toBe(0);
 });
 
@@ -149,7 +149,7 @@ it("asks at once, not at its next turn, whether an engine that failed a job is t
   run();
   await clock.sleeping(PROBE_EVERY_MS);
   answer = new Error("connect ECONNREFUSED");
-  engine.failed();
+  engine.recordFailure();
   await new Promise(setImmediate);
   expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
 });
@@ -157,29 +157,29 @@ it("asks at once, not at its next turn, whether an engine that failed a job is t
 it("tells at once whether the engine answers; a lost run is a failure only where it does not", async () => {
   run();
   await clock.sleeping(PROBE_EVERY_MS);
-  expect(await engine.answers()).toBe(true);
+  expect(await engine.checkNow()).toBe(true);
   expect(engine.breaker().failure_count).toBe(0);
   answer = new Error("connect ECONNREFUSED");
-  expect(await engine.answers()).toBe(false);
+  expect(await engine.checkNow()).toBe(false);
   expect(engine.breaker().failure_count).toBe(1);
-  expect(engine.admits(4, 0)).toBe(0);
+  expect(engine.slotsToOffer(4, 0)).toBe(0);
 });
 
 it("does not wait for an engine that hangs", async () => {
   run();
-  await engine.asked;
+  await engine.firstChecked;
   answer = "silence";
-  const told = engine.answers();
+  const told = engine.checkNow();
   await clock.sleeping(PROBE_TIMEOUT_MS);
   clock.advance(PROBE_TIMEOUT_MS);
   expect(await told).toBe(false);
 });
 
-it("sweeps at the start, after each doubt, and once a minute", async () => {
+it("sweeps at the start, after each requested check, and once a minute", async () => {
   run();
   await probes(3);
   expect(sweeps).toBe(1);
-  engine.doubted();
+  engine.checkSoon();
   await probes(2);
   expect(sweeps).toBe(2);
   await probes(12);
@@ -207,6 +207,6 @@ it("pings the engine, and asks what it is at the start, once a minute and after 
 it("only pings an engine that is in doubt", async () => {
   run();
   await clock.sleeping(PROBE_EVERY_MS);
-  expect(await engine.answers()).toBe(true);
+  expect(await engine.checkNow()).toBe(true);
   expect(asked.filter((call) => call === "describe")).toHaveLength(1);
 });

@@ -8,7 +8,7 @@ import {
   nextBreaker,
   recoversInMs,
 } from "./breaker.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineErrors } from "./count-errors.ts";
 
@@ -17,17 +17,17 @@ export type EngineWatch = {
   readonly health: () => EngineHealth;
   readonly breaker: () => CircuitBreaker;
   /** Of `free` slots those that may be offered while `held` leases run. */
-  readonly admits: (free: number, held: number) => number;
+  readonly slotsToOffer: (free: number, held: number) => number;
   /** The engine did what a job asked of it. */
-  readonly succeeded: () => void;
+  readonly recordSuccess: () => void;
   /** The engine failed a job; it is asked at once whether it still answers. */
-  readonly failed: () => void;
+  readonly recordFailure: () => void;
   /** The engine may have failed a job, or the job itself did: the engine is asked. */
-  readonly doubted: () => void;
+  readonly checkSoon: () => void;
   /** Asks the engine now, for a run that was lost: false where it does not answer in time. */
-  readonly answers: () => Promise<boolean>;
+  readonly checkNow: () => Promise<boolean>;
   /** Resolves once the engine has been asked for the first time. */
-  readonly asked: Promise<void>;
+  readonly firstChecked: Promise<void>;
   /** Asks the engine every few seconds until `end`. */
   readonly run: (end: AbortSignal) => Promise<void>;
 };
@@ -42,7 +42,7 @@ export type EngineWatchDeps = {
   /** Of the engine's calls those that failed so far. */
   readonly errors: () => EngineErrors;
   readonly clock: Clock;
-  readonly changes: Changes;
+  readonly changes: ChangeSignal;
   readonly log: Logger;
 };
 
@@ -54,36 +54,36 @@ const SWEEP_EVERY_MS = 60_000;
 
 export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   const { clock, changes, log } = deps;
-  const asked = Promise.withResolvers<void>();
+  const firstChecked = Promise.withResolvers<void>();
   let health: EngineHealth = { available: false, version: null, runtimes: [] };
   let describedMs = clock.nowMs();
   let breaker = closedBreaker;
   /** Whether the engine stopped answering; only then do its answers prove that it is well again. */
   let wasSilent = false;
-  let isUnswept = true;
+  let needsSweep = true;
   let sweptMs = clock.nowMs();
-  let nap = new AbortController();
+  let pause = new AbortController();
 
   function dispatch(event: BreakerEvent): void {
     const before = breaker.state;
     breaker = nextBreaker(breaker, event, clock.nowMs());
     if (breaker.state === before) return;
     log.warn("circuit breaker: {before} to {after}", { before, after: breaker.state });
-    changes.tell();
+    changes.notify();
   }
 
-  function doubted(): void {
-    isUnswept = true;
-    nap.abort();
+  function checkSoon(): void {
+    needsSweep = true;
+    pause.abort();
   }
 
-  async function ask(end?: AbortSignal): Promise<boolean> {
+  async function check(end?: AbortSignal): Promise<boolean> {
     using timeout = deadline(clock, PROBE_TIMEOUT_MS);
     try {
-      hear(await probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
+      noteAnswer(await probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
       return true;
     } catch (error) {
-      if (!end?.aborted) miss(error);
+      if (!end?.aborted) noteSilence(error);
       return false;
     }
   }
@@ -99,24 +99,24 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     return described;
   }
 
-  async function answers(): Promise<boolean> {
-    const isThere = await ask();
-    if (isThere) doubted();
+  async function checkNow(): Promise<boolean> {
+    const isThere = await check();
+    if (isThere) checkSoon();
     return isThere;
   }
 
-  function hear(now: EngineHealth): void {
+  function noteAnswer(now: EngineHealth): void {
     const before = health;
     health = now;
     if (!before.available) {
       log.info("engine {version} answers, runtimes {runtimes}", { ...now });
-      changes.tell();
+      changes.notify();
     }
     dispatch(wasSilent ? "success" : "tick");
     if (breaker.state === "closed") wasSilent = false;
   }
 
-  function miss(error: unknown): void {
+  function noteSilence(error: unknown): void {
     if (health.available || !wasSilent) {
       log.error("no jobs can run: {reason}{remedy}", {
         reason: describeError(error),
@@ -125,18 +125,18 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     }
     health = { ...health, available: false };
     wasSilent = true;
-    isUnswept = true;
+    needsSweep = true;
     dispatch("failure");
-    changes.tell();
+    changes.notify();
   }
 
   async function sweep(end: AbortSignal): Promise<void> {
     try {
-      isUnswept = false;
+      needsSweep = false;
       sweptMs = clock.nowMs();
       await deps.sweep(end);
     } catch (error) {
-      isUnswept = true;
+      needsSweep = true;
       if (!end.aborted) {
         log.warn("left-over containers stay for now: {reason}", { reason: describeError(error) });
       }
@@ -145,17 +145,17 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
 
   async function run(end: AbortSignal): Promise<void> {
     while (!end.aborted) {
-      nap = new AbortController();
-      await ask(end);
-      asked.resolve();
-      const isDue = isUnswept || clock.nowMs() - sweptMs >= SWEEP_EVERY_MS;
+      pause = new AbortController();
+      await check(end);
+      firstChecked.resolve();
+      const isDue = needsSweep || clock.nowMs() - sweptMs >= SWEEP_EVERY_MS;
       if (isDue && health.available) await sweep(end);
-      const napMs = Math.min(PROBE_EVERY_MS, recoversInMs(breaker, clock.nowMs()));
-      await clock.sleep(napMs, AbortSignal.any([end, nap.signal])).catch(() => {});
+      const pauseMs = Math.min(PROBE_EVERY_MS, recoversInMs(breaker, clock.nowMs()));
+      await clock.sleep(pauseMs, AbortSignal.any([end, pause.signal])).catch(() => {});
     }
   }
 
-  function admits(free: number, held: number): number {
+  function slotsToOffer(free: number, held: number): number {
     if (!health.available || breaker.state === "open") return 0;
     return breaker.state === "closed" ? free : Math.min(free, held === 0 ? 1 : 0);
   }
@@ -163,15 +163,15 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   return {
     health: () => ({ ...health, errors: deps.errors() }),
     breaker: () => describeBreaker(breaker),
-    admits,
-    succeeded: () => dispatch("success"),
-    failed: () => {
+    slotsToOffer,
+    recordSuccess: () => dispatch("success"),
+    recordFailure: () => {
       dispatch("failure");
-      doubted();
+      checkSoon();
     },
-    doubted,
-    answers,
-    asked: asked.promise,
+    checkSoon,
+    checkNow,
+    firstChecked: firstChecked.promise,
     run,
   };
 }

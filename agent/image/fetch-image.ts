@@ -79,7 +79,7 @@ async function load(
     tar.destroy();
     archive.destroy();
   }
-  await insistOn(imageCalls, name, image, signal);
+  await verifyImage(imageCalls, name, image, signal);
 }
 
 /** A pull by digest moves no tag; its name stays, for an operator's `agent_images`. */
@@ -93,14 +93,14 @@ async function pull(
   const before = await imageCalls.imageId(reference, signal);
   if (before === null) {
     await imageCalls.pull(reference, signal, authFor(registry, reference));
-    await insistOn(imageCalls, reference, image, signal);
+    await verifyImage(imageCalls, reference, image, signal);
   } else if (before !== image) throw new UnfitImage(`${reference} is ${before}, not ${image}`);
   const [repository = "", tag = ""] = name.split(":");
   await imageCalls.tag(image, repository, tag, signal);
 }
 
 /** Takes back an image that this engine gave another id, as one with containerd's store would. */
-async function insistOn(
+async function verifyImage(
   imageCalls: FetchDeps["imageCalls"],
   name: string,
   image: string,

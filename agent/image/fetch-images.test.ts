@@ -1,7 +1,7 @@
 import { getLogger } from "@logtape/logtape";
 import { beforeEach, expect, it } from "vitest";
 import { ApiError } from "../api/errors.ts";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createImageFetcher, type FetcherDeps, type ImageFetcher } from "./fetch-images.ts";
 import { createInventory } from "./inventory.ts";
 import { EngineError } from "../sandbox/types.ts";
@@ -30,7 +30,7 @@ beforeEach(() => {
   architecture = "amd64";
   needed = 0;
   pull = async () => void (ids[registry_ref] = image);
-  const changes = createChanges();
+  const changes = createChangeSignal();
   const imageId = (name: string) => Promise.resolve(ids[name] ?? null);
   const inventory = createInventory(
     { imageId, labelledImageId: () => Promise.resolve(null) },
@@ -79,7 +79,7 @@ beforeEach(() => {
   fetcher = createImageFetcher(deps, new AbortController().signal);
   told = () => {
     const { promise, resolve } = Promise.withResolvers<void>();
-    changes.listen(resolve);
+    changes.subscribe(resolve);
     return promise;
   };
 });

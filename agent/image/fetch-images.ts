@@ -1,7 +1,7 @@
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import type { Clock } from "../waiting/clock.ts";
 import { type FetchDeps, fetchImage, UnfitImage } from "./fetch-image.ts";
 import type { FetchedImages } from "./fetched-images.ts";
@@ -21,7 +21,7 @@ export type FetcherDeps = FetchDeps & {
   readonly inventory: Inventory;
   readonly fetched: Pick<FetchedImages, "prune">;
   readonly maxFetchedBytes: number;
-  readonly changes: Changes;
+  readonly changes: ChangeSignal;
   readonly clock: Clock;
 };
 
@@ -80,7 +80,7 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
     if (reason === null) return;
     log.warn("image {image} is not fetched: {reason}", { image, reason });
     noteMissing();
-    changes.tell();
+    changes.notify();
   }
 
   function noteMissing(): void {

@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createInventory, type Inventory } from "./inventory.ts";
 import { EngineError } from "../sandbox/types.ts";
 
@@ -15,8 +15,8 @@ beforeEach(() => {
   images = ["python:3", "standing in for python:4"];
   lookups = 0;
   told = 0;
-  const changes = createChanges();
-  changes.listen(() => told++);
+  const changes = createChangeSignal();
+  changes.subscribe(() => told++);
   const find = (name: string): Promise<string | null> => {
     lookups += 1;
     return Promise.resolve(images.includes(name) ? "sha256:1" : null);
@@ -76,7 +76,7 @@ it("keeps what it knows while the engine fails to answer a question, and throws 
     imageId: () => Promise.reject(gone),
     labelledImageId: () => Promise.reject(gone),
   };
-  const { want, refresh, present } = createInventory(store, createChanges());
+  const { want, refresh, present } = createInventory(store, createChangeSignal());
   expect(await want(["python:3"], signal)).toBe(false);
   expect(present()).toEqual([]);
   await expect(refresh(signal)).rejects.toBe(gone);

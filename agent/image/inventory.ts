@@ -1,4 +1,4 @@
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import { findImage, type ImageStore } from "./images.ts";
 
 /** Which of the images that the API asks about the engine has. */
@@ -17,7 +17,7 @@ export type Inventory = {
 
 export function createInventory(
   store: Pick<ImageStore, "imageId" | "labelledImageId">,
-  changes: Changes,
+  changes: ChangeSignal,
 ): Inventory {
   /** Made here: looked for from then on, whether or not the API has heard of them yet. */
   const made: string[] = [];
@@ -27,7 +27,7 @@ export function createInventory(
   function set(found: readonly string[]): void {
     const isSame = found.length === present.length && found.every((one) => present.includes(one));
     present = found;
-    if (!isSame) changes.tell();
+    if (!isSame) changes.notify();
   }
 
   async function refresh(signal: AbortSignal): Promise<void> {

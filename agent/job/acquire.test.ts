@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { expect, test } from "vitest";
 import { JobType } from "../../shared/wire/job-type.ts";
 import { AgentIdentity } from "../../shared/wire/lease.ts";
-import { orderOf } from "./acquire.ts";
+import { containerRequest } from "./acquire.ts";
 
 const agent = AgentIdentity.parse({ id: randomUUID(), name: "a", version: "0", labels: {} });
 const deps = { agent, seccomp: true, requirements: { allowed: false } };
@@ -14,5 +14,5 @@ test.each([
   [{ reuse: 50, gpus: 1 }, 1],
 ])("a container for jobs of %j serves %i", (changes, jobs) => {
   const whole = { name: "quick", base_image: "python", timeout: 30, ...changes };
-  expect(orderOf(deps, JobType.parse(whole), "sha256:0", null).spec.reuse).toBe(jobs);
+  expect(containerRequest(deps, JobType.parse(whole), "sha256:0", null).spec.reuse).toBe(jobs);
 });

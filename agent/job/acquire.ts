@@ -7,7 +7,7 @@ import type { GpuLease, Gpus } from "../pool/gpus.ts";
 import type { Images } from "../image/images.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Pool } from "../pool/pool.ts";
-import type { Order } from "../pool/order.ts";
+import type { ContainerRequest } from "../pool/container-request.ts";
 import type { RuntimeChoice } from "../container/runtime-choice.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 
@@ -61,8 +61,14 @@ async function acquireOnce(
   await deps.admission.admitJob(job, runtime, signal);
   refuseTooManyGpus(deps, job.job_type);
   const image = await deps.images.resolve(job.image, signal);
-  const order = orderOf(deps, singleUse(job), image, runtime, await abortable(gpus.ids, signal));
-  const sandbox = await deps.pool.acquire(order, job.key_id, signal);
+  const request = containerRequest(
+    deps,
+    singleUse(job),
+    image,
+    runtime,
+    await abortable(gpus.ids, signal),
+  );
+  const sandbox = await deps.pool.acquire(request, job.key_id, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
@@ -74,13 +80,13 @@ function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: Lea
 }
 
 /** All of a container that is fixed before its job is known. */
-export function orderOf(
+export function containerRequest(
   { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
   job_type: LeasedJobType,
   image: string,
   runtime: string | null,
   gpus: readonly string[] = [],
-): Order {
+): ContainerRequest {
   const spec = {
     image,
     labels: { agentId: agent.id, agentName: agent.name, leaseId: null },

@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import type { ReadyKind } from "../../shared/wire/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
-import { type AcquireDeps, orderOf } from "./acquire.ts";
+import { type AcquireDeps, containerRequest } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";
 
 export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
@@ -23,7 +23,7 @@ export async function keepReady(
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
       await deps.admission.admitJob({ job_type, image }, runtime, signal);
-      pool.expect(orderOf(deps, job_type, await images.resolve(image, signal), runtime));
+      pool.expect(containerRequest(deps, job_type, await images.resolve(image, signal), runtime));
     } catch (error) {
       const jobType = job_type.name;
       log.warn("{jobType} is not kept ready: {reason}", { jobType, reason: describeError(error) });

@@ -2,7 +2,7 @@ import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
 import { createTestAgent, type TestAgent, testJob } from "../testing/test-agent.ts";

@@ -13,7 +13,7 @@ import {
   readRuntimeSource,
   type RuntimeSource,
 } from "../packages/runtime-source.ts";
-import { InstallError } from "../sandbox/package-order.ts";
+import { InstallError } from "../sandbox/package-request.ts";
 
 export type RequirementsDeps = {
   readonly requirements: {

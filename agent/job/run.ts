@@ -69,7 +69,7 @@ export async function runLease(
       log.warn("the job is not run: {reason}", { reason: lastLine(error.message) });
     if (isInfrastructure(error, lease)) {
       log.error("run failed: {reason}", { reason: describeError(error) });
-      deps.engine.doubted();
+      deps.engine.checkSoon();
     }
     return await postOutcome(
       deps,
@@ -147,7 +147,8 @@ async function runCode(
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that ends its own container must not get itself run again: the engine has to be gone too.
-  if (verdict.error?.type === "internal_error" && !(await deps.engine.answers())) return engineLost;
+  if (verdict.error?.type === "internal_error" && !(await deps.engine.checkNow()))
+    return engineLost;
   const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);
   return { kind: "result", result, artifacts: report.artifacts };
 }

@@ -19,22 +19,22 @@ export async function startUp(
   gpus: GpuLease,
 ): Promise<Acquired> {
   const { engine, clock } = deps;
-  if (engine.admits(1, 0) === 0) {
+  if (engine.slotsToOffer(1, 0) === 0) {
     throw new EngineError("unavailable", "circuit breaker open", { transient: true });
   }
   using limit = deadline(clock, job.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
     const acquired = await acquireSandbox(deps, job, gpus, signal);
-    engine.succeeded();
+    engine.recordSuccess();
     return acquired;
   } catch (error) {
     if (limit.signal.aborted) {
-      engine.doubted();
+      engine.checkSoon();
       const message = `The container did not start within ${job.startup_timeout_s} s.`;
       throw new JobRefusal("startup_timeout", message, { cause: error });
     }
-    if (!signal.aborted && error instanceof EngineError && error.transient) engine.failed();
+    if (!signal.aborted && error instanceof EngineError && error.transient) engine.recordFailure();
     throw error;
   }
 }

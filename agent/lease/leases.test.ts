@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createLeases, type Leases } from "./leases.ts";
 import { testJob } from "../testing/test-agent.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
@@ -12,7 +12,7 @@ let leases: Leases;
 
 beforeEach(() => {
   clock = createTestClock();
-  leases = createLeases({ clock, changes: createChanges() }, 2, intervals);
+  leases = createLeases({ clock, changes: createChangeSignal() }, 2, intervals);
 });
 
 it("counts its free slots", () => {

@@ -1,5 +1,5 @@
 import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/wire/lease.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 
 /** A run is told to end early, though its result is still wanted. */
@@ -74,7 +74,7 @@ const MARGIN = 0.1;
 const ENDED_KEPT = 1000;
 
 export function createLeases<Work extends Leased = LeasedJob>(
-  { clock, changes }: { clock: Clock; changes: Changes },
+  { clock, changes }: { clock: Clock; changes: ChangeSignal },
   size: number,
   defaults: Intervals,
 ): Leases<Work> {
@@ -107,7 +107,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
     const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
     held.set(job.lease_id, entry);
     void watch(entry);
-    changes.tell();
+    changes.notify();
     return lease;
   }
 
@@ -123,7 +123,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
 
   function end(lease: Lease<Work>): void {
     forget(lease);
-    changes.tell();
+    changes.notify();
   }
 
   function replace(ended: Lease<Work>, job: Work, askedMs: number): Lease<Work> {

@@ -1,6 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { order as testOrder } from "../testing/pool-world.ts";
+import { request as testOrder } from "../testing/pool-world.ts";
 import { createTestAgent, goodEngine, type TestAgent, testJob } from "../testing/test-agent.ts";
 
 let t: TestAgent;
@@ -233,23 +233,23 @@ describe("the engine", () => {
     await runIdle();
     const offering = await t.api.request("/poll", 2);
     t.health = new Error("connect ENOENT");
-    t.deps.engine.doubted();
+    t.deps.engine.checkSoon();
     const down = await t.api.request("/poll", 3);
     await offering.hungUp;
     expect(down.json).toMatchObject({ free_slots: 0, engine: { available: false } });
     t.health = goodEngine;
-    t.deps.engine.doubted();
+    t.deps.engine.checkSoon();
     expect((await t.api.request("/poll", 4)).json).toMatchObject({ free_slots: 2 });
   });
 
   it("takes nothing while its breaker is open, one job at a time while half open", async () => {
     await runIdle();
-    for (let n = 0; n < 5; n++) t.deps.engine.failed();
+    for (let n = 0; n < 5; n++) t.deps.engine.recordFailure();
     const open = await t.api.request("/poll", 3);
     expect(open.json).toMatchObject({ free_slots: 0, breaker: { state: "open" } });
 
     t.clock.advance(30_000);
-    t.deps.engine.doubted();
+    t.deps.engine.checkSoon();
     const halfOpen = await t.api.request("/poll", 4);
     expect(halfOpen.json).toMatchObject({ free_slots: 1, breaker: { state: "half_open" } });
     t.api.offer(testJob(), testJob());
@@ -264,7 +264,7 @@ describe("the engine", () => {
 it("tells what has become of its pool within a second", async () => {
   await runIdle();
   const sandbox = await t.deps.pool.acquire(testOrder(), null, new AbortController().signal);
-  t.deps.changes.tell();
+  t.deps.changes.notify();
   await t.clock.sleeping(1000);
   expect(t.api.count("/poll")).toBe(2);
   t.clock.advance(1000);

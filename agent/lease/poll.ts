@@ -8,7 +8,7 @@ import type {
 } from "../../shared/wire/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import type { Client } from "../api/client.ts";
 import type { Clock } from "../waiting/clock.ts";
 import type { Missing } from "../image/fetch-images.ts";
@@ -19,7 +19,7 @@ import { agentStatus, freeBuilds, freeSlots, type StatusDeps } from "./status.ts
 export type PollDeps = StatusDeps & {
   readonly agent: AgentIdentity;
   readonly client: Pick<Client, "poll">;
-  readonly changes: Changes;
+  readonly changes: ChangeSignal;
   readonly clock: Clock;
   readonly log: Logger;
   readonly start: (lease: Lease) => void;
@@ -107,7 +107,7 @@ async function pollOnce(
   using over = whenOver();
   const toldOfPool = JSON.stringify(request.pool);
   let hasNews = false;
-  using _listening = changes.listen(() => {
+  using _listening = changes.subscribe(() => {
     if (isOutdated(request, deps)) outdated.abort();
     if (hasNews || toldOfPool === JSON.stringify(deps.pool.stats())) return;
     hasNews = true;

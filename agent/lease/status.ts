@@ -41,9 +41,9 @@ export function agentStatus(
 
 /** How many jobs the agent can take on now. */
 export function freeSlots({ leases, engine }: Pick<StatusDeps, "leases" | "engine">): number {
-  return engine.admits(leases.free(), leases.size - leases.free());
+  return engine.slotsToOffer(leases.free(), leases.size - leases.free());
 }
 
 export function freeBuilds({ builds, engine }: Pick<StatusDeps, "builds" | "engine">): number {
-  return engine.admits(builds.free(), builds.size - builds.free());
+  return engine.slotsToOffer(builds.free(), builds.size - builds.free());
 }

@@ -85,7 +85,7 @@ it("does not run a job a second time whose first bringer was a poll, or another 
   ).running;
   second.finish();
   await t.api.request("/result", 2);
-  await t.deps.changes.until(() => t.deps.leases.free() === 1);
+  await t.deps.changes.waitUntil(() => t.deps.leases.free() === 1);
   t.api.offer(testJob());
   expect((await (await t.sandbox(3)).running).job.code).not.toBe(next.code);
   expect(t.deps.leases.ids()).toHaveLength(2);

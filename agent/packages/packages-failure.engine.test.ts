@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { Engine } from "../container/engine.ts";
-import type { PackageOrder } from "../sandbox/package-order.ts";
+import type { PackageRequest } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/profile.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import type { PackageIndex } from "../sandbox/testing/package-index.ts";
@@ -40,7 +40,7 @@ async function bystander() {
   return { requests, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
 }
 
-const runBare = (packages: PackageOrder) =>
+const runBare = (packages: PackageRequest) =>
   runCode({ engine, image }, "", { spec: { packages: true }, packages });
 
 describe("pip fails in its own words, and nothing else is reached", () => {

@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { encodeFrame, frameDecoder } from "../sandbox/protocol/frames.ts";
-import type { PipSource } from "../sandbox/package-order.ts";
+import type { PipSource } from "../sandbox/package-request.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import type { Link } from "../sandbox/protocol/link.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { afterEach, expect, test } from "vitest";
-import type { PackageOrder } from "../sandbox/package-order.ts";
+import type { PackageRequest } from "../sandbox/package-request.ts";
 import { hostileCases } from "../sandbox/testing/hostile.ts";
 import { closeAll, failure, indexOf, pipFrom, wheel } from "../sandbox/testing/package-world.ts";
 import type { Settings } from "../sandbox/testing/run-code.ts";
@@ -10,7 +10,7 @@ import type { Wheel } from "../sandbox/testing/wheel.ts";
 hostileCases(({ run: runHere, runtime }) => {
   // Before the look at what the agent holds: packages are none of it.
   afterEach(closeAll);
-  const runWith = (code: string, packages: PackageOrder, more: Settings = {}) =>
+  const runWith = (code: string, packages: PackageRequest, more: Settings = {}) =>
     runHere(code, { ...more, spec: { packages: true, ...more.spec }, packages });
 
   test("a package and what it needs are there for the code and for what it starts", async () => {

@@ -4,9 +4,9 @@ import { dataBytes, encodeFrame, type Frame, FrameError } from "../sandbox/proto
 import {
   InstallError,
   type KeepPiece,
-  type PackageOrder,
+  type PackageRequest,
   type PipSource,
-} from "../sandbox/package-order.ts";
+} from "../sandbox/package-request.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
 import { wordsOfPip } from "./pip-errors.ts";
 import type { Link } from "../sandbox/protocol/link.ts";
@@ -31,7 +31,7 @@ const runner = source("run_pip");
 export async function installPackages(
   link: Link,
   nextFrame: () => Promise<Frame>,
-  { requirements, from }: PackageOrder,
+  { requirements, from }: PackageRequest,
 ): Promise<void> {
   const isPip = "pipEnv" in from;
   const order = {
@@ -42,19 +42,19 @@ export async function installPackages(
     keep: isPip && from.keep !== null,
   };
   link.input.write(encodeFrame("P", Buffer.from(JSON.stringify(order))));
-  if (isPip) return judge(await hear(link, nextFrame, from));
-  const heard = hear(link, nextFrame, null);
-  heard.catch(() => {});
+  if (isPip) return throwUnlessInstalled(await serveInstall(link, nextFrame, from));
+  const installed = serveInstall(link, nextFrame, null);
+  installed.catch(() => {});
   await pipeline(from.kept(), link.input, { end: false }).catch((cause: unknown) => {
     link.destroy();
     throw new FrameError("the packages could not be sent", { cause });
   });
   link.input.write(encodeFrame("Z"));
-  judge(await heard);
+  throwUnlessInstalled(await installed);
 }
 
 /** Serves pip until it has ended, and passes on what it installed. */
-async function hear(
+async function serveInstall(
   link: Link,
   nextFrame: () => Promise<Frame>,
   pip: PipSource | null,
@@ -91,7 +91,12 @@ function sendFiles({ input }: Link, files: PipSource["files"]): void {
   input.write(encodeFrame("Z"));
 }
 
-function judge({ exit_status, exit_signal, out_of_memory, output }: z.infer<typeof Installed>) {
+function throwUnlessInstalled({
+  exit_status,
+  exit_signal,
+  out_of_memory,
+  output,
+}: z.infer<typeof Installed>) {
   if (out_of_memory) throw new InstallError(noMemory);
   if (exit_status !== 0) throw new InstallError(wordsOfPip(output, exit_status ?? -exit_signal!));
 }

@@ -4,7 +4,7 @@ import { withGpus } from "./gpu-sandbox.ts";
 import { createGpus, type GpuLease } from "./gpus.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
-import { never, order } from "../testing/pool-world.ts";
+import { never, request } from "../testing/pool-world.ts";
 import { createTestClock } from "../testing/test-clock.ts";
 
 const settle = () => new Promise(setImmediate);
@@ -78,7 +78,7 @@ describe("a container", () => {
     const gpus = createGpus(["0"], () => {});
     const sandbox = createFakeSandbox();
     const specWith = async (lease: GpuLease): Promise<SandboxSpec> =>
-      order({ gpus: await lease.ids }).spec;
+      request({ gpus: await lease.ids }).spec;
     return { end, clock, gpus, sandbox, specWith };
   };
 

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AgentStatus, ResultReport } from "../../shared/wire/lease.ts";
-import { orderOf } from "../job/acquire.ts";
-import { createChanges } from "../waiting/changes.ts";
+import { containerRequest } from "../job/acquire.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { systemClock } from "../waiting/clock.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { createImages } from "../image/images.ts";
@@ -170,9 +170,9 @@ it("runs the job in a fresh container where the one it was given has just died",
       size: { least: 1, most: 1, slots: 1 },
       idleMs: 600_000,
       isEngineWell: () => true,
-      doubted: () => {},
+      checkEngine: () => {},
       clock: systemClock,
-      changes: createChanges(),
+      changes: createChangeSignal(),
       log,
     }),
     ({ close }) => close(),
@@ -186,15 +186,15 @@ it("runs the job in a fresh container where the one it was given has just died",
     labels: {},
     accepts: { job_types: null, builds: true },
   };
-  const order = orderOf(
+  const request = containerRequest(
     { agent, seccomp: true, requirements: { allowed: false } },
     job_type,
     id,
     null,
   );
-  pool.expect(order);
+  pool.expect(request);
   await expect.poll(pool.stats, { timeout: 60_000 }).toMatchObject([{ ready: 1 }]);
-  const sandbox = await pool.acquire(order, null, soon());
+  const sandbox = await pool.acquire(request, null, soon());
   const given = sandbox.containerId;
   await engine.remove(given, soon());
   const report = await sandbox.run(

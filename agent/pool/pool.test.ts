@@ -1,20 +1,20 @@
 import { configure, reset } from "@logtape/logtape";
 import { expect, test } from "vitest";
-import type { Order } from "./order.ts";
+import type { ContainerRequest } from "./container-request.ts";
 import { EngineError, type SandboxJob } from "../sandbox/types.ts";
 import {
   createPoolWorld,
   idleMs,
   idOf,
   never,
-  order,
+  request,
   type PoolWorld,
 } from "../testing/pool-world.ts";
 
-/** A pool in which containers wait for the order. */
+/** A pool in which containers wait for the request. */
 async function warmed(least: number): Promise<PoolWorld> {
   const world = createPoolWorld(least);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await world.warm(least);
   return world;
 }
@@ -50,12 +50,12 @@ test("a preload that failed is told to the operator, with its job type", async (
     ...(await start(spec, signal)),
     preloadErrors: { nunpy: "No module named 'nunpy'" },
   });
-  await world.take(order({}, "science"));
+  await world.take(request({}, "science"));
   await reset();
   expect(lines.join()).toMatch(/preload of .*"nunpy".*"science".*No module named/);
 });
 
-test("an order that is expected finds a container from the first job on", async () => {
+test("a request that is expected finds a container from the first job on", async () => {
   await using world = await warmed(1);
   expect(await world.take()).toBe("container-1");
 });
@@ -71,14 +71,14 @@ test("a container is never given twice, and what is taken is replaced", async ()
   expect(given.size).toBe(5);
 });
 
-test.each<[string, Order]>([
-  ["job type", order({}, "science")],
-  ["image", order({ image: "sha256:bb" })],
-  ["memory", order({ memoryBytes: 2 })],
-  ["network", order({ network: "bridge" })],
-  ["runtime", order({ runtime: "runsc" })],
-  ["environment", order({ env: { A: "1" } })],
-  ["preload", order({ preload: ["json"] })],
+test.each<[string, ContainerRequest]>([
+  ["job type", request({}, "science")],
+  ["image", request({ image: "sha256:bb" })],
+  ["memory", request({ memoryBytes: 2 })],
+  ["network", request({ network: "bridge" })],
+  ["runtime", request({ runtime: "runsc" })],
+  ["environment", request({ env: { A: "1" } })],
+  ["preload", request({ preload: ["json"] })],
 ])("jobs of another %s do not share containers", async (_what, other) => {
   await using world = await warmed(1);
   expect(await world.take(other)).toBe("container-2");
@@ -87,8 +87,8 @@ test.each<[string, Order]>([
 
 test("containers that hold a GPU do not wait", async () => {
   await using world = createPoolWorld(1);
-  await world.take(order({ gpus: ["0"] }));
-  world.pool.expect(order());
+  await world.take(request({ gpus: ["0"] }));
+  world.pool.expect(request());
   await world.refill();
   await world.warm(1);
   expect(world.started.map((s) => s.spec.gpus)).toEqual([["0"], []]);
@@ -112,8 +112,8 @@ test("size 0 keeps nothing", async () => {
 
 test("tells of each kind what is ready, starting and in use", async () => {
   await using world = await warmed(2);
-  const runsc = order({ runtime: "runsc" }, "science");
-  const sandbox = await world.pool.acquire(order(), null, never);
+  const runsc = request({ runtime: "runsc" }, "science");
+  const sandbox = await world.pool.acquire(request(), null, never);
   await world.pool.acquire(runsc, null, never);
   const stats = (inUse: number) => [
     { job_type: "default", runtime: null, ready: 1, starting: 0, in_use: inUse },
@@ -131,7 +131,7 @@ test("more wait of a kind that is often asked for, and fewer again when it is no
     world.clock.advance(1000);
     return start(spec, signal);
   };
-  world.pool.expect(order());
+  world.pool.expect(request());
   await world.warm(1);
   world.start = start;
   for (let n = 0; n < 30; n++) await world.take();
@@ -143,7 +143,7 @@ test("more wait of a kind that is often asked for, and fewer again when it is no
 
 test("together no more wait than the most; the kinds asked for last come first", async () => {
   await using world = createPoolWorld(2, { most: 3 });
-  const kinds = ["a", "b", "c"].map((name) => order({}, name));
+  const kinds = ["a", "b", "c"].map((name) => request({}, name));
   for (const kind of kinds) {
     world.pool.expect(kind);
     world.clock.advance(1000);
@@ -167,7 +167,7 @@ test("kinds that nobody asks for any more are let go", async () => {
 test("a container that has waited for long is replaced, and leaves only then", async () => {
   await using world = await warmed(1);
   await world.pass(idleMs / 2);
-  world.pool.expect(order());
+  world.pool.expect(request());
   const hold = Promise.withResolvers<void>();
   const { start } = world;
   world.start = async (spec, signal) => {
@@ -185,7 +185,7 @@ test("a container that died between the last look and its use makes way for a fr
   await using world = await warmed(1);
   const { sandbox } = world.started[0]!;
   sandbox.fail(new EngineError("other", "the container ended before the code began"));
-  const lent = await world.pool.acquire(order(), null, never);
+  const lent = await world.pool.acquire(request(), null, never);
   const report = lent.run(job, { signal: never, spoolDir: "" });
   while (world.started.length < 2) await new Promise(setImmediate);
   const fresh = world.started.at(-1)!;
@@ -199,7 +199,7 @@ test("a container that died between the last look and its use makes way for a fr
 test("owns its containers by their labels, until they are removed", async () => {
   await using world = createPoolWorld(1);
   const label = (n: number) => world.started[n]?.spec.labels.leaseId ?? "";
-  const sandbox = await world.pool.acquire(order(), null, never);
+  const sandbox = await world.pool.acquire(request(), null, never);
   await world.refill();
   await world.warm(1);
   expect([label(0), label(1)].map(world.pool.owns)).toEqual([true, true]);
@@ -211,7 +211,7 @@ test("owns its containers by their labels, until they are removed", async () => 
 
 test("closing removes what waits and what is about to, and what is in use keeps on", async () => {
   const world = await warmed(1);
-  const sandbox = await world.pool.acquire(order(), null, never);
+  const sandbox = await world.pool.acquire(request(), null, never);
   const hold = Promise.withResolvers<void>();
   const { start } = world;
   world.start = async (spec, signal) => {

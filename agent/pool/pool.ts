@@ -1,15 +1,22 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
-import { createChores } from "./chores.ts";
-import type { Order } from "./order.ts";
+import { createBackgroundTasks } from "./background-tasks.ts";
+import type { ContainerRequest } from "./container-request.ts";
 import { refill } from "./refill.ts";
-import { type Shelf, shelve, takeOut, takeReturning, takeStarting, takeUsed } from "./shelf.ts";
-import { type Size, withOrder } from "./sizing.ts";
+import {
+  type Kind,
+  addUntilDead,
+  removeEntry,
+  takeRearming,
+  takeStarting,
+  takeUsed,
+} from "./kind.ts";
+import { type Size, addRequest } from "./sizing.ts";
 import { withSpare } from "./spare.ts";
-import { createStock, QUIET_MS } from "./stock.ts";
+import { createKinds, QUIET_MS } from "./kinds.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 
 /** Where a job gets its container from. */
@@ -19,7 +26,11 @@ export type Pool = {
    *
    * @throws EngineError; the signal's reason.
    */
-  readonly acquire: (order: Order, keyId: string | null, signal: AbortSignal) => Promise<Sandbox>;
+  readonly acquire: (
+    request: ContainerRequest,
+    keyId: string | null,
+    signal: AbortSignal,
+  ) => Promise<Sandbox>;
   /**
    * Takes a container back after its job, and removes it in the background, or keeps it for the next
    * job of its key. Resolves at once, but where more removals wait than there are slots; safe to call twice.
@@ -27,8 +38,8 @@ export type Pool = {
   readonly giveBack: (sandbox: Sandbox) => Promise<void>;
   /** Removes an acquired container, whatever it does. */
   readonly discard: (sandbox: Sandbox) => void;
-  /** Has containers ready for orders that may come. */
-  readonly expect: (order: Order) => void;
+  /** Has containers ready for requests that may come. */
+  readonly expect: (request: ContainerRequest) => void;
   readonly stats: () => PoolKind[];
   /** Whether a container with this label is the pool's, and not being removed. */
   readonly owns: (label: string) => boolean;
@@ -48,15 +59,15 @@ export type PoolDeps = {
   /** Whether the engine is well enough to start what nobody has asked for yet. */
   readonly isEngineWell: () => boolean;
   /** The engine failed what no job waits for: it should be asked whether it is well. */
-  readonly doubted: () => void;
+  readonly checkEngine: () => void;
   readonly clock: Clock;
   /** Told when a container is ready or gone; tells when the engine's health changes. */
-  readonly changes: Changes;
+  readonly changes: ChangeSignal;
   readonly log: Logger;
 };
 
 /** A container in use, and for whom. */
-type Loan = { readonly shelf: Shelf; readonly keyId: string | null };
+type Loan = { readonly kind: Kind; readonly keyId: string | null };
 
 const TICK_MS = 15_000;
 /** What a start under way gets at the end: given up half way, the engine may keep the container. */
@@ -71,36 +82,40 @@ export function createPool(deps: PoolDeps): Pool {
   const owned = new Set<string>();
   const lent = new Map<Sandbox, Loan>();
   const withSpares = new WeakSet<Sandbox>();
-  const chores = createChores(log, deps.doubted);
-  const remove = (sandbox: Sandbox): Promise<void> => chores.begin(() => sandbox.close());
-  const stock = createStock({ size, idleMs, clock, remove: (sandbox) => void remove(sandbox) });
+  const tasks = createBackgroundTasks(log, deps.checkEngine);
+  const remove = (sandbox: Sandbox): Promise<void> => tasks.start(() => sandbox.close());
+  const kinds = createKinds({ size, idleMs, clock, remove: (sandbox) => void remove(sandbox) });
   const end = new AbortController();
   const halt = new AbortController();
   let closing: Promise<void> | undefined;
 
   async function acquire(
-    order: Order,
+    request: ContainerRequest,
     keyId: string | null,
     signal: AbortSignal,
   ): Promise<Sandbox> {
-    const shelf = stock.receive(order);
-    clock.sleep(QUIET_MS, end.signal).then(changes.tell, () => {});
-    const used = takeUsed(shelf, keyId)?.sandbox ?? (await takeReturning(shelf, keyId));
+    const kind = kinds.noteRequested(request);
+    clock.sleep(QUIET_MS, end.signal).then(changes.notify, () => {});
+    const used = takeUsed(kind, keyId)?.sandbox ?? (await takeRearming(kind, keyId));
     if (used && signal.aborted) void remove(used);
     signal.throwIfAborted();
-    const sandbox = used ?? (await takeUnused(shelf, order, signal));
-    lent.set(sandbox, { shelf, keyId });
-    shelf.inUse += 1;
+    const sandbox = used ?? (await takeUnused(kind, request, signal));
+    lent.set(sandbox, { kind, keyId });
+    kind.inUse += 1;
     return sandbox;
   }
 
-  async function takeUnused(shelf: Shelf, order: Order, signal: AbortSignal): Promise<Sandbox> {
-    shelf.rate = withOrder(shelf.rate, shelf.askedMs);
-    const ready = shelf.ready.shift()?.sandbox ?? (await takeStarting(shelf, signal));
-    return ready ?? start(order, signal);
+  async function takeUnused(
+    kind: Kind,
+    request: ContainerRequest,
+    signal: AbortSignal,
+  ): Promise<Sandbox> {
+    kind.rate = addRequest(kind.rate, kind.askedMs);
+    const ready = kind.ready.shift()?.sandbox ?? (await takeStarting(kind, signal));
+    return ready ?? start(request, signal);
   }
 
-  async function start({ jobType, spec }: Order, signal: AbortSignal): Promise<Sandbox> {
+  async function start({ jobType, spec }: ContainerRequest, signal: AbortSignal): Promise<Sandbox> {
     const leaseId = `pool-${randomUUID()}`;
     const forget = (): void => void owned.delete(leaseId);
     owned.add(leaseId);
@@ -116,85 +131,89 @@ export function createPool(deps: PoolDeps): Pool {
     }
   }
 
-  function put(shelf: Shelf, fresh: Sandbox): void {
-    const waiting = shelf.waiting.shift();
+  function put(kind: Kind, fresh: Sandbox): void {
+    const waiting = kind.waiting.shift();
     if (waiting) return waiting(fresh);
-    const sandbox = spared(shelf, fresh);
-    shelve(shelf.ready, { sandbox, sinceMs: clock.nowMs() }, () => {
+    const sandbox = replaceIfDead(kind, fresh);
+    addUntilDead(kind.ready, { sandbox, sinceMs: clock.nowMs() }, () => {
       void remove(sandbox);
-      changes.tell();
+      changes.notify();
     });
-    stock.trim();
+    kinds.trim();
   }
 
   /** As it may die between the last look at it and its use. */
-  function spared(shelf: Shelf, sandbox: Sandbox): Sandbox {
+  function replaceIfDead(kind: Kind, sandbox: Sandbox): Sandbox {
     const sparing = withSpare(sandbox, async (signal) => {
       log.warn("a container died before its job came: a fresh one takes its place");
       using limit = deadline(clock, SPARE_MS);
-      return await start(shelf.order, AbortSignal.any([signal, limit.signal]));
+      return await start(kind.request, AbortSignal.any([signal, limit.signal]));
     });
     withSpares.add(sparing);
     return sparing;
   }
 
   /** What is known of a container in use, which it is no more. */
-  function settle(sandbox: Sandbox): Loan | undefined {
+  function endLoan(sandbox: Sandbox): Loan | undefined {
     const loan = lent.get(sandbox);
-    if (loan && lent.delete(sandbox)) loan.shelf.inUse -= 1;
+    if (loan && lent.delete(sandbox)) loan.kind.inUse -= 1;
     return loan;
   }
 
   async function giveBack(sandbox: Sandbox): Promise<void> {
-    const loan = settle(sandbox);
+    const loan = endLoan(sandbox);
     if (!loan) return;
-    const isSpent = loan.shelf.order.spec.reuse === 1 || end.signal.aborted;
-    const done = isSpent ? remove(sandbox) : chores.begin(() => reclaim(sandbox, loan));
-    if (chores.count() > size.slots) await done;
+    const isSpent = loan.kind.request.spec.reuse === 1 || end.signal.aborted;
+    const done = isSpent ? remove(sandbox) : tasks.start(() => reclaim(sandbox, loan));
+    if (tasks.count() > size.slots) await done;
   }
 
   /** Gets a container ready for the next job of its key, or removes it. */
-  async function reclaim(sandbox: Sandbox, { shelf, keyId }: Loan): Promise<void> {
+  async function reclaim(sandbox: Sandbox, { kind, keyId }: Loan): Promise<void> {
     let isTaken = false;
-    const back = { keyId, sandbox: rearmed(shelf, sandbox) };
-    shelf.returning.push(back);
-    const kept = await back.sandbox.finally(() => (isTaken = !takeOut(shelf.returning, back)));
+    const back = { keyId, sandbox: rearm(kind, sandbox) };
+    kind.rearming.push(back);
+    const kept = await back.sandbox.finally(() => (isTaken = !removeEntry(kind.rearming, back)));
     if (kept === null) return sandbox.close();
     if (isTaken) return;
     if (end.signal.aborted) return kept.close();
-    shelve(shelf.used, { sandbox: kept, sinceMs: clock.nowMs(), keyId }, () => void remove(kept));
-    stock.trim();
+    addUntilDead(
+      kind.used,
+      { sandbox: kept, sinceMs: clock.nowMs(), keyId },
+      () => void remove(kept),
+    );
+    kinds.trim();
   }
 
-  async function rearmed(shelf: Shelf, sandbox: Sandbox): Promise<Sandbox | null> {
+  async function rearm(kind: Kind, sandbox: Sandbox): Promise<Sandbox | null> {
     if (!(await sandbox.rearm())) {
       // It is removed already; the pool has its label to forget.
       await sandbox.close();
       return null;
     }
-    return withSpares.has(sandbox) ? sandbox : spared(shelf, sandbox);
+    return withSpares.has(sandbox) ? sandbox : replaceIfDead(kind, sandbox);
   }
 
   async function tick(): Promise<void> {
     while (!end.signal.aborted) {
       await clock.sleep(Math.min(TICK_MS, idleMs / 4), end.signal).catch(() => {});
-      stock.trim();
-      changes.tell();
+      kinds.trim();
+      changes.notify();
     }
   }
 
   async function shut(): Promise<void> {
     end.abort();
-    changes.tell();
+    changes.notify();
     using grace = deadline(clock, CLOSE_GRACE_MS);
     grace.signal.addEventListener("abort", () => halt.abort(grace.signal.reason));
     await Promise.all(work);
-    for (const { ready, used } of stock.all()) {
+    for (const { ready, used } of kinds.all()) {
       for (const { sandbox } of [...ready.splice(0), ...used.splice(0)]) void remove(sandbox);
     }
   }
 
-  const next = (): Shelf | undefined => (deps.isEngineWell() ? stock.next() : undefined);
+  const next = (): Kind | undefined => (deps.isEngineWell() ? kinds.nextToFill() : undefined);
   const signals = { end: end.signal, halt: halt.signal };
   const refillDeps = { ...deps, start, next, put };
   const work = [
@@ -206,14 +225,14 @@ export function createPool(deps: PoolDeps): Pool {
     acquire,
     giveBack,
     discard: (sandbox) => {
-      if (settle(sandbox)) void remove(sandbox);
+      if (endLoan(sandbox)) void remove(sandbox);
     },
-    expect: (order) => {
-      stock.expect(order);
-      changes.tell();
+    expect: (request) => {
+      kinds.noteExpected(request);
+      changes.notify();
     },
     stats: () =>
-      stock.all().map(({ order: { jobType, spec }, ready, used, starting, inUse }) => ({
+      kinds.all().map(({ request: { jobType, spec }, ready, used, starting, inUse }) => ({
         job_type: jobType,
         runtime: spec.runtime,
         ready: ready.length + used.length,
@@ -223,7 +242,7 @@ export function createPool(deps: PoolDeps): Pool {
     owns: (label) => owned.has(label),
     close: async () => {
       await (closing ??= shut());
-      await chores.done();
+      await tasks.whenIdle();
     },
   };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { EngineError } from "../sandbox/types.ts";
-import { createPoolWorld, idOf, never, order } from "../testing/pool-world.ts";
+import { createPoolWorld, idOf, never, request } from "../testing/pool-world.ts";
 
 const settle = () => new Promise(setImmediate);
 
@@ -19,16 +19,16 @@ function holdStarts(world: ReturnType<typeof createPoolWorld>) {
 
 test("nothing is started ahead while jobs have just come, unless that goes on", async () => {
   await using world = createPoolWorld(2);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await world.warm(2);
   for (let ms = 0; ms < 500; ms += 50) {
-    await world.take(order({}, "another"));
+    await world.take(request({}, "another"));
     if (ms === 0) await world.take();
     expect(world.pool.stats()[0]).toMatchObject({ job_type: "default", ready: 1, starting: 0 });
     world.clock.advance(50);
     await settle();
   }
-  await world.take(order({}, "another"));
+  await world.take(request({}, "another"));
   world.clock.advance(50);
   await settle();
   expect(world.pool.stats()[0]).toMatchObject({ ready: 2 });
@@ -37,7 +37,7 @@ test("nothing is started ahead while jobs have just come, unless that goes on", 
 test("no more than two are started ahead at a time", async () => {
   await using world = createPoolWorld(5);
   const held = holdStarts(world);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
   expect(held).toHaveLength(2);
   held[0]!.resolve();
@@ -50,10 +50,10 @@ test("no more than two are started ahead at a time", async () => {
 test("a job that finds no container ready takes one that is about to be", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
-  const first = world.pool.acquire(order(), null, never);
-  const second = world.pool.acquire(order(), null, never);
+  const first = world.pool.acquire(request(), null, never);
+  const second = world.pool.acquire(request(), null, never);
   await settle();
   expect(held).toHaveLength(2);
   held[0]!.resolve();
@@ -65,10 +65,10 @@ test("a job that finds no container ready takes one that is about to be", async 
 test("a job that gives up waiting leaves the container to the next", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
   const impatient = new AbortController();
-  const first = world.pool.acquire(order(), null, impatient.signal);
+  const first = world.pool.acquire(request(), null, impatient.signal);
   impatient.abort(new Error("cancelled"));
   await expect(first).rejects.toThrow("cancelled");
   held[0]!.resolve();
@@ -79,9 +79,9 @@ test("a job that gives up waiting leaves the container to the next", async () =>
 test("a job whose awaited start fails starts its own", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
-  const job = world.pool.acquire(order(), null, never);
+  const job = world.pool.acquire(request(), null, never);
   held[0]!.reject(new EngineError("other", "no space"));
   while (held.length < 2) await settle();
   held[1]!.resolve();
@@ -91,7 +91,7 @@ test("a job whose awaited start fails starts its own", async () => {
 test("an ill engine is not asked for containers that nobody needs yet", async () => {
   await using world = createPoolWorld(1);
   world.engine.isWell = false;
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
   expect(world.started).toHaveLength(0);
   world.engine.isWell = true;
@@ -99,7 +99,7 @@ test("an ill engine is not asked for containers that nobody needs yet", async ()
   await world.warm(1);
 });
 
-test("after failed starts a kind rests, longer each time, and the engine is doubted", async () => {
+test("after failed starts a kind rests, longer each time, and the engine is checked", async () => {
   await using world = createPoolWorld(1);
   const { start } = world;
   let tries = 0;
@@ -107,7 +107,7 @@ test("after failed starts a kind rests, longer each time, and the engine is doub
     tries += 1;
     return Promise.reject(new EngineError("other", "no space"));
   };
-  world.pool.expect(order());
+  world.pool.expect(request());
   for (const [least, most] of [
     [250, 500],
     [500, 1000],
@@ -123,7 +123,7 @@ test("after failed starts a kind rests, longer each time, and the engine is doub
     world.clock.advance(1);
     while (tries === Math.max(before, 1)) await settle();
   }
-  expect(world.engine.doubts).toBe(tries);
+  expect(world.engine.checks).toBe(tries);
   world.start = start;
   world.clock.advance(60_000);
   await world.warm(1);
@@ -133,14 +133,14 @@ test("a kind that cannot start is not tried again before its next job", async ()
   await using world = createPoolWorld(1);
   const { start } = world;
   world.start = () => Promise.reject(new EngineError("image_not_found", "gone"));
-  world.pool.expect(order());
+  world.pool.expect(request());
   await settle();
   world.start = start;
   world.clock.advance(60_000);
   world.tell();
   await settle();
   expect(world.started).toHaveLength(0);
-  expect(world.engine.doubts).toBe(0);
+  expect(world.engine.checks).toBe(0);
   await world.take();
   await world.refill();
   await world.warm(1);

@@ -1,21 +1,21 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { Changes } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/changes.ts";
 import type { Clock } from "../waiting/clock.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
-import type { Order } from "./order.ts";
-import type { Shelf } from "./shelf.ts";
+import type { ContainerRequest } from "./container-request.ts";
+import type { Kind } from "./kind.ts";
 
 export type RefillDeps = {
-  readonly start: (order: Order, signal: AbortSignal) => Promise<Sandbox>;
-  /** The shelf to fill now, if there is one. */
-  readonly next: () => Shelf | undefined;
-  readonly put: (shelf: Shelf, sandbox: Sandbox) => void;
+  readonly start: (request: ContainerRequest, signal: AbortSignal) => Promise<Sandbox>;
+  /** The kind to fill now, if there is one. */
+  readonly next: () => Kind | undefined;
+  readonly put: (kind: Kind, sandbox: Sandbox) => void;
   /** The engine failed a start: it should be asked whether it is well. */
-  readonly doubted: () => void;
+  readonly checkEngine: () => void;
   readonly clock: Clock;
-  readonly changes: Changes;
+  readonly changes: ChangeSignal;
   readonly log: Logger;
 };
 
@@ -33,44 +33,44 @@ const LONGEST_WAIT_MS = 60_000;
 export async function refill(deps: RefillDeps, { end, halt }: RefillSignals): Promise<void> {
   const { next, changes } = deps;
   for (;;) {
-    await changes.until(() => end.aborted || next() !== undefined);
+    await changes.waitUntil(() => end.aborted || next() !== undefined);
     if (end.aborted) return;
-    const shelf = next();
-    if (!shelf) continue;
-    shelf.starting += 1;
-    const sandbox = await start(deps, shelf, halt);
-    shelf.starting -= 1;
-    if (sandbox) deps.put(shelf, sandbox);
-    while (shelf.waiting.length > shelf.starting) shelf.waiting.shift()?.(null);
-    changes.tell();
+    const kind = next();
+    if (!kind) continue;
+    kind.starting += 1;
+    const sandbox = await start(deps, kind, halt);
+    kind.starting -= 1;
+    if (sandbox) deps.put(kind, sandbox);
+    while (kind.waiting.length > kind.starting) kind.waiting.shift()?.(null);
+    changes.notify();
   }
 }
 
 /** Starts one container; null where that failed, and the kind rests for a while. */
-async function start(deps: RefillDeps, shelf: Shelf, halt: AbortSignal): Promise<Sandbox | null> {
+async function start(deps: RefillDeps, kind: Kind, halt: AbortSignal): Promise<Sandbox | null> {
   const { clock, log } = deps;
   const beganMs = clock.nowMs();
   try {
-    const sandbox = await deps.start(shelf.order, halt);
+    const sandbox = await deps.start(kind.request, halt);
     const tookMs = clock.nowMs() - beganMs;
-    shelf.startMs = shelf.startMs === 0 ? tookMs : shelf.startMs * 0.7 + tookMs * 0.3;
-    shelf.failures = 0;
+    kind.startMs = kind.startMs === 0 ? tookMs : kind.startMs * 0.7 + tookMs * 0.3;
+    kind.failures = 0;
     return sandbox;
   } catch (error) {
     if (halt.aborted) return null;
-    shelf.failures += 1;
-    const restMs = backoffMs(shelf.failures, FIRST_WAIT_MS, LONGEST_WAIT_MS);
-    shelf.retryMs = clock.nowMs() + restMs;
-    clock.sleep(restMs, halt).then(deps.changes.tell, () => {});
+    kind.failures += 1;
+    const restMs = backoffMs(kind.failures, FIRST_WAIT_MS, LONGEST_WAIT_MS);
+    kind.retryMs = clock.nowMs() + restMs;
+    clock.sleep(restMs, halt).then(deps.changes.notify, () => {});
     log.warn("no container kept ready for {jobType}, next in {seconds} s: {reason}", {
-      jobType: shelf.order.jobType,
+      jobType: kind.request.jobType,
       seconds: (restMs / 1000).toFixed(1),
       reason: describeError(error),
     });
     if (!(error instanceof EngineError)) return null;
-    if (error.transient) deps.doubted();
+    if (error.transient) deps.checkEngine();
     // Its image is gone, say: the next job of the kind has it tried again.
-    else shelf.askedMs = 0;
+    else kind.askedMs = 0;
     return null;
   }
 }

@@ -4,12 +4,12 @@ import {
   idleMs,
   idOf,
   never,
-  order,
+  request,
   type PoolWorld,
 } from "../testing/pool-world.ts";
 
 const settle = () => new Promise(setImmediate);
-const reused = order({ reuse: 3 });
+const reused = request({ reuse: 3 });
 
 function createWorld(least = 0, most = 10): PoolWorld {
   const world = createPoolWorld(least, { most });
@@ -78,9 +78,9 @@ test("a job that comes while the container of its key is made ready waits for it
 
 test("single use stays single use", async () => {
   await using world = createWorld();
-  expect(await serve(world, "ada", order())).toBe("container-1");
+  expect(await serve(world, "ada", request())).toBe("container-1");
   await world.started[0]!.sandbox.closed;
-  expect(await serve(world, "ada", order())).toBe("container-2");
+  expect(await serve(world, "ada", request())).toBe("container-2");
 });
 
 test("a discarded container is removed at once, whatever is given back after", async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { noOrders, rateAt, shareOut, wanted, withOrder } from "./sizing.ts";
+import { noRequests, rateAt, shareOut, countWanted, addRequest } from "./sizing.ts";
 
 const size = { least: 2, most: 100, slots: 4 };
 
@@ -10,21 +10,21 @@ test.each([
   [10, 200, 4],
   [1000, 200, 6],
   [1000, 0, 2],
-])("%d orders per second of what takes %d ms to start: %d wait", (perS, startMs, count) => {
-  expect(wanted(size, perS, startMs)).toBe(count);
+])("%d requests per second of what takes %d ms to start: %d wait", (perS, startMs, count) => {
+  expect(countWanted(size, perS, startMs)).toBe(count);
 });
 
 test("a least of 0 keeps nothing, however often it is ordered", () => {
-  expect(wanted({ ...size, least: 0 }, 1000, 1000)).toBe(0);
+  expect(countWanted({ ...size, least: 0 }, 1000, 1000)).toBe(0);
 });
 
-test("the rate follows the orders, and is forgotten", () => {
-  let rate = noOrders;
-  for (let ms = 0; ms <= 60_000; ms += 100) rate = withOrder(rate, ms);
+test("the rate follows the requests, and is forgotten", () => {
+  let rate = noRequests;
+  for (let ms = 0; ms <= 60_000; ms += 100) rate = addRequest(rate, ms);
   expect(rateAt(rate, 60_000)).toBeCloseTo(10, 0);
   expect(rateAt(rate, 70_000)).toBeCloseTo(10 / Math.E, 0);
   expect(rateAt(rate, 160_000)).toBeLessThan(0.01);
-  expect(rateAt(noOrders, 5)).toBe(0);
+  expect(rateAt(noRequests, 5)).toBe(0);
 });
 
 test("the first in line gets all that it wants, the last what is left", () => {

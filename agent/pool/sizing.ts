@@ -8,24 +8,24 @@ export type Size = {
   readonly slots: number;
 };
 
-/** Orders per second, of which the recent ones count most. */
+/** Requests per second, of which the recent ones count most. */
 export type Rate = { readonly perS: number; readonly atMs: number };
 
-export const noOrders: Rate = { perS: 0, atMs: 0 };
+export const noRequests: Rate = { perS: 0, atMs: 0 };
 
-/** After this time an order counts for 1/e of what it counted for. */
+/** After this time a request counts for 1/e of what it counted for. */
 const MEMORY_MS = 10_000;
 
 export function rateAt({ perS, atMs }: Rate, nowMs: number): number {
   return perS * Math.exp((atMs - nowMs) / MEMORY_MS);
 }
 
-export function withOrder(rate: Rate, nowMs: number): Rate {
+export function addRequest(rate: Rate, nowMs: number): Rate {
   return { perS: rateAt(rate, nowMs) + 1000 / MEMORY_MS, atMs: nowMs };
 }
 
 /** The least, and as many more as are ordered in the time that one takes to start. */
-export function wanted({ least, slots }: Size, perS: number, startMs: number): number {
+export function countWanted({ least, slots }: Size, perS: number, startMs: number): number {
   if (least === 0) return 0;
   return least + Math.min(slots, Math.round((perS * startMs) / 1000));
 }

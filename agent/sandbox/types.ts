@@ -1,7 +1,7 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
 import type { NetworkMode } from "../../shared/wire/job-type.ts";
-import type { PackageOrder } from "./package-order.ts";
+import type { PackageRequest } from "./package-request.ts";
 
 /** Everything that is fixed before a job is known, so that a container can wait ready for one. */
 export interface SandboxSpec {
@@ -80,7 +80,7 @@ export interface Sandbox {
    *
    * @throws InstallError in pip's own words; EngineError; the signal's reason on abort.
    */
-  install(packages: PackageOrder, signal: AbortSignal): Promise<void>;
+  install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
   /**
    * Runs one job: the next one only after `rearm`. Code that fails, hangs or kills its container is data in the report.
    *

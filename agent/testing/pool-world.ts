@@ -1,7 +1,7 @@
 import { getLogger } from "@logtape/logtape";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createPool, type Pool, type StartSandbox } from "../pool/pool.ts";
-import type { Order } from "../pool/order.ts";
+import type { ContainerRequest } from "../pool/container-request.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
@@ -14,17 +14,17 @@ const tickMs = 15_000;
 export interface PoolWorld extends AsyncDisposable {
   readonly pool: Pool;
   readonly clock: TestClock;
-  /** In the order of their starts; the n-th from 1 has the id `container-<n>`. */
+  /** In the request of their starts; the n-th from 1 has the id `container-<n>`. */
   readonly started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[];
   /** Replaced where the engine should fail or hang. */
   start: StartSandbox;
-  readonly engine: { isWell: boolean; doubts: number };
+  readonly engine: { isWell: boolean; checks: number };
   /** Jobs that a container serves. */
   jobs: number;
   /** Tells that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
-  readonly take: (order?: Order) => Promise<string>;
+  readonly take: (request?: ContainerRequest) => Promise<string>;
   readonly ready: () => number;
   /** Resolves once so many containers wait. */
   readonly warm: (count: number) => Promise<void>;
@@ -36,14 +36,14 @@ export interface PoolWorld extends AsyncDisposable {
 
 export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): PoolWorld {
   const clock = createTestClock();
-  const changes = createChanges();
-  const engine = { isWell: true, doubts: 0 };
+  const changes = createChangeSignal();
+  const engine = { isWell: true, checks: 0 };
   const world: PoolWorld = {
     clock,
     started: [],
     engine,
     jobs: 1,
-    tell: changes.tell,
+    tell: changes.notify,
     start: (spec) => {
       const died = new AbortController();
       let left = world.jobs;
@@ -58,12 +58,12 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
       size: { least, most, slots },
       idleMs,
       isEngineWell: () => engine.isWell,
-      doubted: () => void (engine.doubts += 1),
+      checkEngine: () => void (engine.checks += 1),
       clock,
       changes,
       log: getLogger(["airlock", "agent"]),
     }),
-    take: async (wanted = order()) => idOf(await world.pool.acquire(wanted, null, never)),
+    take: async (wanted = request()) => idOf(await world.pool.acquire(wanted, null, never)),
     ready: () => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
     warm: async (count) => {
       while (world.ready() !== count) await settle();
@@ -91,7 +91,7 @@ export const never = new AbortController().signal;
 
 export const idOf = ({ containerId }: Sandbox): string => containerId;
 
-export function order(over: Partial<SandboxSpec> = {}, jobType = "default"): Order {
+export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): ContainerRequest {
   const spec: SandboxSpec = {
     image: "sha256:aa",
     labels: { agentId: "a", agentName: "test", leaseId: null },

@@ -9,7 +9,7 @@ import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
 import { createAdmission } from "../policy/admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";
-import { createChanges } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/changes.ts";
 import { createClient } from "../api/client.ts";
 import { createEngineWatch } from "../health/engine-watch.ts";
 import { createGpus } from "../pool/gpus.ts";
@@ -72,8 +72,8 @@ export async function createTestAgent({
 } = {}): Promise<TestAgent> {
   const api = await startFakeApi();
   const clock = createTestClock();
-  const changes = createChanges();
-  const gpus = createGpus(gpuIds, changes.tell);
+  const changes = createChangeSignal();
+  const gpus = createGpus(gpuIds, changes.notify);
   const log = getLogger(["airlock", "agent"]);
   const agent = {
     id: randomUUID(),
@@ -139,7 +139,7 @@ export async function createTestAgent({
       size: { least: 0, most: 0, slots },
       idleMs: 600_000,
       isEngineWell: () => true,
-      doubted: engine.doubted,
+      checkEngine: engine.checkSoon,
       clock,
       changes,
       log,

@@ -1,13 +1,13 @@
 /** Tells whoever listens that what the agent may take on has changed. */
-export type Changes = {
-  readonly tell: () => void;
+export type ChangeSignal = {
+  readonly notify: () => void;
   /** Listens until disposed of. */
-  readonly listen: (listener: () => void) => Disposable;
+  readonly subscribe: (listener: () => void) => Disposable;
   /** Waits until `holds`, looking again at each change. */
-  readonly until: (holds: () => boolean) => Promise<void>;
+  readonly waitUntil: (holds: () => boolean) => Promise<void>;
 };
 
-export function createChanges(): Changes {
+export function createChangeSignal(): ChangeSignal {
   const listeners = new Set<() => void>();
 
   const listen = (listener: () => void): Disposable => {
@@ -23,5 +23,9 @@ export function createChanges(): Changes {
     }
   }
 
-  return { tell: () => listeners.forEach((listener) => listener()), listen, until };
+  return {
+    notify: () => listeners.forEach((listener) => listener()),
+    subscribe: listen,
+    waitUntil: until,
+  };
 }

@@ -10,7 +10,7 @@ import {
 import type { Link } from "../protocol/link.ts";
 import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
 import { installPackages } from "../../packages/packages.ts";
-import type { PackageOrder } from "../package-order.ts";
+import type { PackageRequest } from "../package-request.ts";
 import { waitForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
 import type { Bytecode } from "../supervisor.ts";
@@ -28,7 +28,7 @@ export interface Session {
    *
    * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
    */
-  install(packages: PackageOrder, signal: AbortSignal): Promise<void>;
+  install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
   /** Gets ready for one more job after a run that ended by itself; says why where it cannot. */
   rearm(): Promise<string | null>;
@@ -145,7 +145,7 @@ async function readReady(frames: Frames): Promise<{ ready: Ready; bytecode: Byte
 async function install(
   link: Link,
   nextFrame: () => Promise<Frame>,
-  packages: PackageOrder,
+  packages: PackageRequest,
   signal: AbortSignal,
 ): Promise<void> {
   signal.throwIfAborted();

@@ -1,6 +1,6 @@
 import { createPackageProxy } from "../../packages/proxy.ts";
 import { readRuntimeSource } from "../../packages/runtime-source.ts";
-import type { PipSource } from "../package-order.ts";
+import type { PipSource } from "../package-request.ts";
 import { type IndexOptions, type PackageIndex, startIndex } from "./package-index.ts";
 
 /** Servers to close after each test. */

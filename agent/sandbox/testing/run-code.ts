@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../output/classify.ts";
 import type { Engine } from "../../container/engine.ts";
-import type { PackageOrder } from "../package-order.ts";
+import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../profile.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
@@ -15,7 +15,7 @@ export interface Settings {
   readonly agentName?: string;
   readonly spec?: Partial<SandboxSpec>;
   /** Installed before the job. */
-  readonly packages?: PackageOrder;
+  readonly packages?: PackageRequest;
   readonly installSignal?: AbortSignal;
   readonly job?: Partial<SandboxJob>;
   readonly options?: Partial<RunOptions>;

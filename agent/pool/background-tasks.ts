@@ -2,32 +2,32 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 
 /** Removals of containers, and what gets them ready again: nobody waits for them but the end. */
-export type Chores = {
+export type BackgroundTasks = {
   /** Does a task; the promise resolves, whatever comes of it, once it is done. */
-  readonly begin: (task: () => Promise<void>) => Promise<void>;
+  readonly start: (task: () => Promise<void>) => Promise<void>;
   readonly count: () => number;
   /** Resolves when nothing is left to do. */
-  readonly done: () => Promise<void>;
+  readonly whenIdle: () => Promise<void>;
 };
 
 /** `failed` hears that the engine did not do what it was asked. */
-export function createChores(log: Logger, failed: () => void): Chores {
+export function createBackgroundTasks(log: Logger, onFailure: () => void): BackgroundTasks {
   const underWay = new Set<Promise<void>>();
 
-  function begin(task: () => Promise<void>): Promise<void> {
-    const chore = task()
+  function start(task: () => Promise<void>): Promise<void> {
+    const running = task()
       .catch((error: unknown) => {
         log.warn("container not removed yet: {reason}", { reason: describeError(error) });
-        failed();
+        onFailure();
       })
-      .finally(() => underWay.delete(chore));
-    underWay.add(chore);
-    return chore;
+      .finally(() => underWay.delete(running));
+    underWay.add(running);
+    return running;
   }
 
-  async function done(): Promise<void> {
+  async function whenIdle(): Promise<void> {
     while (underWay.size > 0) await Promise.all(underWay);
   }
 
-  return { begin, count: () => underWay.size, done };
+  return { start, count: () => underWay.size, whenIdle };
 }

@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
  * Packages that a container gets before its job; inside/packages.py puts them in place. An order
  * serves a second time where its container turns out to have died.
  */
-export interface PackageOrder {
+export interface PackageRequest {
   /** The lines of /input/_requirements.txt; checked before, as they come from anyone. */
   readonly requirements: readonly string[];
   readonly from: PipSource | KeptPackages;

@@ -1,0 +1,109 @@
+import type { Clock } from "../waiting/clock.ts";
+import type { Sandbox } from "../sandbox/types.ts";
+import { kindKey, type ContainerRequest } from "./container-request.ts";
+import { newKind, type Kind, removeEntry } from "./kind.ts";
+import { rateAt, shareOut, type Size, countWanted } from "./sizing.ts";
+
+/** All kinds of containers that were asked for lately, and which have too few or too many. */
+export type Kinds = {
+  readonly all: () => Kind[];
+  /** The kind of a request that may come. */
+  readonly noteExpected: (request: ContainerRequest) => Kind;
+  /** The kind of a request that has come. */
+  readonly noteRequested: (request: ContainerRequest) => Kind;
+  /** The kind that lacks a container and may be filled now, the last asked for first. */
+  readonly nextToFill: () => Kind | undefined;
+  /** Removes what is too much or has waited too long, the oldest first, and forgets idle kinds. */
+  readonly trim: () => void;
+};
+
+export type KindsDeps = {
+  readonly size: Size;
+  /** How long a kind is kept ready after its last job, and a container at the most. */
+  readonly idleMs: number;
+  readonly clock: Clock;
+  readonly remove: (sandbox: Sandbox) => void;
+};
+
+/** A start ahead waits until the last job to come has most likely ended; */
+export const QUIET_MS = 100;
+/** but where jobs come all the time, no longer than this. */
+const PATIENCE_MS = 500;
+
+export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
+  const kinds = new Map<string, Kind>();
+  let receivedMs = 0;
+
+  const all = (): Kind[] => [...kinds.values()];
+  const isOld = (ms: number): boolean => ms <= clock.nowMs() - idleMs;
+
+  function noteExpected(request: ContainerRequest): Kind {
+    const key = kindKey(request);
+    const kind = kinds.get(key) ?? newKind(request);
+    kinds.set(key, kind);
+    kind.askedMs = clock.nowMs();
+    kind.shortSinceMs ??= kind.askedMs;
+    return kind;
+  }
+
+  function noteRequested(request: ContainerRequest): Kind {
+    receivedMs = clock.nowMs();
+    return noteExpected(request);
+  }
+
+  /** The kinds, the last asked for first, each with the number that is to be ready. */
+  function shares(): { readonly kind: Kind; readonly share: number }[] {
+    const nowMs = clock.nowMs();
+    const line = all().toSorted((a, b) => b.askedMs - a.askedMs);
+    const wants = line.map((kind) => {
+      // Containers that hold a device must not lie in wait.
+      if (kind.request.spec.gpus.length > 0 || isOld(kind.askedMs)) return 0;
+      return countWanted(size, rateAt(kind.rate, nowMs), kind.startMs);
+    });
+    return shareOut(wants, size.most).map((share, n) => ({ kind: line[n]!, share }));
+  }
+
+  function nextToFill(): Kind | undefined {
+    const nowMs = clock.nowMs();
+    const isQuiet = receivedMs <= nowMs - QUIET_MS;
+    return shares().find(({ kind, share }) => {
+      const { ready, starting, waiting, retryMs } = kind;
+      const young = ready.filter(({ sinceMs }) => !isOld(sinceMs)).length;
+      const isShort = young + starting - waiting.length < share;
+      kind.shortSinceMs = isShort ? (kind.shortSinceMs ?? nowMs) : null;
+      const isUrgent = isShort && (kind.shortSinceMs ?? nowMs) <= nowMs - PATIENCE_MS;
+      return isShort && retryMs <= nowMs && (isQuiet || isUrgent);
+    })?.kind;
+  }
+
+  function trim(): void {
+    for (const { kind, share } of shares()) {
+      const { ready, used, starting, inUse } = kind;
+      for (const { sandbox } of ready.splice(0, Math.max(0, ready.length - share))) remove(sandbox);
+      for (const entry of used.filter(({ sinceMs }) => isOld(sinceMs))) {
+        if (removeEntry(used, entry)) remove(entry.sandbox);
+      }
+      const isEmpty = starting + inUse + used.length === 0;
+      if (isEmpty && isOld(kind.askedMs)) kinds.delete(kindKey(kind.request));
+    }
+    makeRoom();
+  }
+
+  /** Containers that serve one key only go before any that serves all. */
+  function makeRoom(): void {
+    const room = size.most - all().reduce((sum, { ready }) => sum + ready.length, 0);
+    const used = all().flatMap((kind) => kind.used.map((entry) => ({ kind, entry })));
+    used.sort((a, b) => a.entry.sinceMs - b.entry.sinceMs);
+    for (const { kind, entry } of used.slice(0, Math.max(0, used.length - room))) {
+      if (removeEntry(kind.used, entry)) remove(entry.sandbox);
+    }
+  }
+
+  return {
+    all,
+    noteExpected,
+    noteRequested,
+    nextToFill,
+    trim,
+  };
+}
