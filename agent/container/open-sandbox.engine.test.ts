@@ -1,5 +1,10 @@
+import { once } from "node:events";
 import { beforeAll, describe, expect, test } from "vitest";
+import type { Engine } from "./engine.ts";
+import { openSandbox } from "./open-sandbox.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
+import { rawEngine } from "../sandbox/testing/raw-engine.ts";
+import { specWith } from "../sandbox/testing/report.ts";
 import { type Run, runCode, type Settings } from "../sandbox/testing/run-code.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
@@ -196,3 +201,43 @@ shared_memory.SharedMemory("shared", create=True, size=10)`;
     expect((await run(look)).out).toBe("[] [] []\n");
   });
 });
+
+test.each([
+  ["for one job", 1],
+  ["with reuse", 3],
+])(
+  "%s an interpreter that dies before its job comes ends its container, which is removed once",
+  async (_what, reuse) => {
+    const { engine, image } = place;
+    let removals = 0;
+    const counting: Engine = {
+      ...engine,
+      remove: (id, signal) => {
+        removals += 1;
+        return engine.remove(id, signal);
+      },
+    };
+    const sandbox = await openSandbox(
+      counting,
+      specWith({ image, reuse }),
+      AbortSignal.timeout(60_000),
+    );
+    try {
+      expect(sandbox.died.aborted).toBe(false);
+      const died = once(sandbox.died, "abort", { signal: AbortSignal.timeout(60_000) });
+      await killAllButFirst(sandbox.containerId);
+      await died;
+    } finally {
+      await Promise.all([sandbox.close(), sandbox.close()]);
+      await sandbox.close();
+    }
+    expect(removals).toBe(1);
+  },
+);
+
+/** Kills every process of a container but its PID 1, as the user of the code. */
+async function killAllButFirst(id: string): Promise<void> {
+  const Cmd = ["python3", "-c", "import os\nos.kill(-1, 9)"];
+  const killing = await rawEngine.getContainer(id).exec({ Cmd, User: "1000:1000" });
+  await killing.start({ Detach: true });
+}

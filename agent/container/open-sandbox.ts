@@ -52,7 +52,15 @@ export async function openSandbox(
     if (session.bytecode !== null) programs.keep(spec.image, session.bytecode);
     let jobsLeft = spec.reuse;
     let isUnharmed = true;
-    async function close(): Promise<void> {
+    let closed: Promise<void> | null = null;
+    function close(): Promise<void> {
+      closed ??= end().catch((error: unknown) => {
+        closed = null;
+        throw error;
+      });
+      return closed;
+    }
+    async function end(): Promise<void> {
       jobsLeft = 0;
       link.destroy();
       await engine.wait(containerId, AbortSignal.timeout(partingMs)).catch(() => {});

@@ -1,4 +1,5 @@
 import {
+  mkdir,
   mkdtemp,
   readdir,
   readFile,
@@ -134,5 +135,11 @@ test("what a writer that died left is removed after an hour; other files never a
 test("a folder that cannot be written costs no job its packages", async () => {
   await rm(folder, { recursive: true });
   await keep("a", "one");
+  expect(await find("a")).toBeNull();
+});
+
+test("a file that cannot be read counts as none", async () => {
+  // A folder opens like a file, and fails at the first read.
+  await mkdir(file("a"));
   expect(await find("a")).toBeNull();
 });

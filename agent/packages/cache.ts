@@ -44,22 +44,24 @@ export async function openPackageCache(
 
   async function find(key: string): Promise<KeptSet | null> {
     const path = pathOf(key);
-    const file = await open(path).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== "ENOENT")
-        log.warn("kept packages not read: {reason}", { reason: error.message });
-      return null;
-    });
-    if (file === null) return null;
-    const size = (await file.stat()).size - DIGEST_BYTES;
-    if (size < 0 || !(await isWhole(file, size))) {
+    let file: FileHandle | null = null;
+    try {
+      file = await open(path);
+      const kept = await read(file);
+      if (kept !== null) {
+        const now = new Date();
+        await utimes(path, now, now).catch(() => {});
+        return kept;
+      }
       log.warn("kept packages are damaged and removed: {path}", { path });
-      await file.close();
       await rm(path, { force: true });
-      return null;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") {
+        log.warn("kept packages not read: {reason}", { reason: describeError(error) });
+      }
     }
-    const now = new Date();
-    await utimes(path, now, now).catch(() => {});
-    return { pieces: () => piecesOf(file, size), [Symbol.asyncDispose]: () => file.close() };
+    await file?.close().catch(() => {});
+    return null;
   }
 
   async function begin(key: string): Promise<KeepWriter> {
@@ -117,6 +119,13 @@ export async function openPackageCache(
   }
 
   return { find, begin };
+}
+
+/** What a file holds; null where that is not whole. */
+async function read(file: FileHandle): Promise<KeptSet | null> {
+  const size = (await file.stat()).size - DIGEST_BYTES;
+  if (size < 0 || !(await isWhole(file, size))) return null;
+  return { pieces: () => piecesOf(file, size), [Symbol.asyncDispose]: () => file.close() };
 }
 
 async function isWhole(file: FileHandle, size: number): Promise<boolean> {

@@ -2,7 +2,8 @@ import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { networkInterfaces } from "node:os";
 
 /**
- * Addresses that are nobody's on the internet.
+ * Addresses that are nobody's on the internet, and that of Azure's host, which is routed nowhere
+ * else and gives machines their certificates.
  * Source: IANA IPv4 and IPv6 Special-Purpose Address Registries.
  */
 const special = new BlockList();
@@ -11,6 +12,7 @@ for (const [address, bits] of [
   ["10.0.0.0", 8],
   ["100.64.0.0", 10],
   ["127.0.0.0", 8],
+  ["168.63.129.16", 32],
   ["169.254.0.0", 16],
   ["172.16.0.0", 12],
   ["192.0.0.0", 24],

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
+import { abortable } from "../waiting/abortable.ts";
 import type { ChangeSignal } from "../waiting/changes.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import { createBackgroundTasks } from "./background-tasks.ts";
@@ -96,13 +97,26 @@ export function createPool(deps: PoolDeps): Pool {
   ): Promise<Sandbox> {
     const kind = kinds.noteRequested(request);
     clock.sleep(QUIET_MS, end.signal).then(changes.notify, () => {});
-    const used = takeUsed(kind, keyId)?.sandbox ?? (await takeRearming(kind, keyId));
-    if (used && signal.aborted) void remove(used);
-    signal.throwIfAborted();
+    const used = takeUsed(kind, keyId)?.sandbox ?? (await waitForRearm(kind, keyId, signal));
     const sandbox = used ?? (await takeUnused(kind, request, signal));
     lent.set(sandbox, { kind, keyId });
     kind.inUse += 1;
     return sandbox;
+  }
+
+  /** Waits for a container that has just served the key, and removes it where it comes too late. */
+  async function waitForRearm(
+    kind: Kind,
+    keyId: string | null,
+    signal: AbortSignal,
+  ): Promise<Sandbox | null> {
+    const rearming = takeRearming(kind, keyId);
+    try {
+      return await abortable(rearming, signal);
+    } catch (error) {
+      void rearming.then((late) => late && remove(late));
+      throw error;
+    }
   }
 
   async function takeUnused(
@@ -174,6 +188,7 @@ export function createPool(deps: PoolDeps): Pool {
     const back = { keyId, sandbox: rearm(kind, sandbox) };
     kind.rearming.push(back);
     const kept = await back.sandbox.finally(() => (isTaken = !removeEntry(kind.rearming, back)));
+    // It is removed already; the pool has its label to forget.
     if (kept === null) return sandbox.close();
     if (isTaken) return;
     if (end.signal.aborted) return kept.close();
@@ -186,11 +201,7 @@ export function createPool(deps: PoolDeps): Pool {
   }
 
   async function rearm(kind: Kind, sandbox: Sandbox): Promise<Sandbox | null> {
-    if (!(await sandbox.rearm())) {
-      // It is removed already; the pool has its label to forget.
-      await sandbox.close();
-      return null;
-    }
+    if (!(await sandbox.rearm())) return null;
     return withSpares.has(sandbox) ? sandbox : replaceIfDead(kind, sandbox);
   }
 

@@ -76,6 +76,31 @@ test("a job that comes while the container of its key is made ready waits for it
   ]);
 });
 
+test("a job can be given up while the container of its key is made ready; that one is removed", async () => {
+  await using world = createWorld();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const first = await world.pool.acquire(reused, "ada", never);
+  world.rearmed = promise;
+  void world.pool.giveBack(first);
+  const giveUp = new AbortController();
+  const second = world.pool.acquire(reused, "ada", giveUp.signal);
+  giveUp.abort(new Error("no time"));
+  await expect(second).rejects.toThrow("no time");
+  resolve();
+  await world.started[0]!.sandbox.closed;
+  expect(world.pool.stats()).toMatchObject([{ ready: 0, in_use: 0 }]);
+});
+
+test("a container that is not ready for one more job is closed once", async () => {
+  const world = createWorld();
+  world.jobs = 1;
+  await serve(world, "ada");
+  await world.started[0]!.sandbox.closed;
+  await world.pool.close();
+  expect(world.started[0]!.sandbox.closings()).toBe(1);
+  expect(world.pool.owns(world.started[0]!.spec.labels.leaseId!)).toBe(false);
+});
+
 test("single use stays single use", async () => {
   await using world = createWorld();
   expect(await serve(world, "ada", request())).toBe("container-1");

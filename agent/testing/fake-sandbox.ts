@@ -12,6 +12,8 @@ export type FakeSandbox = Sandbox & {
   readonly fail: (error: Error) => void;
   /** Resolves once it has been closed. */
   readonly closed: Promise<void>;
+  /** How often it was closed. */
+  readonly closings: () => number;
 };
 
 /** Once told to run, the code begins, if it does; aborting it yields a cancelled report. */
@@ -19,6 +21,7 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
   const ended = Promise.withResolvers<RunReport>();
   const closed = Promise.withResolvers<void>();
+  let closings = 0;
   ended.promise.catch(() => {});
   const finish = (report: Partial<RunReport> = {}): void => ended.resolve(reportOf(report));
   return {
@@ -36,7 +39,9 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
     },
     jobsLeft: () => 0,
     rearm: () => Promise.resolve(false),
+    closings: () => closings,
     close: () => {
+      closings += 1;
       closed.resolve();
       finish({ ending: "lost", lostReason: "closed" });
       return Promise.resolve();

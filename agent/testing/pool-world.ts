@@ -21,6 +21,8 @@ export interface PoolWorld extends AsyncDisposable {
   readonly engine: { isWell: boolean; checks: number };
   /** Jobs that a container serves. */
   jobs: number;
+  /** What a container waits for before it is ready for one more job. */
+  rearmed: Promise<void>;
   /** Tells that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
@@ -43,11 +45,12 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
     started: [],
     engine,
     jobs: 1,
+    rearmed: Promise.resolve(),
     tell: changes.notify,
     start: (spec) => {
       const died = new AbortController();
       let left = world.jobs;
-      const rearm = () => Promise.resolve((left -= 1) > 0);
+      const rearm = () => world.rearmed.then(() => (left -= 1) > 0);
       const sandbox = { ...createFakeSandbox(), died: died.signal, rearm };
       const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
       return Promise.resolve({ ...sandbox, containerId });

@@ -44,6 +44,9 @@ class Supervisor:
     def serve(self):
         while not self.may_go:
             self.turn()
+            if self.exit is not None:
+                # Ends the container: the agent then runs the job in another one.
+                raise SystemExit("the interpreter ended before its job came")
         oom_kills = count_oom_kills()
         for stream in self.job.streams:
             stream.begin(self.orders["stream_bytes"])
