@@ -1,6 +1,7 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { Config, intervalsOf } from "../shared/config/config.ts";
+import type { RenewReply } from "../shared/wire/lease.ts";
 import type { RunningAgent } from "./testing/test-agent.ts";
 import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.ts";
 
@@ -53,7 +54,12 @@ describe("renewals", () => {
     const { job } = await runJob();
     t.api.answer("/renew", {
       status: 200,
-      body: { cancel: [job.lease_id], lost: [], intervals: t.api.intervals },
+      body: {
+        cancel: [job.lease_id],
+        lost: [],
+        images_wanted: [],
+        intervals: t.api.intervals,
+      } satisfies RenewReply,
     });
     await renewalDue();
     expect((await t.api.request("/result")).json).toMatchObject({ status: "cancelled" });

@@ -6,6 +6,7 @@ import { Agent } from "undici";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Client, createClient, retryTimes } from "./client.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
+import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
 import { fixedToken } from "./token-source.ts";
 
 const lease = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
@@ -132,6 +133,15 @@ it("takes no reply of another shape for a poll", async () => {
     kind: "transient",
     message: "POST /poll answered with an unknown shape",
   });
+});
+
+it("is told that an API of another protocol version cannot be used", async () => {
+  api.answer("/poll", { status: 200, headers: { [protocolHeader]: "2" } });
+  await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
+    kind: "incompatible",
+    message: `The API speaks version 2 of the agents' protocol, the agent version ${protocolVersion}: run the same version of Airlock on both.`,
+  });
+  expect(api.received[0]?.headers[protocolHeader]).toBe(protocolVersion);
 });
 
 it("calls an API that is not there transient", async () => {

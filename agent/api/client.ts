@@ -112,9 +112,9 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
   }
 
   return {
-    poll: (message: z.input<typeof PollRequest>, signal: AbortSignal) =>
+    poll: (message: PollRequest, signal: AbortSignal) =>
       post("/poll", message, PollReply, message.wait_s * 1000 + POLL_SLACK_MS, signal),
-    renew: (message: z.input<typeof AgentStatus>, timeoutMs: number, signal: AbortSignal) =>
+    renew: (message: AgentStatus, timeoutMs: number, signal: AbortSignal) =>
       post("/renew", message, RenewReply, timeoutMs, signal),
     leave: (message: LeaveRequest, signal: AbortSignal) =>
       post("/leave", message, taken, TIMEOUT_MS, signal),

@@ -1,5 +1,5 @@
 /**
- * `unauthorized`: the token is wrong. `incompatible`: the API is of another major version of the
+ * `unauthorized`: the token is wrong. `incompatible`: the API is of another version of the
  * protocol. `lease_lost`: the lease is another's or over. `rejected`: the
  * same request will never do. `transient`: later it may.
  */

@@ -1,14 +1,7 @@
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
 import { Problem } from "../../shared/wire/errors.ts";
-import {
-  commonProtocol,
-  ownProtocol,
-  protocolHeader,
-  protocolMismatch,
-  readProtocol,
-  writeProtocol,
-} from "../../shared/wire/protocol.ts";
+import { protocolHeader, protocolMismatch, protocolVersion } from "../../shared/wire/protocol.ts";
 import { ApiError, kindOfStatus } from "./errors.ts";
 import { explainDistrust } from "./distrust.ts";
 import type { TokenSource } from "./token-source.ts";
@@ -46,7 +39,7 @@ export type Call<T> = {
 
 const MAX_RETRY_AFTER_MS = 30_000;
 
-const ownVersion = { [protocolHeader]: writeProtocol(ownProtocol) };
+const ownVersion = { [protocolHeader]: protocolVersion };
 
 type Answer = Awaited<ReturnType<typeof request>>;
 
@@ -111,7 +104,7 @@ function isRefused(error: unknown): boolean {
 
 async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   const body = parse(await answer.body.text());
-  refuseOtherMajor(answer);
+  refuseOtherProtocol(answer);
   const what = `${call.method} ${call.path}`;
   if (answer.statusCode !== 200) {
     const problem = Problem.safeParse(body);
@@ -131,11 +124,9 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
 }
 
-/** An API of the first version, or a proxy in front of it, tells none. */
-function refuseOtherMajor({ headers }: Answer): void {
-  const told = readProtocol(headers[protocolHeader]?.toString());
-  if (!told || commonProtocol(told, ownProtocol)) return;
-  throw new ApiError("incompatible", protocolMismatch(told, ownProtocol));
+function refuseOtherProtocol({ headers }: Answer): void {
+  const mismatch = protocolMismatch(headers[protocolHeader]?.toString(), "API");
+  if (mismatch !== undefined) throw new ApiError("incompatible", mismatch);
 }
 
 function parse(text: string): unknown {

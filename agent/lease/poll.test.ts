@@ -1,5 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { PollReply } from "../../shared/wire/lease.ts";
 import { request as testOrder } from "../testing/pool-world.ts";
 import { createTestAgent, goodEngine, type TestAgent, testJob } from "../testing/test-agent.ts";
 
@@ -65,7 +66,9 @@ it("never asks for more than its free slots", async () => {
 it("hands back what the API gives beyond the free slots", async () => {
   const jobs = [testJob(), testJob(), testJob()];
   const { intervals } = t.api;
-  t.api.answer("/poll", { status: 200, body: { jobs, cancel: [], lost: [], intervals } });
+  const nothing = { cancel: [], lost: [], images_wanted: [], builds: [], keep_ready: [] };
+  const body: PollReply = { ...nothing, intervals, jobs };
+  t.api.answer("/poll", { status: 200, body });
   t.run();
   const { path, json } = await t.api.request("/release");
   expect(path).toContain(jobs[2]!.lease_id);

@@ -10,7 +10,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/lease.ts";
-import { ownProtocol, protocolHeader, writeProtocol } from "../../shared/wire/protocol.ts";
+import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {
@@ -187,12 +187,12 @@ function send(
   response: ServerResponse,
   { status, body = defaultBody(status), headers, isProxy = false }: Exclude<Answer, string>,
 ): void {
-  const protocol = isProxy ? {} : { [protocolHeader]: writeProtocol(ownProtocol) };
+  const protocol = isProxy ? {} : { [protocolHeader]: protocolVersion };
   response.writeHead(status, { "content-type": "application/json", ...protocol, ...headers });
   response.end(JSON.stringify(body));
 }
 
 function defaultBody(status: number): object {
-  if (status < 400) return {};
+  if (status < 400) return { jobs: [] };
   return { title: "no", status, detail: "refused by the test", correlation_id: "c" };
 }

@@ -39,14 +39,14 @@ const nobody: Notifier = {
 
 /** Calls of the database by a poll that finds nothing: over HTTP each is a request. */
 async function callsOf(wait_s: number): Promise<number> {
-  const status = new ScriptedAgent("http://unused", "").status();
+  const agent = new ScriptedAgent("http://unused", "");
   const images = [deps.config.base_image];
   const app = createApp(deps);
   const poll = (wait: number) =>
     app.request("/agent/v1/poll", {
       method: "POST",
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-      body: JSON.stringify({ ...status, images, free_slots: 1, wait_s: wait }),
+      body: JSON.stringify(agent.pollRequest({ images, free_slots: 1, wait_s: wait })),
     });
   await poll(0);
   asked = 0;

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { PollRequest } from "../../shared/wire/lease.ts";
+import type { PollRequest } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
@@ -8,7 +8,7 @@ import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
-const caller = { tokenHash: "token", protocol: "1" };
+const tokenHash = "token";
 const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
 
 let store: TempStore;
@@ -49,10 +49,10 @@ type Parked = { reply: ReturnType<typeof poll> };
 
 /** The poll of another agent, when it has found nothing and waits. */
 async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
-  const status = new ScriptedAgent("http://unused", "").status();
+  const agent = new ScriptedAgent("http://unused", "");
   const images = [deps.config.base_image];
-  const request = PollRequest.parse({ ...status, images, free_slots: 1, wait_s: 20, ...changes });
-  const reply = poll(deps, request, caller, signal);
+  const request = agent.pollRequest({ images, free_slots: 1, wait_s: 20, ...changes });
+  const reply = poll(deps, request, tokenHash, signal);
   await quiet();
   return { reply };
 }

@@ -27,12 +27,6 @@ import { takeBuilds } from "../builds/take-builds.ts";
 import { takeJobs } from "./take-jobs.ts";
 import { backstopMs } from "../jobs/wait.ts";
 
-/** Who polls or renews, and how it speaks. */
-export interface Caller {
-  tokenHash: string;
-  protocol: string;
-}
-
 /**
  * An agent's long poll: registers the agent, renews its leases, and answers as soon as there is a
  * job for a free slot, a build, a cancellation it has not heard of, or a lease it has lost.
@@ -40,18 +34,18 @@ export interface Caller {
 export async function poll(
   deps: Deps,
   request: PollRequest,
-  caller: Caller,
+  tokenHash: string,
   signal: AbortSignal,
 ): Promise<PollReply> {
   const { config, db, notifier, now } = deps;
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const wakes = notifier.subscribe(topicsOf(request));
   try {
-    await register(deps, request, caller);
+    await register(deps, request, tokenHash);
     let seenAt = now();
     let wanted: string | undefined;
     for (;;) {
-      const reply = await look(deps, request, caller, signal);
+      const reply = await look(deps, request, tokenHash, signal);
       const wants = JSON.stringify(reply.images_wanted);
       wanted ??= wants;
       const left = deadline - now();
@@ -60,7 +54,7 @@ export async function poll(
       if (wants !== wanted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
       // Mostly it is for a job, and then all else is as it was.
-      const jobs = await lookForJobs(deps, request, caller, signal);
+      const jobs = await lookForJobs(deps, request, tokenHash, signal);
       if (await isAnyQueued(db)) wakes.passOn();
       if (jobs.length > 0) return { ...reply, jobs };
       if (now() - seenAt < recordEveryMs) continue;
@@ -82,13 +76,13 @@ function topicsOf({ agent, free_slots, free_builds }: PollRequest): Topic[] {
 async function look(
   deps: Deps,
   request: PollRequest,
-  caller: Caller,
+  tokenHash: string,
   signal: AbortSignal,
 ): Promise<PollReply> {
   const [environments, renewed] = await Promise.all([
     readEnvironments(deps),
     renewHeld(deps, request),
-    refuseRevoked(deps, caller.tokenHash),
+    refuseRevoked(deps, tokenHash),
   ]);
   const lease = terms(deps, request.agent.id);
   const [jobs, builds] = signal.aborted
@@ -106,18 +100,22 @@ async function look(
 async function lookForJobs(
   deps: Deps,
   request: PollRequest,
-  caller: Caller,
+  tokenHash: string,
   signal: AbortSignal,
 ): Promise<LeasedJob[]> {
   if (signal.aborted || request.free_slots === 0) return [];
-  await refuseRevoked(deps, caller.tokenHash);
+  await refuseRevoked(deps, tokenHash);
   const environments = await readEnvironments(deps);
   return signal.aborted ? [] : takeJobs(deps, request, terms(deps, request.agent.id), environments);
 }
 
 /** Registers an agent and renews the leases it lists. */
-export async function renew(deps: Deps, status: AgentStatus, caller: Caller): Promise<RenewReply> {
-  await register(deps, status, caller);
+export async function renew(
+  deps: Deps,
+  status: AgentStatus,
+  tokenHash: string,
+): Promise<RenewReply> {
+  await register(deps, status, tokenHash);
   const [environments, renewed] = await Promise.all([
     readEnvironments(deps),
     renewHeld(deps, status),
@@ -130,17 +128,13 @@ function imagesOf(environments: Environment[]): string[] {
 }
 
 /** @throws AppError 403 when the agent is known by another token. */
-async function register(
-  { db, now }: Deps,
-  status: AgentStatus,
-  { tokenHash, protocol }: Caller,
-): Promise<void> {
+async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
   }
-  if (known && isRecent(known, now()) && saysTheSame(known, status, protocol)) return;
-  await recordAgent(db, status, { tokenHash, protocol }, now());
+  if (known && isRecent(known, now()) && saysTheSame(known, status)) return;
+  await recordAgent(db, status, tokenHash, now());
 }
 
 /** An agent's row is written anew when it says something new, or after this long: not with each poll. */

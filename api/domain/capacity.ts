@@ -14,8 +14,6 @@ export interface AgentReport {
   id: string;
   name: string;
   version: string;
-  /** Of the agents' protocol, as it is spoken with this one. */
-  protocol: string;
   labels: Record<string, string>;
   accepts: Accepted;
   slots: number;
@@ -127,13 +125,13 @@ export function poolStats(
 }
 
 function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent {
-  const { id, name, version, protocol, labels, slots, gpus, warm, pool, engine, breaker } = agent;
+  const { id, name, version, labels, slots, gpus, warm, pool, engine, breaker } = agent;
   const problem = isHeardOf ? whyUnwell(agent) : "It has not been heard of for too long.";
   const calm = running < slots ? "idle" : "working";
   const unwell = isHeardOf ? "unwell" : "silent";
   const state = problem === null ? calm : unwell;
   const last_seen = new Date(agent.lastSeenAt).toISOString();
-  const told = { id, name, version, protocol, labels, slots, gpus, warm, pool, engine, breaker };
+  const told = { id, name, version, labels, slots, gpus, warm, pool, engine, breaker };
   return { ...told, state, problem, running, last_seen };
 }
 

@@ -13,7 +13,5 @@ export interface AppEnv {
      * the id of an agent's own.
      */
     agentTokenHash: string;
-    /** Version of the agents' protocol that is in use with this one; on `/agent/v1/*` only. */
-    agentProtocol: string;
   };
 }

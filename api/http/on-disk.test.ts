@@ -32,7 +32,7 @@ test("nothing is answered before it is on disk, but for polls", async () => {
   const { post, answered, endSync } = start();
   const submitted = post("/execute/async", { code: "1" });
   const agent = new ScriptedAgent("http://unused", token);
-  const request = { ...agent.status(), images: [], free_slots: 1, wait_s: 20 };
+  const request = agent.pollRequest({ free_slots: 1, wait_s: 20 });
   const polled = await post("/agent/v1/poll", request);
   const { jobs } = (await polled.json()) as { jobs: { lease_id: string }[] };
   expect(jobs).toHaveLength(1);

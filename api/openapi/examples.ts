@@ -266,7 +266,6 @@ export const poolStats: PoolStats = {
       id: "019aa5ef-0d3c-7b51-a6f0-91c2d3e4f506",
       name: "office-1",
       version: "0.1.0",
-      protocol: "1.1",
       state: "idle",
       problem: null,
       labels: { zone: "office" },

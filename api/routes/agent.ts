@@ -1,4 +1,4 @@
-import { type Context, Hono } from "hono";
+import { Hono } from "hono";
 import { JoinRequest, RotateRequest } from "../../shared/wire/join.ts";
 import {
   AgentStatus,
@@ -17,7 +17,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import { join, rotate } from "../agents/tokens.ts";
 import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
-import { agreeOnProtocol } from "../http/access/agent-protocol.ts";
+import { checkProtocol } from "../http/access/agent-protocol.ts";
 import { announcedUpload } from "../http/announced.ts";
 import { requireAgentToken } from "../http/access/auth.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -32,13 +32,9 @@ import {
   uploaded,
 } from "../agents/lease-posts.ts";
 import { leave } from "../agents/leave.ts";
-import { type Caller, poll, renew } from "../agents/poll.ts";
+import { poll, renew } from "../agents/poll.ts";
 import { takeNext } from "../agents/take-jobs.ts";
 import { agentImageRoutes } from "./agent-images.ts";
-
-function caller(c: Context<AppEnv>): Caller {
-  return { tokenHash: c.get("agentTokenHash"), protocol: c.get("agentProtocol") };
-}
 
 /** The agents' side of the API, `/agent/v1/*`: shared/wire/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
@@ -50,7 +46,7 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const app = new Hono<AppEnv>();
 
   // First, so that every refusal names the protocol: an agent takes others for a proxy's.
-  app.use("*", agreeOnProtocol());
+  app.use("*", checkProtocol());
 
   app.post("/join", limitJoins(deps), async (c) => {
     return c.json(await join(deps, await parseBody(c, JoinRequest, joinBytes)));
@@ -67,12 +63,12 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   app.post("/poll", async (c) => {
     const request = await parseBody(c, PollRequest, smallBytes);
     const { signal } = c.req.raw;
-    return c.json(await poll(deps, request, caller(c), signal));
+    return c.json(await poll(deps, request, c.get("agentTokenHash"), signal));
   });
 
   app.post("/renew", async (c) => {
     const status = await parseBody(c, AgentStatus, smallBytes);
-    return c.json(await renew(deps, status, caller(c)));
+    return c.json(await renew(deps, status, c.get("agentTokenHash")));
   });
 
   app.post("/leave", async (c) => {

@@ -128,7 +128,7 @@ describe("the connection that the store uses", () => {
   test("refuses a row that refers to nothing", async () => {
     await expect(
       store.db.client.execute(
-        "INSERT INTO dead_letters (execution_id, created_at) VALUES ('x', 1)",
+        "INSERT INTO dead_letters (execution_id, error_type, created_at) VALUES ('x', '', 1)",
       ),
     ).rejects.toThrow("FOREIGN KEY");
   });

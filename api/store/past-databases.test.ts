@@ -137,9 +137,9 @@ describe.each(pasts)("a database of version %s", (past) => {
   test("goes on where it was: what waited and what lost its agent is run, and a key is still used", async () => {
     const open = answers.executions.filter(({ ended_at }) => ended_at === null);
     now = clock + 24 * 3_600_000;
-    const status = new ScriptedAgent("http://unused", token).status();
+    const agent = new ScriptedAgent("http://unused", token);
     const images = ["python:3.13-slim"];
-    const request = { ...status, images, free_slots: 10, wait_s: 0 };
+    const request = agent.pollRequest({ images, free_slots: 10 });
     const { jobs } = (await post("/agent/v1/poll", request)) as PollReply;
     expect(jobs.map(({ execution_id: id }) => id).toSorted()).toEqual(
       open.map(({ execution_id: id }) => id).toSorted(),

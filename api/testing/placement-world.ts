@@ -22,7 +22,6 @@ export const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   id: "a",
   name: "a",
   version: "1",
-  protocol: "1.1",
   labels: {},
   accepts: { job_types: null, builds: true },
   slots: 1,

@@ -1,9 +1,9 @@
 import {
-  AgentStatus,
+  type AgentStatus,
   type LeasedBuild,
   type LeasedJob,
   PollReply,
-  PollRequest,
+  type PollRequest,
   RenewReply,
   ResultReply,
   type ResultReport,
@@ -35,23 +35,30 @@ export class ScriptedAgent {
   }
 
   status(): AgentStatus {
-    return AgentStatus.parse({
-      agent: { id: this.id, name: "scripted", version: "0", labels: { zone: "test" } },
+    const accepts = { job_types: null, builds: true };
+    return {
+      agent: { id: this.id, name: "scripted", version: "0", labels: { zone: "test" }, accepts },
       slots: 4,
+      gpus: { total: 0, free: 0 },
       warm: 1,
       pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
       engine: { available: true, version: "20.10", runtimes: ["runc", "runsc"] },
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
       leases: [...this.held],
-    });
+      builds: [],
+      images: [],
+    };
+  }
+
+  /** The message of a poll that does not wait. */
+  pollRequest(changes: Partial<PollRequest> = {}): PollRequest {
+    const asked = { free_slots: 4, free_builds: 0, cancelling: [], is_new: false, wait_s: 0 };
+    return { ...this.status(), ...asked, ...changes };
   }
 
   /** One poll; it does not wait unless `wait_s` says so. */
   async poll(changes: Partial<PollRequest> = {}, signal?: AbortSignal): Promise<PollReply> {
-    const request = { ...this.status(), free_slots: 4, wait_s: 0, ...changes };
-    const reply = PollReply.parse(
-      await this.#accepted("/poll", PollRequest.parse(request), signal),
-    );
+    const reply = PollReply.parse(await this.#accepted("/poll", this.pollRequest(changes), signal));
     for (const { lease_id } of reply.jobs) {
       this.held.add(lease_id);
       this.#given.add(lease_id);

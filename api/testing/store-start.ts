@@ -20,8 +20,7 @@ export async function makeStart(folder: string): Promise<string> {
     } as const;
     const engine = { ...status.engine, runtimes: [] };
     const lists = { engine, pool: [], leases: [], builds: [], images: [] };
-    const caller = { tokenHash: tokenOf(id), protocol: "1.1" };
-    await recordAgent(database(client), { ...status, ...lists }, caller, 0);
+    await recordAgent(database(client), { ...status, ...lists }, tokenOf(id), 0);
   }
   await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
   client.close();

@@ -58,17 +58,26 @@ export async function live(service: Service): Promise<Answers> {
   const client = caller(service.url, { "X-API-Key": service.key });
   const agent = caller(`${service.url}/agent/v1`, { Authorization: `Bearer ${service.token}` });
   const status = {
-    agent: { id: randomUUID(), name: "past", version: "0.1.0", labels: { zone: "lab" } },
+    agent: {
+      id: randomUUID(),
+      name: "past",
+      version: "0.1.0",
+      labels: { zone: "lab" },
+      accepts: { job_types: null, builds: true },
+    },
     slots: 4,
+    gpus: { total: 0, free: 0 },
     warm: 1,
     pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
     engine: { available: true, version: "20.10", runtimes: ["runc", "runsc"] },
     breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     leases: [] as string[],
+    builds: [],
     images: ["python:3.13-slim"],
   };
+  const asked = { free_slots: 0, free_builds: 0, cancelling: [], is_new: false, wait_s: 5 };
   const poll = async (more: Json): Promise<Json> =>
-    agent("POST", "/poll", { ...status, free_slots: 0, wait_s: 5, ...more });
+    agent("POST", "/poll", { ...status, ...asked, ...more });
   const take = async (): Promise<string> => {
     const [job] = (await poll({ free_slots: 1 }))["jobs"] as { lease_id: string }[];
     status.leases.push(job!.lease_id);
@@ -149,7 +158,7 @@ async function liveBuilds(
   const good = await takeBuild();
   await agent("POST", `/builds/${good}/logs`, { offset: 0, data_base64: btoa("Collecting\n") });
   const digest = `sha256:${"4e".repeat(32)}`;
-  const result = { status: "built", digest, python_version: "3.13.5" };
+  const result = { status: "built", digest, python_version: "3.13.5", manifest_digest: null };
   await agent("POST", `/builds/${good}/result`, result);
   await built;
   const failed = ask("broken").catch(() => undefined);

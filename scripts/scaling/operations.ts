@@ -32,7 +32,8 @@ const times = 20;
 export async function measureOperations(): Promise<Costs> {
   await using service = await startMetered();
   const { app, deps, advance, costOf } = service;
-  const agent = new ScriptedAgent("http://unused", "").status();
+  const scripted = new ScriptedAgent("http://unused", "");
+  const agent = scripted.status();
   const images = [deps.config.base_image];
   const leases: string[] = [];
 
@@ -53,7 +54,7 @@ export async function measureOperations(): Promise<Costs> {
     ids.push((await send("POST", "/execute/async", body))["job_id"] as string);
   };
   const poll = async (freeSlots: number, waitS: number) => {
-    const asked = { ...agent, images, leases, free_slots: freeSlots, wait_s: waitS };
+    const asked = scripted.pollRequest({ images, leases, free_slots: freeSlots, wait_s: waitS });
     const { jobs } = (await send("POST", "/agent/v1/poll", asked)) as { jobs: LeasedJob[] };
     leases.push(...jobs.map(({ lease_id }) => lease_id));
   };

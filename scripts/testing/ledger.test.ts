@@ -102,7 +102,10 @@ test.each<[what: string, fault: RegExp, change: () => Promise<unknown>]>([
   [
     "a dead letter that should not be",
     /^good is a dead letter and should not be: async succeeded$/,
-    () => db.execute("INSERT INTO dead_letters (execution_id, created_at) VALUES ('good', 0)"),
+    () =>
+      db.execute(
+        "INSERT INTO dead_letters (execution_id, error_type, created_at) VALUES ('good', '', 0)",
+      ),
   ],
   [
     "a count that is off",

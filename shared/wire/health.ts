@@ -103,10 +103,6 @@ export const PoolAgent = z
     id: z.string(),
     name: z.string(),
     version: z.string(),
-    protocol: z.string().meta({
-      description: "Version of the agents' protocol in use with it.",
-      example: "1.1",
-    }),
     state: z.enum(["working", "idle", "unwell", "silent"]).meta({
       description:
         "working: all slots are in use; unwell: it gets no jobs; silent: not heard of for longer than a lease lives, and counted nowhere else.",

@@ -28,7 +28,7 @@ export const AgentIdentity = z.object({
   name: z.string().min(1).max(128),
   version: z.string().max(64),
   labels: z.record(z.string(), z.string()),
-  accepts: Accepted.default({ job_types: null, builds: true }),
+  accepts: Accepted,
 });
 export type AgentIdentity = z.infer<typeof AgentIdentity>;
 
@@ -36,28 +36,28 @@ export type AgentIdentity = z.infer<typeof AgentIdentity>;
 export const AgentStatus = z.object({
   agent: AgentIdentity,
   slots: z.int().min(0).max(10_000),
-  gpus: GpuCount.default({ total: 0, free: 0 }),
+  gpus: GpuCount,
   warm: z.int().min(0),
-  pool: z.array(PoolKind).max(1000).default([]),
+  pool: z.array(PoolKind).max(1000),
   engine: EngineHealth,
   breaker: CircuitBreaker,
   /** Every lease the agent holds; listing one renews it. */
   leases: z.array(Uuid).max(10_000),
   /** The same for leases of builds. */
-  builds: z.array(Uuid).max(100).default([]),
+  builds: z.array(Uuid).max(100),
   /** Of the last `images_wanted`, those that the engine has. */
-  images: z.array(z.string().max(1024)).max(10_000).default([]),
+  images: z.array(z.string().max(1024)).max(10_000),
 });
 export type AgentStatus = z.infer<typeof AgentStatus>;
 
 export const PollRequest = AgentStatus.extend({
   free_slots: z.int().min(0).max(10_000),
   /** Builds it can take on; they use no slot. */
-  free_builds: z.int().min(0).max(100).default(0),
+  free_builds: z.int().min(0).max(100),
   /** Leases held whose cancellation the agent already knows of: not told again. */
-  cancelling: z.array(Uuid).max(10_000).default([]),
+  cancelling: z.array(Uuid).max(10_000),
   /** The agent has heard of no job types yet: the reply tells which to keep containers ready for. */
-  is_new: z.boolean().default(false),
+  is_new: z.boolean(),
   /** Seconds the poll may wait for work; the server may answer sooner. */
   wait_s: z.number().min(0).max(60),
 });
@@ -67,10 +67,7 @@ export type PollRequest = z.infer<typeof PollRequest>;
 export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
-/**
- * What an agent is told of a job type. Agents of minor version 0 refuse one with a key that they do
- * not know: what is new for agents stands beside it, in the job.
- */
+/** What an agent is told of a job type. */
 export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
@@ -81,7 +78,7 @@ export const LeasedJob = z.object({
   attempt: z.int(),
   correlation_id: z.string(),
   /** Stands for the API key that submitted it: a container is reused for jobs of the same one only. */
-  key_id: z.string().max(64).nullable().default(null),
+  key_id: z.string().max(64).nullable(),
   job_type: LeasedJobType,
   /** The digest of the built image; the base image where the job type is not built. */
   image: z.string(),
@@ -109,7 +106,7 @@ export const RenewReply = z.object({
   /** Listed leases that are no longer the agent's: drop the work. */
   lost: z.array(Uuid),
   /** Images that jobs may need: the agent tells which of them its engine has. */
-  images_wanted: z.array(z.string()).default([]),
+  images_wanted: z.array(z.string()),
   intervals: Intervals,
 });
 export type RenewReply = z.infer<typeof RenewReply>;
@@ -127,9 +124,9 @@ export const LeasedBuild = z.object({
   tags: z.array(z.string()).min(1),
   timeout_s: z.int(),
   /** How it gets to other hosts. */
-  share: ImageWay.default("none"),
+  share: ImageWay,
   /** Bytes of the unpacked image up to which the artifact store takes it. */
-  share_max_bytes: z.int().min(0).default(Number.MAX_SAFE_INTEGER),
+  share_max_bytes: z.int().min(0),
 });
 export type LeasedBuild = z.infer<typeof LeasedBuild>;
 
@@ -139,9 +136,9 @@ export type ReadyKind = z.infer<typeof ReadyKind>;
 
 export const PollReply = RenewReply.extend({
   jobs: z.array(LeasedJob),
-  builds: z.array(LeasedBuild).default([]),
+  builds: z.array(LeasedBuild),
   /** To a new agent: the default job type, and those in use lately, that it may be given. */
-  keep_ready: z.array(ReadyKind).default([]),
+  keep_ready: z.array(ReadyKind),
 });
 export type PollReply = z.infer<typeof PollReply>;
 
@@ -181,7 +178,7 @@ export const ResultReport = z
     resource_usage: ResourceUsage.nullable(),
     job_ref: z.string().nullable(),
     /** Name of the engine's runtime that ran the code; null where none did. */
-    container_runtime: z.string().max(128).nullable().default(null),
+    container_runtime: z.string().max(128).nullable(),
   })
   .refine((r) => (r.status === "succeeded") === (r.error === null), {
     path: ["error"],
@@ -194,7 +191,7 @@ export const ResultReport = z
 export type ResultReport = z.infer<typeof ResultReport>;
 
 /** Answer to a result: the job for the slot that has become free, where the agent asked for one. */
-export const ResultReply = z.object({ jobs: z.array(LeasedJob).default([]) });
+export const ResultReply = z.object({ jobs: z.array(LeasedJob) });
 export type ResultReply = z.infer<typeof ResultReply>;
 
 /**
@@ -214,7 +211,7 @@ export const BuildReport = z.discriminatedUnion("status", [
     digest: ImageDigest,
     python_version: z.string().max(32),
     /** What a registry gave its manifest; null where it was not pushed. */
-    manifest_digest: ImageDigest.nullable().default(null),
+    manifest_digest: ImageDigest.nullable(),
   }),
   z.object({ status: z.literal("failed"), error: ExecutionError }),
 ]);

@@ -1,13 +1,12 @@
-import { randomUUID } from "node:crypto";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { PollReply } from "../../../shared/wire/lease.ts";
 import { createApp } from "../../app.ts";
+import { ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 
 const token = "a-token-of-16-characters";
 const [key, otherKey] = ["a-key-of-16-characters", "b-key-of-16-characters"] as const;
-const closed = { state: "closed", failure_count: 0, success_count: 0, last_failure: null };
 
 let store: TempStore;
 beforeEach(async () => {
@@ -33,16 +32,7 @@ function appWith(api_auth_enabled: boolean) {
     keyIds: async (): Promise<(string | null)[]> => {
       const { jobs } = await post<PollReply>(
         "/agent/v1/poll",
-        {
-          agent: { id: randomUUID(), name: "a", version: "0", labels: {} },
-          engine: { available: true, version: "20.10", runtimes: ["runc"] },
-          breaker: closed,
-          slots: 4,
-          warm: 0,
-          leases: [],
-          free_slots: 4,
-          wait_s: 0,
-        },
+        new ScriptedAgent("http://unused", token).pollRequest(),
         token,
       );
       return jobs.map(({ key_id }) => key_id);

@@ -10,10 +10,10 @@ export type AgentRow = typeof agents.$inferSelect;
 export async function recordAgent(
   db: Database,
   status: AgentStatus,
-  { tokenHash, protocol }: Pick<AgentRow, "tokenHash" | "protocol">,
+  tokenHash: string,
   now: number,
 ): Promise<void> {
-  const row = { ...said(status), tokenHash, protocol, lastSeenAt: now };
+  const row = { ...said(status), tokenHash, lastSeenAt: now };
   await db.orm
     .insert(agents)
     .values({ id: status.agent.id, ...row })
@@ -21,8 +21,8 @@ export async function recordAgent(
 }
 
 /** Whether an agent says of itself what is written down already. */
-export function saysTheSame(row: AgentRow, status: AgentStatus, protocol: string): boolean {
-  return Object.entries({ ...said(status), protocol }).every(
+export function saysTheSame(row: AgentRow, status: AgentStatus): boolean {
+  return Object.entries(said(status)).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
   );
 }

@@ -160,7 +160,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
     builds: [],
     images: ["x"],
   };
-  await recordAgent(db, status, { tokenHash: "token", protocol: "1.1" }, 100);
+  await recordAgent(db, status, "token", 100);
   await finishBuild(db, await leased(), built, "hash", 150);
   expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
 });

@@ -15,16 +15,15 @@ CREATE TABLE `agents` (
 	`name` text NOT NULL,
 	`token_hash` text NOT NULL,
 	`version` text NOT NULL,
-	`protocol` text DEFAULT '1.0' NOT NULL,
 	`labels` text NOT NULL,
-	`accepts` text DEFAULT '{"job_types":null,"builds":true}' NOT NULL,
+	`accepts` text NOT NULL,
 	`slots` integer NOT NULL,
-	`gpus` text DEFAULT '{"total":0,"free":0}' NOT NULL,
+	`gpus` text NOT NULL,
 	`warm` integer NOT NULL,
-	`pool` text DEFAULT '[]' NOT NULL,
+	`pool` text NOT NULL,
 	`engine` text NOT NULL,
 	`breaker` text NOT NULL,
-	`images` text DEFAULT '[]' NOT NULL,
+	`images` text NOT NULL,
 	`last_seen_at` integer NOT NULL
 );
 --> statement-breakpoint
@@ -197,7 +196,7 @@ CREATE TABLE `counts` (
 CREATE TABLE `dead_letters` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`execution_id` text NOT NULL,
-	`error_type` text DEFAULT '' NOT NULL,
+	`error_type` text NOT NULL,
 	`created_at` integer NOT NULL,
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );

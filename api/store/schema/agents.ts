@@ -14,21 +14,16 @@ export const agents = sqliteTable("agents", {
   /** Whose token it presents: the SHA-256 of a configured one, the id of one in `agentTokens`. */
   tokenHash: text("token_hash").notNull(),
   version: text("version").notNull(),
-  /** Of the agents' protocol, as the API speaks it with this one. */
-  protocol: text("protocol").notNull().default("1.0"),
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
-  accepts: text("accepts", { mode: "json" })
-    .$type<Accepted>()
-    .notNull()
-    .default({ job_types: null, builds: true }),
+  accepts: text("accepts", { mode: "json" }).$type<Accepted>().notNull(),
   slots: integer("slots").notNull(),
-  gpus: text("gpus", { mode: "json" }).$type<GpuCount>().notNull().default({ total: 0, free: 0 }),
+  gpus: text("gpus", { mode: "json" }).$type<GpuCount>().notNull(),
   warm: integer("warm").notNull(),
-  pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull().default([]),
+  pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull(),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
   /** Of the images that jobs may need, those that its engine has. */
-  images: text("images", { mode: "json" }).$type<string[]>().notNull().default([]),
+  images: text("images", { mode: "json" }).$type<string[]>().notNull(),
   lastSeenAt: integer("last_seen_at").notNull(),
 });
 

@@ -11,7 +11,7 @@ export const deadLetters = sqliteTable(
       .unique()
       .references(() => executions.id, { onDelete: "cascade" }),
     /** The type of its execution's error. */
-    errorType: text("error_type").notNull().default(""),
+    errorType: text("error_type").notNull(),
     createdAt: integer("created_at").notNull(),
   },
   (t) => [

@@ -31,7 +31,7 @@ export const agentRows: Row[] = [
       const agent = api.agent();
       await agent.poll();
       const thief = api.agent(agentTokens[1]);
-      const request = { ...agent.status(), free_slots: 1, wait_s: 0 };
+      const request = agent.pollRequest({ free_slots: 1 });
       for (const path of ["/poll", "/renew"]) {
         expect((await thief.send("POST", path, JSON.stringify(request))).status).toBe(403);
       }

@@ -110,7 +110,7 @@ export const authRows: Row[] = [
     async check(api) {
       expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
       expect(await statusWith(api, { "X-API-Key": agentTokens[0] })).toBe(401);
-      const request = JSON.stringify({ ...api.agent().status(), free_slots: 1, wait_s: 0 });
+      const request = JSON.stringify(api.agent().pollRequest());
       for (const headers of [bearer(key), { "X-API-Key": key }, {}]) {
         expect((await api.post("/agent/v1/poll", request, headers)).status).toBe(401);
       }

@@ -9,7 +9,12 @@ export const defaultImage = "python:3.13-slim";
 /** An image of its own for each number. */
 export const digest = (n: number): string => `sha256:${String(n).padStart(64, "0")}`;
 
-export const success = { status: "built", digest: digest(1), python_version: "3.13.5" } as const;
+export const success = {
+  status: "built",
+  digest: digest(1),
+  python_version: "3.13.5",
+  manifest_digest: null,
+} as const;
 export const broken = { type: "docker_error", message: "no space left", phase: "startup" } as const;
 export const failure = (error: object) => ({ status: "failed", error });
 

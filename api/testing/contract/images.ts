@@ -8,7 +8,12 @@ import { each, type Row } from "./row.ts";
 import { agentTokens, maxImageBytes } from "./servers.ts";
 
 const server = "with job types";
-const success = { status: "built", digest: digest(90), python_version: "3.13.5" } as const;
+const success = {
+  status: "built",
+  digest: digest(90),
+  python_version: "3.13.5",
+  manifest_digest: null,
+} as const;
 const missing = `/images/${digest(91)}`;
 
 const archive = (seed: string): Uint8Array<ArrayBuffer> =>

@@ -42,7 +42,7 @@ async function joined(api: Api): Promise<{ token: string; id: string }> {
 
 const pollStatus = async (api: Api, token: string): Promise<number> => {
   const agent = api.agent(token);
-  const request = JSON.stringify({ ...agent.status(), free_slots: 0, wait_s: 0 });
+  const request = JSON.stringify(agent.pollRequest({ free_slots: 0 }));
   return (await agent.send("POST", "/poll", request)).status;
 };
 
@@ -133,7 +133,7 @@ export const joinRows: Row[] = [
       const agent = api.agent(token);
       const { job_id } = await api.submit();
       const { lease_id } = await agent.takeJob();
-      const wait = { ...agent.status(), free_slots: 0, wait_s: 60 };
+      const wait = agent.pollRequest({ free_slots: 0, wait_s: 60 });
       const waiting = agent.send("POST", "/poll", JSON.stringify(wait));
       await operate(api, (db) => revokeToken(db, id, Date.now()));
       expect((await waiting).status).toBe(401);
