@@ -5,7 +5,7 @@ import { connectApi } from "./api/connection.ts";
 import { createAdmission } from "./policy/admission.ts";
 import type { AgentDeps } from "./agent.ts";
 import { isAlive } from "./health/alive.ts";
-import { createChangeSignal } from "./waiting/changes.ts";
+import { createChangeSignal } from "./waiting/change-signal.ts";
 import { createClient } from "./api/client.ts";
 import { systemClock } from "./waiting/clock.ts";
 import type { AgentConfig } from "./config.ts";

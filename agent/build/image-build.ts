@@ -5,7 +5,7 @@ import { z } from "zod";
 import { buildProfile, imageChanges, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { engineDemux } from "../sandbox/protocol/frames.ts";
-import { wordsOfPip } from "../packages/pip-errors.ts";
+import { explainPipFailure } from "../packages/pip-errors.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/types.ts";
 
@@ -72,7 +72,7 @@ async function install(
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
     if (outOfMemory) throw new InstallError("The build ran out of memory.");
-    if (exitCode !== 0) throw new InstallError(wordsOfPip(log, exitCode));
+    if (exitCode !== 0) throw new InstallError(explainPipFailure(log, exitCode));
     return parseLastWord(said);
   } finally {
     signal.removeEventListener("abort", giveUp);

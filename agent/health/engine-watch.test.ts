@@ -1,7 +1,7 @@
 import { configure, getLogger, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "../waiting/abortable.ts";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -8,7 +8,7 @@ import {
   nextBreaker,
   recoversInMs,
 } from "./breaker.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineErrors } from "./count-errors.ts";
 

@@ -1,7 +1,7 @@
 import { getLogger } from "@logtape/logtape";
 import { beforeEach, expect, it } from "vitest";
 import { ApiError } from "../api/errors.ts";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createImageFetcher, type FetcherDeps, type ImageFetcher } from "./fetch-images.ts";
 import { createInventory } from "./inventory.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -1,7 +1,7 @@
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import type { Clock } from "../waiting/clock.ts";
 import { type FetchDeps, fetchImage, UnfitImage } from "./fetch-image.ts";
 import type { FetchedImages } from "./fetched-images.ts";

@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createInventory, type Inventory } from "./inventory.ts";
 import { EngineError } from "../sandbox/types.ts";
 

@@ -1,4 +1,4 @@
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { findImage, type ImageStore } from "./images.ts";
 
 /** Which of the images that the API asks about the engine has. */

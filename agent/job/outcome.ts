@@ -45,7 +45,7 @@ function isOfTheDisk(error: unknown): boolean {
  * The outcome of a run that `error` ended: retried elsewhere only where no code had begun, or where
  * the agent's disk failed.
  */
-export function outcomeOfFailure(error: unknown, lease: Lease, times: Times): Outcome {
+export function failureOutcome(error: unknown, lease: Lease, times: Times): Outcome {
   if (isOfTheDisk(error)) return diskFailed;
   if (times.startedMs !== null) {
     const message = "The run was lost to a failure of the service.";

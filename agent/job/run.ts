@@ -8,7 +8,7 @@ import type { Gpus } from "../pool/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
-import { engineLost, type Outcome, outcomeOfFailure } from "./outcome.ts";
+import { engineLost, type Outcome, failureOutcome } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
@@ -71,12 +71,7 @@ export async function runLease(
       log.error("run failed: {reason}", { reason: describeError(error) });
       deps.engine.checkSoon();
     }
-    return await postOutcome(
-      deps,
-      lease,
-      outcomeOfFailure(error, lease, timesOf(deps, run)),
-      takes,
-    );
+    return await postOutcome(deps, lease, failureOutcome(error, lease, timesOf(deps, run)), takes);
   } finally {
     await run.live.close();
   }

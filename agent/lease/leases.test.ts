@@ -1,5 +1,5 @@
 import { beforeEach, expect, it } from "vitest";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createLeases, type Leases } from "./leases.ts";
 import { testJob } from "../testing/test-agent.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";

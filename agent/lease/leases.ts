@@ -1,5 +1,5 @@
 import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/wire/lease.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 
 /** A run is told to end early, though its result is still wanted. */

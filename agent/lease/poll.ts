@@ -8,7 +8,7 @@ import type {
 } from "../../shared/wire/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import type { Client } from "../api/client.ts";
 import type { Clock } from "../waiting/clock.ts";
 import type { Missing } from "../image/fetch-images.ts";

@@ -8,7 +8,7 @@ import {
   type PipSource,
 } from "../sandbox/package-request.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
-import { wordsOfPip } from "./pip-errors.ts";
+import { explainPipFailure } from "./pip-errors.ts";
 import type { Link } from "../sandbox/protocol/link.ts";
 import { source } from "../sandbox/supervisor.ts";
 import { openTunnel } from "./tunnel.ts";
@@ -98,7 +98,8 @@ function throwUnlessInstalled({
   output,
 }: z.infer<typeof Installed>) {
   if (out_of_memory) throw new InstallError(noMemory);
-  if (exit_status !== 0) throw new InstallError(wordsOfPip(output, exit_status ?? -exit_signal!));
+  if (exit_status !== 0)
+    throw new InstallError(explainPipFailure(output, exit_status ?? -exit_signal!));
 }
 
 /** Said of an installation that the kernel ended. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { wordsOfPip } from "./pip-errors.ts";
+import { explainPipFailure } from "./pip-errors.ts";
 
 test.each([
   [
@@ -29,10 +29,10 @@ test.each([
   ],
   ["of silence the exit code", "\n", "Pip ended with exit code 3."],
 ])("%s", (_what, log, words) => {
-  expect(wordsOfPip(log, 3)).toBe(words);
+  expect(explainPipFailure(log, 3)).toBe(words);
 });
 
 test("no more than can be read", () => {
   const log = `ERROR: ${"x".repeat(5000)}\n`.repeat(9);
-  expect(wordsOfPip(log, 1).length).toBeLessThanOrEqual(2000);
+  expect(explainPipFailure(log, 1).length).toBeLessThanOrEqual(2000);
 });

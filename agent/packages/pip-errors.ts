@@ -2,7 +2,7 @@
 const telling = /^\s*(ERROR: |Could not fetch URL |WARNING: Retrying )/;
 
 /** Why pip failed, in its own words: `log` is the end of what it wrote. */
-export function wordsOfPip(log: string, exitCode: number): string {
+export function explainPipFailure(log: string, exitCode: number): string {
   const lines = log.split(/\r?\n/).filter((line) => line.trim() !== "");
   const told = lines.filter((line) => telling.test(line));
   const retries = told.filter((line) => line.includes("WARNING: Retrying "));

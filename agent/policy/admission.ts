@@ -1,7 +1,7 @@
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
 import { JobRefusal } from "./refusal.ts";
-import { type Policy, refusalOf } from "./policy.ts";
+import { type Policy, explainRefusal } from "./policy.ts";
 
 /** Holds what the API asks for against the operator's policy. Neither pulls nor starts anything. */
 export type Admission = {
@@ -32,7 +32,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
 
   async function admitJob(job: JobAsked, runtime: string | null, signal: AbortSignal) {
     const { job_type, image, timeout_s = 0, caps } = job;
-    const refusal = refusalOf(policy, {
+    const refusal = explainRefusal(policy, {
       jobType: job_type.name,
       images: policy.agent_images ? [await images.namesOf(image, signal)] : [],
       networks: [job_type.network],
@@ -51,7 +51,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
   async function admitBuild(build: LeasedBuild, signal: AbortSignal) {
     const { job_type, base_image, requirements, repository, tags } = build;
     const made = tags.map((tag) => [`${repository}:${tag}`]);
-    const refusal = refusalOf(policy, {
+    const refusal = explainRefusal(policy, {
       isBuild: true,
       jobType: job_type,
       images: policy.agent_images ? [await images.namesOf(base_image, signal), ...made] : [],
@@ -62,7 +62,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
   }
 
   function admitImage(jobType: string, names: readonly string[]): void {
-    const refusal = refusalOf(policy, {
+    const refusal = explainRefusal(policy, {
       jobType,
       images: [names],
       networks: [],

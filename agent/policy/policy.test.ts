@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Asked, buildLimits, type Policy, refusalOf } from "./policy.ts";
+import { type Asked, buildLimits, type Policy, explainRefusal } from "./policy.ts";
 
 const digest = `sha256:${"ab".repeat(32)}`;
 
@@ -95,15 +95,15 @@ const withDefaults = (policy: Partial<Policy>): Policy => ({ agent_builds: true,
 
 describe("a policy", () => {
   it.each(accepts)("%o accepts %o", (policy, asked) => {
-    expect(refusalOf(withDefaults(policy), { ...job, ...asked })).toBeUndefined();
+    expect(explainRefusal(withDefaults(policy), { ...job, ...asked })).toBeUndefined();
   });
 
   it.each(refuses)("%o with %o: %s", (policy, asked, refusal) => {
-    expect(refusalOf(withDefaults(policy), { ...job, ...asked })).toBe(refusal);
+    expect(explainRefusal(withDefaults(policy), { ...job, ...asked })).toBe(refusal);
   });
 
   it.each(builds)("%o on a build: %s", (policy, refusal) => {
-    expect(refusalOf(withDefaults(policy), build)).toBe(refusal);
+    expect(explainRefusal(withDefaults(policy), build)).toBe(refusal);
   });
 });
 

@@ -49,7 +49,7 @@ export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): Build
 }
 
 /** Why the policy forbids what is asked for; undefined where it does not. */
-export function refusalOf(policy: Policy, asked: Asked): string | undefined {
+export function explainRefusal(policy: Policy, asked: Asked): string | undefined {
   const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;
   const { stdoutBytes = 0, artifactBytes = 0 } = asked;
   if (isBuild && !policy.agent_builds) return "agent_builds is false";

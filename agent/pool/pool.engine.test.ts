@@ -6,7 +6,7 @@ import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AgentStatus, ResultReport } from "../../shared/wire/lease.ts";
 import { containerRequest } from "../job/acquire.ts";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { systemClock } from "../waiting/clock.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { createImages } from "../image/images.ts";

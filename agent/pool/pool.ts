@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
 import { abortable } from "../waiting/abortable.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import { createBackgroundTasks } from "./background-tasks.ts";
 import type { ContainerRequest } from "./container-request.ts";

@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { backoffMs } from "../waiting/backoff.ts";
-import type { ChangeSignal } from "../waiting/changes.ts";
+import type { ChangeSignal } from "../waiting/change-signal.ts";
 import type { Clock } from "../waiting/clock.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 import type { ContainerRequest } from "./container-request.ts";

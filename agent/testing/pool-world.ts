@@ -1,5 +1,5 @@
 import { getLogger } from "@logtape/logtape";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createPool, type Pool, type StartSandbox } from "../pool/pool.ts";
 import type { ContainerRequest } from "../pool/container-request.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";

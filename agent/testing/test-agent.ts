@@ -9,7 +9,7 @@ import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
 import { createAdmission } from "../policy/admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";
-import { createChangeSignal } from "../waiting/changes.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createClient } from "../api/client.ts";
 import { createEngineWatch } from "../health/engine-watch.ts";
 import { createGpus } from "../pool/gpus.ts";

@@ -30,7 +30,7 @@ import { findUpload, recordArtifact, recordLogChunk } from "../store/jobs/upload
  */
 
 /** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
-export async function leasedExecution(
+export async function requireLease(
   { db }: Deps,
   leaseId: string,
   tokenHash: string,
@@ -49,7 +49,7 @@ export async function leasedExecution(
  *
  * @throws AppError 409 when the lease is gone, or has been reported with another image.
  */
-export async function started(
+export async function recordStart(
   { db, now }: Deps,
   execution: ExecutionRow,
   report: StartedReport,
@@ -71,7 +71,11 @@ export async function started(
  *
  * @throws AppError 409 when the lease is gone, or other bytes stand at that place.
  */
-export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChunk): Promise<void> {
+export async function recordLog(
+  deps: Deps,
+  execution: ExecutionRow,
+  chunk: LogChunk,
+): Promise<void> {
   const leaseId = execution.leaseId ?? "";
   const recorded = await recordLogChunk(
     deps.db,
@@ -92,7 +96,11 @@ export async function logged(deps: Deps, execution: ExecutionRow, chunk: LogChun
  *
  * @throws AppError 409 when the lease is gone.
  */
-export async function released(deps: Deps, leaseId: string, report: ReleaseReport): Promise<void> {
+export async function releaseLease(
+  deps: Deps,
+  leaseId: string,
+  report: ReleaseReport,
+): Promise<void> {
   const { db, notifier, now } = deps;
   const delayMs = Math.round(200 + Math.random() * 800);
   const event = {
@@ -108,7 +116,7 @@ export async function released(deps: Deps, leaseId: string, report: ReleaseRepor
 }
 
 /** Returns whether this post ended the execution; false where it only says again what did. */
-export async function finished(
+export async function recordResult(
   deps: Deps,
   execution: ExecutionRow,
   leaseId: string,
@@ -155,7 +163,7 @@ async function explain(
 }
 
 /** Stores an artifact that streams in; it shows once the result of its lease is accepted. */
-export async function uploaded(
+export async function storeUpload(
   { config, db, artifacts, now }: Deps,
   execution: ExecutionRow,
   name: string,

@@ -16,7 +16,7 @@ import { keepReady } from "./keep-ready.ts";
 import {
   findAgent,
   recordAgent,
-  saysTheSame,
+  isSameStatus,
   touchAgent,
   type AgentRow,
 } from "../store/agents/agents.ts";
@@ -133,7 +133,7 @@ async function register({ db, now }: Deps, status: AgentStatus, tokenHash: strin
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
   }
-  if (known && isRecent(known, now()) && saysTheSame(known, status)) return;
+  if (known && isRecent(known, now()) && isSameStatus(known, status)) return;
   await recordAgent(db, status, tokenHash, now());
 }
 

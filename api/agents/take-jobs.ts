@@ -6,7 +6,7 @@ import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/enviro
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "../domain/placement.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
-import { agentsSeenSince, findAgent } from "../store/agents/agents.ts";
+import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
 import { submittedPayloads, undeliveredLeases, type LeaseTerms } from "../store/jobs/lease.ts";
 
@@ -65,7 +65,7 @@ async function offers(
       accepts(agent, environment) &&
       isEquipped(agent, environment),
   );
-  const serving = mayRunAll ? [] : servingAgents(await agentsSeenSince(db, 0), config, now());
+  const serving = mayRunAll ? [] : servingAgents(await listAgents(db), config, now());
   return environments
     .filter((environment) => mayRun(agent, environment, serving))
     .map(({ jobType: { name, gpus }, built }) => ({

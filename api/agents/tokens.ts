@@ -6,9 +6,9 @@ import {
   exchangeCode,
   findToken,
   isRevoked,
-  nameNext,
-  noteUse,
-  succeed,
+  chooseNextName,
+  recordTokenUse,
+  replaceToken,
 } from "../store/agents/agent-tokens.ts";
 
 /** How long a token that was found is believed without asking again: not with each post of a busy agent. */
@@ -47,8 +47,8 @@ function isRecent(at: number, now: number): boolean {
 async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefined> {
   const row = await findToken(db, hash);
   if (!row) return undefined;
-  if (row.nextHash === hash) await succeed(db, hash, now());
-  else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await noteUse(db, row.id, now());
+  if (row.nextHash === hash) await replaceToken(db, hash, now());
+  else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await recordTokenUse(db, row.id, now());
   return row.id;
 }
 
@@ -92,7 +92,7 @@ export async function join(
 export async function rotate({ db }: Deps, tokenId: string, nextHash: string): Promise<void> {
   const known = await findToken(db, nextHash);
   if (known?.id === tokenId) return;
-  if (known || !(await nameNext(db, tokenId, nextHash))) {
+  if (known || !(await chooseNextName(db, tokenId, nextHash))) {
     throw new AppError(
       "conflict",
       "Only the token of an agent that joined can be rotated; a configured one is changed in agent_tokens.",

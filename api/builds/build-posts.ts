@@ -13,7 +13,7 @@ import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
 /** What an agent posts for the lease of a build; idempotent as the posts for an execution are. */
 
 /** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
-export async function leasedBuild(
+export async function requireBuildLease(
   { db }: Deps,
   leaseId: string,
   tokenHash: string,
@@ -32,7 +32,7 @@ export async function leasedBuild(
  *
  * @throws AppError 413 beyond the log's bound; 409 when the lease is gone, or other bytes stand at that place.
  */
-export async function buildLogged(
+export async function appendBuildLog(
   { db, now }: Deps,
   { id: buildId }: BuildRow,
   leaseId: string,
@@ -51,7 +51,7 @@ export async function buildLogged(
  *
  * @throws AppError 409 when the lease is gone, or has ended with another report.
  */
-export async function buildFinished(
+export async function recordBuildResult(
   { db, notifier, now, sha256 }: Deps,
   leaseId: string,
   report: BuildReport,
@@ -67,7 +67,7 @@ export async function buildFinished(
   notifier.notify("queue");
 }
 
-export async function buildReleased(
+export async function releaseBuildLease(
   deps: Deps,
   leaseId: string,
   { error }: ReleaseReport,

@@ -8,7 +8,7 @@ import { servingAgents, whyNobodyBuilds } from "../domain/placement.ts";
 import { timestamp } from "../jobs/record.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { advanceBuild } from "../store/builds/advance-build.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import { readBuildLog } from "../store/builds/build-log.ts";
 import { findBuild, requestBuild, type BuildRow } from "../store/builds/builds.ts";
 import { sweepBuilds } from "./take-builds.ts";
@@ -51,7 +51,7 @@ async function whyNotNow(
   { config, db, now }: Deps,
   environment: Environment,
 ): Promise<string | undefined> {
-  const known = await agentsSeenSince(db, 0);
+  const known = await listAgents(db);
   return whyNobodyBuilds(environment, servingAgents(known, config, now()));
 }
 

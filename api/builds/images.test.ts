@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, environment } from "../domain/environment.ts";
-import { archiveKey, imageUploaded } from "./images.ts";
+import { archiveKey, storeImageUpload } from "./images.ts";
 import { finishBuild } from "../store/builds/advance-build.ts";
 import { claimBuilds } from "../store/builds/build-lease.ts";
 import { findBuildByLease, requestBuild } from "../store/builds/builds.ts";
@@ -48,7 +48,7 @@ async function build(n: number): Promise<string> {
     sizeBytes: text.length,
     sha256: createHash("sha256").update(text).digest("hex"),
   };
-  await imageUploaded(deps, row, leaseId!, new Blob([text]).stream(), announced);
+  await storeImageUpload(deps, row, leaseId!, new Blob([text]).stream(), announced);
   const digest = `sha256:${String(n).padStart(64, "0")}`;
   const report = {
     status: "built",

@@ -1,4 +1,4 @@
-import type { ImageSource, ImageWay } from "../../shared/wire/image.ts";
+import type { ImageSource, ImageTransport } from "../../shared/wire/image.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
@@ -12,13 +12,16 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
 /** How images get to the agents that did not build them. */
-export function imageWay({ image_registry, max_image_bytes }: Deps["config"]): ImageWay {
+export function imageTransport({
+  image_registry,
+  max_image_bytes,
+}: Deps["config"]): ImageTransport {
   if (image_registry !== undefined) return "registry";
   return max_image_bytes > 0 ? "store" : "none";
 }
 
 /** Stores the archive of an image that streams in, before the report of its build. Idempotent. */
-export async function imageUploaded(
+export async function storeImageUpload(
   { config, db, artifacts, now }: Deps,
   build: BuildRow,
   leaseId: string,

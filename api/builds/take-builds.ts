@@ -3,10 +3,10 @@ import type { Deps } from "../deps.ts";
 import type { BuildSpec, Environment } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
 import { mayBuild, servingAgents } from "../domain/placement.ts";
-import { imageWay } from "./images.ts";
+import { imageTransport } from "./images.ts";
 import { claimBuilds, expireBuilds, undeliveredBuilds } from "../store/builds/build-lease.ts";
 import { openBuilds, type BuildRow } from "../store/builds/builds.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import type { LeaseTerms } from "../store/jobs/lease.ts";
 
 /** Leases builds to an agent that is free to build, of the types whose labels it has. */
@@ -21,10 +21,10 @@ export async function takeBuilds(
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
-  const serving = servingAgents(await agentsSeenSince(db, 0), config, lease.now);
-  const travels = imageWay(config) !== "none";
+  const serving = servingAgents(await listAgents(db), config, lease.now);
+  const canShareImages = imageTransport(config) !== "none";
   const jobTypes = environments
-    .filter((environment) => mayBuild(request.agent, environment, serving, travels))
+    .filter((environment) => mayBuild(request.agent, environment, serving, canShareImages))
     .map(({ jobType }) => jobType.name);
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
   return [...undelivered, ...claimed].flatMap((build) => describe(build, config));
@@ -44,7 +44,7 @@ function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
       repository: imageRepository(build.imageRef, build.tag),
       tags: [...new Set([build.tag, "latest"])],
       timeout_s: config.build_timeout,
-      share: imageWay(config),
+      share: imageTransport(config),
       share_max_bytes: config.max_image_bytes,
     },
   ];

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config/config.ts";
 import type { BreakerState } from "../../shared/wire/health.ts";
 import { agent as agentReport, breaker as closed } from "../testing/placement-world.ts";
-import { type AgentReport, health, isLive, obstacle } from "./capacity.ts";
+import { type AgentReport, health, isLive, whyUnavailable } from "./capacity.ts";
 
 const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
 const now = 1_000_000;
@@ -53,7 +53,7 @@ describe("an execution is kept out", () => {
       false,
     ],
   ])("%s", (_when, known, sync, async) => {
-    expect(obstacle("sync", known, config, now) !== undefined).toBe(sync);
-    expect(obstacle("async", known, config, now) !== undefined).toBe(async);
+    expect(whyUnavailable("sync", known, config, now) !== undefined).toBe(sync);
+    expect(whyUnavailable("async", known, config, now) !== undefined).toBe(async);
   });
 });

@@ -36,7 +36,7 @@ export function isLive(
   return now - lastSeenAt <= liveness_s * 1000;
 }
 
-export interface Obstacle {
+export interface Unavailable {
   detail: string;
   retryAfterS: number;
 }
@@ -45,12 +45,12 @@ export interface Obstacle {
  * Why an execution of this mode should not be accepted now; undefined when it should. The breakers
  * of the live agents decide, or, where there is none, what was last heard of the others.
  */
-export function obstacle(
+export function whyUnavailable(
   mode: "sync" | "async",
   known: AgentReport[],
   config: Config,
   now: number,
-): Obstacle | undefined {
+): Unavailable | undefined {
   const live = known.filter((agent) => isLive(agent, config, now));
   const deciding = live.length > 0 ? live : known;
   if (deciding.length > 0 && deciding.every((agent) => agent.breaker.state === "open")) {

@@ -61,17 +61,17 @@ export function mayBuild(
   agent: Pick<AgentReport, "labels" | "accepts">,
   environment: Environment,
   serving: AgentReport[],
-  travels: boolean,
+  canShareImages: boolean,
 ): boolean {
   const isWilling = acceptsBuild(agent, environment);
   const labelled = serving.filter((other) => hasLabels(other, environment));
   if (hasLabels(agent, environment)) {
     if (isWilling) return true;
-    const others = travels ? serving : labelled;
+    const others = canShareImages ? serving : labelled;
     return !others.some((other) => acceptsBuild(other, environment));
   }
   const isNeeded = !labelled.some((other) => acceptsBuild(other, environment));
-  return travels && isWilling && labelled.length > 0 && isNeeded;
+  return canShareImages && isWilling && labelled.length > 0 && isNeeded;
 }
 
 function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environment): boolean {

@@ -6,7 +6,7 @@ import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/js
 import { limits } from "../../shared/wire/limits.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
-import { received, receivedWhole } from "./received.ts";
+import { received, readBody } from "./read-body.ts";
 import { fieldErrors } from "./validation.ts";
 
 /**
@@ -77,7 +77,7 @@ async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array
   const announced = request.headers.get("Content-Length");
   if (Number(announced ?? 0) > maxBytes) throw tooLarge();
   // HTTP itself keeps a body to what it announced; one without a length is counted as it comes.
-  if (announced !== null) return receivedWhole(request);
+  if (announced !== null) return readBody(request);
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const part of received(request.body)) {

@@ -6,14 +6,14 @@ import type {
 } from "../../shared/wire/execution.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
-import type { Obstacle } from "../domain/capacity.ts";
+import type { Unavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/placement.ts";
 import { timestamp } from "./record.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "../errors.ts";
-import { findOutlook } from "./obstacles.ts";
+import { checkAvailability } from "./availability.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
 import { databaseBytes } from "../store/size.ts";
 import { submitExecution, type NewExecution } from "../store/jobs/submit.ts";
@@ -42,7 +42,7 @@ export async function submit(
   const environment = await runnableEnvironment(deps, request.job_type);
   const execution = await newExecution(deps, request, origin, environment.jobType);
   // Where there is an obstacle, no new execution gets in; a repeated submission still finds its own.
-  const { obstacle = await databaseFull(deps), wait } = await findOutlook(
+  const { refusal: obstacle = await databaseFull(deps), wait } = await checkAvailability(
     deps,
     origin.mode,
     environment,
@@ -68,7 +68,7 @@ export async function submit(
 }
 
 /** What is stored already may go on; results of what runs are taken, too. */
-async function databaseFull({ config, db }: Deps): Promise<Obstacle | undefined> {
+async function databaseFull({ config, db }: Deps): Promise<Unavailable | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;
   const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;

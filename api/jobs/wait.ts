@@ -2,7 +2,7 @@ import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
-import { findOutlook } from "./obstacles.ts";
+import { checkAvailability } from "./availability.ts";
 import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution } from "../store/jobs/read.ts";
 
@@ -51,7 +51,9 @@ export async function waitForSync(
     }
     if (execution.status !== "queued") continue;
     const environment = await readEnvironment(deps, execution.jobType);
-    const { obstacle } = environment ? await findOutlook(deps, "sync", environment) : {};
+    const { refusal: obstacle } = environment
+      ? await checkAvailability(deps, "sync", environment)
+      : {};
     if (obstacle) {
       await cancel(deps, id);
       throw unavailable(obstacle.detail, obstacle.retryAfterS);

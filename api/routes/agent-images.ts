@@ -1,19 +1,19 @@
 import type { Hono } from "hono";
-import { leasedBuild } from "../builds/build-posts.ts";
+import { requireBuildLease } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
-import { announcedUpload } from "../http/announced.ts";
+import { readUploadHeaders } from "../http/upload-headers.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";
-import { imageSource, imageUploaded, storedArchive } from "../builds/images.ts";
+import { imageSource, storeImageUpload, storedArchive } from "../builds/images.ts";
 
 /** Built images on their way from the agent that made them to the others. */
 export function agentImageRoutes(app: Hono<AppEnv>, deps: Deps): void {
   app.put("/builds/:lease_id/image", async (c) => {
     const { lease_id } = c.req.param();
-    const build = await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
-    const announced = announcedUpload(c);
+    const build = await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
+    const announced = readUploadHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
-    await imageUploaded(deps, build, lease_id, body, announced);
+    await storeImageUpload(deps, build, lease_id, body, announced);
     return c.json({});
   });
 

@@ -15,21 +15,26 @@ import {
 } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { join, rotate } from "../agents/tokens.ts";
-import { buildFinished, buildLogged, buildReleased, leasedBuild } from "../builds/build-posts.ts";
+import {
+  recordBuildResult,
+  appendBuildLog,
+  releaseBuildLease,
+  requireBuildLease,
+} from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { checkProtocol } from "../http/access/agent-protocol.ts";
-import { announcedUpload } from "../http/announced.ts";
+import { readUploadHeaders } from "../http/upload-headers.ts";
 import { requireAgentToken } from "../http/access/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
 import { limitJoins } from "../http/access/rate-limit.ts";
 import {
-  finished,
-  leasedExecution,
-  logged,
-  released,
-  started,
-  uploaded,
+  recordResult,
+  requireLease,
+  recordLog,
+  releaseLease,
+  recordStart,
+  storeUpload,
 } from "../agents/lease-posts.ts";
 import { leave } from "../agents/leave.ts";
 import { poll, renew } from "../agents/poll.ts";
@@ -79,31 +84,31 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.post("/leases/:lease_id/started", async (c) => {
     const report = await parseBody(c, StartedReport, smallBytes);
-    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-    await started(deps, execution, report);
+    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    await recordStart(deps, execution, report);
     return c.json({});
   });
 
   app.post("/leases/:lease_id/logs", async (c) => {
     const chunk = await parseBody(c, LogChunk, resultBytes);
-    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-    await logged(deps, execution, chunk);
+    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    await recordLog(deps, execution, chunk);
     return c.json({});
   });
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {
-    const execution = await leasedExecution(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-    const announced = announcedUpload(c);
+    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    const announced = readUploadHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
-    await uploaded(deps, execution, c.req.param("name"), body, announced);
+    await storeUpload(deps, execution, c.req.param("name"), body, announced);
     return c.json({});
   });
 
   app.post("/leases/:lease_id/result", async (c) => {
     const report = await parseBody(c, ResultReport, resultBytes);
     const { lease_id } = c.req.param();
-    const execution = await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
-    const isNew = await finished(deps, execution, lease_id, report);
+    const execution = await requireLease(deps, lease_id, c.get("agentTokenHash"));
+    const isNew = await recordResult(deps, execution, lease_id, report);
     // What a repeated post asked for the first time comes with the next poll.
     const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
     const jobs = takes ? await takeNext(deps, execution.agentId ?? "") : [];
@@ -113,32 +118,32 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   app.post("/leases/:lease_id/release", async (c) => {
     const report = await parseBody(c, ReleaseReport, smallBytes);
     const { lease_id } = c.req.param();
-    await leasedExecution(deps, lease_id, c.get("agentTokenHash"));
-    await released(deps, lease_id, report);
+    await requireLease(deps, lease_id, c.get("agentTokenHash"));
+    await releaseLease(deps, lease_id, report);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/logs", async (c) => {
     const chunk = await parseBody(c, BuildLogChunk, smallBytes);
     const { lease_id } = c.req.param();
-    const build = await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
-    await buildLogged(deps, build, lease_id, chunk);
+    const build = await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
+    await appendBuildLog(deps, build, lease_id, chunk);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/result", async (c) => {
     const report = await parseBody(c, BuildReport, smallBytes);
     const { lease_id } = c.req.param();
-    await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
-    await buildFinished(deps, lease_id, report);
+    await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
+    await recordBuildResult(deps, lease_id, report);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/release", async (c) => {
     const report = await parseBody(c, ReleaseReport, smallBytes);
     const { lease_id } = c.req.param();
-    await leasedBuild(deps, lease_id, c.get("agentTokenHash"));
-    await buildReleased(deps, lease_id, report);
+    await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
+    await releaseBuildLease(deps, lease_id, report);
     return c.json({});
   });
 

@@ -3,15 +3,15 @@ import { Health, PoolStats } from "../../shared/wire/health.ts";
 import type { Deps } from "../deps.ts";
 import { health, isLive, poolStats } from "../domain/capacity.ts";
 import type { AppEnv } from "../http/context.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
-import { queueStats } from "../store/jobs/queue.ts";
+import { listAgents } from "../store/agents/agents.ts";
+import { readQueueStats } from "../store/jobs/queue.ts";
 import { version } from "../version.ts";
 import { health as healthExample, poolStats as poolExample } from "../openapi/examples.ts";
 import { json } from "../openapi/responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>
-    (await agentsSeenSince(db, 0)).filter((agent) => isLive(agent, config, now()));
+    (await listAgents(db)).filter((agent) => isLive(agent, config, now()));
 
   const getHealth = createRoute({
     method: "get",
@@ -24,7 +24,7 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     responses: { 200: json(Health, "Healthy or degraded.", { example: healthExample }) },
   });
   app.openapi(getHealth, async (c) => {
-    const [live, queue] = await Promise.all([liveAgents(), queueStats(db)]);
+    const [live, queue] = await Promise.all([liveAgents(), readQueueStats(db)]);
     return c.json(health(live, queue, config, version), 200);
   });
 
@@ -37,7 +37,7 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     responses: { 200: json(PoolStats, "The pool as it is now.", { example: poolExample }) },
   });
   app.openapi(getPoolStats, async (c) => {
-    const [known, queue] = await Promise.all([agentsSeenSince(db, 0), queueStats(db)]);
+    const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);
     return c.json(poolStats(known, queue, config, now()), 200);
   });
 }

@@ -8,7 +8,7 @@ import { presentImages, servingAgents } from "../domain/placement.ts";
 import { readEnvironment, readEnvironments } from "../jobs/environments.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import { lastBuild } from "../store/builds/builds.ts";
 import { build, buildResult, jobType } from "../openapi/examples.ts";
 import { json, problems } from "../openapi/responses.ts";
@@ -22,7 +22,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now } = deps;
 
   async function show(environments: Environment[]): Promise<JobTypeView[]> {
-    const serving = servingAgents(await agentsSeenSince(db, 0), config, now());
+    const serving = servingAgents(await listAgents(db), config, now());
     const present = presentImages(serving);
     return environments.map((environment) => toJobTypeView(environment, present, config));
   }

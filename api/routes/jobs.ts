@@ -10,7 +10,7 @@ import type { Deps } from "../deps.ts";
 import { toJobStatus, toQueueStatus, toRecord } from "../jobs/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { whyItWaits } from "../jobs/obstacles.ts";
+import { explainWait } from "../jobs/availability.ts";
 import { findExecution, queuePosition, withPayload } from "../store/jobs/read.ts";
 import { cancel, waitForEnd } from "../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../openapi/examples.ts";
@@ -49,7 +49,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const status = toJobStatus(execution);
     if (execution.status !== "queued") return c.json(status, 200);
     const position = await queuePosition(deps.db, execution);
-    return c.json({ ...status, message: await whyItWaits(deps, execution, position) }, 200);
+    return c.json({ ...status, message: await explainWait(deps, execution, position) }, 200);
   });
 
   const result = createRoute({
@@ -82,7 +82,8 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     }
     const position = await queuePosition(deps.db, execution);
     const status = toQueueStatus(execution.status);
-    const message = status === "pending" ? await whyItWaits(deps, execution, position) : "Running.";
+    const message =
+      status === "pending" ? await explainWait(deps, execution, position) : "Running.";
     return c.json({ job_id: id, status, message, queue_position: position }, 202);
   });
 

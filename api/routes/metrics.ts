@@ -4,10 +4,10 @@ import { isLive } from "../domain/capacity.ts";
 import type { AppEnv } from "../http/context.ts";
 import { familiesText, textFormat } from "../metrics/family.ts";
 import { storedFamilies } from "../metrics/stored.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import { readCounts } from "../store/jobs/counts.ts";
 import { databaseBytes } from "../store/size.ts";
-import { queueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/jobs/queue.ts";
 import { version } from "../version.ts";
 
 const getMetrics = createRoute({
@@ -37,8 +37,8 @@ export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const [bytes, counts, queue, known, own] = await Promise.all([
       databaseBytes(db),
       readCounts(db),
-      queueStats(db),
-      agentsSeenSince(db, now() - config.liveness_s * 1000),
+      readQueueStats(db),
+      listAgents(db),
       processMetrics?.text() ?? "",
     ]);
     const agents = known.filter((agent) => isLive(agent, config, now()));

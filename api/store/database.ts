@@ -68,6 +68,6 @@ export function insertWhere<T extends Table>(
 }
 
 /** `a IS b`: equality that also matches NULL with NULL. */
-export function is(left: SQLWrapper, right: unknown): SQL {
+export function equalsOrBothNull(left: SQLWrapper, right: unknown): SQL {
   return sql`${left} is ${right}`;
 }

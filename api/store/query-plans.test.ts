@@ -13,7 +13,7 @@ import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
-import { queueStats } from "./jobs/queue.ts";
+import { readQueueStats } from "./jobs/queue.ts";
 import {
   findArtifact,
   findByLease,
@@ -131,7 +131,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a cancel", [byId, byId], () => advance(db, { id }, { kind: "cancel" }, now)],
   ["an upload", [byLease], () => recordArtifact(db, artifact, now)],
   ["a download", [byId], () => findArtifact(db, id, "a")],
-  ["the queue's numbers", ["SCAN executions_holder"], () => queueStats(db)],
+  ["the queue's numbers", ["SCAN executions_holder"], () => readQueueStats(db)],
   ["a list by job type", [byJobType], () => listExecutions(db, { jobType: "default" }, 10, 0)],
   ["a list of what waits", [queue], () => listExecutions(db, { status: "queued" }, 10, 0)],
   ["the counts of the metrics", [queue], () => readCounts(db)],

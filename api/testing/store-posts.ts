@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import type { Deps } from "../deps.ts";
 import {
-  finished,
-  leasedExecution,
-  logged,
-  released,
-  started,
-  uploaded,
+  recordResult,
+  requireLease,
+  recordLog,
+  releaseLease,
+  recordStart,
+  storeUpload,
 } from "../agents/lease-posts.ts";
 import { artifactName, logText, outcomes, resultText } from "./store-model.ts";
 import { success } from "./scripted-agent.ts";
@@ -22,12 +22,12 @@ export async function sendPost(
   tokenHash: string,
   { what, body }: { what: Post; body: number },
 ): Promise<void> {
-  const execution = await leasedExecution(deps, leaseId, tokenHash);
+  const execution = await requireLease(deps, leaseId, tokenHash);
   switch (what) {
     case "start":
-      return started(deps, execution, { job_ref: `ref ${body}` });
+      return recordStart(deps, execution, { job_ref: `ref ${body}` });
     case "log":
-      return logged(deps, execution, {
+      return recordLog(deps, execution, {
         stream: "stdout",
         offset: 0,
         data_base64: btoa(logText(body)),
@@ -36,16 +36,19 @@ export async function sendPost(
       const bytes = new TextEncoder().encode(`file ${body}`);
       const sha256 = createHash("sha256").update(bytes).digest("hex");
       const stream = new Blob([bytes]).stream();
-      return uploaded(deps, execution, artifactName, stream, { sizeBytes: bytes.length, sha256 });
+      return storeUpload(deps, execution, artifactName, stream, {
+        sizeBytes: bytes.length,
+        sha256,
+      });
     }
     case "result":
-      await finished(deps, execution, leaseId, {
+      await recordResult(deps, execution, leaseId, {
         ...success,
         ...outcomes[body]!,
         stdout_base64: btoa(resultText(body)),
       });
       return;
     case "release":
-      return released(deps, leaseId, { error: releaseError });
+      return releaseLease(deps, leaseId, { error: releaseError });
   }
 }

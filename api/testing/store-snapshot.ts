@@ -6,7 +6,7 @@ import { createClient } from "@libsql/client";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { database, type Database } from "../store/database.ts";
 import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
-import { queueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/jobs/queue.ts";
 import { deadLetters, executions } from "../store/schema.ts";
 
 /** Thousands of commits: where there is a file system in memory, none of them waits for a disk. */
@@ -25,7 +25,7 @@ export interface Snapshot {
 export async function snapshot(db: Database): Promise<Snapshot> {
   const rows = await db.orm.select().from(executions).orderBy(executions.seq);
   const letters = await db.orm.select({ id: deadLetters.executionId }).from(deadLetters);
-  const { pending } = await queueStats(db);
+  const { pending } = await readQueueStats(db);
   const full = await withPayloads(db, rows);
   return {
     rows,

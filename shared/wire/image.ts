@@ -3,8 +3,8 @@ import { ImageDigest } from "./build.ts";
 import { JobTypeName } from "./job-type.ts";
 
 /** How a built image gets to other hosts: by a registry, by the artifact store, or not at all. */
-export const ImageWay = z.enum(["registry", "store", "none"]);
-export type ImageWay = z.infer<typeof ImageWay>;
+export const ImageTransport = z.enum(["registry", "store", "none"]);
+export type ImageTransport = z.infer<typeof ImageTransport>;
 
 /** Where an agent gets an image that another one built; answers `GET /agent/v1/images/{id}`. */
 export const ImageSource = z.object({

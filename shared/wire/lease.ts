@@ -3,7 +3,7 @@ import { ExecutionError } from "./errors.ts";
 import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
-import { ImageWay } from "./image.ts";
+import { ImageTransport } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
 import { isJsonObject, parseJson } from "../json.ts";
 import { limits } from "./limits.ts";
@@ -124,7 +124,7 @@ export const LeasedBuild = z.object({
   tags: z.array(z.string()).min(1),
   timeout_s: z.int(),
   /** How it gets to other hosts. */
-  share: ImageWay,
+  share: ImageTransport,
   /** Bytes of the unpacked image up to which the artifact store takes it. */
   share_max_bytes: z.int().min(0),
 });

@@ -3,7 +3,7 @@ import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/received.ts";
+import { received } from "../../http/read-body.ts";
 
 /**
  * Artifacts as files under a folder; each appears whole, under its final name, once it is on disk.

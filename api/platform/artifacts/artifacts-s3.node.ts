@@ -3,7 +3,7 @@ import { Readable } from "node:stream";
 import { AwsV4Signer } from "aws4fetch";
 import { type Dispatcher, Pool } from "undici";
 import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/received.ts";
+import { received } from "../../http/read-body.ts";
 
 /** A bucket of any S3-compatible service, and the key that may read, write, list and delete there. */
 export interface S3Bucket {

@@ -1,21 +1,21 @@
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
 
-/** A notification that goes to one subscription at a time, and to none twice. */
-interface Errand {
-  had: Set<Wake>;
+/** A wake-up for one subscription at a time: whoever cannot use it passes it on. */
+interface SingleWake {
+  notified: Set<Wake>;
   passOn: () => void;
 }
-type Wake = (errand?: Errand) => void;
+type Wake = (single?: SingleWake) => void;
 
 /** Wake-ups within one process or isolate. */
 export function memoryNotifier(): Notifier {
   const waking = new Map<Topic, Set<Wake>>();
 
-  const send = (errand: Errand): void => {
+  const send = (single: SingleWake): void => {
     for (const wake of waking.get("job") ?? []) {
-      if (errand.had.has(wake)) continue;
-      errand.had.add(wake);
-      return wake(errand);
+      if (single.notified.has(wake)) continue;
+      single.notified.add(wake);
+      return wake(single);
     }
   };
 
@@ -24,8 +24,8 @@ export function memoryNotifier(): Notifier {
       if (delayMs > 0) {
         setTimeout(() => this.notify(topic), delayMs);
       } else if (topic === "job") {
-        const errand: Errand = { had: new Set(), passOn: () => send(errand) };
-        send(errand);
+        const single: SingleWake = { notified: new Set(), passOn: () => send(single) };
+        send(single);
       } else {
         for (const wake of waking.get(topic) ?? []) wake();
       }
@@ -51,12 +51,12 @@ export function memoryNotifier(): Notifier {
 export function newSubscription(close: () => void): { wake: Wake; subscription: Subscription } {
   let notified = false;
   let resolveNext: (() => void) | undefined;
-  /** Heard of since the last `next`; what that woke for. */
-  let heard: Errand[] = [];
-  let looking: Errand[] = [];
+  /** Single wakes since the last `next`, and those that `next` returned for. */
+  let pending: SingleWake[] = [];
+  let current: SingleWake[] = [];
 
-  const wake = (errand?: Errand): void => {
-    if (errand) heard.push(errand);
+  const wake = (single?: SingleWake): void => {
+    if (single) pending.push(single);
     notified = true;
     resolveNext?.();
   };
@@ -75,10 +75,10 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
       resolveNext = undefined;
     }
     notified = false;
-    looking = heard.splice(0);
+    current = pending.splice(0);
   };
   const passOn = (): void => {
-    for (const errand of looking.splice(0)) errand.passOn();
+    for (const single of current.splice(0)) single.passOn();
   };
   return {
     wake,
@@ -87,7 +87,7 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
       passOn,
       close() {
         close();
-        looking = heard.splice(0);
+        current = pending.splice(0);
         passOn();
       },
     },

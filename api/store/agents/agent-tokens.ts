@@ -41,12 +41,12 @@ export async function isRevoked(db: Database, id: string): Promise<boolean> {
   return row !== undefined && row.revokedAt !== null;
 }
 
-export async function noteUse(db: Database, id: string, now: number): Promise<void> {
+export async function recordTokenUse(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agentTokens).set({ lastUsedAt: now }).where(eq(agentTokens.id, id));
 }
 
 /** Puts the successor with this hash in its predecessor's place. */
-export async function succeed(db: Database, nextHash: string, now: number): Promise<void> {
+export async function replaceToken(db: Database, nextHash: string, now: number): Promise<void> {
   await db.orm
     .update(agentTokens)
     .set({ tokenHash: nextHash, nextHash: null, lastUsedAt: now })
@@ -54,7 +54,7 @@ export async function succeed(db: Database, nextHash: string, now: number): Prom
 }
 
 /** Names the successor of a token; another one named before is forgotten. False where there is no such token. */
-export async function nameNext(db: Database, id: string, nextHash: string): Promise<boolean> {
+export async function chooseNextName(db: Database, id: string, nextHash: string): Promise<boolean> {
   const changed = await db.orm
     .update(agentTokens)
     .set({ nextHash })

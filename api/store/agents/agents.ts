@@ -1,4 +1,4 @@
-import { eq, getTableColumns, gte, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
+import { eq, getTableColumns, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
 import type { AgentStatus } from "../../../shared/wire/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
@@ -21,7 +21,7 @@ export async function recordAgent(
 }
 
 /** Whether an agent says of itself what is written down already. */
-export function saysTheSame(row: AgentRow, status: AgentStatus): boolean {
+export function isSameStatus(row: AgentRow, status: AgentStatus): boolean {
   return Object.entries(said(status)).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
   );
@@ -75,19 +75,12 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
 }
 
-/** Agents heard of at or after a time, the longest known first. */
-export async function agentsSeenSince(db: Database, since: number): Promise<AgentRow[]> {
-  return seenSince(db, { since });
+/** Every known agent, the longest known first. */
+export async function listAgents(db: Database): Promise<AgentRow[]> {
+  return everyAgent(db, {});
 }
 
-const seenSince = rowsQuery(
-  agentColumns,
-  query
-    .select()
-    .from(agents)
-    .where(gte(agents.lastSeenAt, sql.placeholder("since")))
-    .orderBy(agents.name),
-);
+const everyAgent = rowsQuery(agentColumns, query.select().from(agents).orderBy(agents.name));
 
 /** Forgets agents that are silent since before a time, and those whose token was revoked. Returns their ids. */
 export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {

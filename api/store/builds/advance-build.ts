@@ -7,7 +7,7 @@ import {
   type BuildState,
 } from "../../domain/build-transition.ts";
 import type { BuildRow } from "./builds.ts";
-import { batch, insertWhere, is, type Database } from "../database.ts";
+import { batch, insertWhere, equalsOrBothNull, type Database } from "../database.ts";
 import { agents, builds, removals } from "../schema.ts";
 
 export type AdvancedBuild =
@@ -37,8 +37,8 @@ export async function advanceBuild(
       eq(builds.id, build.id),
       eq(builds.status, build.status),
       eq(builds.attempt, build.attempt),
-      is(builds.leaseId, build.leaseId),
-      is(builds.leaseExpiresAt, build.leaseExpiresAt),
+      equalsOrBothNull(builds.leaseId, build.leaseId),
+      equalsOrBothNull(builds.leaseExpiresAt, build.leaseExpiresAt),
     );
     const [updated] = await batch(db, [
       db.orm.update(builds).set(change).where(isUnchanged),

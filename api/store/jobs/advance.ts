@@ -1,7 +1,7 @@
 import type { InStatement } from "@libsql/client/web";
 import { and, eq, sql, type SQL } from "drizzle-orm";
 import { transition, type ExecutionEvent, type Refusal } from "../../domain/transition.ts";
-import { batch, is, type Database } from "../database.ts";
+import { batch, equalsOrBothNull, type Database } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, statement, type Statement, type Values } from "../statement.ts";
@@ -82,7 +82,7 @@ function updateOf(columns: string[]): Statement {
   const isUnchanged = decidingColumns.map((name): SQL => {
     const column = executions[name];
     const read = sql.param(sql.placeholder(`read.${name}`), column);
-    return column.notNull ? eq(column, read) : is(column, read);
+    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
   });
   const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
   return statement(

@@ -21,7 +21,7 @@ const waiting = rowsQuery(
 );
 
 /** How many executions wait, and how many are leased to whom. */
-export async function queueStats(db: Database): Promise<QueueStats> {
+export async function readQueueStats(db: Database): Promise<QueueStats> {
   const [[pending], leased] = await Promise.all([
     db.orm.select({ n: queueLength.queued }).from(queueLength),
     db.orm

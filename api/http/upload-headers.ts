@@ -4,7 +4,7 @@ import type { Announced } from "../deps.ts";
 import { AppError } from "../errors.ts";
 
 /** Size and SHA-256 that the headers of an upload tell. Throws AppError where they do not. */
-export function announcedUpload(c: Context): Announced {
+export function readUploadHeaders(c: Context): Announced {
   const sizeBytes = Number(c.req.header(artifactHeaders.size));
   const sha256 = c.req.header(artifactHeaders.sha256) ?? "";
   if (Number.isSafeInteger(sizeBytes) && /^[0-9a-f]{64}$/.test(sha256)) {

@@ -1,39 +1,39 @@
 import type { Deps } from "../deps.ts";
-import { isLive, obstacle, type Obstacle } from "../domain/capacity.ts";
+import { isLive, whyUnavailable, type Unavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
 import { timestamp } from "./record.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/waiting.ts";
 import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
-import { agentsSeenSince } from "../store/agents/agents.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
-import { queueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/jobs/queue.ts";
 
 /** What a submission meets. */
-export interface Outlook {
+export interface Availability {
   /** Why it should not be accepted now, or not be waited for. */
-  obstacle?: Obstacle | undefined;
+  refusal?: Unavailable | undefined;
   /** Why it would wait for more than its turn. */
   wait?: string | undefined;
 }
 
-export async function findOutlook(
+export async function checkAvailability(
   { config, db, now }: Deps,
   mode: "sync" | "async",
   environment: Environment,
-): Promise<Outlook> {
-  const known = await agentsSeenSince(db, 0);
+): Promise<Availability> {
+  const known = await listAgents(db);
   const at = now();
-  const found = obstacle(mode, known, config, at);
-  if (found) return { obstacle: found };
+  const found = whyUnavailable(mode, known, config, at);
+  if (found) return { refusal: found };
   const live = known.filter((agent) => isLive(agent, config, at));
   const nobody = whyNobodyRuns(environment, live);
   if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at) };
-  return mode === "async" ? { wait: nobody } : { obstacle: { detail: nobody, retryAfterS: 5 } };
+  return mode === "async" ? { wait: nobody } : { refusal: { detail: nobody, retryAfterS: 5 } };
 }
 
 /** What a queued execution waits for, in words for its client. */
-export async function whyItWaits(
+export async function explainWait(
   deps: Deps,
   execution: ExecutionRow,
   position: number,
@@ -51,9 +51,9 @@ async function whyMoreThanItsTurn(
   const environment = await readEnvironment(deps, jobType);
   if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
   const [known, builds, { runningByAgent }] = await Promise.all([
-    agentsSeenSince(db, 0),
+    listAgents(db),
     openBuilds(db),
-    queueStats(db),
+    readQueueStats(db),
   ]);
   const at = now();
   const live = known.filter((agent) => isLive(agent, config, at));
