@@ -61,8 +61,8 @@ export const OutputSummary = z.object({
 });
 export type OutputSummary = z.infer<typeof OutputSummary>;
 
-/** Whether the container is ready for its next job. */
-export const Next = z.object({ problem: z.string().nullable(), verified: z.array(z.string()) });
+/** Why the container is not ready for its next job; null where it is. */
+export const Next = z.object({ problem: z.string().nullable() });
 
 /** @throws FrameError where the payload is not JSON of that shape. */
 export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {

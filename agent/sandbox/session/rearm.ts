@@ -2,9 +2,6 @@ import { type Frame, FrameError } from "../protocol/frames.ts";
 import { Next, parseMessage } from "../protocol/messages.ts";
 import type { Link } from "../protocol/link.ts";
 
-/** What must have been looked over before a container may serve another job. */
-const needed = ["processes", "files", "ipc", "sockets", "interpreter"] as const;
-
 /**
  * Waits until the supervisor, as it does behind each job, has wiped its container and is ready for one more.
  *
@@ -19,10 +16,7 @@ export async function waitForNext(
   try {
     const { type, payload } = await read();
     if (type !== "N") throw new FrameError(`a frame ${type} out of turn`);
-    const { problem, verified } = parseMessage(Next, payload);
-    if (problem !== null) return problem;
-    const missing = needed.filter((what) => !verified.includes(what));
-    return missing.length === 0 ? null : `not looked over: ${missing.join(", ")}`;
+    return parseMessage(Next, payload).problem;
   } catch (error) {
     if (!(error instanceof FrameError)) throw error;
     return error.message;
