@@ -15,19 +15,45 @@ export interface EngineInfo {
   readonly BuildahVersion?: string;
 }
 
+/** What matters of an engine's answer to GET /libpod/info. Source: Podman 4.0 API. */
+export interface PodmanInfo {
+  readonly host?: { readonly cgroupControllers?: readonly string[] };
+}
+
 const remedy = "start the host with cgroup v2 and let the engine's user have its controllers";
+
+const controllerOf = { memory: "memory", cpu: "CPU", pids: "processes" };
+
+/**
+ * Whether /info does not tell which limits the engine holds. On cgroup v2 Podman always says there that it
+ * holds memory and process limits and no CPU limit; the controllers in its own info tell.
+ */
+export function hidesLimits(info: EngineInfo): boolean {
+  return info.BuildahVersion !== undefined && info.CgroupVersion === "2";
+}
 
 /**
  * Why jobs on this engine would run without their limits; null where they would not. A rootless
  * Podman on cgroup v1 takes limits, says that it holds them, and drops them.
  */
-export function limitsProblem(info: EngineInfo): string | null {
+export function limitsProblem(info: EngineInfo, podman?: PodmanInfo): string | null {
   const isRootless = info.Rootless === true || info.SecurityOptions?.includes("name=rootless");
   if (isRootless && info.CgroupVersion === "1") {
     return `the engine is rootless on cgroup v1, where it holds none of a job's limits: ${remedy}, or run the engine as root`;
   }
-  const limits = { memory: info.MemoryLimit, CPU: info.CpuCfsQuota, processes: info.PidsLimit };
-  const missing = Object.entries(limits).flatMap(([what, held]) => (held === false ? what : []));
+  const missing = hidesLimits(info) ? missingControllers(podman) : missingLimits(info);
   if (missing.length === 0) return null;
   return `the engine cannot limit a job's ${missing.join(", ")}: ${remedy}`;
+}
+
+function missingLimits(info: EngineInfo): string[] {
+  const limits = { memory: info.MemoryLimit, CPU: info.CpuCfsQuota, processes: info.PidsLimit };
+  return Object.entries(limits).flatMap(([what, held]) => (held === false ? what : []));
+}
+
+function missingControllers(podman: PodmanInfo | undefined): string[] {
+  const controllers = podman?.host?.cgroupControllers ?? [];
+  return Object.entries(controllerOf).flatMap(([controller, what]) =>
+    controllers.includes(controller) ? [] : what,
+  );
 }

@@ -228,6 +228,38 @@ test.each([
   expect(await engine.describe(never)).toMatchObject({ available: true });
 });
 
+/** What Podman 5.4.2 says on cgroup v2 as root, and as a user whatever controllers that user has. */
+const podmanInfo = {
+  ServerVersion: "5.4.2",
+  BuildahVersion: "1.39.3",
+  CgroupVersion: "2",
+  MemoryLimit: true,
+  CpuCfsQuota: false,
+  PidsLimit: true,
+};
+
+function podmanWith(cgroupControllers: readonly string[]): Answer {
+  return (request, response) => {
+    const isOwn = /^\/v[0-9.]+\/libpod\/info$/.test(request.url ?? "");
+    const info = isOwn ? { host: { cgroupControllers } } : podmanInfo;
+    request.resume().on("end", () => response.end(JSON.stringify(info)));
+  };
+}
+
+test("Podman on cgroup v2 holds what its controllers limit, whatever it says of CPU limits", async () => {
+  const engine = await fakeEngine(podmanWith(["cpuset", "cpu", "io", "memory", "pids"]));
+  expect(await engine.describe(never)).toMatchObject({ available: true, version: "5.4.2" });
+});
+
+test.each([
+  [["memory", "pids"], /cannot limit a job's CPU: .*controllers/],
+  [["cpu"], /cannot limit a job's memory, processes: /],
+  [[], /cannot limit a job's memory, CPU, processes: /],
+])("Podman on cgroup v2 with the controllers %o is refused", async (controllers, words) => {
+  const engine = await fakeEngine(podmanWith(controllers));
+  await expect(engine.describe(never)).rejects.toThrow(words);
+});
+
 test("nothing but the supervisor's orders comes into a container", async () => {
   const first = Promise.withResolvers<string>();
   const path = join(folder, "attach.sock");

@@ -10,9 +10,9 @@ import { attachStreams } from "./attach.ts";
 import type { BuildProfile } from "./build-profile.ts";
 import { engineError } from "./engine-error.ts";
 import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-filter.ts";
-import { type EngineInfo, limitsProblem } from "./engine-info.ts";
+import { type EngineInfo, hidesLimits, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
-import { forPodman } from "./podman.ts";
+import { forPodman, readPodmanInfo } from "./podman.ts";
 import { type ContainerProfile, labels, namePrefix } from "../sandbox/profile.ts";
 import { EngineError } from "../sandbox/types.ts";
 
@@ -86,7 +86,8 @@ export function connectEngine(
     describe: (signal) =>
       call(signal, async (abortSignal) => {
         const info = await readInfo({ abortSignal });
-        const problem = limitsProblem(info);
+        const podman = hidesLimits(info) ? await readPodmanInfo(anew, abortSignal) : undefined;
+        const problem = limitsProblem(info, podman);
         if (problem !== null) throw new EngineError("other", problem);
         isPodman = info.BuildahVersion !== undefined;
         const { ServerVersion, DefaultRuntime, Runtimes = {} } = info;

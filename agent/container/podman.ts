@@ -1,3 +1,6 @@
+import type Docker from "dockerode";
+import type { PodmanInfo } from "./engine-info.ts";
+
 interface Mounted {
   readonly HostConfig: object;
 }
@@ -16,4 +19,16 @@ export function forPodman<T extends Mounted>(profile: T): T {
   if (!HostConfig.ReadonlyRootfs) return profile;
   const Tmpfs = { ...HostConfig.Tmpfs, "/var/tmp": "ro,nosuid,nodev,noexec" };
   return { ...profile, HostConfig: { ...HostConfig, Tmpfs } };
+}
+
+/** Podman's own answer beside Docker's /info, which every Podman from 4.0 on gives at this address. */
+export function readPodmanInfo(docker: Docker, abortSignal: AbortSignal): Promise<PodmanInfo> {
+  return new Promise((resolve, reject) => {
+    const statusCodes = { 200: true, 500: "server error" };
+    const request = { path: "/v4.0.0/libpod/info", method: "GET", statusCodes, abortSignal };
+    docker.modem.dial(request, (error, info) => {
+      if (error) reject(error);
+      else resolve(info as PodmanInfo);
+    });
+  });
 }
