@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { expect, vi } from "vitest";
 import { labels } from "../profile.ts";
 import { collectGarbage } from "./collect-garbage.ts";
+import { controlGroupsOf } from "./control-groups.ts";
 import { rawEngine } from "./raw-engine.ts";
 
 /** What hostile jobs must leave as it was. */
@@ -112,12 +113,7 @@ function tracesOf(marks: ReadonlySet<string>): string[] {
     const text = read(`/proc/${pid}/cmdline`) + read(`/proc/${pid}/cgroup`);
     note("process", text.replaceAll("\0", " "));
   }
-  for (const mark of marks) {
-    for (const group of ["memory/docker", "docker"]) {
-      const path = join("/sys/fs/cgroup", group, mark);
-      if (!mark.startsWith("/") && existsSync(path)) traces.push(`control group: ${path}`);
-    }
-  }
+  for (const path of controlGroupsOf(marks)) traces.push(`control group: ${path}`);
   return traces;
 }
 
