@@ -120,7 +120,11 @@ test.each([
     "ERROR: No matching distribution",
   ],
   [{ exit_status: null, exit_signal: 9 }, "Pip ended with exit code -9."],
-  [{ out_of_memory: true }, "out of memory"],
+  [{ out_of_memory: true }, "raise memory_limit"],
+  [
+    { exit_status: 1, output: "ERROR: Could not install: [Errno 28] No space left on device\n" },
+    "[Errno 28] No space left on device\nThe packages do not fit",
+  ],
 ])("a failure is told: %j", async (end, words) => {
   const { session } = await open(json("P", { ...ended, ...end }));
   await expect(session.install({ requirements, from: pip() }, never)).rejects.toThrow(words);

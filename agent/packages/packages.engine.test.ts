@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { afterEach, expect, test } from "vitest";
 import type { PackageRequest } from "../sandbox/package-request.ts";
+import { encodeFrame } from "../sandbox/protocol/frames.ts";
 import { hostileCases } from "../sandbox/testing/hostile.ts";
 import { closeAll, failure, indexOf, pipFrom, wheel } from "../sandbox/testing/package-world.ts";
 import type { Settings } from "../sandbox/testing/run-code.ts";
@@ -204,7 +205,20 @@ for folder, folders, names in sorted(os.walk("/packages")):
     const packages = { requirements: ["airlock-big"], from: await pipFrom(index) };
     const small = { spec: { memoryBytes: 64 * 1024 ** 2 } };
     expect(await failure(runWith("", packages, small))).toMatch(
-      /^InstallError: .*(No space left on device|out of memory)/s,
+      /^InstallError: .*copied into the job's memory: raise memory_limit of its job type, or build/s,
+    );
+  });
+
+  test("packages that were kept and do not fit are not taken for a failure of the engine", async () => {
+    async function* pieces() {
+      const head = { name: "lib/big", executable: false, mtime: 0 };
+      yield encodeFrame("A", Buffer.from(JSON.stringify(head)));
+      for (let i = 0; i < 1600; i++) yield encodeFrame("D", Buffer.alloc(64 * 1024));
+    }
+    const packages = { requirements: ["airlock-big"], from: { kept: pieces } };
+    const small = { spec: { memoryBytes: 96 * 1024 ** 2 } };
+    expect(await failure(runWith("", packages, small))).toMatch(
+      /^InstallError: .*copied into the job's memory: raise memory_limit/s,
     );
   });
 });

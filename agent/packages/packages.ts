@@ -98,10 +98,12 @@ function throwUnlessInstalled({
   output,
 }: z.infer<typeof Installed>) {
   if (out_of_memory) throw new InstallError(noMemory);
-  if (exit_status !== 0)
-    throw new InstallError(explainPipFailure(output, exit_status ?? -exit_signal!));
+  if (exit_status === 0) return;
+  const words = explainPipFailure(output, exit_status ?? -exit_signal!);
+  const isFull = words.includes("No space left on device");
+  throw new InstallError(isFull ? `${words}\n${noMemory}` : words);
 }
 
-/** Said of an installation that the kernel ended. */
+/** Said of an installation that met the memory limit. */
 export const noMemory =
-  "The installation ran out of memory: packages count against the job's memory limit.";
+  "The packages do not fit. They are copied into the job's memory: raise memory_limit of its job type, or build the packages into the job type.";

@@ -9,6 +9,7 @@ to the agent         A, D the files that were installed, where they are to be ke
 both ways            what tunnel.py says
 """
 
+import errno
 import json
 import os
 import select
@@ -56,16 +57,29 @@ class Packages:
         if kind in b"dwex":
             if self._tunnel is not None:
                 self._tunnel.take(kind, payload)
-        elif kind == b"A":
+            return
+        if not self._output:
+            try:
+                self._take_file(kind, payload)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                self._output = ("ERROR: %s\n" % error).encode()
+        if kind == b"Z":
+            if self._output:
+                self._tell(1 << 8)
+            elif self._order["pip_env"] is None:
+                self._tell(0)
+            else:
+                self._start_pip()
+
+    def _take_file(self, kind, payload):
+        if kind == b"A":
             self._open(json.loads(payload))
         elif kind == b"D":
             self._file.write(payload)
         elif kind == b"Z":
             self._open(None)
-            if self._order["pip_env"] is None:
-                self._tell(0)
-            else:
-                self._start_pip()
 
     def ended(self, status):
         """Pip has ended: nothing of it is left, then the agent is told."""

@@ -148,6 +148,14 @@ test.each([
   expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(message);
 });
 
+test("code that fills a folder in memory is told what to raise", () => {
+  const message = "[Errno 28] No space left on device: '/tmp/x'";
+  const exception = { mro: builtin("OSError"), message };
+  expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(
+    `OSError: ${message}. /output, /tmp and /dev/shm are part of the job's memory: raise memory_limit of its job type.`,
+  );
+});
+
 test("an exception that did not end the code does not count", () => {
   const exception = { mro: builtin("ValueError"), message: "" };
   expect(verdictOf({ exception })).toMatchObject({ status: "succeeded" });

@@ -53,6 +53,9 @@ const types: readonly (readonly [ExecutionErrorType, readonly string[]])[] = [
   ["overflow_error", ["builtins.OverflowError"]],
 ];
 
+const foldersInMemory =
+  "/output, /tmp and /dev/shm are part of the job's memory: raise memory_limit of its job type.";
+
 /** An exception's error type, and the last line of its traceback as the message. */
 export function errorTypeOfException({ mro, message }: ExceptionReport): {
   type: ExecutionErrorType;
@@ -62,5 +65,8 @@ export function errorTypeOfException({ mro, message }: ExceptionReport): {
     "runtime_error" as const,
   ];
   const name = (mro[0] ?? "").replace(/^(builtins|__main__)\./, "");
-  return { type, message: message === "" ? name : `${name}: ${message}` };
+  // Source: errno(3), ENOSPC.
+  const isFull = type === "os_error" && message.startsWith("[Errno 28]");
+  const words = isFull ? `${message}. ${foldersInMemory}` : message;
+  return { type, message: words === "" ? name : `${name}: ${words}` };
 }
