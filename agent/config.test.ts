@@ -36,6 +36,13 @@ it.each([
   expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).runtime).toEqual(runtime);
 });
 
+it("has its spool folder in data_dir, where no other user may put one", () => {
+  const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_DATA_DIR: folder };
+  expect(readAgentConfig(env).spoolDir).toBe(join(folder, "spool"));
+  const elsewhere = { ...env, AIRLOCK_SPOOL_DIR: "/var/tmp" };
+  expect(readAgentConfig(elsewhere).spoolDir).toBe("/var/tmp");
+});
+
 it("reads what the operator accepts; lists comma-separated or JSON", () => {
   const env = {
     AIRLOCK_AGENT_IMAGES: "python:3.13-slim, airlock-*",

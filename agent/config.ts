@@ -1,6 +1,6 @@
 import type { RuntimePolicy } from "./container/runtime-choice.ts";
 import { hostname } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";
 import type { Intervals } from "../shared/wire/lease.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
@@ -30,7 +30,7 @@ export type AgentConfig = {
   /** Filter the system calls of the code. */
   readonly seccomp: boolean;
   readonly drainGraceMs: number;
-  readonly spoolDir: string | undefined;
+  readonly spoolDir: string;
   readonly registry: Registry;
   /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
   readonly maxImageBytes: number;
@@ -80,7 +80,8 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     policy: config,
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
-    spoolDir: config.spool_dir,
+    // As the engine sees it, which reads a file of it.
+    spoolDir: resolve(config.spool_dir ?? join(data_dir, "spool")),
     registry: registryOf(config),
     maxImageBytes: config.max_image_bytes,
     maxFetchedBytes: config.fetched_images_bytes,

@@ -27,10 +27,11 @@ import { createRuntimeChoice } from "./container/runtime-choice.ts";
 import { classify } from "./sandbox/output/classify.ts";
 import { connectEngine } from "./container/engine.ts";
 import { makeImage } from "./build/image-build.ts";
-import { reapContainers } from "./container/reap.ts";
+import { ownPlace } from "./container/place.ts";
+import { createReaper } from "./container/reap.ts";
 import { openSandbox } from "./container/open-sandbox.ts";
 import { pushTimes, shareImage } from "./image/share-image.ts";
-import { defaultSpoolDir, openSpoolDir } from "./sandbox/output/spool-dir.ts";
+import { openSpoolDir } from "./sandbox/output/spool-dir.ts";
 
 const BUILDS_AT_ONCE = 1;
 
@@ -45,7 +46,7 @@ export async function createDeps(
   const changes = createChangeSignal();
   const gpus = createGpus(config.gpus, changes.notify);
   const host = engineHost(config.dockerHost, process.env);
-  const spool = await openSpoolDir(config.spoolDir ?? defaultSpoolDir(), agent.id, isAlive);
+  const spool = await openSpoolDir(config.spoolDir, agent.id, ownPlace);
   const { engine, errors } = countErrors(
     connectEngine(host, (message) => log.warn(message), spool.path),
   );
@@ -53,23 +54,24 @@ export async function createDeps(
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
   const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
-  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld };
-  const checkHost = async (signal: AbortSignal): Promise<void> => {
-    await spool.check();
-    await inventory.refresh(signal);
-  };
+  const { nowMs } = clock;
+  const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, nowMs };
+  const reap = createReaper(engine, owner);
   const watch = createEngineWatch({
     ping: async (signal) => {
+      await spool.check();
       await engine.ping(signal);
-      await checkHost(signal);
+      await inventory.refresh(signal);
     },
     describe: async (signal) => {
+      await spool.check();
       const health = await engine.describe(signal);
-      await checkHost(signal);
+      await inventory.refresh(signal);
       return health;
     },
     sweep: async (signal) => {
-      const removed = await reapContainers(engine, owner, signal);
+      await spool.removeLeftOvers(isAlive);
+      const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
     },
     errors,

@@ -77,6 +77,7 @@ export function imageChanges({ jobType, repository, tags, requirements }: ImageR
     [STANDS_IN_FOR]: "",
     [labels.agentId]: "",
     [labels.agentName]: "",
+    [labels.agentPlace]: "",
     [labels.leaseId]: "",
   };
   return [

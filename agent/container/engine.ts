@@ -13,6 +13,7 @@ import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-
 import { type EngineInfo, hidesLimits, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
 import { forPodman, readPodmanInfo } from "./podman.ts";
+import { ownPlace } from "./place.ts";
 import { type ContainerProfile, labels, namePrefix } from "../sandbox/profile.ts";
 import { EngineError } from "../sandbox/types.ts";
 
@@ -101,7 +102,9 @@ export function connectEngine(
           const form = filterForm;
           const name = `${namePrefix(profile.Labels[labels.agentId])}${randomUUID()}`;
           // Apart, as dockerode would else repeat the whole profile in the address.
-          const _body = withFilter(fitted, form, filterFile);
+          const filtered = withFilter(fitted, form, filterFile);
+          const Labels = { ...filtered.Labels, [labels.agentPlace]: ownPlace };
+          const _body = { ...filtered, Labels };
           const request = { _query: { name }, _body, abortSignal };
           try {
             return (await docker.createContainer(request)).id;

@@ -2,17 +2,18 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { expect, it } from "vitest";
+import { ownPlace } from "../container/place.ts";
 import { isAlive, showAlive } from "./alive.ts";
 
 it("sees an agent as long as it lives", async () => {
   const id = randomUUID();
-  expect(await isAlive(id)).toBe(false);
+  expect(await isAlive(id, ownPlace)).toBe(false);
   {
     using _life = await showAlive(id);
-    expect(await isAlive(id)).toBe(true);
-    expect(await isAlive(randomUUID())).toBe(false);
+    expect(await isAlive(id, ownPlace)).toBe(true);
+    expect(await isAlive(randomUUID(), ownPlace)).toBe(false);
   }
-  expect(await isAlive(id)).toBe(false);
+  expect(await isAlive(id, ownPlace)).toBe(false);
 });
 
 it("no longer sees one that was killed", async () => {
@@ -26,8 +27,13 @@ it("no longer sees one that was killed", async () => {
   const args = ["--import", "tsx", "--input-type=module", "--eval", script];
   const agent = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
   await once(agent.stdout, "data");
-  expect(await isAlive(id)).toBe(true);
+  expect(await isAlive(id, ownPlace)).toBe(true);
   agent.kill("SIGKILL");
   await once(agent, "exit");
-  expect(await isAlive(id)).toBe(false);
+  expect(await isAlive(id, ownPlace)).toBe(false);
+});
+
+it("cannot tell whether an agent of another place lives", async () => {
+  expect(await isAlive(randomUUID(), "another boot net:[1]")).toBeNull();
+  expect(await isAlive(randomUUID(), "")).toBeNull();
 });

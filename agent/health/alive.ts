@@ -2,10 +2,12 @@ import { once } from "node:events";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { ownPlace } from "../container/place.ts";
 
 /**
  * A socket per agent process, named after its id. The kernel closes it however the process ends, so
- * whoever finds an agent's containers or files can tell whether that agent still lives.
+ * that whoever finds an agent's containers or files can tell whether that agent still lives. Only
+ * processes in the same network namespace see it.
  */
 function socketOf(agentId: string): string {
   const name = `airlock-agent-${agentId}`;
@@ -21,8 +23,13 @@ export async function showAlive(agentId: string): Promise<Disposable> {
   return { [Symbol.dispose]: () => server.close() };
 }
 
-/** Whether the process of the agent `agentId` lives on this host. */
-export async function isAlive(agentId: string): Promise<boolean> {
+/** Whether the process of the agent `agentId` lives; null where that cannot be seen from here. */
+export async function isAlive(agentId: string, place: string): Promise<boolean | null> {
+  if (await answers(agentId)) return true;
+  return place === ownPlace ? false : null;
+}
+
+async function answers(agentId: string): Promise<boolean> {
   const socket = connect(socketOf(agentId));
   try {
     await once(socket, "connect");

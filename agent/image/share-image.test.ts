@@ -35,7 +35,7 @@ beforeEach(async () => {
       },
       save: () => save(),
     },
-    spool: await openSpoolDir(root, "0", () => Promise.resolve(false)),
+    spool: await openSpoolDir(root, "0", "here"),
     registry: { name: "registry.example", auth: { username: "me", password: "secret" } },
     maxImageBytes: 1024 * 1024,
     times: { retries: 2, minTimeout: 1, maxTimeout: 2 },

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { connectEngine, type Engine } from "../container/engine.ts";
 import { labels } from "./profile.ts";
-import { reapContainers } from "../container/reap.ts";
+import { createReaper } from "../container/reap.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
 import { deriveImage, rawEngine, removeImages } from "./testing/raw-engine.ts";
@@ -196,8 +196,9 @@ function reap(name: string, liveId: string): Promise<number> {
     agentId,
     isAlive,
     isHeld: (id: string) => id === "held",
+    nowMs: Date.now,
   };
-  return reapContainers(engine, owner, soon());
+  return createReaper(engine, owner)(soon());
 }
 
 test("the reaper removes what dead agents left, and nothing else", async () => {
@@ -217,6 +218,32 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
     expect(await run(own!, "")).toMatchObject({ ending: "exited" });
   } finally {
     await Promise.all(sandboxes.map((sandbox) => sandbox.close()));
+  }
+});
+
+test("the reaper spares an agent it cannot see: what runs, and what ended less than ten minutes ago", async () => {
+  const elsewhere = randomUUID();
+  const [ended, running] = await Promise.all([elsewhere, elsewhere].map(openFor));
+  let nowMs = 0;
+  const reapAll = createReaper(engine, {
+    agentName,
+    agentId,
+    isAlive: () => Promise.resolve(null),
+    isHeld: () => false,
+    nowMs: () => nowMs,
+  });
+  try {
+    await run(ended!, "");
+    await engine.wait(ended!.containerId, soon());
+    expect(await reapAll(soon())).toBe(0);
+    nowMs = 10 * 60_000 - 1;
+    expect(await reapAll(soon())).toBe(0);
+    nowMs += 1;
+    expect(await reapAll(soon())).toBe(1);
+    expect(await containersOf(elsewhere)).toEqual([running!.containerId]);
+    expect(await run(running!, "")).toMatchObject({ ending: "exited" });
+  } finally {
+    await Promise.all([ended!.close(), running!.close()]);
   }
 });
 

@@ -5,6 +5,8 @@ import type { SandboxSpec } from "./types.ts";
 export const labels = {
   agentId: "io.airlock.agent",
   agentName: "io.airlock.owner",
+  /** Set by the engine's client, see container/place.ts. */
+  agentPlace: "io.airlock.place",
   leaseId: "io.airlock.lease",
 } as const;
 

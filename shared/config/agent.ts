@@ -211,6 +211,6 @@ export const agentSettings = {
     .string()
     .optional()
     .describe(
-      "Agent: folder for artifacts on their way to the API; default: under the system's temporary folder.",
+      "Agent: folder for artifacts on their way to the API, which no other user may write to; default: spool in data_dir.",
     ),
 };

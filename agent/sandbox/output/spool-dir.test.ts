@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { openSpoolDir } from "./spool-dir.ts";
+import { describeForeign, openSpoolDir } from "./spool-dir.ts";
 
 const own = randomUUID();
+const here = "here";
 let root: string;
 
 beforeEach(async () => {
@@ -14,14 +15,14 @@ beforeEach(async () => {
 afterEach(() => rm(root, { recursive: true }));
 
 it("gives each lease a place in a private folder, and takes it back with its files", async () => {
-  const spool = await openSpoolDir(join(root, "new"), own, async () => false);
+  const spool = await openSpoolDir(join(root, "new"), own, here);
   expect((await stat(join(root, "new", own))).mode & 0o777).toBe(0o700);
   await spool.folder("unused")[Symbol.asyncDispose]();
   const folder = spool.folder("lease");
   await mkdir(folder.path);
   await writeFile(join(folder.path, "0"), "x");
   await folder[Symbol.asyncDispose]();
-  expect(await readdir(join(root, "new", own))).toEqual([]);
+  expect(await readdir(join(root, "new", own))).toEqual(["place"]);
   await spool.remove();
   expect(await readdir(join(root, "new"))).toEqual([]);
 });
@@ -30,19 +31,59 @@ it("removes what dead agents left, and nothing else", async () => {
   const [dead, alive] = [randomUUID(), randomUUID()];
   for (const name of [dead, alive, "photos"])
     await mkdir(join(root, name, "x"), { recursive: true });
-  await openSpoolDir(root, own, async (id) => id === alive);
+  const spool = await openSpoolDir(root, own, here);
+  await spool.removeLeftOvers(async (id) => id === alive);
   expect(new Set(await readdir(root))).toEqual(new Set([own, alive, "photos"]));
 });
 
+it("keeps the folder of an agent that it cannot see for ten minutes after its last word", async () => {
+  const elsewhere = await openSpoolDir(root, randomUUID(), "elsewhere");
+  const spool = await openSpoolDir(root, own, here);
+  const removeLeftOvers = () =>
+    spool.removeLeftOvers(async (_id, place) => (place === here ? false : null));
+  await removeLeftOvers();
+  await elsewhere.check();
+  const longAgo = new Date(Date.now() - 10 * 60_000);
+  await utimes(elsewhere.path, longAgo, longAgo);
+  await elsewhere.check();
+  await removeLeftOvers();
+  expect(await readdir(root)).toHaveLength(2);
+  await utimes(elsewhere.path, longAgo, longAgo);
+  await removeLeftOvers();
+  expect(await readdir(root)).toEqual([own]);
+});
+
+const folder = 0o040000;
+const link = 0o120000;
+it.each([
+  ["its own", 1000, folder | 0o700, null],
+  ["root's", 0, folder | 0o755, null],
+  ["a temporary folder", 0, folder | 0o1777, null],
+  ["its own link", 1000, link | 0o777, null],
+  ["another user's folder", 1001, folder | 0o755, "belongs to the user 1001"],
+  ["another user's link", 1001, link | 0o777, "belongs to the user 1001"],
+  ["one for a group", 1000, folder | 0o770, "may be written to by other users"],
+  ["one for everybody", 0, folder | 0o777, "may be written to by other users"],
+])("a folder that is %s is taken, or refused in words", (_whose, uid, mode, problem) => {
+  expect(describeForeign({ uid, mode }, 1000)).toBe(problem);
+});
+
+it("opens no folder that another user could replace", async () => {
+  await chmod(root, 0o777);
+  await expect(openSpoolDir(root, own, here)).rejects.toThrowError(
+    /^spool_dir .* may be written to by other users: .*choose a folder of the agent's own user$/,
+  );
+});
+
 it("tells when nothing can be written", async () => {
-  const spool = await openSpoolDir(root, own, async () => false);
+  const spool = await openSpoolDir(root, own, here);
   await expect(spool.check()).resolves.toBeUndefined();
   await spool.remove();
   await expect(spool.check()).rejects.toThrowError("ENOENT");
 });
 
 it("says where no folder can be made", async () => {
-  const opened = openSpoolDir("/proc/airlock/spool", own, async () => false);
+  const opened = openSpoolDir("/proc/airlock/spool", own, here);
   await expect(opened).rejects.toThrowError(
     /^cannot make \/proc\/airlock: \/proc takes no folders$/,
   );

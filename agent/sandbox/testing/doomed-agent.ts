@@ -1,10 +1,12 @@
 /** Runs code that never ends in a container, says so, and waits to be killed. Arguments: its id and name. */
 import { tmpdir } from "node:os";
+import { showAlive } from "../../health/alive.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import { testEngine } from "./engine.ts";
 import { specWith } from "./report.ts";
 
 const [, , agentId = "", agentName = ""] = process.argv;
+using _life = await showAlive(agentId);
 const { engine, image } = await testEngine();
 const labels = { agentId, agentName, leaseId: null };
 const never = new AbortController().signal;
