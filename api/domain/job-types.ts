@@ -25,7 +25,7 @@ export function toLeasedJobType({ priority: _priority, ...jobType }: JobType): L
 function definitionOf(config: Config, name: string): JobTypeDefinition | undefined {
   if (Object.hasOwn(config.job_types, name)) return config.job_types[name];
   if (name !== defaultJobType) return undefined;
-  return JobTypeDefinition.parse({ memory_limit: config.default_memory_limit });
+  return JobTypeDefinition.parse({});
 }
 
 function officialImage({ python_version }: JobTypeDefinition): string | undefined {

@@ -217,13 +217,6 @@ describe("keys", () => {
   });
 });
 
-test("public metrics need no key", async () => {
-  const locked = await documentWith({ api_auth_enabled: true, api_keys: [key] });
-  expect(statusesOf(locked, "/metrics")).toContain("401");
-  const open = { api_auth_enabled: true, api_keys: [key], metrics_public: true };
-  expect(statusesOf(await documentWith(open), "/metrics")).not.toContain("401");
-});
-
 test("where requests are not counted, no 429 is told", async () => {
   const document = await documentWith({ api_rate_limit_enabled: false });
   expect(JSON.stringify(document.paths)).not.toContain("TooManyRequests");

@@ -1,3 +1,5 @@
+import TinyQueue from "tinyqueue";
+
 /** What is to happen, the earliest first; at one time in the order in which it was added. */
 export type EventQueue = {
   readonly add: (atS: number, happen: (nowS: number) => void) => void;
@@ -12,46 +14,14 @@ type Event = {
 };
 
 export function createEventQueue(): EventQueue {
-  /** A binary heap: no event is later than its children at 2i + 1 and 2i + 2. */
-  const heap: Event[] = [];
+  const queue = new TinyQueue<Event>([], (a, b) => a.atS - b.atS || a.order - b.order);
   let added = 0;
-  const isBefore = (a: Event, b: Event) => a.atS < b.atS || (a.atS === b.atS && a.order < b.order);
-
-  function add(atS: number, happen: Event["happen"]): void {
-    const event = { atS, order: added++, happen };
-    let at = heap.length;
-    for (; at > 0;) {
-      const parent = (at - 1) >> 1;
-      if (!isBefore(event, heap[parent]!)) break;
-      heap[at] = heap[parent]!;
-      at = parent;
-    }
-    heap[at] = event;
-  }
-
-  function takeFirst(): Event {
-    const first = heap[0]!;
-    const last = heap.pop()!;
-    if (heap.length === 0) return first;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && isBefore(heap[child + 1]!, heap[child]!)) child += 1;
-      if (!isBefore(heap[child]!, last)) break;
-      heap[at] = heap[child]!;
-      at = child;
-    }
-    heap[at] = last;
-    return first;
-  }
-
   return {
-    add,
+    add: (atS, happen) => queue.push({ atS, order: added++, happen }),
     runUntil: (endS) => {
-      while (heap.length > 0 && heap[0]!.atS <= endS) {
-        const { atS, happen } = takeFirst();
-        happen(atS);
+      for (let next = queue.peek(); next && next.atS <= endS; next = queue.peek()) {
+        queue.pop();
+        next.happen(next.atS);
       }
     },
   };

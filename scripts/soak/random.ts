@@ -1,3 +1,6 @@
+import { uniformFloat64 } from "pure-rand/distribution/uniformFloat64";
+import { xoroshiro128plus } from "pure-rand/generator/xoroshiro128plus";
+
 /** Numbers that look random and follow from a seed: the same seed gives the same. */
 export type Random = {
   /** From 0 up to, but not including, 1. */
@@ -8,16 +11,9 @@ export type Random = {
   readonly weighted: <T extends { readonly weight: number }>(items: readonly T[]) => T;
 };
 
-/** Steps of the golden ratio, mixed by xorshift and multiplication (splitmix, 32 bits). */
 export function random(seed: number): Random {
-  let state = seed >>> 0;
-  function next(): number {
-    state = (state + 0x9e3779b9) >>> 0;
-    let mixed = state;
-    mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad);
-    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
-  }
+  const generator = xoroshiro128plus(seed);
+  const next = (): number => uniformFloat64(generator);
   const pick = <T>(items: readonly T[]): T => items[Math.floor(next() * items.length)]!;
   return {
     next,

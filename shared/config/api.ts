@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JobTypeDefinition, JobTypeName, MemorySize } from "../wire/job-type.ts";
+import { JobTypeDefinition, JobTypeName } from "../wire/job-type.ts";
 import { key16, MiB } from "./units.ts";
 
 /** Keys of the API, and those that API and agent both read. */
@@ -92,9 +92,6 @@ export const apiSettings = {
     .min(1)
     .default("python:3.13-slim")
     .describe("Image of job types that name no other."),
-  default_memory_limit: MemorySize.default("512m").describe(
-    "Memory limit of the built-in job type `default`, such as 512m or 2g; at least 32m.",
-  ),
   image_prefix: z
     .string()
     .max(128)
@@ -137,7 +134,6 @@ export const apiSettings = {
     .boolean()
     .default(false)
     .describe("Serve /docs and /openapi.json without a key."),
-  metrics_public: z.boolean().default(false).describe("Serve /metrics without a key."),
   allow_unauthenticated_network_access: z
     .boolean()
     .default(false)

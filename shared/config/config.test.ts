@@ -72,7 +72,6 @@ const examples: Record<keyof Config, Example> = {
   max_artifact_bytes: number(0, 7, -1, ">=0"),
   max_request_bytes: number(2048, 4096, 1023, ">=1024"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
-  default_memory_limit: text("64m", "1g", ["1t", 'a number with a unit, such as "512m"']),
   image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),
   image_registry: text("registry.example:5000/team", "localhost:5000", [
     "https://a.b",
@@ -93,7 +92,6 @@ const examples: Record<keyof Config, Example> = {
   api_keys: keys,
   api_auth_header: text("X-Key", "X-Other", ["X Key", "a header name"]),
   api_docs_public: boolean,
-  metrics_public: boolean,
   allow_unauthenticated_network_access: boolean,
   api_rate_limit_enabled: boolean,
   api_rate_limit_requests: number(5, 7, 0, ">=1"),

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { crc32 } from "node:zlib";
+import { strToU8, zipSync } from "fflate";
 
 /** A package of one module, as a wheel (PEP 427). */
 export interface Wheel {
@@ -39,43 +39,15 @@ export function wheelBytes(wheel: Wheel): Buffer {
     const hash = createHash("sha256").update(text).digest("base64url");
     return `${path},sha256=${hash},${Buffer.byteLength(text)}`;
   });
-  return zip({ ...files, [`${info}/RECORD`]: [...record, `${info}/RECORD,,`, ""].join("\n") });
+  files[`${info}/RECORD`] = [...record, `${info}/RECORD,,`, ""].join("\n");
+  const zipped: Record<string, Uint8Array> = {};
+  for (const [path, text] of Object.entries(files)) zipped[path] = strToU8(text);
+  return Buffer.from(
+    zipSync(zipped, { level: 0, mtime: new Date(2000, 0), os: 3, attrs: 0o644 << 16 }),
+  );
 }
 
 /** Writes wheels into a folder, as `pip_find_links` names one. */
 export function writeWheels(folder: string, ...wheels: Wheel[]): void {
   for (const wheel of wheels) writeFileSync(join(folder, wheelFile(wheel)), wheelBytes(wheel));
-}
-
-/** A zip archive of uncompressed files. Source: PKWARE APPNOTE 6.3, 4.3.7, 4.3.12 and 4.3.16. */
-function zip(files: Record<string, string>): Buffer {
-  const bodies: Buffer[] = [];
-  const directory: Buffer[] = [];
-  let offset = 0;
-  for (const [path, text] of Object.entries(files)) {
-    const name = Buffer.from(path);
-    const data = Buffer.from(text);
-    const common = Buffer.alloc(26);
-    common.writeUInt16LE(20, 0); // version needed
-    common.writeUInt16LE(0x21, 8); // date: 1980-01-01
-    common.writeUInt32LE(crc32(data), 10);
-    common.writeUInt32LE(data.length, 14);
-    common.writeUInt32LE(data.length, 18);
-    common.writeUInt16LE(name.length, 22);
-    const local = Buffer.concat([Buffer.from("PK\x03\x04"), common, name, data]);
-    const place = Buffer.alloc(14);
-    place.writeUInt32LE(0o644 << 16, 6); // mode
-    place.writeUInt32LE(offset, 10);
-    directory.push(Buffer.concat([Buffer.from("PK\x01\x02\x14\x03"), common, place, name]));
-    bodies.push(local);
-    offset += local.length;
-  }
-  const entries = Buffer.concat(directory);
-  const end = Buffer.alloc(22);
-  end.write("PK\x05\x06");
-  end.writeUInt16LE(directory.length, 8);
-  end.writeUInt16LE(directory.length, 10);
-  end.writeUInt32LE(entries.length, 12);
-  end.writeUInt32LE(offset, 16);
-  return Buffer.concat([...bodies, entries, end]);
 }

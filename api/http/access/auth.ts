@@ -25,10 +25,7 @@ export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv>
 
 /** Whether a path needs a key: all but those of health, and what is made public. */
 export function needsKey(path: string, config: Config): boolean {
-  const open =
-    isHealthPath(path) ||
-    (config.api_docs_public && docsPaths.test(path)) ||
-    (config.metrics_public && path === "/metrics");
+  const open = isHealthPath(path) || (config.api_docs_public && docsPaths.test(path));
   return config.api_auth_enabled && !open;
 }
 

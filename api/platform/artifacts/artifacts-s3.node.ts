@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
+import { parseXml, XmlElement, type XmlNode } from "@rgrove/parse-xml";
 import { AwsV4Signer } from "aws4fetch";
 import { type Dispatcher, Pool } from "undici";
 import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
@@ -78,8 +79,9 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
       ...(page !== undefined && { "continuation-token": page }),
     };
     const answer = await accepted(await send("GET", "", { query }), 200);
-    const text = await bodyText(answer);
-    return { keys: all(text, "Key"), next: all(text, "NextContinuationToken")[0] };
+    const listed = parsedXml(await bodyText(answer));
+    if (!listed) throw new ArtifactOutage("the artifact store's answer is not XML");
+    return { keys: textsOf("Key", listed), next: textsOf("NextContinuationToken", listed)[0] };
   };
 
   return {
@@ -189,8 +191,8 @@ function mismatch(): UploadMismatch {
 async function accepted(answer: Answer, ...statuses: number[]): Promise<Answer> {
   const { statusCode } = answer;
   if (statuses.includes(statusCode)) return answer;
-  const text = await bodyText(answer);
-  const said = [...all(text, "Code"), ...all(text, "Message")].join(": ");
+  const xml = parsedXml(await bodyText(answer));
+  const said = xml ? [...textsOf("Code", xml), ...textsOf("Message", xml)].join(": ") : "";
   const refusal = new S3Refusal(`${statusCode} ${said}`.trim());
   throw new ArtifactOutage("the artifact store refused a request", { cause: refusal });
 }
@@ -203,8 +205,18 @@ async function bodyText({ body }: Answer): Promise<string> {
   }
 }
 
-/** The texts of all elements of a name; what we read of them has no entities and no children. */
-function all(xml: string, element: string): string[] {
-  const found = xml.matchAll(new RegExp(`<${element}>([^<]*)</${element}>`, "g"));
-  return Array.from(found, ([, text = ""]) => text);
+/** The texts of all elements of a name. */
+function textsOf(name: string, node: XmlNode): string[] {
+  if (node instanceof XmlElement && node.name === name) return [node.text];
+  const children = "children" in node ? (node.children as XmlNode[]) : [];
+  return children.flatMap((child) => textsOf(name, child));
+}
+
+/** Undefined where it is not XML. */
+function parsedXml(text: string): XmlNode | undefined {
+  try {
+    return parseXml(text);
+  } catch {
+    return undefined;
+  }
 }

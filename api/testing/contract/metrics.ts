@@ -155,12 +155,12 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "metrics_public opens /metrics, and nothing else",
+    rule: "/metrics needs a key as everything else does; Prometheus sends it as a bearer token",
     server: "with a short window",
     async check(api) {
-      expect((await api.get("/metrics")).status).toBe(200);
-      expect((await api.get("/pool/stats")).status).toBe(401);
-      expect((await api.get("/pool/stats", { "X-API-Key": apiKeys[0] })).status).toBe(200);
+      expect((await api.get("/metrics")).status).toBe(401);
+      const authorization = { Authorization: `Bearer ${apiKeys[0]}` };
+      expect((await api.get("/metrics", authorization)).status).toBe(200);
     },
   },
 ];

@@ -53,7 +53,6 @@ export const servers = {
     AIRLOCK_API_RATE_LIMIT_ENABLED: "true",
     AIRLOCK_API_RATE_LIMIT_REQUESTS: "20",
     AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "3",
-    AIRLOCK_METRICS_PUBLIC: "true",
   },
   "with requirements": { ...common, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true" },
   "with a short queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize) },
