@@ -16,7 +16,10 @@ const params = z.object({
     example: "plot.png",
   }),
 });
-const ifNoneMatch = z.string().optional().openapi({ description: "ETags at hand, or `*`." });
+const ifNoneMatch = z
+  .string()
+  .optional()
+  .openapi({ description: "ETags that the client has, or `*`." });
 const ofFile: ResponseHeader[] = ["ETag", "Content-Length", "Content-Disposition", "Accept-Ranges"];
 const bytes = { "application/octet-stream": { schema: z.string().openapi({ format: "binary" }) } };
 const refusals = {
@@ -24,7 +27,7 @@ const refusals = {
   404: problem("not_found", { detail: `Artifact plot.png of job ${jobId} does not exist.` }),
 };
 const unchanged = {
-  description: "If-None-Match names the current ETag.",
+  description: "If-None-Match has the current ETag: the file is unchanged.",
   headers: headers("ETag"),
 };
 
@@ -46,7 +49,7 @@ export function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): voi
         "If-Range": z
           .string()
           .optional()
-          .openapi({ description: "An ETag: `Range` counts only while it is current." }),
+          .openapi({ description: "An ETag; `Range` applies only if it is current." }),
       }),
     },
     responses: {
@@ -74,7 +77,7 @@ export function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): voi
     description,
     request: { params, headers: z.object({ "If-None-Match": ifNoneMatch }) },
     responses: {
-      200: { description: "As of the download.", headers: headers(...ofFile) },
+      200: { description: "The headers of the download.", headers: headers(...ofFile) },
       304: unchanged,
       ...refusals,
     },

@@ -62,7 +62,7 @@ export const executeAsyncExamples: typeof executeExamples = {
     value: { code: summing, input_data: input, timeout: 10 },
   },
   idempotent: {
-    summary: "Safe to send twice",
+    summary: "With an idempotency key",
     value: { code: summing, input_data: input, idempotency_key: "order-4711" },
   },
 };

@@ -31,7 +31,7 @@ export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
     name: "X-Correlation-ID",
     in: "header",
     description:
-      "Ties the log lines of a request together. Without it, or with one that is no plain token, the request gets an id of its own.",
+      "Identifies the request in logs and answers. If it is missing or not a plain token, the request gets a new id.",
     schema: { type: "string" },
   });
   if (config.api_auth_enabled) registerKeys(app, config);

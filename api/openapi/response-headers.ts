@@ -9,7 +9,7 @@ const etag = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
 /** Every response header that the interface promises. */
 const responseHeaders = {
   "X-Correlation-ID": {
-    description: "The request's own correlation id, or the one it was given.",
+    description: "The correlation id: the request's own, or a new one.",
     schema: text,
     example: correlationId,
   },

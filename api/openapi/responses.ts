@@ -49,7 +49,7 @@ export const jobIdParam = z.object({
   id: z.string().openapi({
     param: { name: "id", in: "path" },
     format: "uuid",
-    description: "The `job_id` that submitting gave.",
+    description: "The `job_id` from the answer to the submission.",
     example: jobId,
   }),
 });

@@ -53,7 +53,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     path: "/dlq/stats",
     operationId: "getDeadLetterStats",
     tags: ["Dead letters"],
-    summary: "How many jobs failed, and of what",
+    summary: "Counts of failed jobs by error type",
     responses: { 200: json(DeadLetterStats, "Counts of the entries.", { example: statsExample }) },
   });
   app.openapi(stats, async (c) => {

@@ -34,7 +34,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Execute"],
     summary: "Run code and wait for its result",
     description:
-      "Answers when the run has ended: 200 also for code that failed, with `success: false` and the `error`. Hanging up cancels the run.",
+      "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled.",
     middleware,
     request: body(ExecuteRequest, { examples: executeExamples }),
     responses: {
@@ -56,7 +56,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Execute"],
     summary: "Queue code and get a job id at once",
     description:
-      "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` the request can safely be sent again.",
+      "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
     middleware,
     request: body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
     responses: {

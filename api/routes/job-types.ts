@@ -70,7 +70,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Job types"],
     summary: "Build a job type's image",
     description:
-      "An agent installs the requirements into the base image; from then on jobs of this type run on the result. Answers when the build has ended. Equal requests share one build, and hanging up does not end it.",
+      "An agent installs the requirements into the base image; from then on jobs of this type run on the result. Answers when the build has ended. Equal requests share one build, which continues if the client hangs up.",
     request: {
       params: nameParam,
       query: z.object({
@@ -100,7 +100,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "getBuild",
     tags: ["Job types"],
     summary: "A job type's last build and its log",
-    description: "Also while it runs.",
+    description: "The log is also there while the build runs.",
     request: { params: nameParam },
     responses: {
       200: json(Build, "The build as it is now.", { example: build }),

@@ -59,7 +59,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Jobs"],
     summary: "Result of a job",
     description:
-      "The record of a job that has ended. For one that has not: at once its place in the queue (202), or, with `wait=true`, the record as soon as it ends, and 408 when `timeout` seconds pass first.",
+      "If the job has ended, its record. If not: 202 with its position in the queue, or with `wait=true` the record as soon as the job ends, or 408 after `timeout` seconds.",
     request: { params: jobIdParam, query: resultQuery },
     responses: {
       200: json(ExecutionRecord, "The job has ended.", { examples: recordExamples }),
@@ -94,7 +94,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Jobs"],
     summary: "Cancel a job",
     description:
-      "A queued job is cancelled at once; a running one is asked to end, and keeps its partial output.",
+      "A queued job ends at once. A running job is asked to end and keeps its output so far.",
     request: { params: jobIdParam },
     responses: {
       200: json(JobStatus, "The job after the call.", {

@@ -17,7 +17,7 @@ const getMetrics = createRoute({
   tags: ["Health"],
   summary: "Metrics for Prometheus",
   description:
-    "The text format 0.0.4. What comes from the database is the same whichever process answers; requests and what begins with `process_` and `nodejs_` are the process's own, and absent on Workers.",
+    "Text format 0.0.4. Metrics from the database are the same whichever process answers. Metrics of requests, and those that begin with `process_` or `nodejs_`, describe the answering process and do not exist on Workers.",
   responses: {
     200: {
       description: "Metrics.",

@@ -20,8 +20,8 @@ const getLiveness = createRoute({
   path: "/health/live",
   operationId: "getLiveness",
   tags: ["Health"],
-  summary: "Whether the process serves",
-  description: "Asks nothing but the process itself. Needs no key and is not rate limited.",
+  summary: "Liveness: whether the process serves",
+  description: "Checks only the process itself. Needs no key and is not rate limited.",
   security: [],
   responses: { 200: json(Probe, "It serves.", { example }) },
 });
@@ -31,9 +31,9 @@ const getReadiness = createRoute({
   path: "/health/ready",
   operationId: "getReadiness",
   tags: ["Health"],
-  summary: "Whether requests should be sent here",
+  summary: "Readiness: whether requests should be sent here",
   description:
-    "The database answers and the service is not stopping. Agents and their engines do not count: jobs may be submitted without them. Needs no key and is not rate limited.",
+    "200 if the database answers and the service is not stopping. Agents and their engines are not checked: jobs may be submitted without them. Needs no key and is not rate limited.",
   security: [],
   responses: {
     200: json(Probe, "It can take requests.", { example }),

@@ -20,7 +20,7 @@ export const VersionTag = z
 
 const digest = ImageDigest.meta({ example: `sha256:${"4e".repeat(32)}` });
 const version = z.string().meta({
-  description: "`<job_type>@sha256:<digest>`: what the records of its jobs carry as `job_ref`.",
+  description: "`<job_type>@sha256:<digest>`: the `job_ref` in the records of its jobs.",
   example: `science@sha256:${"4e".repeat(32)}`,
 });
 const imageRef = z.string().meta({ example: "airlock-science:v1.2.3" });

@@ -79,11 +79,13 @@ export const Problem = z
     title: z.string().meta({ example: "Not Found" }),
     status: z.number().int().meta({ example: 404 }),
     detail: z.string().meta({ description: "What is wrong and what to do about it." }),
-    correlation_id: z.string().meta({ description: "Names this request in the service's log." }),
+    correlation_id: z
+      .string()
+      .meta({ description: "Identifies this request in the service's log." }),
     errors: z
       .array(FieldError)
       .optional()
-      .meta({ description: "On 400 and 422: every fault at once." }),
+      .meta({ description: "On 400 and 422: every fault of the request." }),
     /** On 503: as an execution would have told it. */
     error: ExecutionError.optional(),
     existing_job_id: z

@@ -17,7 +17,7 @@ export const executionStatuses = [
 ] as const;
 export const ExecutionStatus = z.enum(executionStatuses).meta({
   id: "ExecutionStatus",
-  description: "queued and running are on their way; the others are final.",
+  description: "queued and running are not final; all others are.",
 });
 export type ExecutionStatus = z.infer<typeof ExecutionStatus>;
 
@@ -55,7 +55,7 @@ export const ExecuteRequest = z
     }),
     timeout: z.int().min(1).max(limits.timeoutSchemaMaxS).optional().meta({
       description:
-        "Seconds that the code may run; start-up is not counted. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
+        "Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
       example: 30,
     }),
     startup_timeout: z
@@ -87,7 +87,7 @@ export const AsyncSubmitRequest = ExecuteRequest.extend({
     .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
     .optional()
     .meta({
-      description: "The same key with the same payload gives the same job.",
+      description: "The same key with the same payload returns the same job.",
       example: "order-4711",
     }),
 }).meta({ id: "AsyncSubmitRequest" });
@@ -103,7 +103,7 @@ export const SyncResult = z
     execution_time: z.number().meta({ description: "Wall clock seconds." }),
     error: orNull(ExecutionError),
     job_type: z.string(),
-    job_id: JobId.meta({ description: "The execution's record and artifacts live under this id." }),
+    job_id: JobId.meta({ description: "Id of the execution's record and artifacts." }),
   })
   .meta({ id: "SyncResult" });
 export type SyncResult = z.infer<typeof SyncResult>;
@@ -127,7 +127,7 @@ export const SubmittedJob = z
     created_at: Timestamp,
     queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
     message: z.string().optional().meta({
-      description: "Why a queued job waits for more than its turn, where it does.",
+      description: "Why a queued job waits, if it waits for more than its turn.",
     }),
     correlation_id: z.string(),
   })
@@ -169,7 +169,7 @@ export const Timing = z
     dep_install_ms: z.int().meta({ description: "The part of start-up spent installing." }),
     execution_ms: z.int().meta({ description: "Time of the submitted code." }),
     total_ms: z.int().meta({
-      description: "From the agent's taking the job to the end of its collecting the output.",
+      description: "From the agent taking the job to the end of collecting its output.",
     }),
     phase_at_exit: PhaseAtExit,
   })
@@ -180,7 +180,7 @@ export const ResourceUsage = z
   .object({
     max_rss_mb: z.number().meta({
       description:
-        "MiB; most memory that one process had resident, Python's own included, files in /tmp not.",
+        "MiB; largest resident memory of one process, Python's own included, without files in /tmp.",
     }),
     cpu_time_ms: z.int().meta({ description: "CPU time of all processes and threads." }),
     wall_time_ms: z.int().meta({ description: "Time of the submitted code." }),
@@ -202,7 +202,7 @@ export type Artifact = z.infer<typeof Artifact>;
 const FullView = z.object({
   job_ref: z.string().nullable(),
   container_runtime: z.string().nullable().meta({
-    description: "The container engine's runtime that ran the code; null where none did.",
+    description: "Runtime of the container engine that ran the code; null if none did.",
     example: "runsc",
   }),
   artifacts: z.array(Artifact),

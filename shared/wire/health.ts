@@ -50,9 +50,10 @@ const EngineErrors = z
   })
   .meta({ id: "EngineErrors", description: "An agent's calls to its engine that failed." });
 
-const MissingImage = z
-  .object({ image: z.string().max(1024), reason: z.string().max(1000) })
-  .meta({ id: "MissingImage", description: "A built image that an agent wants and has not got." });
+const MissingImage = z.object({ image: z.string().max(1024), reason: z.string().max(1000) }).meta({
+  id: "MissingImage",
+  description: "A built image that an agent needs and does not have.",
+});
 
 /** What an agent knows of its engine. */
 export const EngineHealth = z
@@ -66,11 +67,9 @@ export const EngineHealth = z
       .max(1000)
       .optional()
       .meta({ description: "Calls to the engine that failed since the agent started." }),
-    missing_images: z
-      .array(MissingImage)
-      .max(1000)
-      .optional()
-      .meta({ description: "What it wants and has not got; left out where that is none." }),
+    missing_images: z.array(MissingImage).max(1000).optional().meta({
+      description: "Built images that it needs and does not have; absent if there are none.",
+    }),
   })
   .meta({ id: "EngineHealth", description: "An agent's container engine." });
 export type EngineHealth = z.infer<typeof EngineHealth>;
@@ -78,7 +77,7 @@ export type EngineHealth = z.infer<typeof EngineHealth>;
 /** GPUs that an agent may give to jobs. */
 export const GpuCount = z
   .object({ total: z.int().min(0).max(1000), free: z.int().min(0).max(1000) })
-  .meta({ id: "GpuCount", description: "free: no container has them." });
+  .meta({ id: "GpuCount", description: "free: GPUs that no container uses." });
 export type GpuCount = z.infer<typeof GpuCount>;
 
 const WorkerStats = z
@@ -91,9 +90,12 @@ export const PoolKind = z
   .object({
     job_type: z.string().max(63),
     runtime: z.string().max(128).nullable().meta({ description: "null: the engine's default." }),
-    ready: z.int().min(0).meta({ description: "Wait for a job." }),
-    starting: z.int().min(0).meta({ description: "Start ahead of a job." }),
-    in_use: z.int().min(0).meta({ description: "Run a job." }),
+    ready: z.int().min(0).meta({ description: "Containers that wait for a job." }),
+    starting: z
+      .int()
+      .min(0)
+      .meta({ description: "Containers that are being started ahead of a job." }),
+    in_use: z.int().min(0).meta({ description: "Containers that run a job." }),
   })
   .meta({ id: "PoolKind", description: "Containers of one job type on one runtime." });
 export type PoolKind = z.infer<typeof PoolKind>;
@@ -105,14 +107,14 @@ export const PoolAgent = z
     version: z.string(),
     state: z.enum(["working", "idle", "unwell", "silent"]).meta({
       description:
-        "working: all slots are in use; unwell: it gets no jobs; silent: not heard of for longer than a lease lives, and counted nowhere else.",
+        "working: all slots are in use; unwell: it gets no jobs; silent: it has not been heard of for `liveness_s`, and no other count includes it.",
     }),
     problem: z.string().nullable().meta({ description: "Why it gets no jobs." }),
     labels: z.record(z.string(), z.string()),
     slots: z.int().meta({ description: "Executions it runs at once." }),
     running: z.int(),
     gpus: GpuCount,
-    warm: z.int().meta({ description: "Containers that wait for a job, of all kinds." }),
+    warm: z.int().meta({ description: "Containers that wait for a job, for all job types." }),
     pool: z.array(PoolKind),
     engine: EngineHealth,
     breaker: CircuitBreaker,
@@ -120,7 +122,7 @@ export const PoolAgent = z
   })
   .meta({
     id: "PoolAgent",
-    description: "An executor agent that has not left; a silent one is forgotten after an hour.",
+    description: "An agent that has not left. A silent one is removed after an hour.",
   });
 export type PoolAgent = z.infer<typeof PoolAgent>;
 

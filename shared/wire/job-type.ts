@@ -108,7 +108,8 @@ export const JobTypeView = z
       example: ["numpy==2.3.4"],
     }),
     python_version: z.string().meta({
-      description: "Of the built image; before a build, of the image it starts from.",
+      description:
+        "Python version of the built image; before a build, of the image that it starts from.",
       example: "3.13",
     }),
     memory_limit: z.string().meta({ example: "512m" }),
@@ -116,7 +117,7 @@ export const JobTypeView = z
     timeout: z.int().meta({ description: "Seconds; default timeout of its jobs.", example: 30 }),
     image_exists: z.boolean().meta({
       description:
-        "A connected agent has the image that jobs of this type run on: the built one, or the base image where there is nothing to install.",
+        "Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.",
     }),
   })
   .meta({ id: "JobType", description: "A named environment for jobs." });
