@@ -135,7 +135,7 @@ describe("told to stop", () => {
       `/leases/${job.lease_id}/result`,
       "/leave",
     ]);
-    expect(t.api.received.at(-1)?.json).toEqual({ agent_id: t.deps.agent.id });
+    expect(t.api.received.at(-1)?.json).toEqual({ agent_id: t.deps.agent.id, crashed: false });
     expect(t.api.count("/poll")).toBe(3);
   });
 

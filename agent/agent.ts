@@ -145,7 +145,10 @@ async function refuse(
 async function leave({ client, agent, clock, log }: AgentDeps, halt: AbortSignal): Promise<void> {
   using limit = deadline(clock, LEAVE_TIMEOUT_MS);
   try {
-    await client.leave({ agent_id: agent.id }, AbortSignal.any([limit.signal, halt]));
+    await client.leave(
+      { agent_id: agent.id, crashed: false },
+      AbortSignal.any([limit.signal, halt]),
+    );
   } catch (error) {
     log.warn("could not take leave: {reason}", { reason: describeError(error) });
   }

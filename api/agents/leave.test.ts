@@ -1,7 +1,10 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
-import type { PollReply } from "../../shared/wire/lease.ts";
+import { randomUUID } from "node:crypto";
+import { setImmediate } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { PollReply, PollRequest } from "../../shared/wire/lease.ts";
 import { createApp } from "../app.ts";
 import type { Deps } from "../deps.ts";
+import { findAgent } from "../store/agents/agents.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
@@ -34,54 +37,142 @@ async function status(id: string): Promise<unknown> {
   return ((await reply.json()) as { status: string }).status;
 }
 
-const newAgent = () => new ScriptedAgent("http://unused", token);
+function pollReply(id: string, free_slots: number, changes: Partial<PollRequest> = {}) {
+  const request = new ScriptedAgent("http://unused", token).pollRequest({ free_slots, ...changes });
+  return post("/agent/v1/poll", { ...request, agent: { ...request.agent, id } });
+}
 
 /** Leases up to `free_slots` jobs to an agent. */
-async function poll(
-  agent: ScriptedAgent,
-  free_slots: number,
-  wait_s = 0,
-): Promise<PollReply["jobs"]> {
-  const reply = await post("/agent/v1/poll", agent.pollRequest({ free_slots, wait_s }));
+async function poll(id: string, free_slots: number, wait_s = 0): Promise<PollReply["jobs"]> {
+  const reply = await pollReply(id, free_slots, { wait_s });
   return ((await reply.json()) as PollReply).jobs;
 }
 
-const leave = ({ id }: ScriptedAgent, bearer?: string) =>
-  post("/agent/v1/leave", { agent_id: id }, bearer);
+/** Until a poll of this agent has come in. */
+async function untilKnown(agent: string): Promise<void> {
+  while (!(await findAgent(deps.db, agent))) await setImmediate();
+}
 
-test("an agent that leaves hands back at once what it has not begun, and no more", async () => {
-  const agent = newAgent();
+const crashed = (agent_id: string, bearer?: string) =>
+  post("/agent/v1/leave", { agent_id, crashed: true }, bearer);
+const leave = (agent_id: string, bearer?: string) =>
+  post("/agent/v1/leave", { agent_id, crashed: false }, bearer);
+
+async function refused(lease: string | undefined): Promise<number> {
+  return (await post(`/agent/v1/leases/${lease}/started`, { job_ref: null })).status;
+}
+
+test("an agent that leaves returns at once what it has not begun, and no attempt is used", async () => {
+  const agent = randomUUID();
   const [begun, waiting] = [await submit(), await submit()];
   const [first] = await poll(agent, 2);
   await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
 
-  const other = poll(newAgent(), 1, 20);
+  const other = poll(randomUUID(), 2, 20);
   expect((await leave(agent)).status).toBe(200);
-  expect(await other).toMatchObject([{ execution_id: waiting, attempt: 2 }]);
-  expect([await status(begun), await status(waiting)]).toEqual(["running", "running"]);
+  expect(await other).toMatchObject([
+    { execution_id: begun, attempt: 2 },
+    { execution_id: waiting, attempt: 1 },
+  ]);
+  expect(await refused(first?.lease_id)).toBe(409);
   expect((await leave(agent)).status).toBe(200);
+});
+
+test("any number of agents may leave before they begin a job", async () => {
+  const id = await submit();
+  for (let n = 0; n < 5; n++) {
+    const agent = randomUUID();
+    expect(await poll(agent, 1)).toMatchObject([{ execution_id: id, attempt: 1 }]);
+    await leave(agent);
+  }
+  expect(await status(id)).toBe("queued");
+});
+
+describe("after an agent has left", () => {
+  test("a poll of it that still waits is given nothing", async () => {
+    const agent = randomUUID();
+    const stale = poll(agent, 1, 1);
+    await untilKnown(agent);
+    await leave(agent);
+    const id = await submit();
+    expect(await stale).toEqual([]);
+    expect(await status(id)).toBe("queued");
+  });
+
+  test("a poll of it that comes late is refused, and it is not listed again", async () => {
+    const agent = randomUUID();
+    await poll(agent, 1);
+    await leave(agent);
+    expect((await pollReply(agent, 1)).status).toBe(409);
+    expect(await (await app.request("/pool/stats")).text()).not.toContain(agent);
+  });
+});
+
+describe("an agent that crashed, as the next one on its host reports", () => {
+  test("has its jobs leased again at once, as their second attempt, also those not begun", async () => {
+    const agent = randomUUID();
+    const [begun, waiting] = [await submit(), await submit()];
+    const [first] = await poll(agent, 2);
+    await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
+    const other = poll(randomUUID(), 2, 20);
+    expect((await crashed(agent)).status).toBe(200);
+    expect(await other).toMatchObject([
+      { execution_id: begun, attempt: 2 },
+      { execution_id: waiting, attempt: 2 },
+    ]);
+    expect(await refused(first?.lease_id)).toBe(409);
+    expect((await crashed(agent)).status).toBe(200);
+  });
+
+  test("twice with the same job: it fails", async () => {
+    const id = await submit();
+    for (let n = 0; n < 2; n++) {
+      const agent = randomUUID();
+      await poll(agent, 1);
+      await crashed(agent);
+    }
+    const record = await app.request(`/jobs/${id}/result`);
+    expect(await record.json()).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error" },
+    });
+  });
+
+  test("lives after all: it goes on without those jobs", async () => {
+    const agent = randomUUID();
+    await submit();
+    const [lost] = await poll(agent, 1);
+    await crashed(agent);
+    const reply = await pollReply(agent, 0, { leases: [lost!.lease_id] });
+    expect(await reply.json()).toMatchObject({ lost: [lost!.lease_id] });
+  });
+
+  test("is believed only from one with the same token", async () => {
+    const agent = randomUUID();
+    const id = await submit();
+    await poll(agent, 1);
+    expect((await crashed(agent, anotherToken)).status).toBe(403);
+    expect(await status(id)).toBe("running");
+  });
 });
 
 test("whoever waits for a job, or for the end of one, is woken", async () => {
   const id = await submit();
-  for (const topic of ["job", `execution:${id}`] as const) {
-    const agent = newAgent();
-    await poll(agent, 1);
-    const wakes = deps.notifier.subscribe([topic]);
+  for (const topic of ["queue", `execution:${id}`] as const) {
+    const agent = randomUUID();
+    const [lease] = await poll(agent, 1);
+    await post(`/agent/v1/leases/${lease?.lease_id}/started`, { job_ref: null });
+    const wakes = deps.notifier.subscribe([topic === "queue" ? "job" : topic]);
     await leave(agent);
     // Only a wake ends this wait, no time.
     await wakes.next(2 ** 31 - 1, new AbortController().signal);
     wakes.close();
   }
-  const record = await app.request(`/jobs/${id}/result`);
-  expect(await record.json()).toMatchObject({
-    status: "failed",
-    error: { type: "service_unavailable", message: "The agent left before the code began." },
-  });
+  expect(await status(id)).toBe("failed");
 });
 
 test("no agent takes another's leave", async () => {
-  const agent = newAgent();
+  const agent = randomUUID();
   const id = await submit();
   await poll(agent, 1);
   expect((await leave(agent, anotherToken)).status).toBe(403);

@@ -127,11 +127,14 @@ function imagesOf(environments: Environment[]): string[] {
   return [...new Set(environments.map(imageOf))];
 }
 
-/** @throws AppError 403 when the agent is known by another token. */
+/** @throws AppError 403 when the agent is known by another token; 409 when it has left. */
 async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
+  }
+  if (known && known.leftAt !== null) {
+    throw new AppError("conflict", `Agent ${status.agent.id} has left; a new start has a new id.`);
   }
   if (known && isRecent(known, now()) && isSameStatus(known, status)) return;
   await recordAgent(db, status, tokenHash, now());

@@ -1,7 +1,7 @@
-import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
+import type { BuildEvent } from "../domain/build-transition.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
@@ -72,16 +72,19 @@ export async function releaseBuildLease(
   leaseId: string,
   { error }: ReleaseReport,
 ): Promise<void> {
-  if (!(await releaseBuild(deps, leaseId, error))) throw leaseLost(leaseId);
+  const event = { kind: "release", leaseId, error } as const;
+  if (!(await giveUpBuild(deps, leaseId, event))) throw leaseLost(leaseId);
 }
 
-/** Gives a build up: it is tried once more, or has failed. False where the lease holds no longer. */
-export async function releaseBuild(
+type GivesUp = Extract<BuildEvent, { kind: "release" | "leave" | "crash" }>;
+
+/** Gives a build up: it is queued again, or has failed. False where the lease holds no longer. */
+export async function giveUpBuild(
   { db, notifier, now }: Deps,
   leaseId: string,
-  error: ExecutionError,
+  event: GivesUp,
 ): Promise<boolean> {
-  const result = await advanceBuild(db, { leaseId }, { kind: "release", leaseId, error }, now());
+  const result = await advanceBuild(db, { leaseId }, event, now());
   if (result.kind !== "changed") return false;
   const { id, status } = result.build;
   notifier.notify(status === "queued" ? "queue" : `build:${id}`);

@@ -25,6 +25,10 @@ export type BuildEvent =
   /** A transient failure of the engine. */
   | { kind: "release"; leaseId: string; error: ExecutionError }
   | { kind: "expire" }
+  /** The agent has ended in order without having built it. */
+  | { kind: "leave"; leaseId: string }
+  /** The agent's process has died. */
+  | { kind: "crash"; leaseId: string }
   /** Nobody is there to build it, and its client is told so. */
   | { kind: "withdraw"; error: ExecutionError };
 
@@ -52,6 +56,12 @@ export function buildTransition(
     case "expire":
       if (state.status !== "running" || isLeased(state, now)) return refuse("not_due");
       return tryAgain(state, lostTwice, now);
+    case "leave":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return requeue({ attempt: state.attempt - 1 });
+    case "crash":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return tryAgain(state, lostTwice, now);
     case "release":
       if (!holds(state, event, now)) return refuse("lease_lost");
       return tryAgain(state, event.error, now);
@@ -78,8 +88,12 @@ function finish(report: BuildReport, now: number): BuildTransition {
 }
 
 function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): BuildTransition {
-  if (attempt >= limits.maxAttempts) return fail(error, now);
+  return attempt >= limits.maxAttempts ? fail(error, now) : requeue();
+}
+
+function requeue(columns: Partial<BuildState> = {}): BuildTransition {
   return change({
+    ...columns,
     status: "queued",
     leaseId: null,
     agentId: null,

@@ -16,31 +16,31 @@ import { transition, type ExecutionEvent, type LeaseState } from "./transition.t
  * others are refusals. `stale` stands for every post of another lease.
  */
 const table = `
-                                | claim       renew        start        complete     release      cancel     expire       stale
-  queued                        | claimed     not_running  not_running  not_running  not_running  cancelled  not_running  not_running
-  queued later                  | not_due     not_running  not_running  not_running  not_running  cancelled  not_running  not_running
-  queued again                  | claimed     not_running  not_running  not_running  not_running  cancelled  not_running  not_running
-  running 1                     | not_queued  renewed      began        ended        requeued     asked      not_due      lease_lost
-  running 1 expired             | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      retried      lease_lost
-  running 1 asked               | not_queued  renewed      began        ended        cancelled    asked      not_due      lease_lost
-  running 1 asked expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost
-  running 1 began               | not_queued  renewed      repeated     ended        requeued     asked      not_due      lease_lost
-  running 1 began expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      retried      lease_lost
-  running 1 began asked         | not_queued  renewed      repeated     ended        cancelled    asked      not_due      lease_lost
-  running 1 began asked expired | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost
-  running 2                     | not_queued  renewed      began        ended        failed       asked      not_due      lease_lost
-  running 2 expired             | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      lost         lease_lost
-  running 2 asked               | not_queued  renewed      began        ended        cancelled    asked      not_due      lease_lost
-  running 2 asked expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost
-  running 2 began               | not_queued  renewed      repeated     ended        failed       asked      not_due      lease_lost
-  running 2 began expired       | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      lost         lease_lost
-  running 2 began asked         | not_queued  renewed      repeated     ended        cancelled    asked      not_due      lease_lost
-  running 2 began asked expired | not_queued  lease_lost   lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost
-  succeeded                     | finished    finished     finished     finished     finished     finished   finished     finished
-  failed                        | finished    finished     finished     finished     finished     finished   finished     finished
-  timeout                       | finished    finished     finished     finished     finished     finished   finished     finished
-  oom                           | finished    finished     finished     finished     finished     finished   finished     finished
-  cancelled                     | finished    finished     finished     finished     finished     finished   finished     finished
+                                | claim       renew        start        complete     release      cancel     expire       leave        crash        stale
+  queued                        | claimed      not_running not_running  not_running  not_running  cancelled  not_running  not_running  not_running  not_running
+  queued later                  | not_due      not_running not_running  not_running  not_running  cancelled  not_running  not_running  not_running  not_running
+  queued again                  | claimed      not_running not_running  not_running  not_running  cancelled  not_running  not_running  not_running  not_running
+  running 1                     | not_queued   renewed     began        ended        requeued     asked      not_due      returned     retried      lease_lost
+  running 1 expired             | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      retried      lease_lost   lease_lost   lease_lost
+  running 1 asked               | not_queued   renewed     began        ended        cancelled    asked      not_due      cancelled    cancelled    lease_lost
+  running 1 asked expired       | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost   lease_lost   lease_lost
+  running 1 began               | not_queued   renewed     repeated     ended        requeued     asked      not_due      retried      retried      lease_lost
+  running 1 began expired       | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      retried      lease_lost   lease_lost   lease_lost
+  running 1 began asked         | not_queued   renewed     repeated     ended        cancelled    asked      not_due      cancelled    cancelled    lease_lost
+  running 1 began asked expired | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost   lease_lost   lease_lost
+  running 2                     | not_queued   renewed     began        ended        failed       asked      not_due      returned     lost         lease_lost
+  running 2 expired             | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      lost         lease_lost   lease_lost   lease_lost
+  running 2 asked               | not_queued   renewed     began        ended        cancelled    asked      not_due      cancelled    cancelled    lease_lost
+  running 2 asked expired       | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost   lease_lost   lease_lost
+  running 2 began               | not_queued   renewed     repeated     ended        failed       asked      not_due      lost         lost         lease_lost
+  running 2 began expired       | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      lost         lease_lost   lease_lost   lease_lost
+  running 2 began asked         | not_queued   renewed     repeated     ended        cancelled    asked      not_due      cancelled    cancelled    lease_lost
+  running 2 began asked expired | not_queued   lease_lost  lease_lost   lease_lost   lease_lost   asked      cancelled    lease_lost   lease_lost   lease_lost
+  succeeded                     | finished     finished    finished     finished     finished     finished   finished     finished     finished     finished
+  failed                        | finished     finished    finished     finished     finished     finished   finished     finished     finished     finished
+  timeout                       | finished     finished    finished     finished     finished     finished   finished     finished     finished     finished
+  oom                           | finished     finished    finished     finished     finished     finished   finished     finished     finished     finished
+  cancelled                     | finished     finished    finished     finished     finished     finished   finished     finished     finished     finished
 `;
 
 const now = 1_000_000;
@@ -139,9 +139,12 @@ const ownEvents: Events = {
   release: [{ kind: "release", leaseId: "lease", error, retryAt: now + 7 }],
   cancel: [{ kind: "cancel" }],
   expire: [{ kind: "expire" }],
+  leave: [{ kind: "leave", leaseId: "lease" }],
+  crash: [{ kind: "crash", leaseId: "lease" }],
 };
 
-const posts = [ownEvents.renew, ownEvents.start, ownEvents.complete, ownEvents.release].flat();
+const { renew, start, complete, release, leave, crash } = ownEvents;
+const posts = [renew, start, complete, release, leave, crash].flat();
 const events: Record<string, ExecutionEvent[]> = {
   ...ownEvents,
   stale: posts.map((post) => ({ ...post, leaseId: "another" })),
@@ -182,6 +185,7 @@ const changes: Record<string, Change> = {
   asked: () => ({ cancelRequested: true }),
   requeued: () => backInQueue(now + 7),
   retried: () => backInQueue(now),
+  returned: ({ attempt }) => ({ ...backInQueue(now), attempt: attempt - 1 }),
   ended: (_state, event) => {
     const { status, error, exitCode } = event as EventOf<"complete">;
     return end({ status, error, exitCode });

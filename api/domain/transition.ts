@@ -37,7 +37,11 @@ export type ExecutionEvent =
     }
   | { kind: "release"; leaseId: string; error: ExecutionError; retryAt: number }
   | { kind: "cancel" }
-  | { kind: "expire" };
+  | { kind: "expire" }
+  /** The agent ends in order, and holds nothing any more. */
+  | { kind: "leave"; leaseId: string }
+  /** The agent's process has died. */
+  | { kind: "crash"; leaseId: string };
 
 export type Refusal = "finished" | "not_queued" | "not_running" | "lease_lost" | "not_due";
 export type Transition =
@@ -70,6 +74,10 @@ export function transition(state: LeaseState, event: ExecutionEvent, now: number
       );
     case "release":
       return whileLeased(state, event, now, () => release(state, event, now));
+    case "leave":
+      return whileLeased(state, event, now, () => leave(state, now));
+    case "crash":
+      return whileLeased(state, event, now, () => lose(state, now));
   }
 }
 
@@ -112,13 +120,24 @@ function release(state: LeaseState, event: Release, now: number): Transition {
 function expire(state: LeaseState, now: number): Transition {
   if (state.status !== "running") return refuse("not_running");
   if ((state.leaseExpiresAt ?? 0) > now) return refuse("not_due");
+  return lose(state, now);
+}
+
+/** A job that was not begun loses nothing, so it keeps its attempt for another agent. */
+function leave(state: LeaseState, now: number): Transition {
+  if (state.codeStartedAt !== null || state.cancelRequested) return lose(state, now);
+  return requeue(now, { attempt: state.attempt - 1 });
+}
+
+function lose(state: LeaseState, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
   if (state.attempt >= limits.maxAttempts) return end("failed", lostForGood(state), null, now);
   return requeue(now);
 }
 
-function requeue(availableAt: number): Transition {
+function requeue(availableAt: number, columns: Partial<LeaseState> = {}): Transition {
   return change({
+    ...columns,
     status: "queued",
     leaseId: null,
     agentId: null,

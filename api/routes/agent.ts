@@ -77,8 +77,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   });
 
   app.post("/leave", async (c) => {
-    const { agent_id } = await parseBody(c, LeaveRequest, smallBytes);
-    await leave(deps, agent_id, c.get("agentTokenHash"));
+    const request = await parseBody(c, LeaveRequest, smallBytes);
+    await leave(deps, request, c.get("agentTokenHash"));
     return c.json({});
   });
 

@@ -92,11 +92,7 @@ const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byTurn = "SEARCH executions_turn (key_id=?)";
-const byPlaces = [
-  "SEARCH executions_place",
-  "SEARCH executions_place (job_type>?)",
-  "SEARCH executions_place (job_type=? AND place<?)",
-];
+const byPosition = "SEARCH executions_position (place<?)";
 const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
@@ -106,17 +102,22 @@ const byErrorType = "SEARCH dead_letters_error_type (error_type=?)";
 test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a submission",
-    [byKey, byTurn, byTurn, byId, ...byPlaces, byId, byKey],
+    [byKey, byTurn, byTurn, byId, byPosition, byId, byKey],
     () => submitExecution(db, newExecution({ idempotencyKey: "other" }), 10),
   ],
   [
     "a queue position",
-    [byId, ...byPlaces, byId],
+    [byId, byPosition, byId],
     async () => queuePosition(db, (await findExecution(db, id))!),
   ],
   [
     "a claim",
-    ["SEARCH executions_place (job_type=?)", bySeq, "SEARCH INTEGER PRIMARY KEY (rowid=?)"],
+    [
+      "SEARCH executions_place (job_type=?)",
+      bySeq,
+      "SEARCH INTEGER PRIMARY KEY (rowid=?)",
+      byHolder,
+    ],
     () =>
       claimNext(db, terms, { slots: 1, gpus: 0 }, [...offers, { ...offers[0]!, jobType: "other" }]),
   ],

@@ -137,7 +137,7 @@ export class ScriptedAgent {
   }
 
   async leave(): Promise<Reply> {
-    return this.send("POST", "/leave", JSON.stringify({ agent_id: this.id }));
+    return this.send("POST", "/leave", JSON.stringify({ agent_id: this.id, crashed: false }));
   }
 
   /** Ends as cancelled what it was given and has not ended, and leaves. */

@@ -221,8 +221,12 @@ export type BuildReport = z.infer<typeof BuildReport>;
 export const ReleaseReport = z.object({ error: ExecutionError });
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
 
-/** The agent stops for good: it is no longer counted as live. */
-export const LeaveRequest = z.object({ agent_id: Uuid });
+/** An agent process is gone for good, and its leases are free. */
+export const LeaveRequest = z.object({
+  agent_id: Uuid,
+  /** It died, as another agent of its host has found; else it says so itself, and its work is done. */
+  crashed: z.boolean(),
+});
 export type LeaveRequest = z.infer<typeof LeaveRequest>;
 
 /** Request headers of an artifact upload, checked while the body streams in. */

@@ -1,4 +1,17 @@
-import { eq, getTableColumns, inArray, isNotNull, lt, or, sql } from "drizzle-orm";
+import {
+  and,
+  eq,
+  getTableColumns,
+  inArray,
+  isNotNull,
+  isNull,
+  lt,
+  notExists,
+  or,
+  sql,
+  type SQL,
+  type SQLWrapper,
+} from "drizzle-orm";
 import type { AgentStatus } from "../../../shared/wire/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
@@ -71,16 +84,34 @@ const tokenHashById = rowsQuery(
     .where(eq(agents.id, sql.placeholder("id"))),
 );
 
+/** Marks an agent as gone: it is not listed any more, and nothing is leased to it. */
+export async function markLeft(db: Database, id: string, now: number): Promise<void> {
+  await db.orm.update(agents).set({ leftAt: now }).where(eq(agents.id, id));
+}
+
+/** Condition of every claim: a poll that was sent before the leave may be answered after it. */
+export function hasNotLeft(id: SQLWrapper | string): SQL {
+  return notExists(
+    query
+      .select({ id: agents.id })
+      .from(agents)
+      .where(and(eq(agents.id, id), isNotNull(agents.leftAt))),
+  );
+}
+
 export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
 }
 
-/** Every known agent, the longest known first. */
+/** Every known agent that has not left, by name. */
 export async function listAgents(db: Database): Promise<AgentRow[]> {
   return everyAgent(db, {});
 }
 
-const everyAgent = rowsQuery(agentColumns, query.select().from(agents).orderBy(agents.name));
+const everyAgent = rowsQuery(
+  agentColumns,
+  query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
+);
 
 /** Forgets agents that are silent since before a time, and those whose token was revoked. Returns their ids. */
 export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {

@@ -94,6 +94,72 @@ describe("the order of the queue", () => {
   });
 });
 
+describe("keys take turns in each job type", () => {
+  const rare = offer("rare");
+  const low = { jobType: "low", priority: -1000 };
+
+  test("though an idle agent has leased a job of another type that was submitted last", async () => {
+    await submit("aaaaaaaa");
+    await submit("a", { jobType: "rare" });
+    expect(await claimed(1, 0, [rare])).toEqual(["rare"]);
+    await submit("bb");
+    expect(await order(10)).toBe("ababaaaaaa");
+  });
+
+  test("though a job of low priority was leased before its time", async () => {
+    await submit("aaaaaaaa");
+    await submit("a", low);
+    expect(await claimed(1, 0, [offer("low")])).toEqual(["low"]);
+    await submit("bb");
+    expect(await order(10)).toBe("ababaaaaaa");
+  });
+
+  test("though a job was leased for its high priority", async () => {
+    await submit("aaaaaa");
+    await submit("a", { jobType: "top", priority: 1000 });
+    expect(await claimed(1, 0, [plain, offer("top")])).toEqual(["top"]);
+    await submit("bb");
+    expect(await order(8)).toBe("ababaaaa");
+  });
+
+  test("though a job of it waits to be tried again", async () => {
+    await submit("aaaaaaaa");
+    const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, [plain]);
+    await claimNext(store.db, { ...terms, now: 101 }, { slots: 3, gpus: 0 }, [plain]);
+    const error = { type: "docker_error", message: "", phase: "startup" } as const;
+    const release = { kind: "release", leaseId: row!.leaseId!, error, retryAt: 500 } as const;
+    await advance(store.db, { leaseId: row!.leaseId! }, release, 110);
+    await submit("bbbb");
+    expect(await order(8)).toBe("abababab");
+  });
+
+  test("and with those that wait for another type on the same agents", async () => {
+    await submit("aaaaaaaa");
+    expect(await claimed(4, 0, [plain, rare])).toEqual(["a", "a", "a", "a"]);
+    await submit("bbbb", { jobType: "rare" });
+    expect(await claimed(8, 0, [plain, rare])).toEqual([
+      "a",
+      "rare",
+      "a",
+      "rare",
+      "a",
+      "rare",
+      "a",
+      "rare",
+    ]);
+  });
+});
+
+test("jobs of high priority that come one after the other do not keep the others waiting for ever", async () => {
+  await submit("b");
+  const taken: (string | null | undefined)[] = [];
+  for (let n = 0; n < 4; n++) {
+    await submit("A");
+    taken.push(...(await claimed(1)));
+  }
+  expect(taken).toContain("b");
+});
+
 describe("GPUs", () => {
   const offers = [plain, offer("one", 1), offer("two", 2)];
   const jobs = async (...types: string[]) => {

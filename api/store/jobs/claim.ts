@@ -1,9 +1,11 @@
 import { and, getTableColumns, inArray, lte, sql, type SQL } from "drizzle-orm";
 import type { ExecutionRow } from "./advance.ts";
-import type { Database } from "../database.ts";
+import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
+import { hasNotLeft } from "../agents/agents.ts";
 import { executions, isQueued } from "../schema.ts";
-import { listed, query, rowsQuery } from "../statement.ts";
+import { moveFronts } from "./line.ts";
+import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
 
 /** A job type whose jobs may be leased, and what their records say they run on. */
 export interface Offer {
@@ -35,8 +37,8 @@ export async function claimNext(
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
   if (offers.length === 0 || (await firstDue(db, { now, jobTypes })).length === 0) return [];
   const values = { agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
-  const claimed = await claim(db, values);
-  return claimed.sort((a, b) => a.place - b.place || a.seq - b.seq);
+  const [claimed] = await batch(db, [claim(values), move(values)]);
+  return claimed!.rows.map(decode).sort((a, b) => a.place - b.place || a.seq - b.seq);
 }
 
 const { seq, place, jobType, availableAt } = executions;
@@ -57,7 +59,10 @@ const firstDue = rowsQuery(
 const offered = (what: keyof Offer): SQL =>
   sql`(select value ->> ${sql.raw(`'${what}'`)} from json_each(${given("offers")}) where value ->> 'jobType' = ${jobType})`;
 
-/** The first of each job type in the queue, and so surely the first of all. */
+/**
+ * The first jobs of each offered type, as many as there are slots: the next ones to lease are among
+ * them. It costs the same however many jobs of other types wait in front.
+ */
 const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus' as gpus
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
@@ -66,13 +71,24 @@ const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus
       and waiting.available_at <= ${given("now")}
     order by waiting.place, waiting.seq limit ${given("slots")})`;
 
+/**
+ * The jobs to lease. `needed` is the number of GPUs of a job and of all before it. With 3 slots and
+ * 2 free GPUs:
+ *
+ *     place   type    gpus  needed
+ *     1       train   1     1       leased
+ *     2       big     2     3       waits: the one GPU left is kept for it
+ *     3       train   1     4       waits behind it
+ *     4       plain   0     4       leased, as it needs no GPU
+ */
 const next = sql`(select seq from (
-    select seq, place, gpus, sum(gpus) over (order by place, seq) as taken from (${heads}))
-  where gpus = 0 or taken <= ${given("gpus")}
+    select seq, place, gpus, sum(gpus) over (order by place, seq) as needed from (${heads}))
+  where gpus = 0 or needed <= ${given("gpus")}
   order by place, seq limit ${given("slots")})`;
 
-const claim = rowsQuery(
-  getTableColumns(executions),
+const decode = decoder(getTableColumns(executions));
+const move = statement(moveFronts);
+const claim = statement(
   query
     .update(executions)
     .set({
@@ -85,6 +101,6 @@ const claim = rowsQuery(
       jobVersion: offered("jobVersion"),
       jobRef: offered("jobRef"),
     })
-    .where(and(isQueued, inArray(seq, next)))
+    .where(and(isQueued, hasNotLeft(given("agentId")), inArray(seq, next)))
     .returning(),
 );

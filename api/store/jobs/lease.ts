@@ -73,12 +73,12 @@ const missed = rowsQuery(
     .limit(sql.placeholder("count")),
 );
 
-/** The leases of an agent whose code has not begun. */
-export async function unbegunLeases(db: Database, agentId: string): Promise<string[]> {
+/** The leases that an agent holds. */
+export async function leasesOf(db: Database, agentId: string): Promise<string[]> {
   const found = await db.orm
     .select({ leaseId: executions.leaseId })
     .from(executions)
-    .where(and(isRunning, eq(executions.agentId, agentId), isNull(executions.codeStartedAt)));
+    .where(and(isRunning, eq(executions.agentId, agentId)));
   return found.flatMap(({ leaseId }) => leaseId ?? []);
 }
 

@@ -65,7 +65,7 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   const known = inserts.get(name);
   if (known) return known;
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
-  const turn = nextTurn(sql`${sql.placeholder("keyId")}`);
+  const turn = nextTurn(sql`${sql.placeholder("keyId")}`, sql`${sql.placeholder("jobType")}`);
   const place = sql`${turn} - ${sql.placeholder("priority")}`;
   const row = { ...Object.fromEntries(given), turn, place };
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));

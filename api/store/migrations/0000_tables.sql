@@ -24,7 +24,8 @@ CREATE TABLE `agents` (
 	`engine` text NOT NULL,
 	`breaker` text NOT NULL,
 	`images` text NOT NULL,
-	`last_seen_at` integer NOT NULL
+	`last_seen_at` integer NOT NULL,
+	`left_at` integer
 );
 --> statement-breakpoint
 CREATE TABLE `join_codes` (
@@ -151,6 +152,7 @@ CREATE TABLE `executions` (
 CREATE UNIQUE INDEX `executions_id_unique` ON `executions` (`id`);--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_position` ON `executions` (`place`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_turn` ON `executions` (`key_id`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
@@ -179,10 +181,14 @@ CREATE TABLE `payloads` (
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
+CREATE TABLE `queue_fronts` (
+	`job_type` text PRIMARY KEY NOT NULL,
+	`turn` integer NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE `queue_length` (
 	`id` integer PRIMARY KEY NOT NULL,
-	`queued` integer NOT NULL,
-	`reached` integer DEFAULT 0 NOT NULL
+	`queued` integer NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE `counts` (

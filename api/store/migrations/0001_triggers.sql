@@ -18,7 +18,7 @@ BEGIN
   VALUES (NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
--- The length of the queue, and the farthest place in it that was leased.
+-- The length of the queue.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
@@ -30,9 +30,7 @@ END;
 CREATE TRIGGER `executions_queue_moved` AFTER UPDATE OF `status` ON `executions`
 WHEN (OLD.`status` = 'queued') <> (NEW.`status` = 'queued')
 BEGIN
-  UPDATE `queue_length` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1),
-    `reached` = iif(NEW.`status` = 'running', max(`reached`, NEW.`place`), `reached`)
-  WHERE `id` = 1;
+  UPDATE `queue_length` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1) WHERE `id` = 1;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_unqueued` AFTER DELETE ON `executions`

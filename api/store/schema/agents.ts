@@ -7,7 +7,7 @@ import {
 } from "../../../shared/wire/health.ts";
 import { type Accepted } from "../../../shared/wire/lease.ts";
 
-/** Agent processes that have polled and not left. */
+/** Agent processes that have polled. */
 export const agents = sqliteTable("agents", {
   id: text("id").primaryKey(),
   name: text("name").notNull(),
@@ -25,6 +25,8 @@ export const agents = sqliteTable("agents", {
   /** Of the images that jobs may need, those that its engine has. */
   images: text("images", { mode: "json" }).$type<string[]>().notNull(),
   lastSeenAt: integer("last_seen_at").notNull(),
+  /** When it took its leave: what it sent before and comes later must not bring it back. */
+  leftAt: integer("left_at"),
 });
 
 /** Tokens of agents that joined: each its agent's own, and revocable. Times are epoch milliseconds. */

@@ -77,6 +77,9 @@ export const executions = sqliteTable(
     index("executions_queue")
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
+    index("executions_position")
+      .on(t.place, t.seq)
+      .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
       .on(t.keyId, t.turn)
       .where(sql`${t.status} = 'queued'`),
@@ -139,8 +142,12 @@ export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 export const queueLength = sqliteTable("queue_length", {
   id: integer("id").primaryKey(),
   queued: integer("queued").notNull(),
-  /** The farthest place in the line that a lease was given to: see store/line.ts. */
-  reached: integer("reached").notNull().default(0),
+});
+
+/** The last turn that the queue of a job type has come to: store/jobs/line.ts. */
+export const queueFronts = sqliteTable("queue_fronts", {
+  jobType: text("job_type").primaryKey(),
+  turn: integer("turn").notNull(),
 });
 
 /** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */

@@ -35,7 +35,7 @@ export const agentRows: Row[] = [
       for (const path of ["/poll", "/renew"]) {
         expect((await thief.send("POST", path, JSON.stringify(request))).status).toBe(403);
       }
-      const leave = JSON.stringify({ agent_id: agent.id });
+      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
       expect((await thief.send("POST", "/leave", leave)).status).toBe(403);
       expect((await api.get("/pool/stats")).text).toContain(agent.id);
     },
@@ -178,7 +178,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "An agent that leaves is no longer counted, and hands back what it has not begun",
+    rule: "An agent that leaves is no longer counted, and its jobs go to others at once",
     async check(api) {
       const begun = await working(api);
       await begun.agent.post(begun.lease_id, "started", { job_ref: null });
@@ -186,8 +186,11 @@ export const agentRows: Row[] = [
       await begun.agent.takeJob();
       expect((await begun.agent.leave()).status).toBe(200);
       expect(JSON.parse((await api.get("/pool/stats")).text)).toMatchObject({ agents: [] });
-      expect((await api.agent().takeJob()).execution_id).toBe(next.job_id);
-      expect((await begun.agent.result(begun.lease_id)).status).toBe(200);
+      const other = api.agent();
+      const [first, second] = [await other.takeJob(), await other.takeJob()];
+      expect(first).toMatchObject({ execution_id: begun.job_id, attempt: 2 });
+      expect(second).toMatchObject({ execution_id: next.job_id, attempt: 1 });
+      expect((await begun.agent.result(begun.lease_id)).status).toBe(409);
       expect((await begun.agent.leave()).status).toBe(200);
     },
   },
