@@ -70,7 +70,7 @@ export const buildLeaseRows: Row[] = [
       const { lease, answer } = await startBuild(api, agent, "build-15");
       await agent.leave();
       const second = await other.takeBuild();
-      expect(second).toMatchObject({ job_type: lease.job_type, attempt: 2 });
+      expect(second).toMatchObject({ job_type: lease.job_type, attempt: 1 });
       await other.postBuild(second.lease_id, "result", success);
       expect((await answer).status).toBe(200);
     },

@@ -117,7 +117,7 @@ export const joinRows: Row[] = [
       const [one, other] = [await joined(api), await joined(api)];
       const agent = api.agent(one.token);
       await agent.poll();
-      const leave = JSON.stringify({ agent_id: agent.id });
+      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
       for (const token of [other.token, agentTokens[0]]) {
         expect((await api.agent(token).send("POST", "/leave", leave)).status).toBe(403);
       }

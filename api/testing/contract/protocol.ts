@@ -7,7 +7,7 @@ export const protocolRows: Row[] = [
     rule: "An agent that speaks the API's protocol, or says nothing of it, is answered with the version",
     async check(api) {
       const agent = api.agent();
-      const leave = JSON.stringify({ agent_id: agent.id });
+      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
       for (const headers of [{ [protocolHeader]: protocolVersion }, {}]) {
         const reply = await agent.send("POST", "/leave", leave, headers);
         expect(reply.status).toBe(200);
