@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { readProcess } from "./setup/processes.ts";
 import { type StartProcess, startProcess } from "./testing/start-process.ts";
 import { type StubProject, stubProject } from "./testing/stub-project.ts";
+import { waitUntil } from "../shared/testing/wait-until.ts";
 
 let project: StubProject;
 let running: StartProcess | undefined;
@@ -26,7 +27,7 @@ function start(env: Record<string, string> = {}): StartProcess {
 }
 
 async function untilGone(pid: number): Promise<void> {
-  while (readProcess(pid)) await sleep(10);
+  await waitUntil(`process ${pid} ends`, () => !readProcess(pid));
 }
 
 test("serves until Ctrl-C, then stops the agent before the API", async () => {
@@ -64,7 +65,10 @@ test("an agent that dies is started again", async () => {
   await airlock.printed("ready in");
   process.kill(project.pidOf("agent-ready"), "SIGKILL");
   await airlock.printed("starting it again in 1 s");
-  while (project.notes().filter((note) => note === "agent-ready").length < 2) await sleep(20);
+  await waitUntil(
+    "the agent is ready again",
+    () => project.notes().filter((note) => note === "agent-ready").length >= 2,
+  );
   airlock.signal("SIGTERM");
   expect(await airlock.exited).toBe(0);
   expect(project.notes().slice(-2)).toEqual(["agent-stops", "api-stops"]);

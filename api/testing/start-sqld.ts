@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createRequire } from "node:module";
 import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
-import { freePort } from "./free-port.ts";
+import { reservePort } from "./reserve-port.ts";
 
 /** A libSQL server under test, with the schema and nothing in it. */
 export interface RunningDatabase {
@@ -23,7 +23,7 @@ export async function startSqld(folder: string): Promise<RunningDatabase> {
 
 /** The same without a schema. */
 export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
-  const address = `127.0.0.1:${await freePort()}`;
+  const address = `127.0.0.1:${await reservePort()}`;
   const url = `http://${address}`;
   const options = {
     "db-path": folder,

@@ -5,7 +5,7 @@ import { setImmediate } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ExecutionPage, type ExecutionRecord } from "../../shared/wire/execution.ts";
-import { freePort } from "../testing/free-port.ts";
+import { reservePort } from "../testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 
@@ -15,7 +15,7 @@ let folder: string;
 let service: Service;
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "airlock-crash-"));
-  service = new Service(await freePort());
+  service = new Service(await reservePort());
   await service.start();
 });
 afterEach(async () => {

@@ -8,9 +8,10 @@ import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Api, problemOf } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
-import { freePort } from "../testing/free-port.ts";
+import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let folder: string;
 const running = new Set<ChildProcess>();
@@ -72,17 +73,17 @@ async function startSqld(port: number): Promise<ChildProcess> {
   const limits = ["--no-welcome", "--max-concurrent-connections", "1"];
   const child = spawn(program, [...limits, ...place], { stdio: "ignore" });
   running.add(child);
-  while (
-    !(await fetch(`http://127.0.0.1:${port}/health`).then(
+  await waitUntil("sqld answers", () =>
+    fetch(`http://127.0.0.1:${port}/health`).then(
       ({ ok }) => ok,
       () => false,
-    ))
+    ),
   );
   return child;
 }
 
 test("while a remote database is gone for 10 s, requests are 503; when it is back, its leases hold", async () => {
-  const port = await freePort();
+  const port = await reservePort();
   const sqld = await startSqld(port);
   const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   const { job_id } = await api.submit();
@@ -103,7 +104,7 @@ test("while a remote database is gone for 10 s, requests are 503; when it is bac
 });
 
 test("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
-  const port = await freePort();
+  const port = await reservePort();
   const sqld = await startSqld(port);
   const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   expect((await api.get("/health/ready")).status).toBe(200);

@@ -8,6 +8,7 @@ import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "agent-token-0123456789";
 
@@ -111,11 +112,11 @@ test("one Ctrl-C that comes twice, from the terminal and from npm, counts as one
 
 /** Resolves once the first signal has arrived: nothing new is taken from then on. */
 async function refusesConnections(): Promise<void> {
-  while (
-    await fetch(`${api.url}/health`).then(
-      () => true,
+  await waitUntil("connections are refused", () =>
+    fetch(`${api.url}/health`).then(
       () => false,
-    )
+      () => true,
+    ),
   );
 }
 

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { ExecutionPage, SubmittedJob } from "../../shared/wire/execution.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "agent-token-0123456789";
 const vars = {
@@ -79,10 +80,6 @@ class Load {
   }
 }
 
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 10));
-}
-
 /** Every record of a service. */
 async function records({ url }: NodeProcess) {
   const all = [];
@@ -105,7 +102,10 @@ describe("a backup made while jobs come, run and leave files", () => {
   beforeAll(async () => {
     const api = await startNodeIn(place("data"), vars);
     const load = new Load(api.url);
-    await until(() => load.acknowledged.length >= 100 && load.ended.length >= 30);
+    await waitUntil(
+      "100 are acknowledged and 30 ended",
+      () => load.acknowledged.length >= 100 && load.ended.length >= 30,
+    );
     before.acknowledged.push(...load.acknowledged);
     before.ended.push(...load.ended);
     made = await run("backup", [place("backup")], { AIRLOCK_DATA_DIR: place("data") });
@@ -148,7 +148,7 @@ describe("a backup made while jobs come, run and leave files", () => {
     client.close();
     expect(rows[0]?.[0]).toBe("ok");
     const load = new Load(restored.url);
-    await until(() => load.ended.length > 0);
+    await waitUntil("one has ended", () => load.ended.length > 0);
     await load.stop();
   });
 

@@ -2,17 +2,17 @@ import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { rawEngine, removeImages } from "../../agent/sandbox/testing/raw-engine.ts";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import type { Health } from "../../shared/wire/health.ts";
 import type { ExecutionRecord, SyncResult } from "../../shared/wire/execution.ts";
 import { composeCommand } from "../setup/tools.ts";
 import { makeServiceBase } from "../testing/service-base.ts";
 import { needs } from "../testing/needs.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const socket = (process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock").slice(7);
 const name = `airlock-test-${randomUUID()}`;
@@ -57,7 +57,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
   beforeAll(async () => {
     const { image } = await testEngine();
     await makeServiceBase(rawEngine, image, `${name}-base`);
-    const port = String(await freePort());
+    const port = String(await reservePort());
     url = `http://127.0.0.1:${port}`;
     env = {
       PATH: process.env["PATH"],
@@ -96,7 +96,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
         ({ status }) => status,
         () => "silent",
       );
-    while ((await state()) !== "healthy") await sleep(200);
+    await waitUntil("the API is healthy", async () => (await state()) === "healthy");
   }
 
   const idOf = (service: string) => compose("ps", "--quiet", service);

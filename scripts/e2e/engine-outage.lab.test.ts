@@ -1,27 +1,20 @@
-import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
-import { Config } from "../../shared/config/config.ts";
 import type { Health } from "../../shared/wire/health.ts";
-import { findBaseImage } from "../setup/base-image.ts";
+import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
 import { needs } from "../testing/needs.ts";
+import { type CodeSignal, makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "a-token-of-16-characters";
+const name = `outage-${process.pid}`;
 const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
 
 type Json = Record<string, unknown>;
-
-/** Runs until the time it is given, so that only an attempt after that time comes to its end. */
-const waits = `
-import json, time
-while time.time() < json.load(open("/input/data.json"))["until"]:
-    time.sleep(0.05)
-print("done")
-`;
 
 describe("an engine that stops while code runs", needs("root"), () => {
   let dockerd: PrivateDockerd;
@@ -31,7 +24,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
   beforeAll(async () => {
     dockerd = makePrivateDockerd();
     await dockerd.start();
-    await copyBaseImage();
+    await copyBaseImage(machine, dockerd.host);
     api = await startNode({
       AIRLOCK_AGENT_TOKENS: token,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
@@ -39,7 +32,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
     agent = startAgent({
       AIRLOCK_API_URL: api.url,
       AIRLOCK_AGENT_TOKEN: token,
-      AIRLOCK_AGENT_NAME: `outage-${process.pid}`,
+      AIRLOCK_AGENT_NAME: name,
       AIRLOCK_DOCKER_HOST: dockerd.host,
       AIRLOCK_WARM_POOL_SIZE: "2",
     });
@@ -52,14 +45,6 @@ describe("an engine that stops while code runs", needs("root"), () => {
     await api?.close();
     await dockerd[Symbol.asyncDispose]();
   });
-
-  async function copyBaseImage(): Promise<void> {
-    const docker = connect(machine);
-    const name = await findBaseImage(docker, Config.parse({}).base_image);
-    if (name === undefined) throw new Error(`${machine} has no base image: npm run setup`);
-    const load = await connect(dockerd.host).loadImage(await docker.getImage(name).get());
-    await once(load.resume(), "end");
-  }
 
   const send = (method: string, path: string, body?: Json): Promise<Response> =>
     fetch(api.url + path, {
@@ -79,29 +64,48 @@ describe("an engine that stops while code runs", needs("root"), () => {
 
   /** What the agent's engine failed, as /metrics tells it. */
   async function engineErrors(operation: string, kind: string): Promise<number> {
-    const labels = `agent="outage-${process.pid}",operation="${operation}",kind="${kind}"`;
+    const labels = `agent="${name}",operation="${operation}",kind="${kind}"`;
     const series = `airlock_engine_errors_total{${labels}} `;
     const lines = (await (await send("GET", "/metrics")).text()).split("\n");
     return Number(lines.find((line) => line.startsWith(series))?.slice(series.length) ?? 0);
   }
 
-  /** A job whose code runs until `seconds` from now, once that code has begun. */
-  async function begin(seconds: number, code = waits): Promise<string> {
-    const input_data = { until: Date.now() / 1000 + seconds };
-    const reply = await send("POST", "/execute/async", { code, input_data });
+  /** A job whose code runs until the signal, so that only an attempt after that comes to its end. */
+  async function begin(signal: CodeSignal, ends = "print('done')"): Promise<string> {
+    const reply = await send("POST", "/execute/async", { code: `${signal.wait}\n${ends}` });
     const { job_id: id } = (await reply.json()) as { job_id: string };
     // The record names its image once the code has begun.
-    while (!(await get(`/executions/${id}?view=full`))["job_ref"]) await sleep(20);
+    await waitUntil(`the code of ${id} begins`, async () =>
+      Boolean((await get(`/executions/${id}?view=full`))["job_ref"]),
+    );
     return id;
   }
 
   /** A dockerd that is killed while it starts a container leaves a shim that nobody ends. */
   async function untilRunning(count: number): Promise<void> {
-    while ((await connect(dockerd.host).listContainers()).length < count) await sleep(20);
+    await waitUntil(
+      `${count} containers run`,
+      async () => (await connect(dockerd.host).listContainers()).length >= count,
+    );
   }
 
   async function untilStatus(id: string, status: string): Promise<void> {
-    while ((await get(`/jobs/${id}`))["status"] !== status) await sleep(20);
+    await waitUntil(
+      `${id} is ${status}`,
+      async () => (await get(`/jobs/${id}`))["status"] === status,
+    );
+  }
+
+  /** Sends it to whatever runs, now and later, until these have ended. */
+  async function sendUntilEnded(signal: CodeSignal, ids: readonly string[]): Promise<void> {
+    const hasEnded = async (id: string) =>
+      (await get(`/executions/${id}?view=full`))["ended_at"] !== null;
+    for (const id of ids) {
+      await waitUntil(`${id} ends`, async () => {
+        await signal.sendTo(name, connect(dockerd.host));
+        return hasEnded(id);
+      });
+    }
   }
 
   /** /health at each new state of the breaker, until it is closed again; half open it may be for milliseconds only. */
@@ -120,12 +124,14 @@ describe("an engine that stops while code runs", needs("root"), () => {
 
   test("killed and soon back: the job runs again and succeeds, its first container is gone", async () => {
     expect(await engineErrors("describe", "unavailable")).toBe(0);
-    const id = await begin(15);
+    const signal = makeCodeSignal();
+    const id = await begin(signal);
     await untilRunning(1 + 2);
     const first = await containers();
     await dockerd.end("SIGKILL");
     await untilStatus(id, "queued");
     await dockerd.start();
+    await sendUntilEnded(signal, [id]);
     await untilStatus(id, "succeeded");
     expect(await get(`/jobs/${id}/result`)).toMatchObject({ stdout: "done\n" });
     const breaker = async () => (await health()).circuit_breaker.state;
@@ -138,9 +144,9 @@ describe("an engine that stops while code runs", needs("root"), () => {
   });
 
   test("stopped for long: the breaker opens, half opens, closes, and the jobs are retried", async () => {
-    // Not over before the engine is, however long they take to begin; over before it is back.
-    const jobs = await Promise.all([begin(25), begin(25)]);
-    const failing = await begin(20, `${waits}\n{}["missing"]`);
+    const signal = makeCodeSignal();
+    const jobs = await Promise.all([begin(signal), begin(signal)]);
+    const failing = await begin(signal, "{}['missing']");
     const watch = watchBreaker();
     const stoppedMs = Date.now();
     await dockerd.end("SIGTERM");
@@ -152,7 +158,10 @@ describe("an engine that stops while code runs", needs("root"), () => {
       queue_stats: { pending: 3, running: 0 },
     });
 
-    while ((await health()).circuit_breaker.state !== "open") await sleep(50);
+    await waitUntil(
+      "the breaker opens",
+      async () => (await health()).circuit_breaker.state === "open",
+    );
     const { count } = await get("/executions");
     for (const path of ["/execute", "/execute/async"]) {
       const refused = await send("POST", path, { code: "print('never')" });
@@ -163,6 +172,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
     expect((await get("/executions"))["count"]).toBe(count);
 
     await dockerd.start();
+    await sendUntilEnded(signal, [...jobs, failing]);
     const states = await watch;
     const halfOpen = states.filter((seen) => seen.circuit_breaker.state === "half_open");
     for (const seen of halfOpen) expect(seen.status).toBe("healthy");

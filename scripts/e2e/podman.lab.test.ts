@@ -8,6 +8,7 @@ import { connect } from "../setup/connect.ts";
 import { type HostileWorld, hostileWorld, type Json } from "../testing/hostile-world.ts";
 import { type Podman, startPodman } from "../testing/podman.ts";
 import { needs } from "../testing/needs.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const dockerHost = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 
@@ -95,8 +96,8 @@ describe("Podman as root", needs("root", "podman"), () => {
       submit("print('large', flush=True)\nx = bytearray(1 << 30)"),
       submit("import time\nprint('begun', flush=True)\ntime.sleep(600)"),
     ]);
-    const begun = async () => (await world.get(`/jobs/${cancelled}`)).json["status"] === "running";
-    while (!(await begun())) continue;
+    const status = async () => (await world.get(`/jobs/${cancelled}`)).json["status"];
+    await waitUntil("the job runs", async () => (await status()) === "running");
     expect((await world.post(`/jobs/${cancelled}/cancel`, {})).status).toBe(200);
     const ends = await Promise.all([late, large, cancelled].map(result));
     expect(ends).toMatchObject([
@@ -124,8 +125,9 @@ describe("Podman as root", needs("root", "podman"), () => {
   test("what a killed agent left is removed by the next one of its name", async () => {
     const code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
     const id = await submit(code);
-    while ((await world.get(`/jobs/${id}`)).json["status"] !== "running") continue;
-    while ((await containers()).length === 0) continue;
+    const status = async () => (await world.get(`/jobs/${id}`)).json["status"];
+    await waitUntil("the job runs", async () => (await status()) === "running");
+    await waitUntil("its container is there", async () => (await containers()).length > 0);
     const left = new Set((await containers()).map(({ Id }) => Id));
     world.agent.process.kill("SIGKILL");
     await world.agent.exit;
@@ -138,7 +140,10 @@ describe("Podman as root", needs("root", "podman"), () => {
     });
     try {
       await next.ready;
-      while ((await containers()).some(({ Id }) => left.has(Id))) continue;
+      await waitUntil(
+        "what was left is removed",
+        async () => !(await containers()).some(({ Id }) => left.has(Id)),
+      );
     } finally {
       next.process.kill("SIGTERM");
       await next.exit;

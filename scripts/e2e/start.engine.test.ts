@@ -2,7 +2,6 @@ import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, onTestFailed, test } from "vitest";
 import { connect } from "../setup/connect.ts";
 import { ensureEngine } from "../setup/ensure-engine.ts";
@@ -10,6 +9,7 @@ import { readProcess } from "../setup/processes.ts";
 import { agentName, agentToken } from "../start/agent-token.ts";
 import { childrenOf } from "../testing/children-of.ts";
 import { type StartProcess, startProcess } from "../testing/start-process.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let dataDir: string;
 let running: StartProcess | undefined;
@@ -48,7 +48,10 @@ async function get<T>(url: string): Promise<T> {
 }
 
 async function untilStatus(url: string, status: string): Promise<void> {
-  while ((await get<{ status: string }>(url)).status !== status) await sleep(50);
+  await waitUntil(
+    `${url} is ${status}`,
+    async () => (await get<{ status: string }>(url)).status === status,
+  );
 }
 
 /** The ids of the containers of this data folder's agent. */
@@ -73,7 +76,7 @@ test("serves jobs, and Ctrl-C leaves neither container nor process", async () =>
   expect(children.length).toBeGreaterThanOrEqual(2);
   airlock.signal("SIGINT");
   expect(await airlock.exited).toBe(0);
-  while (children.some(readProcess)) await sleep(10);
+  await waitUntil("its processes end", () => !children.some(readProcess));
   expect(await containers()).toEqual([]);
 });
 
@@ -88,7 +91,7 @@ test("after kill -9 in a job it starts again, keeps its records and removes what
     timeout: 900,
   });
   await untilStatus(`${before.url}/jobs/${cut}`, "running");
-  while ((await containers()).length === 0) await sleep(20);
+  await waitUntil("its container is there", async () => (await containers()).length > 0);
   const children = childrenOf(before.airlock.pid);
   for (const pid of [before.airlock.pid, ...children]) process.kill(pid, "SIGKILL");
   await before.airlock.exited;

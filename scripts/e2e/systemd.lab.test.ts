@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { readUnit, startUnit } from "../testing/unit-file.ts";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import { needs } from "../testing/needs.ts";
 
 const [agent, api] = [readUnit("airlock-agent.service"), readUnit("airlock-api.service")];
@@ -31,7 +31,7 @@ test(
   "the units' commands run a job, with nothing but their own folders to write to",
   needs("root"),
   async () => {
-    const [token, port] = ["a-token-of-16-characters", String(await freePort())];
+    const [token, port] = ["a-token-of-16-characters", String(await reservePort())];
     const url = `http://127.0.0.1:${port}`;
     const service = startUnit(api, { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_PORT: port });
     await service.logged(url);

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { startNode } from "../../api/testing/start-node.ts";
 import { startWorker } from "../../api/testing/start-worker.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "a-token-of-16-characters";
 const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
@@ -57,7 +57,10 @@ describe.each([
   async function untilPrinted(id: string): Promise<void> {
     const db = createClient({ url: api.databaseUrl });
     const chunks = { sql: "SELECT 1 FROM log_chunks WHERE execution_id = ?", args: [id] };
-    while ((await db.execute(chunks)).rows.length === 0) await sleep(20);
+    await waitUntil(
+      `output of ${id} arrives`,
+      async () => (await db.execute(chunks)).rows.length > 0,
+    );
     db.close();
   }
 
@@ -93,7 +96,9 @@ describe.each([
     const jobs = await Promise.all(
       Array.from({ length: 8 }, () => post("/execute/async", { code })),
     );
-    while (!(await agentLoads()).every((running) => running > 0)) await sleep(20);
+    await waitUntil("both agents run jobs", async () =>
+      (await agentLoads()).every((running) => running > 0),
+    );
     const results = await Promise.all(
       jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=240`)),
     );

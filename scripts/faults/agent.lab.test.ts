@@ -4,6 +4,7 @@ import { Config } from "../../shared/config/config.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { agentName, type FaultWorld, leaseTtlS, startFaultWorld } from "../testing/fault-world.ts";
+import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 
 const docker = connect(process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock");
 
@@ -24,27 +25,27 @@ async function kill(agent: AgentProcess): Promise<void> {
   await agent.exit;
 }
 
-/** Prints which run of it this is, and goes on until its input says. */
-const until = `
-import json, time, uuid
+const signal = makeCodeSignal();
+
+/** Prints which run of it this is, and goes on until the signal. */
+const waits = `
+import uuid
 run = str(uuid.uuid4())
 open("run.txt", "w").write(run)
 print(run, flush=True)
-while time.time() < json.load(open("/input/data.json"))["until"]:
-    time.sleep(0.05)
-`;
-const seconds = (n: number) => ({ until: Date.now() / 1000 + n });
+${signal.wait}`;
 
 test("fault 1: kill -9 of the agent while code runs: a second attempt after the lease, the first container reaped", async () => {
   const name = agentName("killed");
   const first = await world.startAgent(name);
-  const id = await world.submit(until, seconds(15));
+  const id = await world.submit(waits);
   await world.untilBegun(id);
   const [left] = await containersOf(name);
   await kill(first);
   await world.startAgent(name);
   await world.untilBegun(id, 2);
   expect(await containersOf(name)).not.toContain(left);
+  await signal.sendTo(name);
   const record = await world.ended(id);
   expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
   const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
@@ -79,13 +80,15 @@ test("fault 14: a job that kills its agent every time: one dead letter after two
 
 test("fault 6: an agent that is frozen past the end of its lease is fenced when it wakes", async () => {
   const frozen = await world.startAgent(agentName("frozen"), { AIRLOCK_MAX_WORKERS: "1" });
-  const id = await world.submit(until, seconds(15));
+  const id = await world.submit(waits);
   await world.untilBegun(id);
   frozen.process.kill("SIGSTOP");
   await world.untilStatus(id, "queued");
-  await world.startAgent(agentName("awake"), { AIRLOCK_MAX_WORKERS: "1" });
+  const awake = agentName("awake");
+  await world.startAgent(awake, { AIRLOCK_MAX_WORKERS: "1" });
   await world.untilBegun(id, 2);
   frozen.process.kill("SIGCONT");
+  await signal.sendTo(awake);
   const record = await world.ended(id);
   expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
   const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);

@@ -1,14 +1,16 @@
 import { globSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
 import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
 import { needs } from "../testing/needs.ts";
+import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let folder: string;
 let disk: SmallDisk;
+const signal = makeCodeSignal();
 
 describe("fault 10: a disk that is full", needs("root"), () => {
   beforeEach(() => {
@@ -22,17 +24,17 @@ describe("fault 10: a disk that is full", needs("root"), () => {
 
   const writes = `
 open("file.bin", "wb").write(b"x" * 300_000)
-import json, time
-time.sleep(json.load(open("/input/data.json"))["seconds"])
 `;
+  const writesThenWaits = `${writes}${signal.wait}`;
 
   test("under the API: submissions are 503, and what was acknowledged comes to its end", async () => {
     await using world = await startFaultWorld(
       { AIRLOCK_LEASE_TTL_S: "60" },
       join(disk.path, "data"),
     );
-    await world.startAgent(agentName("roomy"), { AIRLOCK_SPOOL_DIR: join(folder, "spool") });
-    const id = await world.submit(writes, { seconds: 10 });
+    const agent = agentName("roomy");
+    await world.startAgent(agent, { AIRLOCK_SPOOL_DIR: join(folder, "spool") });
+    const id = await world.submit(writesThenWaits);
     await world.untilBegun(id);
     disk.fill();
     const body = { code: "print(1)", input_data: { pad: "x".repeat(100_000) } };
@@ -44,8 +46,9 @@ time.sleep(json.load(open("/input/data.json"))["seconds"])
     }
     expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "running" });
     // The code has ended once its file is on its way, which the API refuses.
-    while (globSync(`${folder}/spool/**/*`, { withFileTypes: true }).every((at) => !at.isFile()))
-      await sleep(20);
+    await signal.sendTo(agent);
+    const spool = () => globSync(`${folder}/spool/**/*`, { withFileTypes: true });
+    await waitUntil("a file is on its way", () => spool().some((at) => at.isFile()));
     expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "running" });
 
     disk.free();
@@ -60,14 +63,18 @@ time.sleep(json.load(open("/input/data.json"))["seconds"])
 
   test("under the agent, while code runs: it is run again once there is room", async () => {
     await using world = await startFaultWorld();
-    await world.startAgent(agentName("filled"), { AIRLOCK_SPOOL_DIR: disk.path });
-    const id = await world.submit(writes, { seconds: 5 });
+    const agent = agentName("filled");
+    await world.startAgent(agent, { AIRLOCK_SPOOL_DIR: disk.path });
+    const id = await world.submit(writesThenWaits);
     await world.untilBegun(id);
     disk.fill();
+    await signal.sendTo(agent);
     const status = async () => (await world.send("GET", `/jobs/${id}`)).json["status"];
-    while ((await status()) === "running") await sleep(50);
+    await waitUntil("the attempt fails", async () => (await status()) !== "running");
     expect(await status()).toBe("queued");
     disk.free();
+    await world.untilBegun(id, 2);
+    await signal.sendTo(agent);
     expect(await world.ended(id)).toMatchObject({
       status: "succeeded",
       artifacts: [{ name: "file.bin", size_bytes: 300_000 }],
@@ -88,11 +95,11 @@ time.sleep(json.load(open("/input/data.json"))["seconds"])
       return (agents as { last_seen: string }[])[0]?.last_seen;
     };
     const isWell = async () => (await world.send("GET", "/health")).json["docker_available"];
-    while ((await isWell()) !== false) await sleep(50);
-    const id = await world.submit(writes, { seconds: 0 });
+    await waitUntil("the agent says that it is full", async () => (await isWell()) === false);
+    const id = await world.submit(writes);
     for (let turn = 0; turn < 2; turn++) {
       const before = await lastSeen();
-      while ((await lastSeen()) === before) await sleep(50);
+      await waitUntil("the agent polls", async () => (await lastSeen()) !== before);
     }
     expect((await world.send("GET", `/jobs/${id}`)).json).toMatchObject({ status: "queued" });
     disk.free();

@@ -1,22 +1,22 @@
 import { randomUUID } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { agentName, type FaultWorld, startFaultWorld } from "../testing/fault-world.ts";
 import { makeNetwork, type Network } from "../testing/network.ts";
 import { needs } from "../testing/needs.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 
-/** Runs until a time; its file and its output name one run of the code. */
+const signal = makeCodeSignal();
+
+/** Runs until the signal; its file and its output name one run of the code. */
 const writes = `
-import json, time, uuid
-until = json.load(open("/input/data.json"))["until"]
+import json, uuid
 run = str(uuid.uuid4())
 open("run.txt", "w").write(run)
 json.dump({"run": run}, open("result.json", "w"))
 print(run, flush=True)
-while time.time() < until:
-    time.sleep(0.05)
-`;
+${signal.wait}`;
 
 const directions = ["both", "out", "in"] as const;
 
@@ -24,6 +24,7 @@ describe("a partition", needs("root", "network tools"), () => {
   let network: Network;
   let world: FaultWorld;
   const agents: AgentProcess[] = [];
+  const names: string[] = [];
   beforeAll(async () => {
     network = makeNetwork(directions.length);
     // Each agent has a job type of its own, and takes over no other's job.
@@ -34,7 +35,9 @@ describe("a partition", needs("root", "network tools"), () => {
     });
     for (const [i, cut] of directions.entries()) {
       const env = { AIRLOCK_AGENT_LABELS: JSON.stringify({ cut }) };
-      agents.push(await world.startAgent(agentName(cut), env, network.hosts[i]!.enter));
+      const name = agentName(cut);
+      names.push(name);
+      agents.push(await world.startAgent(name, env, network.hosts[i]!.enter));
     }
   });
   afterAll(async () => {
@@ -45,10 +48,11 @@ describe("a partition", needs("root", "network tools"), () => {
   /** Until the first lease of a job is over. */
   async function untilLost(id: string): Promise<void> {
     const sql = "SELECT 1 FROM executions WHERE id = ? AND status = 'running' AND attempt = 1";
-    while ((await world.db.execute({ sql, args: [id] })).rows.length > 0) await sleep(20);
+    await waitUntil(
+      `${id} is lost`,
+      async () => (await world.db.execute({ sql, args: [id] })).rows.length === 0,
+    );
   }
-
-  const seconds = (n: number) => ({ until: Date.now() / 1000 + n });
 
   /** The job shows the files and the output of one run, and of no other. */
   async function expectOneRun(id: string): Promise<void> {
@@ -62,7 +66,7 @@ describe("a partition", needs("root", "network tools"), () => {
   test("fault 5: a partition longer than the lease, both ways or one: given up by the agent's own clock, run again, shown once", async () => {
     const ids: string[] = [];
     for (const [i, which] of directions.entries()) {
-      const id = await world.submit(writes, seconds(15), { job_type: `for-${which}` });
+      const id = await world.submit(writes, {}, { job_type: `for-${which}` });
       await world.untilBegun(id);
       network.hosts[i]!.cut(which);
       ids.push(id);
@@ -71,7 +75,11 @@ describe("a partition", needs("root", "network tools"), () => {
     const healing = ids.map((id, i) => untilLost(id).then(() => network.hosts[i]!.heal()));
     await Promise.all(healing);
     const { rows } = await world.db.execute("SELECT correlation_id FROM executions");
-    for (const id of ids) await expectOneRun(id);
+    for (const [i, id] of ids.entries()) {
+      await world.untilBegun(id, 2);
+      await signal.sendTo(names[i]!);
+      await expectOneRun(id);
+    }
     expect(await world.ledger(ids.map((id) => ({ id, ends: ["succeeded"] })))).toMatchObject({
       retried: ids.length,
       faults: [],

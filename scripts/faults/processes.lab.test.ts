@@ -7,7 +7,7 @@ import { createClient } from "@libsql/client/web";
 import { expect, test } from "vitest";
 import { labels } from "../../agent/sandbox/profile.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { startS3 } from "../../api/testing/start-s3.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
@@ -134,7 +134,7 @@ test(
       AIRLOCK_LIVENESS_S: "4",
       AIRLOCK_POLL_WAIT_S: "2",
     };
-    const ports = [await freePort(), await freePort(), await freePort()];
+    const ports = [await reservePort(), await reservePort(), await reservePort()];
     const { url } = ends.use(await startRoundRobin(ports));
     const names = ["a", "b"].map((which) => `processes-${process.pid}-${which}`);
     const apis = ports.map((port, i) => apiPart(join(folder, `api-${i}`), port, vars));

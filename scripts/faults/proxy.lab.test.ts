@@ -3,11 +3,11 @@ import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { createServer } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let folder: string;
 beforeAll(() => {
@@ -41,7 +41,7 @@ test("a proxy that cuts idle tunnels: polls are cut and sent again, no lease is 
   });
   const ids: string[] = [];
   for (const cuts of [1, 3, 5]) {
-    while (proxy.cuts() < cuts) await sleep(20);
+    await waitUntil(`${cuts} tunnels are cut`, () => proxy.cuts() >= cuts);
     const id = await world.submit(
       "import time; time.sleep(3); open('a.txt', 'w').write('a'); print(1)",
     );

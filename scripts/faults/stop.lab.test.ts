@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 test("fault 13: SIGTERM to agent and API at once, under load: both end in order, nothing is lost or run twice", async () => {
   await using world = await startFaultWorld();
@@ -17,7 +17,7 @@ test("fault 13: SIGTERM to agent and API at once, under load: both end in order,
     for (let n = 0; ; n++) {
       const mark = `${client} ${n}`;
       try {
-        while (!(await hasRoom())) await sleep(20);
+        await waitUntil("the queue has room", hasRoom);
         acknowledged.set(await world.submit(code, { mark }), `${mark}\n`);
       } catch (error) {
         if (isStopping) return;
@@ -26,7 +26,10 @@ test("fault 13: SIGTERM to agent and API at once, under load: both end in order,
     }
   });
   const done = "SELECT id, ended_at FROM executions WHERE status = 'succeeded'";
-  while ((await world.db.execute(done)).rows.length < 3) await sleep(20);
+  await waitUntil(
+    "three jobs are done",
+    async () => (await world.db.execute(done)).rows.length >= 3,
+  );
   isStopping = true;
   agent.process.kill("SIGTERM");
   world.api().child.kill("SIGTERM");

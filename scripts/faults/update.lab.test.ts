@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 test("an agent is replaced twice under load: what it runs it finishes, what comes meanwhile the next one runs, once", async () => {
   await using world = await startFaultWorld();
@@ -36,9 +36,12 @@ test("an agent is replaced twice under load: what it runs it finishes, what come
   };
   async function untilBusy(): Promise<void> {
     const before = await count("status = 'succeeded'");
-    while ((await count("status = 'succeeded'")) < before + 4) await sleep(20);
-    while ((await count("status = 'running' AND code_started_at IS NOT NULL")) === 0)
-      await sleep(5);
+    const running = "status = 'running' AND code_started_at IS NOT NULL";
+    await waitUntil(
+      "four more jobs end",
+      async () => (await count("status = 'succeeded'")) >= before + 4,
+    );
+    await waitUntil("code runs", async () => (await count(running)) > 0);
   }
   async function end(agent: AgentProcess): Promise<void> {
     agent.process.kill("SIGTERM");

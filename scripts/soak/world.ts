@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "@libsql/client";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import { Config } from "../../shared/config/config.ts";
 import { connect } from "../setup/connect.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
@@ -58,7 +58,7 @@ export async function startWorld(place: string, dockerHost: string): Promise<Wor
     kept.up();
     return kept;
   };
-  const databaseUrl = `http://127.0.0.1:${await freePort()}`;
+  const databaseUrl = `http://127.0.0.1:${await reservePort()}`;
   const database = keep(sqld(place, databaseUrl));
   const config = Config.parse({ database_url: databaseUrl });
   while (!(await isUp(`${databaseUrl}/health`))) await sleep(50);

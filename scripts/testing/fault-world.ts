@@ -2,15 +2,15 @@ import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, type Client } from "@libsql/client";
 import { removeContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import { jsonRequest } from "../command/json-request.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 export type Json = Record<string, unknown>;
 export type Reply = { readonly status: number; readonly headers: Headers; readonly json: Json };
@@ -54,7 +54,7 @@ export async function startFaultWorld(
   folder: string = mkdtempSync(join(tmpdir(), "airlock-faults-")),
 ): Promise<FaultWorld> {
   const host = vars["AIRLOCK_HOST"] ?? "127.0.0.1";
-  const port = await freePort(host);
+  const port = await reservePort(host);
   const url = `http://${host}:${port}`;
   const agents: AgentProcess[] = [];
   const names = new Set<string>();
@@ -129,13 +129,16 @@ export async function startFaultWorld(
     },
     record,
     untilBegun: async (id, attempt = 1) => {
-      while ((await codeBegan(id)) < attempt) await sleep(20);
+      await waitUntil(
+        `attempt ${attempt} of ${id} begins`,
+        async () => (await codeBegan(id)) >= attempt,
+      );
     },
     untilStatus: async (id, status) => {
-      while ((await record(id)).status !== status) await sleep(20);
+      await waitUntil(`${id} is ${status}`, async () => (await record(id)).status === status);
     },
     ended: async (id) => {
-      while ((await record(id)).ended_at === null) await sleep(20);
+      await waitUntil(`${id} ends`, async () => (await record(id)).ended_at !== null);
       return record(id);
     },
     ledger: (acknowledged) => checkLedger(db, acknowledged),

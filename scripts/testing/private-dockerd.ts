@@ -6,6 +6,7 @@ import type { DockerdPlace } from "../setup/dockerd-place.ts";
 import { type Process, readProcess } from "../setup/processes.ts";
 import { startDockerd } from "../setup/start-dockerd.ts";
 import { mountsIn } from "./mounts-in.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 /** A dockerd of a test's own: its files lie in one folder, and it has a network of its own. */
 export type PrivateDockerd = AsyncDisposable & {
@@ -30,7 +31,7 @@ export function makePrivateDockerd(
     const running = runningDockerd(place);
     if (!running) return;
     process.kill(running.pid, signal);
-    while (readProcess(running.pid)) await sleep(20);
+    await waitUntil(`dockerd ${running.pid} ends`, () => !readProcess(running.pid));
   }
 
   return {

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { freePort } from "../../api/testing/free-port.ts";
+import { reservePort } from "../../api/testing/reserve-port.ts";
 import { registryProgram } from "../setup/tools.ts";
 
 /** An image registry that asks for a password: Debian's docker-registry over one folder. */
@@ -24,7 +24,7 @@ const hash = "$2y$05$abcdefghijklmnopqrstuuPU0WMhFjYLC.lZKfJKI.YEwQ/E8HJSa";
 
 export async function makeRegistry(): Promise<Registry> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-registry-"));
-  const address = `127.0.0.1:${await freePort()}`;
+  const address = `127.0.0.1:${await reservePort()}`;
   const users = join(folder, "htpasswd");
   const settings = join(folder, "config.json");
   writeFileSync(users, `${username}:${hash}\n`);
