@@ -159,7 +159,7 @@ describe("told to stop", () => {
     t.clock.advance(await t.clock.sleeping(10_000));
     await t.api.request("/result");
     t.clock.advance(await t.clock.sleeping(15_000));
-    await expect(agent.ended).resolves.toBeUndefined();
+    await expect(agent.ended).resolves.toBe(true);
   });
 
   it("ends though the API does not take its leave", async () => {
@@ -168,7 +168,7 @@ describe("told to stop", () => {
     await t.api.request("/leave");
     await t.clock.sleeping(3000);
     t.clock.advance(3000);
-    await expect(agent.ended).resolves.toBeUndefined();
+    await expect(agent.ended).resolves.toBe(false);
   });
 
   it("a second time, removes its containers, posts nothing and ends", async () => {

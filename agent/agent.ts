@@ -35,11 +35,11 @@ const LEAVE_TIMEOUT_MS = 3000;
 const LAST_POSTS_MS = 15_000;
 
 /**
- * Works for the API until told to end.
+ * Works for the API until told to end. Resolves with whether the API knows that it has left.
  *
  * @throws ApiError of kind `unauthorized`.
  */
-export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): Promise<void> {
+export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): Promise<boolean> {
   const end = new AbortController();
   const broken = new AbortController();
   const halt = AbortSignal.any([abort, broken.signal]);
@@ -71,10 +71,11 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   const emptied = deps.pool.close();
   await drain(deps, halt);
   await abortable(Promise.all([emptied, deps.pool.close()]), halt).catch(() => {});
-  if (!halt.aborted) await leave(deps, halt);
+  const hasLeft = !halt.aborted && (await leave(deps, halt));
   end.abort();
   await background;
   broken.signal.throwIfAborted();
+  return hasLeft;
 }
 
 /** Runs one job after the other, as long as the result of each brings another. */
@@ -142,14 +143,19 @@ async function refuse(
   }
 }
 
-async function leave({ client, agent, clock, log }: AgentDeps, halt: AbortSignal): Promise<void> {
+async function leave(
+  { client, agent, clock, log }: AgentDeps,
+  halt: AbortSignal,
+): Promise<boolean> {
   using limit = deadline(clock, LEAVE_TIMEOUT_MS);
   try {
     await client.leave(
       { agent_id: agent.id, crashed: false },
       AbortSignal.any([limit.signal, halt]),
     );
+    return true;
   } catch (error) {
     log.warn("could not take leave: {reason}", { reason: describeError(error) });
+    return false;
   }
 }

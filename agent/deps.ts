@@ -19,6 +19,7 @@ import { withGpus } from "./pool/gpu-sandbox.ts";
 import { createImages, type Images } from "./image/images.ts";
 import { createInventory } from "./image/inventory.ts";
 import { createLeases } from "./lease/leases.ts";
+import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits } from "./policy/policy.ts";
 import { createPool } from "./pool/pool.ts";
@@ -70,9 +71,10 @@ export async function createDeps(
       return health;
     },
     sweep: async (signal) => {
-      await spool.removeLeftOvers(isAlive);
       const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
+      // Their containers first: what is leased again should not run twice.
+      await spool.removeLeftOvers(isAlive, reportCrash);
     },
     errors,
     clock,
@@ -113,6 +115,7 @@ export async function createDeps(
     token: config.token,
     dispatcher: connectApi(config.api, process.env),
   });
+  const reportCrash = createCrashReporter({ client, log }, end);
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
   const limits = buildLimits(config.policy);
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };

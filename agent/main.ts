@@ -73,12 +73,17 @@ async function obey(command: string, args: string[]): Promise<number> {
 
 async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSignals) {
   const deps = await createDeps(config, agent, signals.abort);
+  // The folder of one whose leases the API may not have freed tells the next start to report it.
+  let holdsNothing = false;
   try {
-    await runAgent(deps, signals);
+    holdsNothing = await runAgent(deps, signals);
+  } catch (error) {
+    holdsNothing = error instanceof ApiError;
+    throw error;
   } finally {
     await deps.pool.close();
     await deps.client.close();
-    await deps.spool.remove();
+    if (holdsNothing) await deps.spool.remove();
   }
 }
 

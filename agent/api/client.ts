@@ -118,6 +118,9 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       post("/renew", message, RenewReply, timeoutMs, signal),
     leave: (message: LeaveRequest, signal: AbortSignal) =>
       post("/leave", message, taken, TIMEOUT_MS, signal),
+    /** Repeated like a post about a lease. */
+    reportCrash: (agentId: string, signal: AbortSignal) =>
+      report("/leave", { agent_id: agentId, crashed: true } satisfies LeaveRequest, signal),
 
     started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
       report(`/leases/${leaseId}/started`, message, signal),

@@ -63,7 +63,7 @@ export type RunningAgent = {
   readonly stop: () => void;
   readonly abort: () => void;
   /** Settles when the agent has ended. */
-  readonly ended: Promise<void>;
+  readonly ended: Promise<boolean>;
 };
 
 export async function createTestAgent({
@@ -85,7 +85,7 @@ export async function createTestAgent({
   const root = await mkdtemp(join(tmpdir(), "airlock-test-"));
   const end = new AbortController();
   const abort = new AbortController();
-  const runs: Promise<void>[] = [];
+  const runs: Promise<unknown>[] = [];
   const started: PromiseWithResolvers<FakeSandbox>[] = [];
   const specs: SandboxSpec[] = [];
   const nth = (n: number) => (started[n] ??= Promise.withResolvers<FakeSandbox>());

@@ -7,6 +7,7 @@ import { describeForeign, openSpoolDir } from "./spool-dir.ts";
 
 const own = randomUUID();
 const here = "here";
+const reported = () => true;
 let root: string;
 
 beforeEach(async () => {
@@ -32,15 +33,26 @@ it("removes what dead agents left, and nothing else", async () => {
   for (const name of [dead, alive, "photos"])
     await mkdir(join(root, name, "x"), { recursive: true });
   const spool = await openSpoolDir(root, own, here);
-  await spool.removeLeftOvers(async (id) => id === alive);
+  await spool.removeLeftOvers(async (id) => id === alive, reported);
   expect(new Set(await readdir(root))).toEqual(new Set([own, alive, "photos"]));
+});
+
+it("keeps the folder of a dead agent until its crash is reported", async () => {
+  const [dead, alive] = [randomUUID(), randomUUID()];
+  for (const name of [dead, alive]) await mkdir(join(root, name));
+  const spool = await openSpoolDir(root, own, here);
+  const asked: string[] = [];
+  const notYet = (id: string) => asked.push(id) < 0;
+  await spool.removeLeftOvers(async (id) => id === alive, notYet);
+  expect(asked).toEqual([dead]);
+  expect(new Set(await readdir(root))).toEqual(new Set([own, alive, dead]));
 });
 
 it("keeps the folder of an agent that it cannot see for ten minutes after its last word", async () => {
   const elsewhere = await openSpoolDir(root, randomUUID(), "elsewhere");
   const spool = await openSpoolDir(root, own, here);
   const removeLeftOvers = () =>
-    spool.removeLeftOvers(async (_id, place) => (place === here ? false : null));
+    spool.removeLeftOvers(async (_id, place) => (place === here ? false : null), reported);
   await removeLeftOvers();
   await elsewhere.check();
   const longAgo = new Date(Date.now() - 10 * 60_000);

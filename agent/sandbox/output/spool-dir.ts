@@ -12,9 +12,13 @@ export type SpoolDir = {
   readonly folder: (leaseId: string) => AsyncDisposable & { readonly path: string };
   /** Throws where no file can be written, as on a full disk. */
   readonly check: () => Promise<void>;
-  /** Removes the folders of agents that do not live any more; `isAlive` says null where it cannot tell. */
+  /**
+   * Removes the folders of agents that do not live any more; `isAlive` says null where it cannot
+   * tell. The folder of one that is surely dead stays until `isReported`.
+   */
   readonly removeLeftOvers: (
     isAlive: (agentId: string, place: string) => Promise<boolean | null>,
+    isReported: (agentId: string) => boolean,
   ) => Promise<void>;
   readonly remove: () => Promise<void>;
 };
@@ -55,13 +59,14 @@ export async function openSpoolDir(
       // Forced, as two may look at a time.
       await rm(probe, { force: true });
     },
-    removeLeftOvers: async (isAlive) => {
+    removeLeftOvers: async (isAlive, isReported) => {
       const others = (await readdir(root)).filter((name) => name !== agentId && isAgentId(name));
       for (const name of others) {
         const path = join(root, name);
         const its = await readFile(join(path, PLACE), "utf8").catch(() => "");
-        const lives = (await isAlive(name, its)) ?? (await isFresh(path));
-        if (!lives) await remove(path);
+        const lives = await isAlive(name, its);
+        const isDone = lives === false ? isReported(name) : !(lives ?? (await isFresh(path)));
+        if (isDone) await remove(path);
       }
     },
     remove: () => remove(own),
