@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import type { EngineError } from "../sandbox/types.ts";
 
 /** How an engine takes the filter of system calls, best first: as it is, as a file, or not at all. */
@@ -18,10 +18,14 @@ export function refusesProfile({ message }: EngineError): boolean {
   return /seccomp profile.*(file name too long|no such file|permission denied)/is.test(message);
 }
 
-/** The form to try after an engine has refused one; `file` for one that the engine may read. */
+/**
+ * The form to try after an engine has refused one; `file` for one that the engine may read. Whoever
+ * removed that file, such as a cleaner of temporary files, does not turn the filter off.
+ */
 export function nextForm(form: FilterForm, profile: Filtered, file: string | null): FilterForm {
   const text = profile.HostConfig.SecurityOpt.find((option) => option.startsWith(prefix));
-  if (form !== "text" || text === undefined || file === null) return "none";
+  if (text === undefined || file === null) return "none";
+  if (form === "file" && existsSync(file)) return "none";
   writeFileSync(file, text.slice("seccomp=".length));
   return "file";
 }

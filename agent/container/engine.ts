@@ -67,6 +67,7 @@ export function connectEngine(
   folder?: string,
 ): Engine {
   let filterForm: FilterForm = "text";
+  let filterVersion = 0;
   const filterFile = folder === undefined ? null : join(folder, "seccomp.json");
   let isPodman = false;
   const options = connection(host);
@@ -100,6 +101,7 @@ export function connectEngine(
         const fitted = isPodman ? forPodman(profile) : profile;
         for (;;) {
           const form = filterForm;
+          const version = filterVersion;
           const name = `${namePrefix(profile.Labels[labels.agentId])}${randomUUID()}`;
           // Apart, as dockerode would else repeat the whole profile in the address.
           const filtered = withFilter(fitted, form, filterFile);
@@ -110,7 +112,9 @@ export function connectEngine(
             return (await docker.createContainer(request)).id;
           } catch (error) {
             if (form === "none" || !refusesProfile(engineError(error))) throw error;
-            if (form !== filterForm) continue;
+            // Another call has mended it meanwhile.
+            if (version !== filterVersion) continue;
+            filterVersion += 1;
             filterForm = nextForm(form, fitted, filterFile);
             if (filterForm === "none") warn(ownFilter);
           }
