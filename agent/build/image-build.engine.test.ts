@@ -8,6 +8,7 @@ import type { ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { makeImage } from "./image-build.ts";
 import { InstallError } from "../sandbox/package-request.ts";
+import { buildLimits } from "../policy/policy.ts";
 import { labels } from "../sandbox/profile.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { certificateFor, type PackageIndex, startIndex } from "../sandbox/testing/package-index.ts";
@@ -24,7 +25,7 @@ import { writeWheels } from "../sandbox/testing/wheel.ts";
 const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
 const nothing: PipConfig = { indexUrl: undefined, findLinks: undefined, caFile: undefined };
 const repository = `airlock-test-${randomUUID()}`;
-const limits = { memoryBytes: null, cpus: null };
+const limits = buildLimits({ agent_builds: true });
 const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };
 
 let engine: Engine;
@@ -85,6 +86,14 @@ async function volumes(): Promise<string[]> {
   return containers.flatMap(({ Mounts }) => Mounts.map(({ Name }) => Name ?? ""));
 }
 
+/** What the container that builds now was made with. */
+async function hostConfig(): Promise<object | undefined> {
+  const filters = { label: [`${labels.agentName}=${repository}`] };
+  const [container] = await rawEngine.listContainers({ filters });
+  return container && (await rawEngine.getContainer(container.Id).inspect()).HostConfig;
+}
+
+const soon = (): AbortSignal => AbortSignal.timeout(60_000);
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 
 describe("from a folder of wheels", () => {
@@ -145,6 +154,11 @@ describe("from a folder of wheels", () => {
     made.push(odd);
     const { digest } = await build({ findLinks: folder }, { baseImage: odd });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
+  });
+
+  test("cannot have more processes than it is given", async () => {
+    const failing = build({ findLinks: folder }, { limits: { ...limits, pids: 1 } });
+    await expect(failing).rejects.toThrow(InstallError);
   });
 
   test("fails where it takes more memory than the host's operator lets it", async () => {
@@ -251,6 +265,23 @@ describe("that cannot be made", () => {
     made.push(bare);
     const failure = build({ findLinks: folder }, { baseImage: bare });
     await expect(failure).rejects.toMatchObject({ code: "command_not_found", transient: false });
+  });
+
+  test("takes no more of its host than it is given", async () => {
+    const source = await readPackageSource({ ...nothing, findLinks: folder });
+    const seen = Promise.withResolvers<unknown>();
+    const onLog = () =>
+      void hostConfig().then((config) => config && seen.resolve(config), seen.reject);
+    const request = { ...source, baseImage: image, requirements: ["airlock_probe"] };
+    const names = { jobType: "science", repository, tags: ["v1.2.3"] };
+    const made = makeImage(engine, { ...request, ...names, owner, limits }, onLog, soon());
+    expect(await seen.promise).toMatchObject({
+      PidsLimit: 1024,
+      Memory: 2 * 1024 ** 3,
+      MemorySwap: 2 * 1024 ** 3,
+      NanoCpus: 1e9,
+    });
+    await made;
   });
 
   test("ends at once when it is told to, and leaves nothing", async () => {

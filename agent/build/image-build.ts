@@ -2,6 +2,7 @@ import { createReadStream } from "node:fs";
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { z } from "zod";
+import { describeError } from "../../shared/log-line.ts";
 import { buildProfile, imageChanges, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { engineDemux } from "../sandbox/protocol/frames.ts";
@@ -37,7 +38,7 @@ export async function makeImage(
 ): Promise<MadeImage> {
   signal.throwIfAborted();
   // Not for the signal to abort: the engine would go on to make a container nobody knows.
-  const id = await engine.create(buildProfile(request), AbortSignal.timeout(callMs));
+  const id = await createContainer(engine, request);
   try {
     const pythonVersion = await install(engine, id, request, onLog, signal);
     const [first = "latest", ...others] = request.tags;
@@ -48,6 +49,22 @@ export async function makeImage(
   } finally {
     // What cannot be removed now is left to the reaper.
     await engine.remove(id, AbortSignal.timeout(callMs)).catch(() => {});
+  }
+}
+
+/** Engines that cannot bound a container's files: most can only on XFS with project quotas. */
+const withoutDiskBound = new WeakSet<Engine>();
+
+async function createContainer(engine: Engine, request: ImageRequest): Promise<string> {
+  const boundsDisk = !withoutDiskBound.has(engine);
+  try {
+    const profile = buildProfile(request, { boundsDisk });
+    return await engine.create(profile, AbortSignal.timeout(callMs));
+  } catch (error) {
+    const isRefused = /storage.?opt|quota|backing.?fs/i.test(describeError(error));
+    if (!boundsDisk || !isRefused) throw error;
+    withoutDiskBound.add(engine);
+    return createContainer(engine, request);
   }
 }
 

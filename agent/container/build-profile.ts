@@ -30,9 +30,9 @@ export const STANDS_IN_FOR = "io.airlock.stands-in-for";
  * The body of the create call. The engine's default runtime: gVisor keeps what is written to
  * itself, so that there would be nothing to commit.
  */
-export function buildProfile(request: ImageRequest) {
+export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk: boolean }) {
   const { agentId, agentName, leaseId } = request.owner;
-  const { memoryBytes, cpus } = request.limits;
+  const { memoryBytes, cpus, pids, diskBytes } = request.limits;
   return {
     Image: request.baseImage,
     Entrypoint: [],
@@ -54,8 +54,11 @@ export function buildProfile(request: ImageRequest) {
       CapDrop: ["ALL"],
       CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
       SecurityOpt: ["no-new-privileges"],
-      ...(memoryBytes !== null && { Memory: memoryBytes, MemorySwap: memoryBytes }),
-      ...(cpus !== null && { NanoCpus: Math.round(cpus * 1e9) }),
+      Memory: memoryBytes,
+      MemorySwap: memoryBytes,
+      NanoCpus: Math.round(cpus * 1e9),
+      PidsLimit: pids,
+      ...(boundsDisk && { StorageOpt: { size: String(diskBytes) } }),
       // Anonymous: gone with the container, and never part of the image.
       Mounts: [{ Type: "volume" as const, Target: "/tmp" }],
       LogConfig: { Type: "none", Config: {} },

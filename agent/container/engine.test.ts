@@ -211,7 +211,7 @@ test("a filter whose file was removed is written again", async () => {
   rmSync(join(folder, "seccomp.json"));
   const both = [engine.create(profile, never), engine.create(profile, never)];
   expect(await Promise.all(both)).toEqual(["abc", "abc"]);
-  expect(new Set(filters.slice(1))).toEqual(new Set([asFile]));
+  for (const filter of filters.slice(1)) expect(filter).toEqual(asFile);
   expect(warnings).toEqual([]);
 });
 

@@ -107,8 +107,10 @@ describe("a policy", () => {
   });
 });
 
-it("a build has the memory and the CPUs that the operator lets one job have", () => {
-  const most = { agent_builds: true, agent_max_memory: "2g", agent_max_cpus: 1.5 };
-  expect(buildLimits(most)).toEqual({ memoryBytes: 2 * 1024 ** 3, cpus: 1.5 });
-  expect(buildLimits({ agent_builds: true })).toEqual({ memoryBytes: null, cpus: null });
+it("a build has bounds, and the memory and CPUs that the operator lets one job have", () => {
+  const most = { agent_builds: true, agent_max_memory: "8g", agent_max_cpus: 1.5 };
+  const always = { pids: 1024, diskBytes: 20 * 1024 ** 3 };
+  expect(buildLimits(most)).toEqual({ memoryBytes: 8 * 1024 ** 3, cpus: 1.5, ...always });
+  const unset = { memoryBytes: 2 * 1024 ** 3, cpus: 1, ...always };
+  expect(buildLimits({ agent_builds: true })).toEqual(unset);
 });

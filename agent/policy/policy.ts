@@ -36,16 +36,26 @@ export type Asked = {
   readonly artifactBytes?: number;
 };
 
-/** What a build may take of its host; null for all that there is. */
+/** What a build may take of its host. */
 export interface BuildLimits {
-  readonly memoryBytes: number | null;
-  readonly cpus: number | null;
+  readonly memoryBytes: number;
+  readonly cpus: number;
+  /** Processes and threads at a time. */
+  readonly pids: number;
+  /** Of the container's own files, where the engine can bound them. */
+  readonly diskBytes: number;
 }
+
+const GiB = 1024 ** 3;
 
 /** What a build, which asks for nothing, may take of its host. */
 export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {
-  const memoryBytes = agent_max_memory === undefined ? null : parseBytes(agent_max_memory);
-  return { memoryBytes, cpus: agent_max_cpus ?? null };
+  return {
+    memoryBytes: agent_max_memory === undefined ? 2 * GiB : parseBytes(agent_max_memory),
+    cpus: agent_max_cpus ?? 1,
+    pids: 1024,
+    diskBytes: 20 * GiB,
+  };
 }
 
 /** Why the policy forbids what is asked for; undefined where it does not. */

@@ -75,14 +75,14 @@ export const agentSettings = {
       "Agent: runtimes of the engine that it accepts; `*` stands for any part of a name; default: all.",
     ),
   agent_max_memory: MemorySize.optional().describe(
-    "Agent: largest memory limit of a job that it accepts, and the memory limit of builds, such as 512m or 2g; default: any.",
+    "Agent: largest memory limit of a job that it accepts, and the memory limit of builds, such as 512m or 2g; default: any for jobs, 2g for builds.",
   ),
   agent_max_cpus: z
     .number()
     .positive()
     .optional()
     .describe(
-      "Agent: most CPUs of a job that it accepts, and the CPU limit of builds; default: any.",
+      "Agent: most CPUs of a job that it accepts, and the CPU limit of builds; default: any for jobs, 1 for builds.",
     ),
   agent_max_gpus: z
     .int()
