@@ -33,8 +33,8 @@ const operations = [
   "getOpenApi",
   "getDocs",
 ];
-/** Requests per endpoint, and milliseconds after which those that are left are not made. */
-const runs = { numRuns: 100, interruptAfterTimeLimit: 5000 };
+/** Requests per endpoint, however slow the machine is. */
+const runs = { numRuns: 100 };
 
 let api: NodeProcess;
 let document: OpenApiDocument;
