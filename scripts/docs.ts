@@ -3,7 +3,7 @@ import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
 import { configurationFile, configurationText } from "./docs/configuration.ts";
 
-/** Brings what is generated in docs/ up to date. */
+/** Writes the generated parts of docs/. */
 await runMain(async () => {
   writeFileSync(configurationFile, configurationText());
   say(`wrote ${configurationFile}`);

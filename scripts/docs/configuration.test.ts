@@ -6,11 +6,11 @@ import { configurationFile, configurationText, exampleFile } from "./configurati
 
 const text = readFileSync(configurationFile, "utf8");
 
-test("docs/configuration.md is what the schema says (npm run docs mends it)", () => {
+test("docs/configuration.md is up to date with the schema (npm run docs writes it)", () => {
   expect(text).toBe(configurationText());
 });
 
-test("it has every key with its variable, type, default and meaning", () => {
+test("docs/configuration.md has every key with its variable, type, default and meaning", () => {
   expect(text).toContain(
     "| `port` | `AIRLOCK_PORT` | integer, 0 to 65535 | `8080` | Port the API listens on; 0 picks one. |",
   );
@@ -20,11 +20,11 @@ test("it has every key with its variable, type, default and meaning", () => {
   }
 });
 
-test("the README links to it", () => {
+test("the README links to docs/configuration.md", () => {
   expect(readFileSync("README.md", "utf8")).toContain(`(${configurationFile})`);
 });
 
-test("the example is accepted, and says what it seems to", () => {
+test("docs/airlock.example.toml is accepted, with the values that it shows", () => {
   const config = readConfig({ AIRLOCK_CONFIG: exampleFile });
   expect(Object.keys(config.job_types)).toEqual(["default", "science", "train", "fetch"]);
   expect(config.job_types["train"]).toMatchObject({ gpus: 1, labels: { gpu: "a100" } });

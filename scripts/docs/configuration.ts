@@ -8,7 +8,7 @@ import { fillSections } from "./sections.ts";
 export const configurationFile = "docs/configuration.md";
 export const exampleFile = "docs/airlock.example.toml";
 
-/** docs/configuration.md as it should be: the tables from the schema, the example from its file. */
+/** Text of docs/configuration.md: the tables come from the schema, the example from its file. */
 export function configurationText(): string {
   return fillSections(readFileSync(configurationFile, "utf8"), {
     keys: table(

@@ -5,7 +5,7 @@ import { missingTests, namedTests } from "./named-tests.ts";
 const page = readFileSync("docs/contract.md", "utf8");
 const rows = [...page.matchAll(/^\| (\d+)\.(\d+) \| (.+?) \| (.+) \|$/gm)];
 
-test("every section of the specification is there, its statements numbered without a gap", () => {
+test("every section of the contract is there, with its statements numbered without a gap", () => {
   const numbers = rows.map(([, section, number]) => [Number(section), Number(number)] as const);
   const sections = [...new Set(numbers.map(([section]) => section))];
   expect(sections).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);

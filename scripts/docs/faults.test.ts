@@ -5,7 +5,7 @@ import { missingTests, namedTests } from "./named-tests.ts";
 const page = readFileSync("docs/faults.md", "utf8");
 const rows = [...page.matchAll(/^\| (\d+) \| .+ \| .+ \| (.+) \|$/gm)];
 
-/** As many as the list of faults that the service must hold against. */
+/** Number of faults on the page. */
 const listLength = 16;
 
 test("every fault is there, numbered without a gap, and has a test", () => {

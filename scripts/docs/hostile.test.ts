@@ -2,7 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { collectTitles } from "./named-tests.ts";
 
-/** Tests carry the numbers of the list of hostile code, which a reader can search for. */
+/** Number of kinds of hostile code. A test of a kind has its number in its title. */
 const listLength = 35;
 
 test("every case of hostile code has a test with its number, which runs", async () => {
