@@ -89,6 +89,8 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
       indexUrl: config.pip_index_url,
       findLinks: config.pip_find_links,
       caFile: config.pip_ca_file,
+      hosts: config.pip_hosts,
+      proxyUrl: config.pip_proxy,
     },
     requirements: {
       allowed: config.allow_runtime_requirements,
@@ -181,6 +183,8 @@ const agentKeys = [
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",
+  "pip_hosts",
+  "pip_proxy",
   "data_dir",
   "log_level",
   "log_format",

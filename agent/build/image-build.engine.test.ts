@@ -23,7 +23,13 @@ import { runCode } from "../sandbox/testing/run-code.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
 
 const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
-const nothing: PipConfig = { indexUrl: undefined, findLinks: undefined, caFile: undefined };
+const nothing: PipConfig = {
+  indexUrl: undefined,
+  findLinks: undefined,
+  caFile: undefined,
+  hosts: [],
+  proxyUrl: undefined,
+};
 const repository = `airlock-test-${randomUUID()}`;
 const limits = buildLimits({ agent_builds: true });
 const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };

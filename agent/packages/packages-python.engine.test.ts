@@ -38,7 +38,13 @@ test.each(findPythons())("$version installs packages, and finds them", async (py
   const link = startOnHost(python);
   const signal = AbortSignal.timeout(60_000);
   const session = await openSession(link, signal);
-  const config = { indexUrl: index.url, findLinks: undefined, caFile: undefined };
+  const config = {
+    indexUrl: index.url,
+    findLinks: undefined,
+    caFile: undefined,
+    hosts: [],
+    proxyUrl: undefined,
+  };
   const { pipEnv, reach } = await readRuntimeSource(config);
   const serve = createPackageProxy(reach, () => {});
   const from = { pipEnv, files: {}, serve, keep: null };

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, request, type Server } from "node:h
 import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
@@ -37,7 +38,7 @@ afterEach(() => {
 /** The proxy on a port; returns how to send it a request for a URL, and how to ask for a tunnel. */
 async function startProxy(reach: Partial<Reach> = {}) {
   const serve = createPackageProxy(
-    { index: index.place, internet: true, files: [], ...reach },
+    { hosts: [index.place], internet: true, proxy: null, files: [], ...reach },
     (words) => problems.push(words),
   );
   const problems: string[] = [];
@@ -122,9 +123,79 @@ describe("refuses", () => {
   );
 
   it("everything public where no index is asked", async () => {
-    const { get, tunnel } = await startProxy({ index: null, internet: false });
+    const { get, tunnel } = await startProxy({ hosts: [], internet: false });
     expect((await get("http://1.1.1.1/")).status).toBe(403);
     expect(await tunnel("1.1.1.1:443")).toMatch(/^HTTP\/1.1 403/);
+  });
+});
+
+it("reaches the hosts that the operator names, wherever they are", async () => {
+  const { get, tunnel } = await startProxy({ hosts: [index.place, other.place] });
+  expect(await get(`http://${other.place}/files/a.whl`)).toMatchObject({ status: 200 });
+  expect(await tunnel(other.place)).toContain("x-origin: yes");
+  expect(other.asked).toEqual([`POST /files/a.whl ${other.place}`, "GET /inner inner"]);
+});
+
+describe("behind an HTTP proxy", () => {
+  /** A proxy that says what it was asked, and answers from the index whatever that was. */
+  async function startUpstream(refusal?: string) {
+    const asked: string[] = [];
+    const server = createServer((incoming, response) => {
+      asked.push(`${incoming.method} ${incoming.url} ${incoming.headers["proxy-authorization"]}`);
+      response.end("from the proxy");
+    }).listen(0, "127.0.0.1");
+    server.on("connect", (incoming: IncomingMessage, client: Duplex) => {
+      asked.push(`CONNECT ${incoming.url} ${incoming.headers["proxy-authorization"]}`);
+      if (refusal !== undefined) return client.end(`HTTP/1.1 ${refusal}\r\n\r\n`);
+      client.write("HTTP/1.1 200 OK\r\n\r\n");
+      const [host = "", port] = index.place.split(":");
+      client.pipe(connect(Number(port), host)).pipe(client);
+    });
+    await once(server, "listening");
+    servers.push(server);
+    const { port } = server.address() as AddressInfo;
+    return { asked, proxy: new URL(`http://robot:se%40cret@127.0.0.1:${port}`) };
+  }
+  const credentials = `Basic ${Buffer.from("robot:se@cret").toString("base64")}`;
+  // A name of nobody (RFC 6761): the proxy alone knows it.
+  const hosts = ["packages.invalid:443", "packages.invalid:80"];
+
+  it("what it names goes through it, by name", async () => {
+    const { asked, proxy } = await startUpstream();
+    const { get, tunnel } = await startProxy({ hosts, proxy });
+    expect(await tunnel("packages.invalid:443")).toContain("x-origin: yes");
+    expect(await get("http://packages.invalid/simple/a/")).toMatchObject({
+      status: 200,
+      body: "from the proxy",
+    });
+    expect(asked).toEqual([
+      `CONNECT packages.invalid:443 ${credentials}`,
+      `POST http://packages.invalid/simple/a/ ${credentials}`,
+    ]);
+  });
+
+  it("a named host with a private address is reached without it", async () => {
+    const { asked, proxy } = await startUpstream();
+    const { get } = await startProxy({ hosts: [index.place], proxy });
+    expect(await get(`http://${index.place}/simple/a/`)).toMatchObject({ status: 200 });
+    expect([index.asked.length, asked]).toEqual([1, []]);
+  });
+
+  it("nothing else is asked of it: it may reach what the code must not", async () => {
+    const { asked, proxy } = await startUpstream();
+    const { get, tunnel } = await startProxy({ hosts, proxy });
+    for (const place of ["1.1.1.1:443", "intranet.invalid:443", "packages.invalid:22"]) {
+      expect(await tunnel(place)).toMatch(/^HTTP\/1.1 403 .*may not be reached/);
+      expect((await get(`http://${place}/`)).status).toBe(403);
+    }
+    expect(asked).toEqual([]);
+  });
+
+  it("its refusal is told", async () => {
+    const { proxy } = await startUpstream("407 Who are you");
+    const { tunnel, problems } = await startProxy({ hosts, proxy });
+    expect(await tunnel("packages.invalid:443")).toMatch(/^HTTP\/1.1 502 .*407 Who are you/);
+    expect(problems.join()).not.toContain("se@cret");
   });
 });
 
@@ -140,7 +211,7 @@ it("offers the agent's own files, and no others", async () => {
   const path = join(folder, "a-1.0+local-py3-none-any.whl");
   writeFileSync(path, "wheel");
   const file = { name: "a-1.0+local-py3-none-any.whl", path, sizeBytes: 5 };
-  const { get } = await startProxy({ index: null, internet: false, files: [file] });
+  const { get } = await startProxy({ hosts: [], internet: false, files: [file] });
   const { body } = await get(filesUrl);
   const link = /href="([^"]+)"/.exec(body)?.[1] ?? "";
   expect((await get(new URL(link, filesUrl).href)).body).toBe("wheel");

@@ -1,4 +1,3 @@
-import { lookup as lookUp } from "node:dns/promises";
 import { createReadStream } from "node:fs";
 import {
   createServer,
@@ -7,35 +6,24 @@ import {
   request as httpRequest,
   type ServerResponse,
 } from "node:http";
-import { once } from "node:events";
-import { connect, type LookupFunction } from "node:net";
 import { type Duplex, pipeline } from "node:stream";
 import { describeError } from "../../shared/log-line.ts";
 import type { PackageFile } from "./source.ts";
-import { isPublicAddress } from "./public-address.ts";
+import { type Hosts, openTunnel, Refusal, requestOptions } from "./route.ts";
 
-/** What pip may reach while it installs packages for a job, and nothing else. */
-export type Reach = {
-  /** Host and port of the operator's own index, wherever it is; null where it is PyPI. */
-  readonly index: string | null;
-  /** Ports 80 and 443 of every public address. */
-  readonly internet: boolean;
-  /** Files that the agent itself offers, under `filesUrl`. */
-  readonly files: readonly PackageFile[];
-};
+/** What pip may reach, and what the agent itself offers under `filesUrl`. */
+export type Reach = Hosts & { readonly files: readonly PackageFile[] };
 
 /** Where the agent's own files are found: a name that nobody can own (RFC 6761). */
 export const filesUrl = "http://packages.airlock.invalid/";
 const filesHost = new URL(filesUrl).host;
 
-class Refusal extends Error {}
-
 /** A status line, which pip repeats. */
 type Answer = { readonly status: number; readonly text: string };
 
 /**
- * An HTTP proxy without a port of its own: it serves the connections that it is given. Names are
- * looked up here, and the connection goes to the address that was checked.
+ * An HTTP proxy without a port of its own: it serves the connections that it is given; see
+ * route.ts for what it reaches.
  *
  * @param onProblem told what could not be reached, which pip keeps to itself where it has other links.
  */
@@ -66,10 +54,9 @@ export function createPackageProxy(
 async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buffer) {
   const target = new URL(`http://${authority}`);
   const port = Number(/:([0-9]+)$/.exec(authority)?.[1]);
-  const lookup = await pin(reach, target, port);
-  const upstream = connect({ host: bare(target), port, lookup });
-  client.on("close", () => upstream.destroy(new Error("given up")));
-  await once(upstream, "connect");
+  const gone = new AbortController();
+  client.on("close", () => gone.abort(new Error("given up")));
+  const upstream = await openTunnel(reach, target, port, gone.signal);
   client.write("HTTP/1.1 200 Connection established\r\n\r\n");
   upstream.write(head);
   pipeline(client, upstream, client, () => {});
@@ -85,14 +72,11 @@ async function forward(
   const target = URL.parse(request.url ?? "");
   if (target?.protocol !== "http:") throw new Refusal("not a request to a proxy");
   if (target.host === filesHost) return serveFile(reach.files, target, response);
-  const port = Number(target.port || 80);
+  const options = await requestOptions(reach, target);
   const upstream = httpRequest({
-    host: bare(target),
-    port,
-    lookup: await pin(reach, target, port),
+    ...options,
     method: request.method,
-    path: target.pathname + target.search,
-    headers: { ...endToEnd(request.headers), host: target.host },
+    headers: { ...endToEnd(request.headers), ...options.headers, host: target.host },
     agent: false,
   });
   response.on("close", () => upstream.destroy());
@@ -119,28 +103,6 @@ const hopByHop = new Set([
 
 function endToEnd(headers: IncomingHttpHeaders): IncomingHttpHeaders {
   return Object.fromEntries(Object.entries(headers).filter(([name]) => !hopByHop.has(name)));
-}
-
-/** The addresses of a host that pip may reach, as the look-up that the connection will make. */
-async function pin({ index, internet }: Reach, target: URL, port: number): Promise<LookupFunction> {
-  const place = `${target.hostname}:${port}`;
-  const isIndex = place === index;
-  if (!isIndex && !(internet && (port === 80 || port === 443))) {
-    throw new Refusal(`${place} may not be reached while packages are installed`);
-  }
-  const addresses = await lookUp(bare(target), { all: true });
-  const hidden = addresses.find(({ address }) => !isPublicAddress(address));
-  if (hidden && !isIndex) throw new Refusal(`${place} is not on the internet`);
-  return (_hostname, options, done) => {
-    const [first] = addresses;
-    if (options.all) done(null, addresses);
-    else done(null, first?.address ?? "", first?.family);
-  };
-}
-
-/** A host's name or address, an IPv6 one without its brackets. */
-function bare({ hostname }: URL): string {
-  return hostname.replace(/^\[|\]$/g, "");
 }
 
 /** The page of links to the agent's own files, or one of them. */

@@ -25,7 +25,8 @@ export const certificatesName = ".pip/ca.pem";
 
 /** @throws JobRefusal where a configured file or folder cannot be read. */
 export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSource> {
-  const { indexUrl, findLinks, caFile } = config;
+  const { indexUrl, findLinks, caFile, proxyUrl } = config;
+  const proxy = proxyUrl === undefined ? null : new URL(proxyUrl);
   const files = await listPackages(findLinks);
   const certificates = caFile === undefined ? null : await readCertificates(caFile);
   const internet = asksIndex(config);
@@ -47,10 +48,24 @@ export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSourc
     .digest("hex");
   return {
     pipEnv,
-    reach: { index: indexUrl === undefined ? null : placeOf(indexUrl), internet, files },
+    reach: { hosts: namedHosts(config), internet, proxy, files },
     certificates,
     fingerprint,
   };
+}
+
+/** PyPI's hosts: its index, and its files. */
+const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
+
+function namedHosts(config: PipConfig): string[] {
+  const { indexUrl, hosts } = config;
+  const index = indexUrl === undefined ? [] : [placeOf(indexUrl)];
+  // A proxy is asked for named hosts alone.
+  const usual = asksIndex(config) && indexUrl === undefined && config.proxyUrl ? pypi : [];
+  const further = hosts.flatMap((host) =>
+    /:[0-9]+$/.test(host) ? [host] : [`${host}:80`, `${host}:443`],
+  );
+  return [...index, ...usual, ...further];
 }
 
 function placeOf(indexUrl: string): string {

@@ -17,7 +17,14 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const read = (config: Partial<PipConfig>) =>
-  readPackageSource({ indexUrl: undefined, findLinks: undefined, caFile: undefined, ...config });
+  readPackageSource({
+    indexUrl: undefined,
+    findLinks: undefined,
+    caFile: undefined,
+    hosts: [],
+    proxyUrl: undefined,
+    ...config,
+  });
 
 test("without configuration, pip asks PyPI", async () => {
   const { files, pipEnv, needsNetwork } = await read({});

@@ -3,11 +3,14 @@ import { join } from "node:path";
 import { describeError } from "../../shared/log-line.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 
-/** Where packages are installed from: `pip_index_url`, `pip_find_links`, `pip_ca_file`. */
+/** Where packages are installed from: the agent's keys `pip_…`. */
 export type PipConfig = {
   readonly indexUrl: string | undefined;
   readonly findLinks: string | undefined;
   readonly caFile: string | undefined;
+  /** `host` or `host:port` that may be reached, besides the index, wherever they are. */
+  readonly hosts: readonly string[];
+  readonly proxyUrl: string | undefined;
 };
 
 /** A file of the agent's host that pip is to have. */

@@ -131,7 +131,13 @@ export async function createTestAgent({
     shareImage: (...asked) => self.shareImage(...asked),
     fetchImages: (references) => self.imagesAsked.push(references),
     missingImages: () => [],
-    pip: { indexUrl: undefined, findLinks: undefined, caFile: undefined },
+    pip: {
+      indexUrl: undefined,
+      findLinks: undefined,
+      caFile: undefined,
+      hosts: [],
+      proxyUrl: undefined,
+    },
     images,
     pool: createPool({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),

@@ -186,6 +186,26 @@ export const agentSettings = {
     .min(1)
     .optional()
     .describe("Agent: file of certificates (PEM) to trust for the package index."),
+  pip_hosts: z
+    .array(
+      z
+        .string()
+        .regex(
+          /^(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?$/,
+          'must be a host in lower case, with or without a port: "files.example", "10.1.2.3:8081"',
+        ),
+    )
+    .max(1000)
+    .default([])
+    .describe(
+      "Agent: further hosts that `requirements` may be fetched from, also with a private address: those that the index names its files under; without a port, 80 and 443.",
+    ),
+  pip_proxy: z
+    .url({ protocol: /^http$/ })
+    .optional()
+    .describe(
+      "Agent: HTTP proxy that packages are fetched through, http://user:password@host:port. It is asked for the index (or PyPI) and `pip_hosts` alone; those with a private address are reached without it.",
+    ),
   enable_runtime_dependency_cache: z
     .boolean()
     .default(false)

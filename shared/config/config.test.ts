@@ -153,6 +153,16 @@ const examples: Record<keyof Config, Example> = {
   pip_index_url: text("http://a", "https://me:secret@pypi.example/simple", ["a", "Invalid URL"]),
   pip_find_links: text("a", "/srv/wheels", ["", ">=1 characters"]),
   pip_ca_file: text("a", "/etc/ssl/own.pem", ["", ">=1 characters"]),
+  pip_hosts: {
+    file: ["files.example"],
+    env: "10.1.2.3:8081, [fd00::1]:80",
+    gives: ["10.1.2.3:8081", "[fd00::1]:80"],
+    refused: [["https://files.example/"], "must be a host in lower case"],
+  },
+  pip_proxy: text("http://proxy.example:3128", "http://me:secret@10.0.0.1:3128", [
+    "https://proxy.example",
+    "Invalid URL",
+  ]),
   enable_runtime_dependency_cache: boolean,
   dependency_cache_dir: text("a", "/var/cache/airlock", ["", ">=1 characters"]),
   dependency_cache_bytes: number(2 ** 20, 2 ** 30, 1000, ">=1048576"),

@@ -33,7 +33,13 @@ export async function pipFrom(
   index: PackageIndex,
   more: Partial<PipSource> = {},
 ): Promise<PipSource> {
-  const config = { indexUrl: index.url, findLinks: undefined, caFile: undefined };
+  const config = {
+    indexUrl: index.url,
+    findLinks: undefined,
+    caFile: undefined,
+    hosts: [],
+    proxyUrl: undefined,
+  };
   const { pipEnv, reach } = await readRuntimeSource(config);
   return {
     pipEnv,
