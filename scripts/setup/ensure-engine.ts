@@ -60,5 +60,6 @@ function thisMachine(): Machine {
     platform: process.platform,
     root: process.getuid?.() === 0,
     apt: hasCommand("apt-get"),
+    podman: hasCommand("podman"),
   };
 }

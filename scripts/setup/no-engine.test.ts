@@ -4,7 +4,8 @@ import { type Machine, noEngineAdvice } from "./no-engine.ts";
 import type { PingResult } from "./ping-engine.ts";
 
 const DOCKER = "unix:///var/run/docker.sock";
-const server: Machine = { platform: "linux", root: true, apt: true };
+const server: Machine = { platform: "linux", root: true, apt: true, podman: false };
+const user: Machine = { ...server, root: false };
 
 function search(state: PingResult["state"], setBy?: EngineSearch["setBy"]): EngineSearch {
   const pings = [{ host: DOCKER, state, reason: "why" }];
@@ -18,16 +19,20 @@ test("root with apt needs no advice: set-up installs or starts the engine", () =
 
 test.each<[string, EngineSearch, Machine, string]>([
   ["set but dead", search("silent", "DOCKER_HOST"), server, "unset DOCKER_HOST"],
-  ["no permission", search("denied"), { ...server, root: false }, "usermod -aG docker"],
-  ["not root", search("absent"), { ...server, root: false }, "sudo apt-get install docker.io"],
+  ["no permission", search("denied"), user, "usermod -aG docker"],
+  ["not root", search("absent"), user, "sudo apt-get install docker.io"],
   [
-    "installed, stopped",
-    search("silent"),
-    { ...server, root: false },
-    "sudo systemctl start docker",
+    "Podman without its socket",
+    search("absent"),
+    { ...user, podman: true },
+    "systemctl --user enable --now podman.socket",
   ],
+  ["installed, stopped", search("silent"), user, "sudo systemctl start docker"],
   ["no apt", search("absent"), { ...server, apt: false }, "package manager"],
-  ["a Mac", search("absent"), { platform: "darwin", root: false, apt: false }, "Docker Desktop"],
-])("says what to do: %s", (_name, found, machine, advice) => {
-  expect(noEngineAdvice(found, machine)).toContain(advice);
+  ["a Mac", search("absent"), { ...user, platform: "darwin", apt: false }, "Docker Desktop"],
+])("says in two lines what is wrong and what to do: %s", (_name, found, machine, advice) => {
+  const [problem, remedy, ...rest] = noEngineAdvice(found, machine)!.split("\n");
+  expect(problem).toContain(DOCKER);
+  expect(remedy).toContain(advice);
+  expect(rest).toEqual([]);
 });
