@@ -6,12 +6,12 @@ import { say } from "../command/say.ts";
 const RETRY_MS = 500;
 
 /**
- * Runs `work` while no other set-up on this machine does.
+ * Runs `work` while nobody else on this machine holds the lock of this name. All set-up shares the default one.
  * The lock is an abstract Linux socket: the kernel frees it however its owner dies.
  */
-export async function withSetupLock<T>(work: () => Promise<T>): Promise<T> {
+export async function withSetupLock<T>(work: () => Promise<T>, name = "airlock-setup"): Promise<T> {
   for (let waited = 0; ; waited += 1) {
-    const lock = createServer().listen("\0airlock-setup");
+    const lock = createServer().listen(`\0${name}`);
     try {
       await once(lock, "listening");
     } catch (error) {

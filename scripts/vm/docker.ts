@@ -1,0 +1,21 @@
+import { IN_GUEST } from "./project-disk.ts";
+import { type Guest, quote } from "./guest.ts";
+
+/** Starts the guest's Docker with this daemon.json, with the base image loaded. */
+export async function startDocker(guest: Guest, config: object = {}): Promise<void> {
+  await guest.run(`# start docker
+mkdir -p /etc/docker
+echo ${quote(JSON.stringify(config))} >/etc/docker/daemon.json
+systemctl reset-failed docker 2>/dev/null || true
+systemctl restart docker
+docker load --quiet --input ${IN_GUEST.baseImage}`);
+}
+
+export async function stopDocker(guest: Guest): Promise<void> {
+  await guest.run("systemctl stop docker.socket docker");
+}
+
+/** Ids of all containers that Docker knows. */
+export function containersLeft(guest: Guest): Promise<string> {
+  return guest.run("docker ps --all --quiet");
+}

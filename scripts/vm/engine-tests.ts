@@ -1,0 +1,73 @@
+import { IN_GUEST } from "./project-disk.ts";
+import type { World } from "./sections.ts";
+
+/**
+ * Files of tests that run in the guest too: what cgroup v2, systemd and a current kernel could change.
+ * Left out is what holds CPU times or durations to a bound: emulation is 5 to 20 times slower.
+ */
+export const GUEST_TESTS = [
+  "agent/sandbox/testing/control-groups.engine.test.ts",
+  "agent/container/open-sandbox.engine.test.ts",
+  "agent/sandbox/lifetime.engine.test.ts",
+  "agent/sandbox/seccomp-probe.engine.test.ts",
+  "agent/sandbox/cpu-count.engine.test.ts",
+  "agent/sandbox/hostile/privileges.engine.test.ts",
+  "agent/sandbox/hostile/memory.engine.test.ts",
+  "agent/sandbox/hostile/processes.engine.test.ts",
+  "agent/sandbox/hostile/network.engine.test.ts",
+  "agent/job/job-type.engine.test.ts",
+  "scripts/e2e/podman.lab.test.ts",
+];
+
+/** Files of tests that build, save, load and remove images: what another image store could change. */
+export const IMAGE_TESTS = [
+  "agent/build/image-build.engine.test.ts",
+  "agent/image/image-archive.engine.test.ts",
+  "agent/image/fetched-images.engine.test.ts",
+  "scripts/e2e/job-types.engine.test.ts",
+];
+
+type Report = {
+  numPassedTests: number;
+  numFailedTests: number;
+  testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[];
+};
+
+const REPORT = "/tmp/report.json";
+const TIMEOUT_MS = 3_600_000;
+
+/** Runs files of tests in the guest against its engine, each as one check. */
+export async function runTests(
+  { guest, checks: { check } }: World,
+  files: readonly string[],
+): Promise<void> {
+  for (const file of files) {
+    await check(file, async () => {
+      const script = `# ${file}
+cd ${IN_GUEST.project}
+export PATH=$PWD/node_modules/.bin:$PATH
+export AIRLOCK_DOCKER_HOST=unix:///var/run/docker.sock
+rm -f ${REPORT}
+vitest run --testTimeout=1200000 --hookTimeout=1200000 --reporter=json --outputFile=${REPORT} ${file} >/tmp/vitest.log 2>&1 || true
+cat ${REPORT} 2>/dev/null || { tail -n 30 /tmp/vitest.log; exit 1; }`;
+      const report = JSON.parse(await guest.run(script, TIMEOUT_MS)) as Report;
+      if (report.numFailedTests > 0 || report.numPassedTests === 0) throw new Error(tell(report));
+    });
+  }
+}
+
+function tell(report: Report): string {
+  const failed = report.testResults.flatMap(({ message, assertionResults }) => [
+    message,
+    ...assertionResults
+      .filter(({ status }) => status === "failed")
+      .map((result) => `${result.fullName}\n${failureOf(result)}`),
+  ]);
+  const { numPassedTests: passed, numFailedTests } = report;
+  return [`${passed} passed, ${numFailedTests} failed`, ...failed.filter(Boolean)].join("\n");
+}
+
+function failureOf(result: object): string {
+  const { failureMessages = [] } = result as { failureMessages?: string[] };
+  return failureMessages.map((message) => message.split("\n").slice(0, 12).join("\n")).join("\n");
+}

@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { GuestImage } from "./build-image.ts";
+import type { Machine } from "./qemu.ts";
+
+/** The guest over ssh. */
+export type Guest = AsyncDisposable & {
+  /** Runs a bash script as root and returns what it prints. Throws GuestError where it fails. */
+  readonly run: (script: string, timeoutMs?: number) => Promise<string>;
+  /** A socket here that leads to a port on the guest's 127.0.0.1. */
+  readonly forward: (port: number) => Promise<string>;
+};
+
+export class GuestError extends Error {
+  override name = "GuestError";
+}
+
+const BOOT_TIMEOUT_MS = 600_000;
+const RUN_TIMEOUT_MS = 900_000;
+
+/** Waits until the guest has booted, and connects to it once for all commands. */
+export async function connectGuest(
+  machine: Machine,
+  image: GuestImage,
+  folder: string,
+): Promise<Guest> {
+  const control = join(folder, "ssh");
+  const destination = ["-p", String(machine.sshPort), "root@127.0.0.1"];
+  const settings = [
+    "StrictHostKeyChecking=no",
+    "UserKnownHostsFile=/dev/null",
+    "BatchMode=yes",
+    "LogLevel=ERROR",
+    "ConnectTimeout=20",
+  ];
+  const options = [
+    "-F",
+    "none",
+    "-S",
+    control,
+    "-i",
+    join(image.folder, "key"),
+    ...settings.flatMap((setting) => ["-o", setting]),
+  ];
+  const master = await connectMaster([...options, "-M", "-N", ...destination], control, machine);
+
+  return {
+    async run(script, timeoutMs = RUN_TIMEOUT_MS) {
+      const command = `bash -c ${quote(`set -eo pipefail\n${script}`)}`;
+      const child = spawn("ssh", [...options, "-n", ...destination, command], {
+        stdio: ["ignore", "pipe", "pipe"],
+        timeout: timeoutMs,
+      });
+      const [out, errors, code] = await Promise.all([
+        text(child.stdout),
+        text(child.stderr),
+        exitCode(child),
+      ]);
+      if (code === 0) return out.trimEnd();
+      const how = code === null ? `took more than ${timeoutMs / 1000} s` : `exited with ${code}`;
+      throw new GuestError(`\`${firstLine(script)}\` ${how}:\n${(out + errors).trimEnd()}`);
+    },
+    async forward(port) {
+      const socket = join(folder, `port-${port}`);
+      if (existsSync(socket)) return socket;
+      const args = [...options, "-O", "forward", "-L", `${socket}:127.0.0.1:${port}`];
+      const child = spawn("ssh", [...args, ...destination], { stdio: "inherit" });
+      if ((await exitCode(child)) !== 0) throw new GuestError(`cannot forward port ${port}`);
+      return socket;
+    },
+    async [Symbol.asyncDispose]() {
+      if (master.exitCode !== null || master.signalCode !== null) return;
+      const exit = once(master, "exit");
+      master.kill("SIGTERM");
+      await exit;
+    },
+  };
+}
+
+async function connectMaster(
+  args: string[],
+  control: string,
+  machine: Machine,
+): Promise<ChildProcess> {
+  const deadline = performance.now() + BOOT_TIMEOUT_MS;
+  for (;;) {
+    const master = spawn("setpriv", ["--pdeathsig=KILL", "ssh", ...args], { stdio: "ignore" });
+    while (master.exitCode === null && master.signalCode === null) {
+      if (existsSync(control)) return master;
+      await sleep(100);
+    }
+    rmSync(control, { force: true });
+    if (machine.exited() || performance.now() > deadline) {
+      const what = machine.exited() ? "ended while it booted" : "did not answer ssh";
+      throw new Error(`the guest ${what}; its console ends with:\n${machine.consoleTail()}`);
+    }
+    await sleep(1000);
+  }
+}
+
+async function exitCode(child: ChildProcess): Promise<number | null> {
+  const [code] = (await once(child, "exit")) as [number | null];
+  return code;
+}
+
+/** The text as one word of a shell. */
+export function quote(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function firstLine(script: string): string {
+  return script.trim().split("\n")[0]!;
+}
