@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { readConfig } from "./command/config.ts";
 import { OperatorError, runMain } from "./command/operator-error.ts";
 import { setUp } from "./setup/set-up.ts";
-import { requireTools } from "./setup/tools.ts";
+import { requireTools } from "./setup/install-tools.ts";
 import { parseSoakOptions, soakHelp, type SoakOptions } from "./soak/options.ts";
 import { clearDeadPlaces, clearPlace, makePlace, programsOf } from "./soak/place.ts";
 import { runSoak } from "./soak/run.ts";

@@ -2,19 +2,21 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
+import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openSession } from "./session/session.ts";
 import { startOnHost } from "./testing/host-link.ts";
-import { findPythons } from "./testing/pythons.ts";
+import { hostPython } from "./testing/find-python.ts";
 import type { RunReport } from "./types.ts";
 
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-collect-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));
 
-const [python] = findPythons();
+needsThroughout("root");
+const python = hostPython();
 
 /** The report of code that leaves things in /output, its working directory. */
 async function leave(code: string, artifactBytes = 1_000_000): Promise<RunReport> {
-  const link = startOnHost(python!);
+  const link = startOnHost(python);
   try {
     const session = await openSession(link, AbortSignal.timeout(30_000));
     const report = await session.run(

@@ -1,46 +1,18 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
-import { openSession } from "./session/session.ts";
 import { testEngine } from "./testing/engine.ts";
-import { startOnHost } from "./testing/host-link.ts";
-import { findPythons } from "./testing/pythons.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
+import { counts } from "./testing/cpu-count-row.ts";
 
 /** How many CPUs a job takes itself to have, on a machine that has more. */
 
-const spoolDir = mkdtempSync(join(tmpdir(), "airlock-cpus-"));
 let place: Awaited<ReturnType<typeof testEngine>>;
 let science: string;
 beforeAll(async () => {
   place = await testEngine();
   science = await ensureScienceImage(rawEngine);
 }, 300_000);
-afterAll(() => rmSync(spoolDir, { recursive: true }));
-
-const counts = `
-import multiprocessing, os
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.pool import ThreadPool
-own = getattr(os, "process_cpu_count", os.cpu_count)
-executor, pool = ProcessPoolExecutor(), ThreadPool()
-print(os.cpu_count(), own(), multiprocessing.cpu_count(), executor._max_workers, pool._processes)
-`;
-
-test.each(findPythons())("Python $version counts what PYTHON_CPU_COUNT says", async (python) => {
-  const link = startOnHost(python, { env: { PYTHON_CPU_COUNT: "7" } });
-  const session = await openSession(link, AbortSignal.timeout(30_000));
-  const caps = { streamBytes: 10_000, artifactBytes: 0 };
-  const report = await session.run(
-    { code: counts, inputJson: "{}", timeoutMs: 60_000, caps },
-    { signal: new AbortController().signal, spoolDir },
-  );
-  link.destroy();
-  expect(Buffer.from(report.stdout).toString()).toBe("7 7 7 7 7\n");
-});
 
 /** Prints the threads that this process has once it has multiplied matrices. */
 const multiply = `

@@ -12,7 +12,7 @@ const reused = {
 
 /**
  * The command of a sandbox's PID 1: it reads its program from stdin, so that any image with
- * python3 ≥ 3.8 will do. With the program as an argument the engine, which writes all of a
+ * python3 ≥ 3.9 will do. With the program as an argument the engine, which writes all of a
  * container's settings down at each of its steps, took an eighth more CPU time for a container.
  */
 export const supervisorCommand: readonly string[] = [

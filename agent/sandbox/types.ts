@@ -5,7 +5,7 @@ import type { PackageRequest } from "./package-request.ts";
 
 /** Everything that is fixed before a job is known, so that a container can wait ready for one. */
 export interface SandboxSpec {
-  /** Reference or id of an image with python3 ≥ 3.8 on its PATH. */
+  /** Reference or id of an image with python3 ≥ 3.9 on its PATH. */
   readonly image: string;
   readonly labels: SandboxLabels;
   readonly memoryBytes: number;

@@ -1,9 +1,10 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { aptInstall, aptUpdate } from "./install-engine.ts";
 import { runStep } from "./run-step.ts";
 import { LOG_DIR } from "./setup-log.ts";
 import type { StandIn } from "./stand-in.ts";
-import { installNow } from "./tools.ts";
+import { tools } from "./tools.ts";
 
 /** On disk, not in /tmp: that may be a tmpfs, where debootstrap can make no device nodes. */
 const PARENT = "/var/tmp";
@@ -38,7 +39,7 @@ export async function withDebian(
   use: (root: string) => Promise<void>,
 ): Promise<void> {
   removeLeftovers();
-  await installNow(["debootstrap"]);
+  await installDebootstrap();
   const root = mkdtempSync(join(PARENT, PREFIX));
   try {
     const include = `--include=${[...PACKAGES, ...packages].join(",")}`;
@@ -54,6 +55,12 @@ export async function withDebian(
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
+}
+
+async function installDebootstrap(): Promise<void> {
+  if (tools.debootstrap.isThere()) return;
+  await aptUpdate();
+  await aptInstall(tools.debootstrap.packages);
 }
 
 function removeLeftovers(): void {

@@ -32,7 +32,7 @@ export async function aptUpdate(): Promise<void> {
 }
 
 /** Installs packages without their recommendations. */
-export async function aptInstall(packages: string[]): Promise<void> {
+export async function aptInstall(packages: readonly string[]): Promise<void> {
   await runStep({
     ...APT,
     title: `installing ${packages.join(", ")}`,

@@ -1,12 +1,10 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { OperatorError } from "../command/operator-error.ts";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { debianOf, findPython } from "../../agent/sandbox/testing/find-python.ts";
 import type { Tier } from "../test/tiers.ts";
-import { aptInstall, aptUpdate, hasCommand } from "./install-engine.ts";
-import { runStep } from "./run-step.ts";
-import { withSetupLock } from "./setup-lock.ts";
-import { LOG_DIR } from "./setup-log.ts";
+import { hasCommand } from "./install-engine.ts";
+import type { StandIn } from "./stand-in.ts";
 
 /** What tests and set-up run beside npm's packages and the container engine. */
 export type Tool = {
@@ -17,17 +15,11 @@ export type Tool = {
   packages: readonly string[];
   /** A folder to unpack them into, for a package that would start a service when installed. */
   unpackInto?: string;
+  /** In the place of packages: a Debian with its Python, and the folder that it goes to. */
+  debian?: StandIn & { folder: string };
 };
 
-export type ToolName =
-  | "chromium"
-  | "swift"
-  | "docker-registry"
-  | "podman"
-  | "network tools"
-  | "compose"
-  | "systemd-analyze"
-  | "debootstrap";
+export type ToolName = keyof typeof table;
 
 /** Where Debian's package puts the browser. */
 export const CHROMIUM = "/usr/bin/chromium";
@@ -40,7 +32,7 @@ const has =
   () =>
     commands.every(hasCommand);
 
-export const tools: Record<ToolName, Tool> = {
+const table = {
   // The browser of the tests of /docs.
   chromium: { tiers: ["service"], isThere: () => existsSync(CHROMIUM), packages: ["chromium"] },
   // OpenStack Swift, the S3 service of the tests of the artifact store.
@@ -80,44 +72,26 @@ export const tools: Record<ToolName, Tool> = {
     isThere: has("debootstrap"),
     packages: ["debootstrap", "debian-archive-keyring"],
   },
-};
+  "python3.9": debianPython("3.9", "bullseye"),
+  "python3.11": debianPython("3.11", "bookworm"),
+  "python3.13": debianPython("3.13", "trixie"),
+} satisfies Record<string, Tool>;
+
+export const tools: Record<ToolName, Tool> = table;
+
+/** A Python that the documents promise; of those that this machine lacks set-up makes Debian's. */
+function debianPython(python: string, suite: string): Tool {
+  return {
+    tiers: ["lab"],
+    isThere: () => findPython(python) !== undefined,
+    packages: [],
+    debian: { python, suite, folder: debianOf(python) },
+  };
+}
 
 export function toolsOf(tiers: readonly Tier[]): ToolName[] {
   return (Object.keys(tools) as ToolName[]).filter((name) =>
     tools[name].tiers.some((tier) => tiers.includes(tier)),
-  );
-}
-
-/** Installs those of these tools that are missing. Returns the ones that it may not install. */
-export async function installTools(names: readonly ToolName[]): Promise<ToolName[]> {
-  const missing = missingOf(names);
-  if (missing.length === 0 || !mayInstall()) return missing;
-  await withSetupLock(() => installNow(names));
-  return [];
-}
-
-/** The same for a caller that holds the set-up lock and may install. */
-export async function installNow(names: readonly ToolName[]): Promise<void> {
-  const missing = missingOf(names).map((name) => tools[name]);
-  if (missing.length === 0) return;
-  await aptUpdate();
-  const packages = missing.filter(({ unpackInto }) => !unpackInto).flatMap((tool) => tool.packages);
-  if (packages.length > 0) await aptInstall(packages);
-  for (const { packages: own, unpackInto } of missing)
-    if (unpackInto) await unpack(own, unpackInto);
-}
-
-function missingOf(names: readonly ToolName[]): ToolName[] {
-  return names.filter((name) => !tools[name].isThere());
-}
-
-/** The same where nothing works without them. Throws OperatorError. */
-export async function requireTools(names: readonly ToolName[], forWhat: string): Promise<void> {
-  const missing = await installTools(names);
-  if (missing.length === 0) return;
-  const packages = missing.flatMap((name) => tools[name].packages).join(" ");
-  throw new OperatorError(
-    `${forWhat} needs ${missing.join(", ")}: install it (sudo apt-get install ${packages}), then run this again`,
   );
 }
 
@@ -131,27 +105,4 @@ export function composeCommand(): string[] | undefined {
   const plugin = spawnSync("docker", ["compose", "version"], { stdio: "ignore" });
   if (plugin.status === 0) return ["docker", "compose"];
   return hasCommand("docker-compose") ? ["docker-compose"] : undefined;
-}
-
-function mayInstall(): boolean {
-  return process.getuid?.() === 0 && hasCommand("apt-get");
-}
-
-async function unpack(packages: readonly string[], folder: string): Promise<void> {
-  const partial = `${folder}.partial`;
-  rmSync(partial, { recursive: true, force: true });
-  mkdirSync(dirname(folder), { recursive: true });
-  mkdirSync(partial);
-  await runStep({
-    title: `unpacking ${packages.join(", ")}`,
-    command: "sh",
-    args: [
-      "-ec",
-      'cd "$0"; apt-get download "$@"; for deb in *.deb; do dpkg-deb --extract "$deb" .; done',
-      partial,
-      ...packages,
-    ],
-    logFile: join(LOG_DIR, "unpack.log"),
-  });
-  renameSync(partial, folder);
 }

@@ -1,6 +1,5 @@
 import { writeFileSync } from "node:fs";
-import type { Reporter, TestModule } from "vitest/node";
-import type { Needs } from "../testing/needs.ts";
+import type { Reporter, TestCase, TestModule } from "vitest/node";
 import type { FileResult, RunResult } from "./results.ts";
 import { tierOf } from "./tiers.ts";
 
@@ -43,9 +42,14 @@ export default class ResultsReporter implements Reporter {
       failed: failed + (isBroken ? 1 : 0),
       skipped: inState("skipped").map((row) => ({
         title: row.fullName,
-        reason: (row.meta() as Needs["meta"])?.cannot,
+        reason: reasonOf(row),
       })),
       retried: rows.filter((row) => row.diagnostic()?.flaky).map((row) => row.fullName),
     };
   }
+}
+
+function reasonOf(row: TestCase): string | undefined {
+  const result = row.result();
+  return row.meta().cannot ?? (result.state === "skipped" ? result.note : undefined);
 }

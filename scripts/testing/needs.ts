@@ -1,3 +1,4 @@
+import { beforeEach } from "vitest";
 import { type ToolName, tools } from "../setup/tools.ts";
 
 declare module "vitest" {
@@ -15,8 +16,19 @@ export type Needs = { skip?: true; meta?: { cannot: string } };
  * Where one is missing the rows are skipped, `npm test` lists them with the reason, and fails under CI.
  */
 export function needs(...names: ("root" | ToolName)[]): Needs {
+  const missing = reasonOf(names);
+  return missing === undefined ? {} : cannot(missing);
+}
+
+/** The same for all rows of a file, or of the suite that it is called in. */
+export function needsThroughout(...names: ("root" | ToolName)[]): void {
+  const missing = reasonOf(names);
+  if (missing !== undefined) beforeEach(({ skip }) => skip(missing));
+}
+
+function reasonOf(names: readonly ("root" | ToolName)[]): string | undefined {
   const missing = names.flatMap((name) => (isThere(name) ? [] : [reason(name)]));
-  return missing.length === 0 ? {} : cannot(missing.join("; "));
+  return missing.length === 0 ? undefined : missing.join("; ");
 }
 
 /** The same for what a test found out itself. */
@@ -30,5 +42,10 @@ function isThere(name: "root" | ToolName): boolean {
 
 function reason(name: "root" | ToolName): string {
   if (name === "root") return "only root may do this";
-  return `${name} is missing: sudo apt-get install ${tools[name].packages.join(" ")}`;
+  const { packages } = tools[name];
+  const remedy =
+    packages.length > 0
+      ? `sudo apt-get install ${packages.join(" ")}`
+      : "run this as root on Debian";
+  return `${name} is missing: ${remedy}`;
 }

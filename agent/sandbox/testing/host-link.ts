@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Link } from "../protocol/link.ts";
 import { type Bytecode, supervisorCommand, supervisorProgram } from "../supervisor.ts";
-import type { Python } from "./pythons.ts";
+import type { Python } from "./find-python.ts";
 
 const namespace = fileURLToPath(new URL("namespace.sh", import.meta.url));
 

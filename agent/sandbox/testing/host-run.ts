@@ -5,15 +5,17 @@ import { afterAll } from "vitest";
 import { openSession } from "../session/session.ts";
 import type { RunOptions, RunReport, SandboxJob } from "../types.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
-import { findPythons } from "./pythons.ts";
+import { needsThroughout } from "../../../scripts/testing/needs.ts";
+import { hostPython } from "./find-python.ts";
 
 /** For what runs leave behind; it goes with the test file. */
 export const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));
 
-const [found] = findPythons();
-if (found === undefined) throw new Error("no Python");
-export const python = found;
+export const python = hostPython();
+
+// A supervisor on this machine has namespaces of its own.
+needsThroughout("root");
 
 /** Supervisors that end with the test file. */
 export const started: HostLink[] = [];

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs a command as PID 1 of new namespaces that look like a sandbox from inside: a root of its own,
 # tmpfs on /code, /input, /output, /tmp and /dev/shm, a loopback, and the given Python installation first on PATH.
+# An installation in a folder called usr is that of a whole Debian, whose /usr takes the place of this machine's.
 # Usage: namespace.sh <folder of the Python installation> <command> [argument ...]
 set -eu
 if [ "${1-}" != inside ]; then
@@ -8,22 +9,26 @@ if [ "${1-}" != inside ]; then
 fi
 python=$2
 shift 2
+case $python in
+  */usr) usr=$python inside=/usr ;;
+  *) usr=/usr inside=$python ;;
+esac
 
 ip link set lo up
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cd /mnt
-mkdir -p code input output packages tmp proc dev etc usr ".$python"
-cp -P /bin /lib /lib64 /sbin .
+mkdir -p code input output packages tmp proc dev etc usr ".$inside"
+cp -P "${usr%/usr}/bin" "${usr%/usr}/lib" "${usr%/usr}/lib64" "${usr%/usr}/sbin" .
 {
-  echo "/usr /mnt/usr none rbind"
+  echo "$usr /mnt/usr none rbind"
   echo "/dev /mnt/dev none rbind"
   echo "tmpfs /mnt/dev/shm tmpfs nosuid,nodev,mode=1777"
   echo "proc /mnt/proc proc defaults"
   for folder in code input; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=755,size=32m"; done
   for folder in output tmp; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=1777,size=256m"; done
-  [ "$python" = /usr ] || echo "$python /mnt$python none bind"
+  [ "$inside" = /usr ] || echo "$inside /mnt$inside none bind"
 } >fstab
 mount --all --fstab fstab
 rm fstab
 
-exec env -i PATH="$python/bin:/usr/bin:/bin" /usr/sbin/chroot . "$@"
+exec env -i PATH="$inside/bin:/usr/bin:/bin" /usr/sbin/chroot . "$@"

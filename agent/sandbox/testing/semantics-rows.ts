@@ -3,12 +3,12 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openSession } from "./session/session.ts";
-import { loadModules, source } from "./supervisor.ts";
-import { inNamespace, startOnHost } from "./testing/host-link.ts";
-import { findPythons, type Python } from "./testing/pythons.ts";
-import { programs } from "./testing/semantics.ts";
-import type { RunReport } from "./types.ts";
+import { openSession } from "../session/session.ts";
+import { loadModules, source } from "../supervisor.ts";
+import { inNamespace, startOnHost } from "./host-link.ts";
+import type { Python } from "./find-python.ts";
+import { programs } from "./semantics.ts";
+import type { RunReport } from "../types.ts";
 
 interface Outcome {
   /** Exit status, or the negative number of a signal. */
@@ -20,10 +20,11 @@ interface Outcome {
 const spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
 afterAll(() => rmSync(spoolDir, { recursive: true }));
 
-describe.each(findPythons())("Python $version", (python) => {
+/** Programs do under the supervisor what they do without it. */
+export function semanticsRows(python: () => Python): void {
   let plain: Map<string, Outcome>;
   beforeAll(() => {
-    plain = runPlain(python);
+    plain = runPlain(python());
   });
 
   describe.each([
@@ -31,14 +32,14 @@ describe.each(findPythons())("Python $version", (python) => {
     ["forked of one that serves several jobs", true],
   ])("%s", (_how, isReused) => {
     test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
-      const report = await runSupervised(python, code, isReused);
+      const report = await runSupervised(python(), code, isReused);
       expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
     });
   });
 
   test("what start-up made is kept out of the search for garbage", async () => {
     const code = `import gc, sys; print(sys.version_info >= (3, 10), gc.get_freeze_count() > 1000)`;
-    const words = Buffer.from((await runSupervised(python, code)).stdout).toString();
+    const words = Buffer.from((await runSupervised(python(), code)).stdout).toString();
     expect(["True True\n", "False False\n"]).toContain(words);
   });
 
@@ -50,13 +51,13 @@ describe.each(findPythons())("Python $version", (python) => {
     ["import sys; sys.exit(1)", undefined],
     ["import threading; threading.Thread(target=lambda: 1 / 0).start()", undefined],
   ])("%s is told as %s", async (code, name) => {
-    expect((await runSupervised(python, code)).exception?.mro[0]).toBe(name);
+    expect((await runSupervised(python(), code)).exception?.mro[0]).toBe(name);
   });
-});
+}
 
 /** What each program does without a supervisor. */
 function runPlain(python: Python): Map<string, Outcome> {
-  const plain = readFileSync(new URL("testing/plain.py", import.meta.url), "utf8");
+  const plain = readFileSync(new URL("plain.py", import.meta.url), "utf8");
   const program = loadModules({ privileges: source("privileges"), plain });
   const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
   const codes = Object.values(programs).map((code) => Buffer.from(code).toString("base64"));

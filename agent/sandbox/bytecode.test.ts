@@ -1,0 +1,22 @@
+import { describe, expect, test } from "vitest";
+import { bytecodes } from "./bytecode.ts";
+
+describe("the bytecodes kept", () => {
+  const code = Buffer.from("code");
+
+  test("are each of one image, until it is dropped", () => {
+    const kept = bytecodes();
+    expect(kept.of("a")).toBeNull();
+    kept.keep("a", code);
+    expect(kept.of("a")).toEqual(Uint8Array.from(code));
+    expect(kept.of("b")).toBeNull();
+    kept.keep("a", null);
+    expect(kept.of("a")).toBeNull();
+  });
+
+  test("are the newest, up to a limit", () => {
+    const kept = bytecodes(2);
+    for (const image of ["a", "b", "a", "c"]) kept.keep(image, code);
+    expect(["a", "b", "c"].filter((image) => kept.of(image) !== null)).toEqual(["a", "c"]);
+  });
+});

@@ -1,0 +1,64 @@
+import { execFileSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+
+export interface Python {
+  /** Such as "3.13.0". */
+  readonly version: string;
+  /** Folder of the installation; its bin/ holds python3. */
+  readonly folder: string;
+}
+
+/** The Pythons that the documents promise; the lab has each of them. Set-up builds those that are missing. */
+export const promisedPythons = ["3.9", "3.11", "3.13"] as const;
+
+/** Where set-up puts a Debian with its Python, for a version that this machine has not. */
+export const debianOf = (minor: string): string => `/var/cache/airlock/python-${minor}`;
+
+/** The Python of this minor version: the system's own, one of pyenv, or that of a Debian that set-up made. */
+export function findPython(minor: string): Python | undefined {
+  return places(minor)
+    .flatMap(describe)
+    .find(({ version }) => version.startsWith(`${minor}.`));
+}
+
+/** The system's own Python, by which tests run a supervisor without an engine. */
+export function hostPython(): Python {
+  const [found] = describe("/usr");
+  if (found === undefined) throw new Error("no /usr/bin/python3: apt-get install python3");
+  return found;
+}
+
+function places(minor: string): string[] {
+  const pyenv = join(process.env["PYENV_ROOT"] ?? "/root/.pyenv", "versions");
+  const versions = subfolders(pyenv).filter((name) => name.startsWith(`${minor}.`));
+  return ["/usr", ...versions.map((name) => join(pyenv, name)), join(debianOf(minor), "usr")];
+}
+
+function describe(folder: string): Python[] {
+  const question = "import sys; print('%d.%d.%d' % sys.version_info[:3])";
+  const [command = "", ...args] = interpreterIn(folder);
+  try {
+    const options = { encoding: "utf8", stdio: "pipe" } as const;
+    const version = execFileSync(command, [...args, "-c", question], options).trim();
+    return [{ version, folder }];
+  } catch {
+    return [];
+  }
+}
+
+/** A Debian's Python needs the libraries of its own root. */
+function interpreterIn(folder: string): string[] {
+  const isDebian = folder.startsWith(debianOf(""));
+  return isDebian
+    ? ["/usr/sbin/chroot", join(folder, ".."), "/usr/bin/python3"]
+    : [join(folder, "bin/python3")];
+}
+
+function subfolders(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

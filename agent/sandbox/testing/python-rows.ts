@@ -1,0 +1,13 @@
+import type { Python } from "./find-python.ts";
+import { bytecodeRows } from "./bytecode-rows.ts";
+import { cpuCountRow } from "./cpu-count-row.ts";
+import { packagesRow } from "./packages-row.ts";
+import { semanticsRows } from "./semantics-rows.ts";
+
+/** What must hold under each Python. */
+export function pythonRows(python: () => Python): void {
+  semanticsRows(python);
+  bytecodeRows(python);
+  cpuCountRow(python);
+  packagesRow(python);
+}
