@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bottleneck, flow, money, rates } from "./estimate.ts";
+import { bottleneck, flow, rates } from "./estimate.ts";
 import type { Costs } from "./operations.ts";
 
 const none = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0, wakes: 0 };
@@ -39,16 +39,4 @@ test("what is written twice as often is the bottleneck at half of the jobs", () 
   expect(at(20, 1).what).toContain("writer");
   expect(at(1, 40).what).toContain("Durable Object");
   expect(bottleneck("file", flowOf(20, 1), 10, 1100).jobsPerS).toBe(1100);
-});
-
-test("a worker's bill grows with what is beyond the plans, a machine's does not", () => {
-  const flowOf = (perS: number) => flow(costs, { submit: perS });
-  const bill = (perS: number) => money("worker", flowOf(perS), perS, 1100);
-  const fixed = bill(0.001);
-  expect(bill(0.002)).toBe(fixed);
-  expect(bill(2000) - fixed).toBeGreaterThan(1.9 * (bill(1000) - fixed));
-  expect(money("file", flowOf(1), 1, 1100)).toBe(money("file", flowOf(1000), 1000, 1100));
-  expect(money("server", flowOf(10_000), 10_000, 1100)).toBeGreaterThan(
-    money("server", flowOf(10), 10, 1100),
-  );
 });

@@ -13,8 +13,6 @@ export type EngineName = keyof typeof engines;
 /** What a second of a service takes. */
 export type Flow = Cost & { readonly requests: number };
 
-const monthS = 30 * 24 * 3600;
-
 /** How often each operation happens in a second. */
 export function rates(
   { pollsPerS, claimsPerS, emptyPollsPerS, withResult }: Simulated,
@@ -59,27 +57,4 @@ export function bottleneck(
     return { jobsPerS: byWrites, what: "the one writer of the database" };
   }
   return { jobsPerS: byObject, what: "the Durable Object of the wake-ups" };
-}
-
-/** Of a month what a plan does not include. */
-const beyond = (perS: number, included: number) => Math.max(0, perS * monthS - included);
-
-/** Dollars a month, without the agents' hosts: those are the same for each engine. */
-export function money(engine: EngineName, flow: Flow, jobsPerS: number, processJobsPerS: number) {
-  if (engine === "file") return given.machine.value;
-  if (engine === "server") {
-    const processes = Math.max(2, Math.ceil(jobsPerS / (0.7 * processJobsPerS)));
-    return given.machine.value * (processes + 1);
-  }
-  const cpuMs = flow.requests * given.workerCpuMs.value;
-  return (
-    given.workerPlan.value +
-    given.databasePlan.value +
-    (beyond(flow.requests, 10e6) / 1e6) * given.workerRequests.value +
-    (beyond(cpuMs, 30e6) / 1e6) * given.workerCpu.value +
-    (beyond(flow.wakes, 1e6) / 1e6) * given.objectRequests.value +
-    (beyond(flow.rowsRead, 100e9) / 1e9) * given.rowsRead.value +
-    (beyond(flow.rowsWritten, 100e6) / 1e6) * given.rowsWritten.value +
-    (beyond(jobsPerS * workload.artifacts, 1e6) / 1e6) * given.bucketWrites.value
-  );
 }

@@ -1,5 +1,5 @@
 import { assumptions, workload } from "./assumptions.ts";
-import { bottleneck, type EngineName, engines, flow, money, rates } from "./estimate.ts";
+import { bottleneck, type EngineName, engines, flow, rates } from "./estimate.ts";
 import { type Costs, type Operation, operations } from "./operations.ts";
 import { simulate, type Simulated } from "./simulation.ts";
 
@@ -39,7 +39,7 @@ export function operationTable(costs: Costs): Table {
   return [titles, ...lines];
 }
 
-export type Estimates = { readonly load: Table; readonly cost: Table; readonly limits: Table };
+export type Estimates = { readonly load: Table; readonly limits: Table };
 
 /** @param processJobsPerS Of one API process over a file, as `npm run bench` measured it. */
 export function estimateTables(costs: Costs, processJobsPerS: number): Estimates {
@@ -65,18 +65,6 @@ export function estimateTables(costs: Costs, processJobsPerS: number): Estimates
   });
 
   const names = Object.keys(engines) as EngineName[];
-  const cost = loads.flatMap((jobsPerS) => {
-    const fit = cases.find((one) => one.jobsPerS === jobsPerS && one.case)?.case;
-    if (!fit) return [];
-    const taken = flow(costs, rates(fit.simulated, fit));
-    const bills = names.map((name) => {
-      const limit = bottleneck(name, taken, jobsPerS, processJobsPerS).jobsPerS;
-      const bill = `$${short(money(name, taken, jobsPerS, processJobsPerS))}`;
-      return jobsPerS <= limit ? bill : `beyond ${short(limit)} jobs/s`;
-    });
-    return [[short(jobsPerS), short(fit.agents), ...bills]];
-  });
-
   const typical = cases.find((one) => one.agents === 100 && one.jobsPerS === 100)!.case!;
   const taken = flow(costs, rates(typical.simulated, typical));
   const limits = names.map((name) => {
@@ -101,7 +89,6 @@ export function estimateTables(costs: Costs, processJobsPerS: number): Estimates
       ],
       ...load,
     ],
-    cost: [["jobs/s", "agents", ...names.map((name) => engines[name])], ...cost],
     limits: [
       [
         "engine",
