@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.ts";
 import { received } from "../../http/read-body.ts";
@@ -9,7 +9,8 @@ import { received } from "../../http/read-body.ts";
  * Artifacts as files under a folder; each appears whole, under its final name, once it is on disk.
  * Uploads under way are in a folder of their own, where a crash leaves what it broke off.
  */
-export function artifactFolder(root: string): ArtifactStore {
+export function artifactFolder(folder: string): ArtifactStore {
+  const root = resolve(folder);
   const incoming = join(root, "incoming");
   return {
     async put(key, body, announced) {
@@ -20,7 +21,7 @@ export function artifactFolder(root: string): ArtifactStore {
       try {
         await writeChecked(partial, body, announced);
         await rename(partial, path);
-        await syncFolder(dirname(path));
+        await syncFolders(dirname(path), dirname(root));
       } finally {
         await rm(partial, { force: true });
       }
@@ -73,6 +74,15 @@ async function writeChecked(
   } finally {
     await file.close();
   }
+}
+
+/**
+ * Syncs a folder and all above it, up to `top`: a folder just made is on disk once its parent is, and
+ * another put may have made it and not synced it yet.
+ */
+async function syncFolders(path: string, top: string): Promise<void> {
+  await syncFolder(path);
+  if (path !== top) await syncFolders(dirname(path), top);
 }
 
 async function syncFolder(path: string): Promise<void> {
