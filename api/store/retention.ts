@@ -130,6 +130,10 @@ export async function removeLease(db: Database, executionId: string, leaseId: st
   ]);
 }
 
+export async function postponeRemoval(db: Database, prefix: string, dueAt: number): Promise<void> {
+  await db.orm.update(removals).set({ dueAt }).where(eq(removals.prefix, prefix));
+}
+
 export async function forgetRemoval(db: Database, prefix: string): Promise<void> {
   await db.orm.delete(removals).where(eq(removals.prefix, prefix));
 }

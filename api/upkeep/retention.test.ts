@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { v7 } from "uuid";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -216,6 +216,40 @@ describe("bytes that nobody will see", () => {
     clock += hourMs;
     await sweep(deps);
     expect(await rows()).toMatchObject({ executions: 1, artifacts: 0, log_chunks: 1 });
+  });
+
+  test("of one prefix that cannot be removed keep no others from going, and are tried again an hour later", async () => {
+    const files: string[] = [];
+    for (const text of ["a", "b", "c"]) {
+      const id = await submit();
+      const lease = await claim();
+      files.push(await upload(id, lease, text));
+      await end(lease);
+      clock += 1;
+    }
+    clock += keepDays * dayMs;
+    await sweep(deps);
+    const { artifacts } = deps;
+    const stuck = relative(join(store.folder, "artifacts"), files[0] ?? "").split("/")[0];
+    const tried: string[] = [];
+    const failing = new Set([stuck]);
+    deps.artifacts = {
+      ...artifacts,
+      async remove(prefix) {
+        tried.push(prefix);
+        if (failing.has(prefix)) throw new Error("EACCES: permission denied");
+        await artifacts.remove(prefix);
+      },
+    };
+    clock += hourMs;
+    await sweep(deps);
+    expect(files.map((file) => existsSync(file))).toEqual([true, false, false]);
+    await sweep(deps);
+    expect(tried.filter((prefix) => prefix === stuck)).toHaveLength(1);
+    failing.clear();
+    clock += hourMs;
+    await sweep(deps);
+    expect(existsSync(files[0] ?? "")).toBe(false);
   });
 
   test("of uploads that broke off go after an hour without a write", async () => {

@@ -1,10 +1,11 @@
-import type { Deps } from "../deps.ts";
+import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
 import {
   dueRemovals,
   endedBefore,
   forgetRemoval,
+  postponeRemoval,
   removeBuilds,
   removeExecutions,
   removeLease,
@@ -55,11 +56,23 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<void
  * Bytes go an hour after their rows, so that no record is ever without its bytes, nor one in a
  * backup that was made of the rows just before.
  */
-async function removeBytes({ db, artifacts, now }: Deps): Promise<void> {
+async function removeBytes({ db, artifacts, log, now }: Deps): Promise<void> {
   for (const prefix of await dueRemovals(db, now(), batch.rows)) {
     const [executionId = "", leaseId] = prefix.split("/");
     if (leaseId !== undefined) await removeLease(db, executionId, leaseId);
-    await artifacts.remove(prefix);
+    try {
+      await artifacts.remove(prefix);
+    } catch (error) {
+      // Postponed, so that it does not stand before those that can be removed.
+      await postponeRemoval(db, prefix, now() + hourMs);
+      log.warn("the artifacts under {prefix} cannot be removed, next attempt in an hour: {error}", {
+        prefix,
+        error,
+      });
+      // Each of the others would take as long to fail.
+      if (error instanceof ArtifactOutage) break;
+      continue;
+    }
     await forgetRemoval(db, prefix);
   }
   await artifacts.removePartial(now() - hourMs);
