@@ -47,11 +47,30 @@ test.each([
   expect(await addressOf(trusted, socket, forwarded)).toBe(address);
 });
 
-describe("what is no address is passed over", () => {
-  test.each(["", "unknown", "999.1.1.1", "1.2.3", "[::1]", "198.51.100.1:80", "a, b", "::g"])(
-    "%j",
-    async (forwarded) => {
-      expect(await addressOf(proxies, "10.0.0.1", forwarded)).toBe("10.0.0.1");
-    },
-  );
+describe("an entry that is no address ends the search at the proxy that wrote it", () => {
+  test.each([
+    "",
+    "unknown",
+    "999.1.1.1",
+    "1.2.3",
+    "[::1",
+    "198.51.100.1:http",
+    "a, b",
+    "::g",
+    "_id",
+  ])("%j", async (forwarded) => {
+    expect(await addressOf(proxies, "10.0.0.1", forwarded)).toBe("10.0.0.1");
+    const forged = `198.51.100.1, ${forwarded}, 10.9.9.9`;
+    expect(await addressOf(proxies, "10.0.0.1", forged)).toBe("10.9.9.9");
+  });
+});
+
+test.each([
+  ["198.51.100.1:4711", "198.51.100.1"],
+  ["[2001:db8::7]", "2001:db8::7"],
+  ["[2001:db8::7]:4711", "2001:db8::7"],
+  ["[::ffff:198.51.100.1]:4711", "198.51.100.1"],
+  ["6.6.6.6, 198.51.100.1:4711, 10.9.9.9:80", "198.51.100.1"],
+])("of %j the client is %s", async (forwarded, address) => {
+  expect(await addressOf(proxies, "10.0.0.1", forwarded)).toBe(address);
 });

@@ -4,7 +4,8 @@ import type { Context } from "hono";
 
 /**
  * The client's address: that of the socket, or, where the socket is one of the `trusted` proxies,
- * the last address of X-Forwarded-For that is not a trusted proxy itself.
+ * the last address of X-Forwarded-For that is not a trusted proxy itself. An entry that is no address
+ * ends the search: what stands before it is the client's own word.
  */
 export function clientAddress(trusted: string[]): (c: Context) => string {
   const proxies = blockList(trusted);
@@ -12,10 +13,14 @@ export function clientAddress(trusted: string[]): (c: Context) => string {
   return (c: Context<{ Bindings: HttpBindings }>) => {
     const socket = plain(c.env.incoming.socket.remoteAddress ?? "unknown");
     if (trusted.length === 0 || !isProxy(socket)) return socket;
-    const forwarded = (c.req.header("X-Forwarded-For") ?? "")
-      .split(",")
-      .map((part) => plain(part.trim()));
-    return forwarded.findLast((address) => isIP(address) !== 0 && !isProxy(address)) ?? socket;
+    let client = socket;
+    for (const entry of (c.req.header("X-Forwarded-For") ?? "").split(",").toReversed()) {
+      const address = addressOf(entry.trim());
+      if (address === undefined) break;
+      client = address;
+      if (!isProxy(address)) break;
+    }
+    return client;
   };
 }
 
@@ -27,6 +32,13 @@ function blockList(entries: string[]): BlockList {
     else list.addSubnet(address, Number(bits), family(address));
   }
   return list;
+}
+
+/** The address of an entry: `ip`, `ip:port`, `[ip]` or `[ip]:port`. */
+function addressOf(entry: string): string | undefined {
+  const [, bracketed, ip4] = /^(?:\[(.+)\]|([\d.]+))(?::\d+)?$/.exec(entry) ?? [];
+  const address = plain(bracketed ?? ip4 ?? entry);
+  return isIP(address) === 0 ? undefined : address;
 }
 
 /** IPv4 as a dual-stack socket shows it, without its IPv6 prefix. */

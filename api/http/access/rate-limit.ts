@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
+import { clientNetwork } from "../../domain/client-network.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
@@ -13,7 +14,7 @@ export function isRateLimited(path: string, config: Config): boolean {
 }
 
 /**
- * Counts requests per accepted API key, else per client address: `api_rate_limit_*`. The answers
+ * Counts requests per accepted API key, else per client (`clientNetwork`): `api_rate_limit_*`. The answers
  * carry `RateLimit-*`, a refusal also `Retry-After`. /health and its probes are exempt, and so are agents, whose
  * routes come before.
  */
@@ -26,7 +27,7 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
     windowMs,
     ...rateStore(deps, { limit, windowMs }),
     standardHeaders: "draft-6",
-    keyGenerator: (c) => c.get("apiKeyHash") ?? clientAddress(c),
+    keyGenerator: (c) => c.get("apiKeyHash") ?? clientNetwork(clientAddress(c)),
     skip: (c) => !isRateLimited(c.req.path, config),
     handler: () => {
       throw new AppError(
@@ -47,7 +48,7 @@ export function limitJoins(deps: Deps): MiddlewareHandler<AppEnv> {
     ...rateStore(deps, limit),
     standardHeaders: "draft-6",
     // Apart from the same client's other requests.
-    keyGenerator: (c) => `join ${deps.clientAddress(c)}`,
+    keyGenerator: (c) => `join ${clientNetwork(deps.clientAddress(c))}`,
     handler: () => {
       throw new AppError(
         "rate_limited",
