@@ -1,4 +1,3 @@
-import { getMimeType } from "hono/utils/mime";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type {
@@ -11,6 +10,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
+import { contentTypeOf } from "../domain/content-type.ts";
 import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
@@ -189,7 +189,7 @@ export async function storeUpload(
     leaseId,
     name,
     ...announced,
-    contentType: getMimeType(name) ?? "application/octet-stream",
+    contentType: contentTypeOf(name),
   };
   const earlier = await findUpload(db, row);
   if (earlier) {
