@@ -6,7 +6,7 @@ import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/js
 import { limits } from "../../shared/wire/limits.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
-import { received, readBody } from "./read-body.ts";
+import { dropRest, readBody, received } from "./read-body.ts";
 import { fieldErrors } from "./validation.ts";
 
 /**
@@ -63,29 +63,34 @@ async function readJson(c: Context, maxBytes: number): Promise<unknown> {
   }
 }
 
-/** The bytes of a request body, refused as soon as they pass the limit. */
+/**
+ * What is read on of a body that is too large before it is refused: many clients read no answer
+ * before they have sent everything, and see a broken pipe where the connection ends earlier.
+ */
+const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
+
+/** The bytes of a request body. @throws AppError 413 when they pass the limit. */
 async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
-  const tooLarge = () =>
-    new AppError(
-      "too_large",
-      `The body is larger than ${maxBytes} bytes (max_request_bytes).`,
-      {},
-      {
-        Connection: "close",
-      },
-    );
   const announced = request.headers.get("Content-Length");
-  if (Number(announced ?? 0) > maxBytes) throw tooLarge();
   // HTTP itself keeps a body to what it announced; one without a length is counted as it comes.
-  if (announced !== null) return readBody(request);
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of received(request.body)) {
-    size += part.length;
-    if (size > maxBytes) throw tooLarge();
-    parts.push(part);
+  if (announced !== null && Number(announced) <= maxBytes) return readBody(request);
+  const body = received(request.body);
+  if (announced === null) {
+    const parts: Uint8Array[] = [];
+    for (let size = 0; size <= maxBytes;) {
+      const part = await body.next();
+      if (part.done) return concatBytes(parts);
+      size += part.value.length;
+      parts.push(part.value);
+    }
   }
-  return concatBytes(parts);
+  if (Number(announced) <= maxBytes + dropped.bytes) await dropRest(body, dropped);
+  throw new AppError(
+    "too_large",
+    `The body is larger than ${maxBytes} bytes (max_request_bytes).`,
+    {},
+    { Connection: "close" },
+  );
 }
 
 function decode(bytes: Uint8Array): string {

@@ -28,6 +28,26 @@ export async function* received(
   }
 }
 
+/** Reads and drops what is left of a body: until its end, or so many bytes, or for so long. */
+export async function dropRest(
+  parts: AsyncIterator<Uint8Array, unknown, undefined>,
+  most: { bytes: number; ms: number },
+): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<undefined>();
+  const timer = setTimeout(() => resolve(undefined), most.ms);
+  try {
+    for (let dropped = 0; dropped < most.bytes;) {
+      const part = await Promise.race([parts.next(), late]);
+      if (part === undefined || part.done) return;
+      dropped += part.value.length;
+    }
+  } catch {
+    // The client is gone, and hears of nothing any more.
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 function brokenOff(): AppError {
   return new AppError("invalid_request", "The body broke off before its end.");
 }

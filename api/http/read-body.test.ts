@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import { dropRest } from "./read-body.ts";
+
+test("dropping ends with the body", async () => {
+  const parts = (async function* () {
+    yield new Uint8Array(10);
+    yield new Uint8Array(10);
+  })();
+  await dropRest(parts, { bytes: 1000, ms: 60_000 });
+  expect(await parts.next()).toEqual({ done: true, value: undefined });
+});
+
+test("dropping ends after so many bytes of a body that goes on", async () => {
+  let given = 0;
+  const parts = (async function* () {
+    for (;;) {
+      given += 10;
+      yield new Uint8Array(10);
+    }
+  })();
+  await dropRest(parts, { bytes: 100, ms: 60_000 });
+  expect(given).toBe(100);
+});
+
+test("dropping ends after its time where no more comes", async () => {
+  const stalled = new ReadableStream<Uint8Array>();
+  await dropRest(stalled.values(), { bytes: 100, ms: 10 });
+  expect(stalled.locked).toBe(true);
+});
+
+test("dropping ends where the body breaks off", async () => {
+  // oxlint-disable-next-line require-yield
+  const parts = (async function* (): AsyncGenerator<Uint8Array> {
+    throw new Error("aborted");
+  })();
+  await expect(dropRest(parts, { bytes: 100, ms: 60_000 })).resolves.toBeUndefined();
+});

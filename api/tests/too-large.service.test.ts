@@ -1,0 +1,98 @@
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { sendRaw, statusOf } from "../testing/raw-http.ts";
+import { type NodeProcess, startNode } from "../testing/start-node.ts";
+
+const MiB = 1024 * 1024;
+
+let api: NodeProcess;
+beforeAll(async () => {
+  api = await startNode({ AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+});
+afterAll(() => api.close());
+
+const urllib = `
+import sys, urllib.error, urllib.request
+request = urllib.request.Request(sys.argv[1], b"x" * int(sys.argv[2]), {"Content-Type": "application/json"})
+try:
+    urllib.request.urlopen(request)
+except urllib.error.HTTPError as error:
+    print(error.code, error.headers["Content-Type"], error.read().decode())
+`;
+const requests = (data: string) => `
+import sys
+try:
+    import requests
+except ImportError:
+    from pip._vendor import requests
+bytes = int(sys.argv[2])
+reply = requests.post(sys.argv[1], data=${data}, headers={"Content-Type": "application/json"})
+print(reply.status_code, reply.headers["Content-Type"], reply.text)
+`;
+
+test.each([
+  ["urllib", urllib],
+  ["requests", requests('b"x" * bytes')],
+  ["requests in chunks", requests('(b"x" * 65536 for _ in range(bytes // 65536))')],
+])("Python's %s is told 413 of a body of 30 MiB", async (_client, program) => {
+  const sent = [`${api.url}/execute`, String(30 * MiB)];
+  const { stdout } = await promisify(execFile)("python3", ["-c", program, ...sent]);
+  expect(stdout).toMatch(/^413 application\/problem\+json \{.*max_request_bytes/);
+});
+
+/** What comes back to a client that sends its whole body before it reads. */
+async function sendWhole(headers: string, body: Uint8Array): Promise<string> {
+  const { hostname, port } = new URL(api.url);
+  const socket = connect(Number(port), hostname);
+  await once(socket, "connect");
+  const head = `POST /execute HTTP/1.1\r\nHost: ${hostname}\r\nContent-Type: application/json\r\n`;
+  socket.write(`${head}${headers}\r\n\r\n`);
+  await new Promise((resolve, reject) => {
+    socket.once("error", reject);
+    socket.write(body, resolve);
+  });
+  return text(socket);
+}
+
+test("a client that sends all of its body before it reads is answered 413, then the connection ends", async () => {
+  const body = Buffer.alloc(30 * MiB, "x");
+  const announced = await sendWhole(`Content-Length: ${body.length}`, body);
+  expect(statusOf(announced)).toBe(413);
+  const chunk = Buffer.concat([Buffer.from(`${body.length.toString(16)}\r\n`), body]);
+  const chunked = await sendWhole(
+    "Transfer-Encoding: chunked",
+    Buffer.concat([chunk, Buffer.from("\r\n0\r\n\r\n")]),
+  );
+  expect(statusOf(chunked)).toBe(413);
+});
+
+const endless = `
+import socket, sys
+from urllib.parse import urlsplit
+url = urlsplit(sys.argv[1])
+client = socket.create_connection((url.hostname, url.port))
+client.sendall(b"POST /execute HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Type: application/json\\r\\n")
+client.sendall(b"Transfer-Encoding: chunked\\r\\n\\r\\n")
+sent = 0
+try:
+    while True:
+        sent += client.send(b"100000\\r\\n" + b"x" * 0x100000 + b"\\r\\n")
+except OSError:
+    print(sent)
+`;
+
+test("of a body that never ends the service reads a bounded amount", async () => {
+  const { stdout } = await promisify(execFile)("python3", ["-c", endless, api.url]);
+  expect(Number(stdout)).toBeGreaterThan(64 * MiB);
+  expect(Number(stdout)).toBeLessThan(128 * MiB);
+});
+
+test("a body announced as longer than what would be dropped is refused at once", async () => {
+  const head = `POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n`;
+  const answer = await sendRaw(api.url, `${head}Content-Length: ${1024 * MiB}\r\n\r\n{}`);
+  expect(statusOf(answer)).toBe(413);
+});
