@@ -6,6 +6,7 @@ import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
 import { answerOnDisk } from "./http/on-disk.ts";
 import { onError, onNotFound } from "./http/problem.ts";
+import { refuseForeignPages } from "./http/access/foreign-pages.ts";
 import { rateLimit } from "./http/access/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/validation.ts";
@@ -31,7 +32,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.notFound(onNotFound);
 
   app.route("/agent/v1", agentRoutes(deps));
-  app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
+  app.use(refuseForeignPages(deps), identifyKey(deps), rateLimit(deps), requireApiKey(deps));
   // In the order in which /docs shows them.
   executeRoutes(app, deps);
   jobRoutes(app, deps);

@@ -54,12 +54,12 @@ export default {
 };
 
 async function build(env: Env): Promise<Service> {
-  const config = loadConfig({}, textVariables(env));
+  // Whatever is deployed can be reached by anyone.
+  const config = { ...loadConfig({}, textVariables(env)), host: "0.0.0.0" };
   if (!config.database_url || config.database_url.startsWith("file:")) {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
   }
-  // Whatever is deployed can be reached by anyone.
-  const warning = checkExposure({ ...config, host: "0.0.0.0" });
+  const warning = checkExposure(config);
   const client = createClient({
     url: config.database_url,
     // Calls that wait their turn would be stuck behind those of a request whose client hung up:

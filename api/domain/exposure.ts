@@ -1,6 +1,21 @@
 import { ConfigError, type Config } from "../../shared/config/config.ts";
 
-const loopback = /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i;
+/** Whether a host's name or address is always this machine's own. */
+function isLoopback(host: string): boolean {
+  return /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i.test(host);
+}
+
+/**
+ * Whether a request may be for this host (the name alone, as URL has it). Without keys that is what
+ * keeps out a page whose own name has been pointed at this machine's address (DNS rebinding).
+ */
+export function answersFor(name: string, config: Config): boolean {
+  const { api_auth_enabled, host, allowed_hosts } = config;
+  const isOpenToAnyName = !isLoopback(host) && allowed_hosts.length === 0;
+  // Browsers take every name under .localhost for this machine.
+  const isOwn = isLoopback(name) || name.endsWith(".localhost");
+  return api_auth_enabled || isOpenToAnyName || isOwn || allowed_hosts.includes(name);
+}
 
 /**
  * Refuses to open the service to a network without keys: docs/contract.md 2.19.
@@ -17,7 +32,7 @@ export function checkExposure(config: Config): string | undefined {
     config.api_keys.length > 0
       ? "api_keys are set, but no request needs one: set api_auth_enabled = true"
       : undefined;
-  if (loopback.test(config.host)) return unused;
+  if (isLoopback(config.host)) return unused;
   if (!config.allow_unauthenticated_network_access) {
     throw new ConfigError(
       `host = "${config.host}" is not a loopback address: set api_auth_enabled and api_keys, or allow_unauthenticated_network_access = true to let anyone who can reach the port run code`,

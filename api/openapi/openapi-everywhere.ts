@@ -30,6 +30,7 @@ function describeOperation(operation: Operation, path: string, config: Config): 
   const isLocked = needsKey(path, config);
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
+  if (!config.api_auth_enabled) refusals.push("forbidden");
   if (isRateLimited(path, config)) refusals.push("rate_limited");
 
   const answers: Record<string, Answer> = { ...problems(...refusals), ...operation.responses };

@@ -18,7 +18,10 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail:
       "Send one of the configured API keys in the header X-API-Key, or as Authorization: Bearer.",
   },
-  forbidden: { detail: "The lease belongs to another agent." },
+  forbidden: {
+    detail:
+      "Without API keys the service refuses requests of pages of other sites (Sec-Fetch-Site, Origin): set api_auth_enabled and api_keys.",
+  },
   not_found: { detail: `Job ${jobId} does not exist.` },
   wait_timeout: { detail: `Job ${jobId} did not end within 30 s; ask again.` },
   conflict: { detail: `Job ${jobId} has already finished: succeeded.` },

@@ -15,9 +15,18 @@ const flags = [
 /** Longer than the slowest machine takes to start it, or to show a page. */
 const patienceMs = 120_000;
 
-/** Debian's Chromium, which `npm test` installs. */
-export function openBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: flags, timeout: patienceMs });
+/**
+ * Debian's Chromium, which `npm test` installs.
+ *
+ * @param localNames Names that it takes for this machine's.
+ */
+export function openBrowser(localNames: string[] = []): Promise<Browser> {
+  const rules = localNames.map((name) => `MAP ${name} 127.0.0.1`).join(",");
+  return chromium.launch({
+    executablePath: CHROMIUM,
+    args: [...flags, `--host-resolver-rules=${rules}`],
+    timeout: patienceMs,
+  });
 }
 
 export interface WatchedPage {

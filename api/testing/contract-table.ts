@@ -13,6 +13,7 @@ import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
 import { idempotencyRows } from "./contract/idempotency.ts";
+import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
@@ -48,6 +49,7 @@ export const contractTable: Row[] = [
   ...exactnessRows,
   ...answerRows,
   ...authRows,
+  ...foreignPageRows,
   ...rateLimitRows,
   ...agentRows,
   ...joinRows,

@@ -51,7 +51,7 @@ async function submit(code = "print(1)"): Promise<string> {
 const settled = (request: Promise<unknown>): Promise<unknown> => request.catch(() => undefined);
 
 const unfinished =
-  "POST /execute/async HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+  "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
 
 /** A connection on which a request has begun and goes no further; the API has taken it on. */
 async function halfARequest(text = unfinished): Promise<Socket> {
@@ -129,7 +129,7 @@ test("while it stops it is live, and no more ready", async () => {
   api.child.kill("SIGTERM");
   await refusesConnections();
   const answers = probes.map((socket) => text(socket));
-  for (const socket of probes) socket.write("Host: a\r\n\r\n");
+  for (const socket of probes) socket.write("Host: localhost\r\n\r\n");
   const [live, ready] = await Promise.all(answers);
   expect(live).toMatch(/^HTTP\/1\.1 200 /);
   expect(ready).toMatch(/^HTTP\/1\.1 503 /);

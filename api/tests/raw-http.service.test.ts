@@ -11,7 +11,7 @@ beforeAll(async () => {
   });
 });
 
-const fields = "Host: a\r\nConnection: close\r\n";
+const fields = "Host: localhost\r\nConnection: close\r\n";
 const get = (path: string, more = "") => `GET ${path} HTTP/1.1\r\n${fields}${more}\r\n`;
 const post = (more: string, body: string) =>
   `POST /execute/async HTTP/1.1\r\n${fields}Content-Type: application/json\r\n${more}\r\n${body}`;
@@ -21,7 +21,7 @@ const latin1 = (text: string) => Buffer.from(text, "latin1");
 
 /** Complete requests, with the status of their answer. */
 const requests: [title: string, bytes: string | Uint8Array, status: number][] = [
-  ["another protocol's version", "GET /health HTTP/3.0\r\nHost: a\r\n\r\n", 400],
+  ["another protocol's version", "GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n", 400],
   ["no Host", "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", 400],
   ["no Host, which HTTP/1.0 allows", "GET /health HTTP/1.0\r\n\r\n", 400],
   [
@@ -29,7 +29,7 @@ const requests: [title: string, bytes: string | Uint8Array, status: number][] = 
     "GET /health HTTP/1.1\r\nHost: a b/..?\r\nConnection: close\r\n\r\n",
     400,
   ],
-  ["line feeds alone", "GET /health HTTP/1.1\nHost: a\nConnection: close\n\n", 400],
+  ["line feeds alone", "GET /health HTTP/1.1\nHost: localhost\nConnection: close\n\n", 400],
   ["a method nobody knows", `BREW /health HTTP/1.1\r\n${fields}\r\n`, 400],
   ["a method with NUL", `G\0T /health HTTP/1.1\r\n${fields}\r\n`, 400],
   ["a method of 5,000 letters", `${"A".repeat(5000)} /health HTTP/1.1\r\n${fields}\r\n`, 400],
@@ -64,7 +64,7 @@ const requests: [title: string, bytes: string | Uint8Array, status: number][] = 
   ["a body on a GET", get("/jobs/x", "Content-Length: 5\r\n") + "hello", 404],
   [
     "an upgrade",
-    "GET /health HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n",
+    "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n",
     200,
   ],
   ["an expectation nobody knows", post("Expect: cake\r\nContent-Length: 2\r\n", "{}"), 400],
@@ -100,7 +100,11 @@ test.each<[title: string, bytes: string, status: number | undefined]>([
   ["half a chunk", post(chunked, '5\r\n{"c'), 400],
   ["half a body", post("Content-Length: 50\r\n", "{}"), 400],
   ["CONNECT", `CONNECT a:1 HTTP/1.1\r\n${fields}\r\n`, undefined],
-  ["a request and then none", "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGARBAGE\r\n\r\n", 400],
+  [
+    "a request and then none",
+    "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGARBAGE\r\n\r\n",
+    400,
+  ],
 ])("a client that hangs up after %s", async (_title, bytes, status) => {
   expect(statusOf(await sendRaw(api.url, bytes, true))).toBe(status);
 });

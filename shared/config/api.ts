@@ -140,12 +140,28 @@ export const apiSettings = {
     .describe(
       "Allow a host that is not loopback without keys: anyone who can reach the port can run code.",
     ),
+  allowed_hosts: z
+    .array(
+      z
+        .string()
+        .toLowerCase()
+        .regex(
+          /^([a-z0-9._-]+|\[[0-9a-f:.]+\])$/,
+          "must be a host's name or address, without a port",
+        ),
+    )
+    .default([])
+    .describe(
+      "Without keys: host names that requests may be for, besides localhost; for example the name of a reverse proxy. A host that is not loopback accepts every name unless this is set.",
+    ),
   api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
   api_rate_limit_requests: z
     .int()
     .min(1)
     .default(120)
-    .describe("Requests that each key, or without one each client address, can make in a window."),
+    .describe(
+      "Requests that each key, or without one each client address (IPv6: each /64), can make in a window.",
+    ),
   api_rate_limit_window_seconds: z
     .int()
     .min(1)

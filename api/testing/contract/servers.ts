@@ -35,6 +35,7 @@ const withImages = Object.fromEntries(
 export const servers = {
   open: common,
   "with keys": { ...common, ...locked },
+  "behind a reverse proxy": { ...common, AIRLOCK_ALLOWED_HOSTS: "Tools.example" },
   "with a header of its own": {
     ...common,
     AIRLOCK_API_AUTH_ENABLED: "true",

@@ -1,0 +1,177 @@
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { openBrowser, openPage } from "../testing/browser.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { startNode } from "../testing/start-node.ts";
+import { startWorker } from "../testing/start-worker.ts";
+
+const token = "agent-token-0123456789";
+const vars = {
+  AIRLOCK_AGENT_TOKENS: token,
+  AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+  AIRLOCK_ALLOWED_HOSTS: "tools.example",
+  AIRLOCK_JOB_TYPES: JSON.stringify({ science: { requirements: ["numpy==2.3.4"] } }),
+};
+
+interface Service {
+  url: string;
+  close(): Promise<void>;
+}
+
+let browser: Browser;
+/** The server of another site, whose pages are empty. */
+let elsewhere: Server;
+beforeAll(async () => {
+  browser = await openBrowser(["evil.example", "tools.example"]);
+  elsewhere = createServer((_request, response) => {
+    response.setHeader("Content-Type", "text/html").end("<!doctype html><title>Evil</title>");
+  });
+  await once(elsewhere.listen(0, "127.0.0.1"), "listening");
+});
+afterAll(async () => {
+  await browser.close();
+  elsewhere.close();
+});
+
+/** A page of the other site, by this name of it. */
+async function foreignPage(name: string): Promise<Page> {
+  const { page } = await openPage(browser);
+  await page.goto(`http://${name}:${(elsewhere.address() as AddressInfo).port}/`);
+  return page;
+}
+
+const withHost = (url: string, name: string): string => `http://${name}:${new URL(url).port}`;
+
+describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
+  ["Node", startNode],
+  ["workerd", startWorker],
+])("without keys on %s", (_name, start) => {
+  let api: Service;
+  let agent: ScriptedAgent;
+  beforeAll(async () => {
+    api = await start(vars);
+  });
+  afterAll(() => api.close());
+
+  let jobId: string;
+  beforeEach(async () => {
+    agent = new ScriptedAgent(api.url, token);
+    await agent.poll({ free_slots: 0 });
+    const response = await fetch(`${api.url}/execute/async`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ code: "1" }),
+    });
+    jobId = ((await response.json()) as { job_id: string }).job_id;
+    return () => agent.close();
+  });
+
+  /** State-changing endpoints that need no body, so that any form can ask for them. */
+  const targets = () => [
+    `${api.url}/jobs/${jobId}/cancel`,
+    `${api.url}/jobs/${jobId}/rerun`,
+    `${api.url}/job-types/science/build`,
+  ];
+
+  async function read<T>(path: string): Promise<T> {
+    return (await (await fetch(api.url + path)).json()) as T;
+  }
+
+  const count = async () => (await read<{ count: number }>("/executions?limit=1000")).count;
+
+  /** The attack's requests arrive, each is refused, and nothing has changed. */
+  async function expectHarmless(attack: () => Promise<number[]>): Promise<void> {
+    const before = await count();
+    const statuses = await attack();
+    expect(await read(`/jobs/${jobId}`)).toMatchObject({ status: "queued" });
+    expect(await count()).toBe(before);
+    expect((await fetch(`${api.url}/job-types/science/build`)).status).toBe(404);
+    expect(statuses).toEqual(targets().map(() => 403));
+  }
+
+  /** Lets a page of another site send something to each target; the statuses of the answers. */
+  async function sendToEach(name: string, attack: (target: string) => unknown): Promise<number[]> {
+    const statuses: number[] = [];
+    for (const target of targets()) {
+      const page = await foreignPage(name);
+      const answered = page.waitForResponse(target);
+      // A page that goes to its target is gone before it says that it has done so.
+      await Promise.all([answered, page.evaluate(attack, target).catch(() => undefined)]);
+      statuses.push((await answered).status());
+      await page.close();
+    }
+    return statuses;
+  }
+
+  test.each<[how: string, attack: (target: string) => unknown]>([
+    [
+      "submits a form into a frame",
+      (target) => {
+        const frame = Object.assign(document.createElement("iframe"), { name: "frame" });
+        const form = document.createElement("form");
+        Object.assign(form, { method: "POST", action: target, target: "frame" });
+        document.body.append(frame, form);
+        form.submit();
+      },
+    ],
+    [
+      "submits a form and goes there",
+      (target) => {
+        const form = document.createElement("form");
+        Object.assign(form, { method: "POST", action: target });
+        document.body.append(form);
+        form.submit();
+      },
+    ],
+    ["fetches without CORS", (target) => void fetch(target, { method: "POST", mode: "no-cors" })],
+    ["sends a beacon", (target) => navigator.sendBeacon(target)],
+  ])("a page of another site that %s changes nothing", async (_how, attack) => {
+    for (const name of ["evil.example", "localhost"]) {
+      await expectHarmless(() => sendToEach(name, attack));
+    }
+  });
+
+  test("a page whose name was pointed at this machine neither reads nor runs anything", async () => {
+    const { page } = await openPage(browser);
+    // Whatever stands there, its scripts would have the origin of the attacker's name.
+    await page.goto(`${withHost(api.url, "evil.example")}/nowhere`);
+    const before = await count();
+    expect(await askFromPage(page)).toEqual([403, 403, 403, 403]);
+    expect(await count()).toBe(before);
+    await page.close();
+  });
+
+  test("the service's own page runs code, also under a name of allowed_hosts", async () => {
+    for (const name of ["localhost", "127.0.0.1", "tools.example"]) {
+      const { page } = await openPage(browser);
+      await page.goto(`${withHost(api.url, name)}/docs`);
+      await page.locator(".opblock").first().waitFor();
+      expect(await askFromPage(page)).toEqual([200, 200, 200, 202]);
+      await page.close();
+    }
+  });
+
+  test("a link of another site leads to the service's page", async () => {
+    const page = await foreignPage("evil.example");
+    await page.evaluate((url) => location.assign(url), `${withHost(api.url, "localhost")}/docs`);
+    await page.locator(".opblock").first().waitFor();
+    await page.close();
+  });
+});
+
+/** Statuses of what a page gets of the origin that it has. */
+function askFromPage(page: Page): Promise<number[]> {
+  return page.evaluate(async () => {
+    const statuses: number[] = [];
+    for (const path of ["/executions", "/health", "/openapi.json"]) {
+      statuses.push((await fetch(path)).status);
+    }
+    const headers = { "Content-Type": "application/json" };
+    const run = { method: "POST", headers, body: JSON.stringify({ code: "1" }) };
+    statuses.push((await fetch("/execute/async", run)).status);
+    return statuses;
+  });
+}
