@@ -96,6 +96,12 @@ const examples: Record<keyof Config, Example> = {
   api_rate_limit_enabled: boolean,
   api_rate_limit_requests: number(5, 7, 0, ">=1"),
   api_rate_limit_window_seconds: number(5, 7, 0, ">=1"),
+  allowed_hosts: {
+    file: ["Tools.example"],
+    env: "tools.example,[::1]",
+    gives: ["tools.example", "[::1]"],
+    refused: [["tools.example:80"], "a host's name or address, without a port"],
+  },
   trusted_proxies: {
     file: ["10.0.0.1"],
     env: "10.0.0.0/8,fd00::1",

@@ -21,7 +21,7 @@ async function watchSyncs(): Promise<string[]> {
   const file = await open(folder);
   const prototype = Object.getPrototypeOf(file) as FileHandle;
   await file.close();
-  const sync = Reflect.get(prototype, "sync") as (this: FileHandle) => Promise<void>;
+  const sync = Reflect.get(prototype, "sync");
   vi.spyOn(prototype, "sync").mockImplementation(function (this: FileHandle) {
     synced.push(readlinkSync(`/proc/self/fd/${this.fd}`));
     return sync.call(this);
