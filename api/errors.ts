@@ -45,6 +45,7 @@ export interface ErrorExtras {
   errors?: FieldError[];
   error?: ExecutionError;
   existing_job_id?: string;
+  job_id?: string;
 }
 
 /** A refusal: thrown where it is known, translated once by `problemResponse`. */
@@ -59,8 +60,9 @@ export class AppError extends Error {
     detail: string,
     extras: ErrorExtras = {},
     headers: Record<string, string> = {},
+    cause?: unknown,
   ) {
-    super(detail);
+    super(detail, { cause });
     this.code = code;
     this.extras = extras;
     this.headers = headers;
@@ -75,12 +77,23 @@ export function notFound(what: string): AppError {
   return new AppError("not_found", `${what} does not exist.`);
 }
 
-/** 503 with `Retry-After`: nothing was stored, and the same request may succeed later. */
-export function unavailable(detail: string, retryAfterS: number): AppError {
+/**
+ * 503 with `Retry-After`: the same request may succeed later. Nothing was stored, unless the request's
+ * job is named.
+ */
+export function unavailable(
+  detail: string,
+  retryAfterS: number,
+  { jobId, cause }: { jobId?: string; cause?: unknown } = {},
+): AppError {
   return new AppError(
     "unavailable",
     detail,
-    { error: { type: "service_unavailable", message: detail, phase: "startup" } },
+    {
+      error: { type: "service_unavailable", message: detail, phase: "startup" },
+      ...(jobId !== undefined && { job_id: jobId }),
+    },
     { "Retry-After": String(retryAfterS) },
+    cause,
   );
 }

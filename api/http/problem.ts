@@ -10,7 +10,8 @@ import type { AppEnv } from "./context.ts";
 /** Turns whatever was thrown into problem details (RFC 9457); an unknown error shows no inner text. */
 export const onError: ErrorHandler<AppEnv> = (error, c) => {
   const refusal = asRefusal(error);
-  const isOutage = refusal.code === "unavailable" && refusal !== error;
+  const isOutage =
+    refusal.code === "unavailable" && (refusal !== error || refusal.cause !== undefined);
   if (isOutage || refusal.code === "internal") {
     c.get("log").error("{method} {path} failed: {reason}", {
       method: c.req.method,

@@ -1,9 +1,5 @@
 import type { Config } from "../../shared/config/config.ts";
-import type {
-  AsyncSubmitRequest,
-  relationships,
-  SubmittedJob,
-} from "../../shared/wire/execution.ts";
+import type { ExecuteRequest, relationships, SubmittedJob } from "../../shared/wire/execution.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Unavailable } from "../domain/capacity.ts";
@@ -14,9 +10,11 @@ import { canonicalJson } from "../domain/submission.ts";
 import { readEnvironment } from "./environments.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { checkAvailability } from "./availability.ts";
+import { rideOut } from "./ride-out.ts";
+import { isStoreOutage } from "../store/outage.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
 import { databaseBytes } from "../store/size.ts";
-import { submitExecution, type NewExecution } from "../store/jobs/submit.ts";
+import { submitExecution, type NewExecution, type Submitted } from "../store/jobs/submit.ts";
 
 /** Who submits, and how. */
 export interface Origin {
@@ -35,7 +33,7 @@ export interface Origin {
  */
 export async function submit(
   deps: Deps,
-  request: AsyncSubmitRequest,
+  request: ExecuteRequest,
   origin: Origin,
 ): Promise<SubmittedJob> {
   const { config, db, notifier, now } = deps;
@@ -47,7 +45,9 @@ export async function submit(
     origin.mode,
     environment,
   );
-  const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size);
+  const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size).catch(
+    (error: unknown) => findSubmission(deps, execution.id, error),
+  );
   switch (stored.kind) {
     case "queue_full":
       if (obstacle) throw unavailable(obstacle.detail, obstacle.retryAfterS);
@@ -65,6 +65,17 @@ export async function submit(
         correlation_id: origin.correlationId,
       };
   }
+}
+
+/** A commit whose answer was lost may have happened: the database says so once it answers again. */
+async function findSubmission(deps: Deps, id: string, error: unknown): Promise<Submitted> {
+  if (!isStoreOutage(error)) throw error;
+  const job = await rideOut(deps, () => findExecution(deps.db, id)).catch(() => {
+    const detail = `The database is unavailable for the moment. Job ${id} may be stored: look at it before you send the request again.`;
+    throw unavailable(detail, 5, { jobId: id, cause: error });
+  });
+  if (!job) throw error;
+  return { kind: "accepted", queuePosition: await queuePosition(deps.db, job) };
 }
 
 /** What is stored already may go on; results of what runs are taken, too. */
@@ -89,7 +100,7 @@ async function runnableEnvironment(deps: Deps, name: string): Promise<Environmen
 
 async function newExecution(
   { config, newId, now, sha256 }: Deps,
-  request: AsyncSubmitRequest,
+  request: ExecuteRequest,
   { mode, correlationId, clientIp, keyId, lineage }: Origin,
   jobType: JobType,
 ): Promise<NewExecution> {

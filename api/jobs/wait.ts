@@ -4,7 +4,10 @@ import { AppError, notFound, unavailable } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
 import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
-import { findExecution } from "../store/jobs/read.ts";
+import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
+import { isStoreOutage } from "../store/outage.ts";
+import type { Unavailable } from "../domain/capacity.ts";
+import { rideOut } from "./ride-out.ts";
 
 /** A wake-up is a hint; the database is asked again at least this often. */
 export const backstopMs = 5_000;
@@ -32,33 +35,47 @@ export async function waitForEnd(
 }
 
 /**
- * Waits for a synchronous execution however long it takes, and cancels it when its client hangs up
- * or when nobody is left to run it.
+ * Waits for a synchronous execution however long it takes, outages of the database included. Where
+ * its client hangs up or nobody is left to run it, it is cancelled; with an idempotency key it goes on,
+ * as a repeat may ask for it.
  *
- * @throws AppError 503 when no agent can run it any more.
+ * @throws AppError 503 when no agent can run it any more, or the database stays out of reach.
  */
 export async function waitForSync(
   deps: Deps,
   id: string,
+  hasKey: boolean,
   signal: AbortSignal,
-): Promise<ExecutionRow> {
-  for (;;) {
-    const execution = await waitForEnd(deps, id, backstopMs, signal);
-    if (isTerminal(execution.status)) return execution;
-    if (signal.aborted) {
-      await cancel(deps, id);
-      throw new AppError("wait_timeout", "The client closed the connection; its job is cancelled.");
+): Promise<FullExecution> {
+  const giveUp = () => (hasKey ? undefined : rideOut(deps, () => cancel(deps, id)));
+  try {
+    for (;;) {
+      const execution = await rideOut(deps, () => waitForEnd(deps, id, backstopMs, signal));
+      if (isTerminal(execution.status)) {
+        return await rideOut(deps, () => withPayload(deps.db, execution));
+      }
+      if (signal.aborted) {
+        await giveUp();
+        const fate = hasKey ? "goes on" : "is cancelled";
+        throw new AppError("wait_timeout", `The client closed the connection; its job ${fate}.`);
+      }
+      if (execution.status !== "queued") continue;
+      const refusal = await rideOut(deps, () => findRefusal(deps, execution.jobType));
+      if (refusal) {
+        await giveUp();
+        throw unavailable(refusal.detail, refusal.retryAfterS, { jobId: id });
+      }
     }
-    if (execution.status !== "queued") continue;
-    const environment = await readEnvironment(deps, execution.jobType);
-    const { refusal: obstacle } = environment
-      ? await checkAvailability(deps, "sync", environment)
-      : {};
-    if (obstacle) {
-      await cancel(deps, id);
-      throw unavailable(obstacle.detail, obstacle.retryAfterS);
-    }
+  } catch (error) {
+    if (!isStoreOutage(error)) throw error;
+    const detail = `The database is unavailable for the moment. Job ${id} is stored: GET /jobs/${id}/result has its result.`;
+    throw unavailable(detail, 5, { jobId: id, cause: error });
   }
+}
+
+async function findRefusal(deps: Deps, jobType: string): Promise<Unavailable | undefined> {
+  const environment = await readEnvironment(deps, jobType);
+  return environment && (await checkAvailability(deps, "sync", environment)).refusal;
 }
 
 /**

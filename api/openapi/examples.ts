@@ -1,7 +1,7 @@
 import type { Build, BuildResult } from "../../shared/wire/build.ts";
 import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/wire/dead-letter.ts";
 import type {
-  AsyncSubmitRequest,
+  ExecuteRequest,
   DerivedJob,
   ExecutionPage,
   ExecutionRecord,
@@ -41,7 +41,7 @@ with open("/output/result.json", "w") as file:
 `;
 const input = { numbers: [1, 2, 39] };
 
-export const executeExamples: Examples<Given<AsyncSubmitRequest>> = {
+export const executeExamples: Examples<Given<ExecuteRequest>> = {
   hello: { summary: "Print", value: { code: 'print("Hello from inside the container")\n' } },
   sum: {
     summary: "Input and output",

@@ -1,15 +1,9 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import {
-  AsyncSubmitRequest,
-  ExecuteRequest,
-  SubmittedJob,
-  SyncResult,
-} from "../../shared/wire/execution.ts";
+import { ExecuteRequest, SubmittedJob, SyncResult } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../jobs/record.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
-import { withPayload } from "../store/jobs/read.ts";
 import { submit } from "../jobs/submit.ts";
 import { waitForSync } from "../jobs/wait.ts";
 import {
@@ -22,7 +16,13 @@ import {
 import { problem } from "../openapi/problem-responses.ts";
 import { body, json, originOf, problems } from "../openapi/responses.ts";
 
-const submitProblems = problems("invalid_request", "too_large", "timeout_too_long", "unavailable");
+const submitProblems = {
+  ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
+  409: problem("conflict", {
+    detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
+    existing_job_id: jobId,
+  }),
+};
 
 export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
@@ -34,7 +34,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Execute"],
     summary: "Run code and wait for its result",
     description:
-      "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled.",
+      "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result.",
     middleware,
     request: body(ExecuteRequest, { examples: executeExamples }),
     responses: {
@@ -44,9 +44,10 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(execute, async (c) => {
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
-    const { job_id } = await submit(deps, c.req.valid("json"), origin);
-    const execution = await waitForSync(deps, job_id, c.req.raw.signal);
-    return c.json(toSyncResult(await withPayload(deps.db, execution)), 200);
+    const request = c.req.valid("json");
+    const { job_id } = await submit(deps, request, origin);
+    const hasKey = request.idempotency_key !== undefined;
+    return c.json(toSyncResult(await waitForSync(deps, job_id, hasKey, c.req.raw.signal)), 200);
   });
 
   const executeAsync = createRoute({
@@ -58,7 +59,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     description:
       "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
     middleware,
-    request: body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
+    request: body(ExecuteRequest, { examples: executeAsyncExamples }),
     responses: {
       202: json(
         SubmittedJob,
@@ -67,10 +68,6 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
         "Location",
       ),
       ...submitProblems,
-      409: problem("conflict", {
-        detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
-        existing_job_id: jobId,
-      }),
     },
   });
   app.openapi(executeAsync, async (c) => {

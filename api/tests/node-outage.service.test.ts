@@ -1,9 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Api, problemOf } from "../testing/contract/api.ts";
@@ -121,3 +124,69 @@ test("the service is live and not ready while its database is frozen or gone, an
   await startSqld(port);
   expect((await api.get("/health/ready")).status).toBe(200);
 });
+
+test("a synchronous request rides out 10 s without its remote database", async () => {
+  const port = await freePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+  const agent = api.agent();
+  await agent.poll();
+  const reply = api.post("/execute", { code: "print(1)" });
+  const { lease_id, execution_id } = await agent.takeJob();
+
+  await kill(sqld);
+  await throughoutTheOutage(async () => expectTryLater(await api.get("/executions")));
+  await startSqld(port);
+
+  expect((await agent.result(lease_id)).status).toBe(200);
+  expect((await reply).status).toBe(200);
+  expect(await api.stored()).toEqual([execution_id]);
+});
+
+/** A database's address whose answers to writes of a table are lost, as many as are told. */
+async function losingAnswers(port: number, table: string) {
+  let left = 0;
+  const proxy = createServer(async (request, response) => {
+    const sent = await text(request);
+    const { host: _, ...headers } = request.headers;
+    const answer = await fetch(`http://127.0.0.1:${port}${request.url}`, {
+      method: request.method ?? "GET",
+      headers: headers as Record<string, string>,
+      ...(sent !== "" && { body: sent }),
+    });
+    const bytes = await answer.bytes();
+    if (left > 0 && sent.includes(`insert into \\"${table}\\"`)) {
+      left -= 1;
+      response.destroy();
+      return;
+    }
+    const type = answer.headers.get("Content-Type") ?? "";
+    response.writeHead(answer.status, { "Content-Type": type }).end(bytes);
+  });
+  await once(proxy.listen(0, "127.0.0.1"), "listening");
+  return {
+    url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    lose: (count: number) => (left = count),
+    close: () => proxy.close().closeAllConnections(),
+  };
+}
+
+test.each(["/execute", "/execute/async"])(
+  "POST %s whose commit's answer is lost is one job, and its client hears of that one",
+  async (path) => {
+    const port = await freePort();
+    await startSqld(port);
+    const database = await losingAnswers(port, "executions");
+    const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });
+    const agent = api.agent();
+    await agent.poll();
+    database.lose(1);
+    const reply = api.post(path, { code: "print(1)" });
+    const { lease_id, execution_id } = await agent.takeJob();
+    await agent.result(lease_id);
+    expect((await reply).status).toBeLessThan(300);
+    expect((await reply).text).toContain(`"job_id":"${execution_id}"`);
+    expect(await api.stored()).toEqual([execution_id]);
+    database.close();
+  },
+);

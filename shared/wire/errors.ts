@@ -92,6 +92,9 @@ export const Problem = z
       .string()
       .optional()
       .meta({ description: "On 409: the job that holds the idempotency key." }),
+    job_id: z.string().optional().meta({
+      description: "On 503: the job that this request made, or may have made, before it failed.",
+    }),
   })
   .meta({ id: "Problem", description: "RFC 9457 problem details." });
 export type Problem = z.infer<typeof Problem>;

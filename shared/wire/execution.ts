@@ -74,24 +74,21 @@ export const ExecuteRequest = z
           "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
         example: ["requests>=2.31"],
       }),
+    idempotency_key: z
+      .string()
+      .min(1)
+      .max(255)
+      .refine(hasNoNul, "must not contain NUL characters")
+      .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
+      .optional()
+      .meta({
+        description:
+          "The same key with the same payload returns the same job, from `POST /execute` and `POST /execute/async` alike.",
+        example: "order-4711",
+      }),
   })
   .meta({ id: "ExecuteRequest" });
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
-
-export const AsyncSubmitRequest = ExecuteRequest.extend({
-  idempotency_key: z
-    .string()
-    .min(1)
-    .max(255)
-    .refine(hasNoNul, "must not contain NUL characters")
-    .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
-    .optional()
-    .meta({
-      description: "The same key with the same payload returns the same job.",
-      example: "order-4711",
-    }),
-}).meta({ id: "AsyncSubmitRequest" });
-export type AsyncSubmitRequest = z.infer<typeof AsyncSubmitRequest>;
 
 export const SyncResult = z
   .object({

@@ -35,11 +35,11 @@ const hangUps: HangUp[] = [
 ];
 
 /** A client that has sent its request, and waits. */
-function waitingClient(api: Api): Socket {
+function waitingClient(api: Api, idempotency_key?: string): Socket {
   const { hostname, port } = new URL(api.url);
   const client = connect(Number(port), hostname);
   client.on("error", () => {});
-  const code = '{"code":"print(1)"}';
+  const code = JSON.stringify({ code: "print(1)", idempotency_key });
   client.write(
     `POST /execute HTTP/1.1\r\nHost: ${hostname}\r\nContent-Type: application/json\r\n` +
       `Content-Length: ${code.length}\r\n\r\n${code}`,
@@ -126,6 +126,42 @@ export const executeRows: Row[] = [
       expect(told.cancel).toEqual([job.lease_id]);
     },
   })),
+  {
+    rule: "POST /execute: a client with an idempotency key that resets its connection leaves its job running",
+    hiddenByWrangler: "its proxy never gives up the request that it passes on",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const client = waitingClient(api, "kept");
+      const { lease_id, execution_id } = await agent.takeJob();
+      client.resetAndDestroy();
+      const again = api.post("/execute", { code: "print(1)", idempotency_key: "kept" });
+      const told = await agent.poll({ free_slots: 0, wait_s: 1 });
+      expect(told.cancel).toEqual([]);
+      await agent.result(lease_id);
+      expect(body(await again)).toMatchObject({ success: true, job_id: execution_id });
+    },
+  },
+  {
+    rule: "POST /execute whose job nobody is left to run is 503 with the job: cancelled, or with an idempotency key kept",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll({ free_slots: 0 });
+      const keys = [undefined, "nobody is left"];
+      const waiting = keys.map((idempotency_key) =>
+        api.post("/execute", { code: "print(1)", idempotency_key }),
+      );
+      while ((await api.stored()).length < keys.length);
+      await agent.poll({ free_slots: 0, breaker: openBreaker });
+      const statuses = ["cancelled", "queued"];
+      for (const [n, reply] of (await Promise.all(waiting)).entries()) {
+        expect(reply.status).toBe(503);
+        expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+        const { job_id = "" } = problemOf(reply);
+        expect(await api.job(job_id)).toMatchObject({ status: statuses[n] });
+      }
+    },
+  },
   {
     rule: "POST /execute without a connected agent is 503, and stores nothing",
     check: (api) => expectUnavailable(api, "/execute"),

@@ -57,6 +57,38 @@ export const idempotencyRows: Row[] = [
     },
   ),
   {
+    rule: "POST /execute with an idempotency key joins the job that runs under it, and gets its stored result",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const request = { code: "print(1)", idempotency_key: "k-5" };
+      const first = api.post("/execute", request);
+      const { lease_id, execution_id } = await agent.takeJob();
+      const joined = api.post("/execute", request);
+      expect(await api.submit(request)).toMatchObject({ job_id: execution_id, status: "running" });
+      await agent.result(lease_id, { stdout_base64: btoa("once\n") });
+      const stored = api.post("/execute", request);
+      for (const reply of await Promise.all([first, joined, stored])) {
+        expect(reply.status).toBe(200);
+        expect(body(reply)).toMatchObject({ job_id: execution_id, stdout: "once\n" });
+      }
+      const other = await api.post("/execute", { ...request, code: "print(2)" });
+      expect([other.status, problemOf(other).existing_job_id]).toEqual([409, execution_id]);
+    },
+  },
+  {
+    rule: "POST /execute with the idempotency key of a queued asynchronous job waits for that one",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const { job_id } = await api.submit({ idempotency_key: "k-6" });
+      const reply = api.post("/execute", { code: "print(1)", idempotency_key: "k-6" });
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id);
+      expect(body(await reply)).toMatchObject({ success: true, job_id });
+    },
+  },
+  {
     rule: "100 equal submissions at once under one key give one job",
     async check(api) {
       const before = await api.stored();

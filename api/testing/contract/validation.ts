@@ -57,8 +57,6 @@ const faults: [path: string, value: unknown][] = [
   ["requirements.3", ["numpy", "requests[socks]>=2.31", "a; os_name == 'nt'", "--index-url x"]],
   ["extra", 1],
   ["Code", "print(1)"],
-];
-const asyncFaults: [path: string, value: unknown][] = [
   ["idempotency_key", ""],
   ["idempotency_key", 1],
   ["idempotency_key", null],
@@ -96,7 +94,7 @@ const malformed: [what: string, body: Body][] = [
 export const validationRows: Row[] = [
   ...paths.flatMap((path) =>
     each(
-      path === "/execute" ? faults : [...faults, ...asyncFaults],
+      faults,
       ([field, value]) => `POST ${path} with ${field} = ${show(value)} is 400 at that path`,
       (api, [field, value]) =>
         expectNothingStored(api, async () => {
@@ -117,14 +115,6 @@ export const validationRows: Row[] = [
         }
       }),
   ),
-  {
-    rule: "POST /execute takes no idempotency_key",
-    check: async (api) =>
-      expectFault(
-        await api.post("/execute", { code: "1", idempotency_key: "k" }),
-        "idempotency_key",
-      ),
-  },
   {
     rule: "All faults of a request are told at once",
     async check(api) {
