@@ -24,6 +24,8 @@ export interface Deps {
   clientAddress: (c: Context) => string;
   /** Whether the process is about to end: no more requests should be sent here. */
   isStopping: () => boolean;
+  /** Whether it waits for its last synchronous requests, and takes no new ones. */
+  isDraining: () => boolean;
   /** Undefined where a process keeps nothing of its own between requests. */
   processMetrics: ProcessMetrics | undefined;
   docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;

@@ -1,5 +1,6 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { v7 } from "uuid";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
@@ -43,7 +44,7 @@ async function main(): Promise<void> {
   const log = await startLog(config, "api", stderrByTurn());
   if (warning) log.warn(warning);
 
-  let isStopping = false;
+  let phase: "serving" | "leaving" | "draining" = "serving";
   const client = await openDatabase(config);
   const db = database(client);
   const deps: Deps = {
@@ -60,21 +61,27 @@ async function main(): Promise<void> {
     newId: v7,
     sha256,
     clientAddress: clientAddress(config.trusted_proxies),
-    isStopping: () => isStopping,
+    isStopping: () => phase !== "serving",
+    isDraining: () => phase === "draining",
     processMetrics: processMetrics(),
     docsAsset,
   };
-  const { fetch, idle } = counted(createApp(deps).fetch);
+  const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);
   const { server, url } = await listen(httpServer(fetch, deps), config);
   const sweeping = repeat(async () => {
     await sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
   }, sweepEveryMs);
+  const stopped = stopRequested();
   log.info("listening on {url}", { url });
   process.send?.({ type: "ready", url });
 
-  await stopRequested();
-  isStopping = true;
+  await stopped;
+  phase = "leaving";
   log.info("stopping");
+  await sleep(config.stop_delay_s * 1000);
+  phase = "draining";
+  // Agents post their results meanwhile.
+  await Promise.race([synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
   await close(server);
   await idle();
   await sweeping.stop();
@@ -100,15 +107,23 @@ ${keys.join("\n")}
 
 type Fetch = Parameters<typeof httpServer>[0];
 
-/** The same handler; `idle` resolves once it has done with every request, answered or not. */
-function counted(handle: Fetch): { fetch: Fetch; idle: () => Promise<unknown> } {
-  const open = new Set<unknown>();
-  const fetch: Fetch = (...request) => {
-    const answer = Promise.resolve(handle(...request)).finally(() => open.delete(answer));
-    open.add(answer);
+/**
+ * The same handler; `idle` resolves once it has done with every request, answered or not,
+ * `synchronousIdle` once it has done with those that wait for their job.
+ */
+function counted(handle: Fetch) {
+  const open = new Map<Promise<unknown>, string>();
+  const fetch: Fetch = (request, bindings) => {
+    const answer = Promise.resolve(handle(request, bindings)).finally(() => open.delete(answer));
+    open.set(answer, new URL(request.url).pathname);
     return answer;
   };
-  return { fetch, idle: () => Promise.allSettled(open) };
+  const synchronous = () => [...open].filter(([, path]) => path === "/execute");
+  return {
+    fetch,
+    idle: () => Promise.allSettled(open.keys()),
+    synchronousIdle: () => Promise.allSettled(synchronous().map(([answer]) => answer)),
+  };
 }
 
 /** Does a work again and again, `pauseMs` after its last end; `stop` waits for the one under way. */

@@ -81,6 +81,7 @@ async function build(env: Env): Promise<Service> {
     sha256,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
     isStopping: () => false,
+    isDraining: () => false,
     processMetrics: undefined,
     docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
   };

@@ -56,7 +56,7 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
       say(`dockerd, started by this, stays; to end it: ${engine.stopCommand}`);
   } finally {
     await agent?.stop(config.drain_grace_s * 1000 + AGENT_CLEANUP_MS);
-    await api.stop(API_GRACE_MS);
+    await api.stop((config.stop_delay_s + config.drain_grace_s) * 1000 + API_GRACE_MS);
   }
 }
 

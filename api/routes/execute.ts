@@ -1,7 +1,9 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { ExecuteRequest, SubmittedJob, SyncResult } from "../../shared/wire/execution.ts";
+import { createMiddleware } from "hono/factory";
 import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../jobs/record.ts";
+import { unavailable } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
 import { submit } from "../jobs/submit.ts";
@@ -27,6 +29,11 @@ const submitProblems = {
 export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
 
+  const refuseWhileDraining = createMiddleware<AppEnv>(async (_c, next) => {
+    if (deps.isDraining()) throw unavailable("The service is stopping.", 5);
+    await next();
+  });
+
   const execute = createRoute({
     method: "post",
     path: "/execute",
@@ -35,7 +42,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Run code and wait for its result",
     description:
       "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result.",
-    middleware,
+    middleware: [refuseWhileDraining, middleware] as const,
     request: body(ExecuteRequest, { examples: executeExamples }),
     responses: {
       200: json(SyncResult, "The run has ended.", { example: syncResult }),

@@ -26,6 +26,7 @@ export function testDeps(
     sha256,
     clientAddress: () => "192.0.2.1",
     isStopping: () => false,
+    isDraining: () => false,
     processMetrics: undefined,
     docsAsset: () => Promise.resolve(undefined),
   };

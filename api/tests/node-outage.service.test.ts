@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -146,12 +146,11 @@ test("a synchronous request rides out 10 s without its remote database", async (
 /** A database's address whose answers to writes of a table are lost, as many as are told. */
 async function losingAnswers(port: number, table: string) {
   let left = 0;
-  const proxy = createServer(async (request, response) => {
+  async function passOn(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const sent = await text(request);
-    const { host: _, ...headers } = request.headers;
     const answer = await fetch(`http://127.0.0.1:${port}${request.url}`, {
       method: request.method ?? "GET",
-      headers: headers as Record<string, string>,
+      headers: { "Content-Type": request.headers["content-type"] ?? "" },
       ...(sent !== "" && { body: sent }),
     });
     const bytes = await answer.bytes();
@@ -162,6 +161,9 @@ async function losingAnswers(port: number, table: string) {
     }
     const type = answer.headers.get("Content-Type") ?? "";
     response.writeHead(answer.status, { "Content-Type": type }).end(bytes);
+  }
+  const proxy = createServer((request, response) => {
+    passOn(request, response).catch(() => response.destroy());
   });
   await once(proxy.listen(0, "127.0.0.1"), "listening");
   return {

@@ -23,12 +23,15 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function start(): Promise<void> {
+async function start(vars: Record<string, string> = {}): Promise<void> {
   api = await startNodeIn(folder, {
+    AIRLOCK_STOP_DELAY_S: "0",
+    AIRLOCK_DRAIN_GRACE_S: "0",
     AIRLOCK_AGENT_TOKENS: token,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
     AIRLOCK_MAX_QUEUE_SIZE: "100000",
     AIRLOCK_POLL_WAIT_S: "60",
+    ...vars,
   });
 }
 
@@ -156,7 +159,47 @@ test("SIGTERM under load: what was acknowledged is there at the next start", asy
   for (const id of acknowledged) expect((await fetch(`${api.url}/jobs/${id}`)).status).toBe(200);
 });
 
-test("SIGTERM cancels the jobs of synchronous clients, who cannot hear of them any more", async () => {
+/** Asks until an answer has this status. */
+async function until(status: number, ask: () => Promise<Response>): Promise<Response> {
+  for (;;) {
+    const response = await ask();
+    if (response.status === status) return response;
+  }
+}
+
+test("after SIGTERM it is not ready, and serves on for stop_delay_s", async () => {
+  await api.close();
+  await start({ AIRLOCK_STOP_DELAY_S: "3600" });
+  api.child.kill("SIGTERM");
+  await until(503, () => fetch(`${api.url}/health/ready`));
+  const agent = new ScriptedAgent(api.url, token);
+  await agent.poll();
+  const answer = post("/execute", { code: "print(1)" });
+  await agent.result((await agent.takeJob()).lease_id);
+  expect((await answer).status).toBe(200);
+  await submit();
+  api.child.kill("SIGINT");
+  expect(await api.exited).toBe(130);
+});
+
+test("SIGTERM leaves a synchronous job drain_grace_s: its agent posts the result, its client gets it", async () => {
+  await api.close();
+  await start({ AIRLOCK_DRAIN_GRACE_S: "3600" });
+  const agent = new ScriptedAgent(api.url, token);
+  await agent.poll();
+  const answer = post("/execute", { code: "print('running')" });
+  const { lease_id } = await agent.takeJob();
+  api.child.kill("SIGTERM");
+  const refusal = await until(503, () => post("/execute", { code: "" }));
+  expect(await refusal.text()).toContain("The service is stopping.");
+  expect((await fetch(`${api.url}/health/live`)).status).toBe(200);
+  expect((await agent.result(lease_id)).status).toBe(200);
+  expect((await answer).status).toBe(200);
+  expect(await api.exited).toBe(0);
+  expect(await api.logged).toBe("");
+});
+
+test("SIGTERM cancels the jobs of synchronous clients that are not done after drain_grace_s", async () => {
   const agent = new ScriptedAgent(api.url, token);
   await agent.poll();
   const first = settled(post("/execute", { code: "print('running')" }));

@@ -2,7 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
 import { Config, loadConfig } from "../../shared/config/config.ts";
-import { AsyncSubmitRequest, ExecuteRequest } from "../../shared/wire/execution.ts";
+import { ExecuteRequest } from "../../shared/wire/execution.ts";
 
 const pages = globSync(["*.md", "docs/**/*.md"]).filter((page) => page !== "CHANGELOG.md");
 const texts = pages.map((page) => ({ page, text: readFileSync(page, "utf8") }));
@@ -19,9 +19,9 @@ test.each(blocksOf("toml"))("$page: an example is accepted as airlock.toml", ({ 
 });
 
 const requests = blocksOf("sh").flatMap(({ page, block }) =>
-  [...block.matchAll(/\/execute(\/async)?\b[^]*?-d '([^']*)'/g)].map(([, mode, body = ""]) => ({
+  [...block.matchAll(/\/execute\b[^]*?-d '([^']*)'/g)].map(([, body = ""]) => ({
     page,
-    schema: mode === undefined ? ExecuteRequest : AsyncSubmitRequest,
+    schema: ExecuteRequest,
     body,
   })),
 );

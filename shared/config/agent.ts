@@ -226,7 +226,9 @@ export const agentSettings = {
     .number()
     .min(0)
     .default(10)
-    .describe("Agent: seconds for which running jobs may continue when the agent stops."),
+    .describe(
+      "Seconds for which running jobs may continue when an agent stops, and for which the API waits for its synchronous requests when it stops.",
+    ),
   spool_dir: z
     .string()
     .optional()

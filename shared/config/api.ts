@@ -200,6 +200,13 @@ export const apiSettings = {
     .default([])
     .describe("Tokens that are accepted from agents, beside those of agents that joined."),
 
+  stop_delay_s: z
+    .number()
+    .min(0)
+    .default(0.5)
+    .describe(
+      "Seconds for which an API that is told to stop serves on, while /health/ready answers 503, so that a load balancer sees it. Node only.",
+    ),
   poll_wait_s: z
     .number()
     .min(0.1)

@@ -112,6 +112,7 @@ const examples: Record<keyof Config, Example> = {
   execution_retention_days: number(1, 0.5, -1, ">=0"),
   max_database_bytes: number(0, 2 ** 30, -1, ">=0"),
   agent_tokens: { ...keys, env: JSON.stringify([key, otherKey]) },
+  stop_delay_s: number(0, 5, -1, ">=0"),
   poll_wait_s: number(1, 0.5, 61, "<=60"),
   liveness_s: number(20, 16.5, 0.3, ">=0.4"),
   lease_ttl_s: number(200, 60.5, 0.3, ">=0.4"),
