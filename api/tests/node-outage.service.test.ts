@@ -126,7 +126,7 @@ test("the service is live and not ready while its database is frozen or gone, an
 });
 
 test("a synchronous request rides out 10 s without its remote database", async () => {
-  const port = await freePort();
+  const port = await reservePort();
   const sqld = await startSqld(port);
   const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   const agent = api.agent();
@@ -176,7 +176,7 @@ async function losingAnswers(port: number, table: string) {
 test.each(["/execute", "/execute/async"])(
   "POST %s whose commit's answer is lost is one job, and its client hears of that one",
   async (path) => {
-    const port = await freePort();
+    const port = await reservePort();
     await startSqld(port);
     const database = await losingAnswers(port, "executions");
     const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });

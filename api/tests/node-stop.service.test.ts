@@ -159,19 +159,13 @@ test("SIGTERM under load: what was acknowledged is there at the next start", asy
   for (const id of acknowledged) expect((await fetch(`${api.url}/jobs/${id}`)).status).toBe(200);
 });
 
-/** Asks until an answer has this status. */
-async function until(status: number, ask: () => Promise<Response>): Promise<Response> {
-  for (;;) {
-    const response = await ask();
-    if (response.status === status) return response;
-  }
-}
-
 test("after SIGTERM it is not ready, and serves on for stop_delay_s", async () => {
   await api.close();
   await start({ AIRLOCK_STOP_DELAY_S: "3600" });
   api.child.kill("SIGTERM");
-  await until(503, () => fetch(`${api.url}/health/ready`));
+  await waitUntil("it is not ready", async () => {
+    return (await fetch(`${api.url}/health/ready`)).status === 503;
+  });
   const agent = new ScriptedAgent(api.url, token);
   await agent.poll();
   const answer = post("/execute", { code: "print(1)" });
@@ -190,8 +184,10 @@ test("SIGTERM leaves a synchronous job drain_grace_s: its agent posts the result
   const answer = post("/execute", { code: "print('running')" });
   const { lease_id } = await agent.takeJob();
   api.child.kill("SIGTERM");
-  const refusal = await until(503, () => post("/execute", { code: "" }));
-  expect(await refusal.text()).toContain("The service is stopping.");
+  await waitUntil("new synchronous requests are refused", async () => {
+    const refusal = await post("/execute", { code: "" });
+    return (await refusal.text()).includes("The service is stopping.");
+  });
   expect((await fetch(`${api.url}/health/live`)).status).toBe(200);
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await answer).status).toBe(200);

@@ -1,5 +1,6 @@
 import { connect, type Socket } from "node:net";
 import { expect } from "vitest";
+import { waitUntil } from "../../../shared/testing/wait-until.ts";
 import { SyncResult } from "../../../shared/wire/execution.ts";
 import { body, problemOf, type Api } from "./api.ts";
 import type { Row } from "./row.ts";
@@ -147,11 +148,12 @@ export const executeRows: Row[] = [
     async check(api) {
       const agent = api.agent();
       await agent.poll({ free_slots: 0 });
+      const before = (await api.stored()).length;
       const keys = [undefined, "nobody is left"];
       const waiting = keys.map((idempotency_key) =>
         api.post("/execute", { code: "print(1)", idempotency_key }),
       );
-      while ((await api.stored()).length < keys.length);
+      await waitUntil("both are stored", async () => (await api.stored()).length >= before + 2);
       await agent.poll({ free_slots: 0, breaker: openBreaker });
       const statuses = ["cancelled", "queued"];
       for (const [n, reply] of (await Promise.all(waiting)).entries()) {
