@@ -103,8 +103,8 @@ export const idempotencyRows: Row[] = [
   },
 ];
 
-/** Sends again, twice at most, what got no whole answer: a busy wrangler breaks some connections off. */
-async function insist<T>(request: () => Promise<T>, tries = 3): Promise<T> {
+/** Sends again, nine times at most, what got no whole answer: a busy wrangler breaks some connections off. */
+async function insist<T>(request: () => Promise<T>, tries = 10): Promise<T> {
   try {
     return await request();
   } catch (error) {

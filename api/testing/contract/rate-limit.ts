@@ -80,14 +80,14 @@ export const rateLimitRows: Row[] = [
       const [limit, windowS] = [20, 3];
       const beganMs = performance.now();
       let served = 0;
-      let refused: Reply | undefined;
+      let refused: Reply;
       // On a slow machine a burst goes over the end of a window.
-      while (!refused) {
+      do {
         const burst = Array.from({ length: 80 }, () => api.get("/pool/stats", key));
         const replies = await Promise.all(burst);
         served += replies.filter(({ status }) => status === 200).length;
-        refused = replies.find(({ status }) => status === 429);
-      }
+        refused = await api.get("/pool/stats", key);
+      } while (refused.status !== 429);
       // A window may end as the first request comes, and another may begin with the last.
       const windows = Math.floor((performance.now() - beganMs) / 1000 / windowS) + 2;
       expect(served).toBeLessThanOrEqual(limit * windows);
