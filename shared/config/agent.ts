@@ -198,13 +198,13 @@ export const agentSettings = {
     .max(1000)
     .default([])
     .describe(
-      "Agent: further hosts that `requirements` may be fetched from, also with a private address: those that the index names its files under; without a port, 80 and 443.",
+      "Agent: further hosts that the `requirements` of a request may be fetched from, even at a private address, for an index that names its files under other hosts; a host without a port stands for ports 80 and 443.",
     ),
   pip_proxy: z
     .url({ protocol: /^http$/ })
     .optional()
     .describe(
-      "Agent: HTTP proxy that packages are fetched through, http://user:password@host:port. It is asked for the index (or PyPI) and `pip_hosts` alone; those with a private address are reached without it.",
+      "Agent: HTTP proxy for fetching packages, http://user:password@host:port. It is used for the index (or PyPI) and `pip_hosts` only; hosts with a private address are reached without it.",
     ),
   enable_runtime_dependency_cache: z
     .boolean()
@@ -233,6 +233,6 @@ export const agentSettings = {
     .string()
     .optional()
     .describe(
-      "Agent: folder for artifacts on their way to the API, which no other user may write to; default: spool in data_dir.",
+      "Agent: folder for artifacts on their way to the API; no other user may have write access; default: spool in data_dir.",
     ),
 };
