@@ -6,6 +6,8 @@ export type HostSearch = {
 };
 
 export const DEFAULT_HOST = "unix:///var/run/docker.sock";
+/** Root's; others cannot even look into its folder, whether or not it is there. */
+export const ROOT_PODMAN = "unix:///run/podman/podman.sock";
 
 /** Where an engine may be: the one that is set, else the sockets of Docker and Podman. */
 export function engineHosts(dockerHost: string | undefined, env: NodeJS.ProcessEnv): HostSearch {
@@ -19,7 +21,7 @@ export function engineHosts(dockerHost: string | undefined, env: NodeJS.ProcessE
     ...(runtimeDir ? [`unix://${runtimeDir}/docker.sock`] : []),
     ...(home ? [`unix://${home}/.docker/run/docker.sock`] : []),
     ...(runtimeDir ? [`unix://${runtimeDir}/podman/podman.sock`] : []),
-    "unix:///run/podman/podman.sock",
+    ROOT_PODMAN,
   ];
   return { hosts };
 }

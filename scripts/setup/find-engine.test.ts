@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { findEngine } from "./find-engine.ts";
+import { pingEngine } from "./ping-engine.ts";
 
 let dir: string;
 let closers: (() => void)[];
@@ -50,8 +51,16 @@ test("tells a missing socket from one whose engine is gone", async () => {
 
 test("gives up on an engine that takes the connection and says nothing", async () => {
   await listen(join(dir, "hung.sock"), () => {});
-  const { pings } = await findEngine(`unix://${dir}/hung.sock`, {});
-  expect(pings[0]).toMatchObject({ state: "silent", reason: "no answer within 3 s" });
+  const ping = await pingEngine(`unix://${dir}/hung.sock`, 500);
+  expect(ping).toMatchObject({ state: "silent", reason: "no answer within 0.5 s" });
+});
+
+test("waits for an engine that its socket starts only now", async () => {
+  await listen(join(dir, "slow.sock"), (_request, response) => {
+    setTimeout(() => response.end("OK"), 4000);
+  });
+  const host = `unix://${dir}/slow.sock`;
+  expect(await findEngine(host, {})).toMatchObject({ found: host });
 });
 
 test("an engine that answers with an error is silent, with that error as the reason", async () => {

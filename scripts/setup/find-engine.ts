@@ -13,7 +13,7 @@ export async function findEngine(
   env: NodeJS.ProcessEnv = process.env,
 ): Promise<EngineSearch> {
   const search = engineHosts(dockerHost, env);
-  const pings = await Promise.all(search.hosts.map(pingEngine));
+  const pings = await Promise.all(search.hosts.map((host) => pingEngine(host)));
   const found = pings.find((ping) => ping.state === "answers")?.host;
   return { ...search, pings, ...(found ? { found } : {}) };
 }

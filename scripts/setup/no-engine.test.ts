@@ -12,6 +12,15 @@ function search(state: PingResult["state"], setBy?: EngineSearch["setBy"]): Engi
   return { hosts: [DOCKER], pings, ...(setBy ? { setBy } : {}) };
 }
 
+test("that Podman's folder is root's says nothing of an engine that the user could have", () => {
+  const pings = [
+    { host: DOCKER, state: "absent" as const, reason: "no such socket" },
+    { host: "unix:///run/podman/podman.sock", state: "denied" as const, reason: "no permission" },
+  ];
+  const advice = noEngineAdvice({ hosts: [], pings }, { ...user, podman: true });
+  expect(advice).toContain("systemctl --user enable --now podman.socket");
+});
+
 test("root with apt needs no advice: set-up installs or starts the engine", () => {
   expect(noEngineAdvice(search("absent"), server)).toBeUndefined();
   expect(noEngineAdvice(search("silent"), server)).toBeUndefined();

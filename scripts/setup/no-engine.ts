@@ -1,4 +1,4 @@
-import { DEFAULT_HOST } from "./engine-hosts.ts";
+import { DEFAULT_HOST, ROOT_PODMAN } from "./engine-hosts.ts";
 import type { EngineSearch } from "./find-engine.ts";
 
 export type Machine = {
@@ -18,7 +18,7 @@ export function noEngineAdvice(search: EngineSearch, machine: Machine): string |
   if (search.setBy) {
     return `${search.setBy} names an engine that does not answer (${tried}).\nStart that engine, or unset ${search.setBy} to use one on this machine.`;
   }
-  const denied = search.pings.find((ping) => ping.state === "denied");
+  const denied = search.pings.find(({ host, state }) => state === "denied" && host !== ROOT_PODMAN);
   if (denied) {
     return `you have no permission on ${denied.host}.\nEither join its group (sudo usermod -aG docker "$USER", then log in again) or run this with sudo.`;
   }

@@ -7,19 +7,20 @@ export type PingResult = {
   reason: string;
 };
 
-const PING_TIMEOUT_MS = 3000;
+/** A Podman that its socket starts takes a second or two to answer, on a busy machine ten. */
+const PING_TIMEOUT_MS = 20_000;
 
 /** Asks the engine at `host` for a sign of life. Never throws. */
-export async function pingEngine(host: string): Promise<PingResult> {
+export async function pingEngine(host: string, timeoutMs = PING_TIMEOUT_MS): Promise<PingResult> {
   try {
-    await connect(host, PING_TIMEOUT_MS).ping();
+    await connect(host, timeoutMs).ping();
     return { host, state: "answers", reason: "" };
   } catch (error) {
-    return { host, ...explain(error as NodeJS.ErrnoException) };
+    return { host, ...explain(error as NodeJS.ErrnoException, timeoutMs) };
   }
 }
 
-function explain(error: NodeJS.ErrnoException): Omit<PingResult, "host"> {
+function explain(error: NodeJS.ErrnoException, timeoutMs: number): Omit<PingResult, "host"> {
   switch (error.code ?? "") {
     case "ENOENT":
       return { state: "absent", reason: "no such socket" };
@@ -29,7 +30,7 @@ function explain(error: NodeJS.ErrnoException): Omit<PingResult, "host"> {
     case "ECONNREFUSED":
       return { state: "silent", reason: "nobody listens there" };
     case "ECONNRESET":
-      return { state: "silent", reason: `no answer within ${PING_TIMEOUT_MS / 1000} s` };
+      return { state: "silent", reason: `no answer within ${timeoutMs / 1000} s` };
     default:
       return { state: "silent", reason: error.message.trim() };
   }
