@@ -8,7 +8,7 @@ mkdir -p /etc/docker
 echo ${quote(JSON.stringify(config))} >/etc/docker/daemon.json
 systemctl reset-failed docker 2>/dev/null || true
 systemctl restart docker
-docker load --quiet --input ${IN_GUEST.baseImage}`);
+docker images --quiet | grep -q . || docker load --quiet --input ${IN_GUEST.baseImage}`);
 }
 
 export async function stopDocker(guest: Guest): Promise<void> {

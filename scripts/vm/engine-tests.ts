@@ -19,11 +19,12 @@ export const GUEST_TESTS = [
   "scripts/e2e/podman.lab.test.ts",
 ];
 
-/** Files of tests that build, save, load and remove images: what another image store could change. */
+/**
+ * Files of tests that make and use images: what another image store could change. Those of images that go from engine to
+ * engine are left out: without a registry that does not work with containerd's store (docs/guides/packages.md).
+ */
 export const IMAGE_TESTS = [
   "agent/build/image-build.engine.test.ts",
-  "agent/image/image-archive.engine.test.ts",
-  "agent/image/fetched-images.engine.test.ts",
   "scripts/e2e/job-types.engine.test.ts",
 ];
 

@@ -39,7 +39,9 @@ async function check(
 ): Promise<void> {
   const scope = options.user ? "--user " : "";
   await guest.run(as(`systemctl ${scope}start podman.socket`));
-  await guest.run(as(`podman load --quiet --input ${IN_GUEST.baseImage}`));
+  await guest.run(
+    as(`podman images --quiet | grep -q . || podman load --quiet --input ${IN_GUEST.baseImage}`),
+  );
   await checks.check("Podman has the controllers that hold limits", async () => {
     const format = "{{.Host.CgroupsVersion}} {{.Host.CgroupControllers}}";
     match(await guest.run(as(`podman info --format '${format}'`)), /^v2 .*cpu.*memory.*pids/);
