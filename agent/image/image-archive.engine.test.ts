@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { gzipSync, zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Engine } from "../container/engine.ts";
 import { type PackedImage, packImage } from "./pack-image.ts";
@@ -95,10 +95,21 @@ const flip = (at: (bytes: Buffer) => number) =>
     return changed;
   });
 
+/** An image of one layer, which its configuration names as it is; and its id. */
+function withLayer(layer: Buffer): [archive: Buffer, id: string] {
+  const sha256 = (bytes: Buffer): string =>
+    `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+  const rootfs = { type: "layers", diff_ids: [sha256(layer)] };
+  const config = Buffer.from(JSON.stringify({ os: "linux", rootfs }));
+  const sizes = JSON.stringify({ config: config.length, layers: [layer.length] });
+  const archive = Buffer.concat([Buffer.from(`${sizes}\n`), config, layer]);
+  return [zstdCompressSync(archive), sha256(config)];
+}
+
 test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackBounds>], string]>([
   ["is another image", () => [readFileSync(packed.path), `sha256:${"0".repeat(64)}`], "its id"],
   ["has another configuration", () => [flip((bytes) => bytes.indexOf(10) + 5)], "its id"],
-  ["has another layer", () => [flip((bytes) => bytes.length - 1)], "a layer is not sha256:"],
+  ["has another layer", () => [flip((bytes) => bytes.length - 1536)], "a layer is not sha256:"],
   ["goes on", () => [tampered((bytes) => Buffer.concat([bytes, tarEnd]))], "more than an image"],
   [
     "ends too early",
@@ -122,6 +133,7 @@ test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackB
     () => [readFileSync(packed.path), image, { architecture: "riscv64" }],
     "this host is riscv64",
   ],
+  ["has a compressed layer", () => withLayer(gzipSync(Buffer.alloc(MiB))), "gzip data"],
   [
     "is small and swells",
     () => [

@@ -1,6 +1,8 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
 import { STANDS_IN_FOR } from "../container/build-profile.ts";
+import { checkLayer } from "./check-layer.ts";
+import { ImageArchiveError } from "./image-error.ts";
 import { MAX_TAR_FILE_BYTES } from "./tar.ts";
 
 /**
@@ -22,11 +24,6 @@ const ImageConfig = z.object({
   rootfs: z.object({ diff_ids: z.array(z.string()) }),
   config: z.object({ Labels: z.record(z.string(), z.string()).nullish() }).nullish(),
 });
-
-/** The image cannot be passed on, or taken in, as it is; the message tells why. */
-export class ImageArchiveError extends Error {
-  override name = "ImageArchiveError";
-}
 
 /**
  * Holds a configuration against the id of its image and, where one is given, the engine's
@@ -51,13 +48,13 @@ export function readConfig(
   return rootfs.diff_ids;
 }
 
-/** Passes on the bytes of a layer, and throws in the end where they are another's. */
+/** Passes on the bytes of a layer, and throws where they must not be unpacked, or in the end where they are another's. */
 export async function* checked(
   bytes: AsyncIterable<Buffer>,
   diffId: string,
 ): AsyncGenerator<Buffer> {
   const hash = createHash("sha256");
-  for await (const piece of bytes) {
+  for await (const piece of checkLayer(bytes)) {
     hash.update(piece);
     yield piece;
   }

@@ -7,7 +7,8 @@ import { pipeline } from "node:stream/promises";
 import { constants, createZstdCompress } from "node:zlib";
 import { z } from "zod";
 import { byteSource } from "../sandbox/protocol/byte-source.ts";
-import { checked, ImageArchiveError, readConfig, Sizes } from "./image-archive.ts";
+import { checked, readConfig, Sizes } from "./image-archive.ts";
+import { ImageArchiveError } from "./image-error.ts";
 import { readTar } from "./tar.ts";
 
 /** manifest.json of a tar that an engine gives; the other files are named in it. */

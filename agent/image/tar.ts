@@ -6,7 +6,7 @@ export type TarEntry =
   | { readonly kind: "file"; readonly name: string; readonly sizeBytes: number }
   | { readonly kind: "link"; readonly name: string; readonly target: string };
 
-const BLOCK = 512;
+export const BLOCK = 512;
 /** Names and sizes that do not fit the header come in a small file before it. */
 const MAX_EXTENSION_BYTES = 64 * 1024;
 
@@ -35,7 +35,7 @@ export function tarHeader(name: string, sizeBytes: number): Buffer {
   return header;
 }
 
-function checksum(header: Buffer): number {
+export function checksum(header: Buffer): number {
   return header.reduce((sum, byte, at) => sum + (at >= 148 && at < 156 ? 32 : byte), 0);
 }
 

@@ -2,7 +2,8 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { constants, createZstdDecompress } from "node:zlib";
 import { type ByteSource, byteSource } from "../sandbox/protocol/byte-source.ts";
-import { checked, ImageArchiveError, readConfig, Sizes, sizesMaxBytes } from "./image-archive.ts";
+import { checked, readConfig, Sizes, sizesMaxBytes } from "./image-archive.ts";
+import { ImageArchiveError } from "./image-error.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
 /** Bounds the memory that somebody else's archive has the reader take: 8 MiB. */
