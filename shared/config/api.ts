@@ -152,7 +152,7 @@ export const apiSettings = {
     )
     .default([])
     .describe(
-      "Without keys: host names that requests may be for, besides localhost; for example the name of a reverse proxy. A host that is not loopback accepts every name unless this is set.",
+      "Without keys: host names that requests may use besides localhost, such as the name of a reverse proxy. If `host` is not loopback, every name is accepted unless this is set.",
     ),
   api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
   api_rate_limit_requests: z
@@ -205,7 +205,7 @@ export const apiSettings = {
     .min(0)
     .default(0.5)
     .describe(
-      "Seconds for which an API that is told to stop serves on, while /health/ready answers 503, so that a load balancer sees it. Node only.",
+      "Seconds for which a stopping API keeps serving while /health/ready answers 503, so that a load balancer notices. Node only.",
     ),
   poll_wait_s: z
     .number()
