@@ -1,5 +1,5 @@
 import { defineConfig } from "vitest/config";
-import { stages, testFiles, type Tier, tiers } from "./scripts/test/tiers.ts";
+import { hostileFiles, stages, testFiles, type Tier, tiers } from "./scripts/test/tiers.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
 const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, lab: 2 };
@@ -12,6 +12,12 @@ const patienceMs: Record<Tier, number> = {
   lab: 300_000,
 };
 
+function filesOf(tier: Tier): string[] {
+  if (tier === "unit") return [testFiles];
+  const own = testFiles.replace("*.test", `*.${tier}.test`);
+  return tier === "lab" ? [own, hostileFiles] : [own];
+}
+
 export default defineConfig({
   test: {
     pool: "forks",
@@ -19,8 +25,9 @@ export default defineConfig({
       extends: true,
       test: {
         name,
-        include: [name === "unit" ? testFiles : testFiles.replace("*.test", `*.${name}.test`)],
+        include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
+        env: { AIRLOCK_HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc" },
         testTimeout: patienceMs[name],
         hookTimeout: patienceMs[name],
         retry: name === "unit" ? 0 : 1,

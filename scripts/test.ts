@@ -7,7 +7,7 @@ import type { FileResult, RunResult } from "./test/results.ts";
 import { runTests } from "./test/run-tests.ts";
 import { needsEngine, setUpTiers } from "./test/set-up-tiers.ts";
 import { closingLines, isGreen, tierLines, type Unavailable } from "./test/summary.ts";
-import { stages, testFiles, tierOf } from "./test/tiers.ts";
+import { stages, testFiles, tiersOf } from "./test/tiers.ts";
 
 await runMain(async () => {
   const args = readTestArguments(process.argv.slice(2));
@@ -26,7 +26,7 @@ await runMain(async () => {
       (tier) => noEngine === undefined || !needsEngine([tier]),
     );
     for (const tier of impossible) {
-      const files = globSync(testFiles).filter((file) => tierOf(file) === tier).length;
+      const files = globSync(testFiles).filter((file) => tiersOf(file).includes(tier)).length;
       unavailable.push({ what: `${tier} tests`, files, reason: noEngine ?? "" });
     }
     if (possible.length === 0) continue;

@@ -75,7 +75,8 @@ export function testContract(
   for (const name of Object.keys(servers) as ServerName[]) {
     const rows = table.filter(({ server = "open" }) => server === name);
     if (rows.length === 0) continue;
-    describe(`a service ${name}`, () => {
+    // Services wait side by side; the rows of one, which share its store, run one after the other.
+    describe(`a service ${name}`, { concurrent: true }, () => {
       let service: Service;
       beforeAll(async () => {
         service = await start(servers[name]);
@@ -83,7 +84,7 @@ export function testContract(
       afterAll(() => service.close());
 
       // oxlint-disable-next-line vitest/expect-expect -- every row has its own
-      test.each(rows)("$rule", async ({ check }) => {
+      test.each(rows)("$rule", { concurrent: false }, async ({ check }) => {
         const api = new Api(service.url, service.databaseUrl);
         try {
           await check(api);

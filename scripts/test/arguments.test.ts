@@ -43,3 +43,10 @@ test("a title is no path", () => {
 test("a path that matches no file is an error", () => {
   expect(() => read("nonesuch")).toThrow("no test file matches nonesuch");
 });
+
+test("cases of hostile code run in the engine tier, and under gVisor in the lab", () => {
+  const hostile = ["agent/sandbox/hostile/a.engine.test.ts"];
+  expect(readTestArguments([], hostile).tiers).toEqual(["engine"]);
+  expect(readTestArguments(["--all"], hostile).tiers).toEqual(["engine", "lab"]);
+  expect(readTestArguments(["--tier=lab", "hostile"], hostile).tiers).toEqual(["lab"]);
+});

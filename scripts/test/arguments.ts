@@ -1,6 +1,6 @@
 import { globSync } from "node:fs";
 import { wrongArguments } from "../command/arguments.ts";
-import { type Tier, testFiles, tierOf, tiers } from "./tiers.ts";
+import { type Tier, testFiles, tiers, tiersOf } from "./tiers.ts";
 
 export const HELP = `Usage: npm test [-- [--no-check] [path …] [options of vitest, such as -t "part of a title"]]
 
@@ -41,13 +41,14 @@ export function readTestArguments(
 
   const allowed =
     asked.length > 0 ? asked : args.includes("--all") || paths.length > 0 ? tiers : usual;
-  const chosen = files.filter((file) => isChosen(file, paths) && allowed.includes(tierOf(file)));
+  const found = files.filter((file) => isChosen(file, paths)).flatMap(tiersOf);
+  const chosen = tiers.filter((tier) => allowed.includes(tier) && found.includes(tier));
   if (chosen.length === 0)
     throw wrongArguments(`no test file matches ${paths.join(", ")}`, "npm test");
   return {
     help: args.includes("--help") || args.includes("-h"),
     checks: vitest.length === 0 && asked.length === 0 && !args.includes("--no-check"),
-    tiers: tiers.filter((tier) => chosen.some((file) => tierOf(file) === tier)),
+    tiers: chosen,
     choosesRows: vitest.some((arg) => TITLE.test(arg)) || paths.some((path) => LINE.test(path)),
     vitest,
   };

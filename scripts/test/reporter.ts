@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import type { Reporter, TestCase, TestModule } from "vitest/node";
 import type { FileResult, RunResult } from "./results.ts";
-import { tierOf } from "./tiers.ts";
+import type { Tier } from "./tiers.ts";
 
 /** Names the file that the results go to. */
 export const RESULTS_FILE = "AIRLOCK_TEST_RESULTS";
@@ -35,7 +35,7 @@ export default class ResultsReporter implements Reporter {
     const startedAt = this.#startedAt.get(module.moduleId) ?? Date.now();
     return {
       file: module.relativeModuleId,
-      tier: tierOf(module.relativeModuleId),
+      tier: module.project.name as Tier,
       startedAt,
       endedAt: this.#endedAt.get(module.moduleId) ?? startedAt,
       passed: inState("passed").length,

@@ -1,3 +1,5 @@
+import { matchesGlob } from "node:path";
+
 /** The tiers of tests, in the order they run. */
 export const tiers = ["unit", "service", "engine", "lab"] as const;
 export type Tier = (typeof tiers)[number];
@@ -7,7 +9,11 @@ export const stages: readonly (readonly Tier[])[] = [["unit"], ["service", "engi
 
 export const testFiles = "{api,agent,shared,scripts}/**/*.test.ts";
 
+/** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
+export const hostileFiles = "agent/sandbox/hostile/*.engine.test.ts";
+
 /** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
-export function tierOf(file: string): Tier {
-  return tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
+export function tiersOf(file: string): Tier[] {
+  const own = tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
+  return matchesGlob(file, hostileFiles) ? [own, "lab"] : [own];
 }

@@ -22,11 +22,13 @@ import glob, os
 print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output/*") + glob.glob("/dev/mqueue/*"))`;
 
 /**
- * Cases of hostile code, each to be run under runc and under gVisor. Each test ends with the
- * invariant: host and agent are as before, and the next job runs well and finds nothing.
+ * Cases of hostile code, under runc in the engine tier and under gVisor in the lab (vitest.config.ts says
+ * which). Each test ends with the invariant: host and agent are as before, and the next job runs well and
+ * finds nothing.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
-  describe.each(["runc", "runsc"])("under %s", (runtime) => {
+  const runtime = process.env["AIRLOCK_HOSTILE_RUNTIME"] ?? "runc";
+  describe(`under ${runtime}`, () => {
     const agentName = `hostile-${randomUUID()}`;
     let place: Awaited<ReturnType<typeof testEngine>>;
     let watch: HostWatch;

@@ -17,10 +17,13 @@ esac
 ip link set lo up
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cd /mnt
-mkdir -p code input output packages tmp proc dev etc usr ".$inside"
-cp -P "${usr%/usr}/bin" "${usr%/usr}/lib" "${usr%/usr}/lib64" "${usr%/usr}/sbin" .
+root=${usr%/usr}
+mkdir -p code input output packages tmp proc dev etc/ssl usr ".$inside"
+cp -P "$root/bin" "$root/lib" "$root/lib64" "$root/sbin" .
 {
   echo "$usr /mnt/usr none rbind"
+  # Newer versions of pip do not start without certificates.
+  [ ! -d "$root/etc/ssl" ] || echo "$root/etc/ssl /mnt/etc/ssl none bind"
   echo "/dev /mnt/dev none rbind"
   echo "tmpfs /mnt/dev/shm tmpfs nosuid,nodev,mode=1777"
   echo "proc /mnt/proc proc defaults"
