@@ -22,7 +22,7 @@ import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
 import { findByLease } from "../store/jobs/read.ts";
-import { findUpload, recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
+import { findUpload, hasRoom, recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
 
 /**
  * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
@@ -67,9 +67,10 @@ export async function recordStart(
 }
 
 /**
- * Keeps a piece of a running execution's output.
+ * Keeps a piece of a running execution's output, in case its agent is lost: as much of a stream as
+ * a result may hold.
  *
- * @throws AppError 409 when the lease is gone, or other bytes stand at that place.
+ * @throws AppError 409 when the lease is gone, or other bytes stand at that place; 413 beyond that.
  */
 export async function recordLog(
   deps: Deps,
@@ -86,6 +87,7 @@ export async function recordLog(
       offset: chunk.offset,
       data: fromBase64(chunk.data_base64),
     },
+    deps.config.max_stdout_bytes,
     deps.now(),
   );
   refuseUnless(recorded, leaseId, `at ${chunk.offset} of ${chunk.stream}`);
@@ -178,12 +180,6 @@ export async function storeUpload(
       `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
     );
   }
-  if (announced.sizeBytes > config.max_artifact_bytes) {
-    throw new AppError(
-      "too_large",
-      `Larger than max_artifact_bytes (${config.max_artifact_bytes}).`,
-    );
-  }
   const row = {
     executionId: execution.id,
     leaseId,
@@ -198,13 +194,20 @@ export async function storeUpload(
     return refuseUnless("conflict", leaseId, name);
   }
   if (execution.status !== "running") throw leaseLost(leaseId);
+  const max = config.max_artifact_bytes;
+  if (!(await hasRoom(db, row, row.sizeBytes, max))) {
+    throw new AppError(
+      "too_large",
+      `With it, the job's artifacts exceed max_artifact_bytes (${max}).`,
+    );
+  }
   try {
     await artifacts.put(artifactKey(row), body, announced);
   } catch (error) {
     if (!(error instanceof UploadMismatch)) throw error;
     throw new AppError("invalid_request", error.message);
   }
-  refuseUnless(await recordArtifact(db, row, now()), leaseId, name);
+  refuseUnless(await recordArtifact(db, row, max, now()), leaseId, name);
 }
 
 /** Where the bytes of an artifact live; made of ids and a hash, never of a name. */

@@ -111,6 +111,28 @@ test("a job goes on from an agent that hangs up as it is woken", async () => {
   expect((await other.reply).jobs).toHaveLength(1);
 });
 
+test("a job goes on from an agent whose poll fails as it looks for it", async () => {
+  const failing = await park();
+  const other = await park();
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  let isBroken = false;
+  const notify = deps.notifier.notify.bind(deps.notifier);
+  deps.notifier.notify = (...args) => {
+    isBroken = true;
+    notify(...args);
+  };
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    if (!isBroken) return execute(statement);
+    isBroken = false;
+    return Promise.reject(new Error("no answer"));
+  };
+  const failed = expect(failing.reply).rejects.toThrow("no answer");
+  await afterJob();
+  await failed;
+  expect((await other.reply).jobs).toHaveLength(1);
+});
+
 test("two jobs at once go to two agents", async () => {
   const agents = [await park(), await park(), await park()];
   await Promise.all([afterJob(), afterJob()]);

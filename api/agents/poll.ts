@@ -54,7 +54,10 @@ export async function poll(
       if (wants !== wanted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
       // Mostly it is for a job, and then all else is as it was.
-      const jobs = await lookForJobs(deps, request, tokenHash, signal);
+      const jobs = await lookForJobs(deps, request, tokenHash, signal).catch((error: unknown) => {
+        wakes.passOn();
+        throw error;
+      });
       if (await isAnyQueued(db)) wakes.passOn();
       if (jobs.length > 0) return { ...reply, jobs };
       if (now() - seenAt < recordEveryMs) continue;

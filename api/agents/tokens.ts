@@ -19,23 +19,58 @@ const usedEveryMs = 60_000;
 
 /**
  * Tells whose token a request carries: the id of the agent's own, or undefined. A revoked one is
- * refused within a second.
+ * refused within a second. Unknown ones cost a client address a bounded number of look-ups; an agent
+ * there that is known goes on.
  */
 export function agentTokens(
   deps: Deps,
-): (token: string, hash: string) => Promise<string | undefined> {
+): (token: string, hash: string, client: string) => Promise<string | undefined> {
   const { now } = deps;
   const believed = new Map<string, { readonly id: string; readonly at: number }>();
-  return async (token, hash) => {
+  const strangers = createStrangerLimit(now);
+  return async (token, hash, client) => {
     const known = believed.get(hash);
     if (known && isRecent(known.at, now())) return known.id;
-    believed.delete(hash);
     if (!AgentToken.safeParse(token).success) return undefined;
+    if (!known) strangers.refuse(client);
     const id = await lookUp(deps, hash);
-    if (id === undefined) return undefined;
+    if (id === undefined) {
+      believed.delete(hash);
+      strangers.count(client);
+      return undefined;
+    }
     if (believed.size >= believedMax) believed.clear();
     believed.set(hash, { id, at: now() });
     return id;
+  };
+}
+
+const unknownPerMinute = 30;
+const minuteMs = 60_000;
+
+/** Counts the unknown tokens of each client address, in this process. */
+function createStrangerLimit(now: () => number) {
+  const windows = new Map<string, { count: number; readonly endsAt: number }>();
+  return {
+    /** @throws AppError 429 for a client that has presented too many. */
+    refuse(client: string): void {
+      const window = windows.get(client);
+      if (!window || window.endsAt <= now() || window.count < unknownPerMinute) return;
+      throw new AppError(
+        "rate_limited",
+        `More than ${unknownPerMinute} unknown agent tokens in a minute; wait for the seconds that Retry-After says.`,
+        {},
+        { "Retry-After": String(Math.ceil((window.endsAt - now()) / 1000)) },
+      );
+    },
+    count(client: string): void {
+      const window = windows.get(client);
+      if (window && window.endsAt > now()) window.count += 1;
+      else {
+        if (windows.size >= believedMax) windows.clear();
+        windows.set(client, { count: 1, endsAt: now() + minuteMs });
+      }
+    },
   };
 }
 

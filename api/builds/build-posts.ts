@@ -6,7 +6,7 @@ import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";
-import { findAgent, noteImage } from "../store/agents/agents.ts";
+import { findAgent } from "../store/agents/agents.ts";
 import { recordBuildLog } from "../store/builds/build-log.ts";
 import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
 
@@ -60,8 +60,6 @@ export async function recordBuildResult(
   const result = await finishBuild(db, leaseId, report, hash, now());
   if (result.kind === "not_found") throw leaseLost(leaseId);
   if (result.kind === "refused" && result.build.reportHash !== hash) throw leaseLost(leaseId);
-  const { agentId, digest } = result.build;
-  if (result.kind === "changed" && agentId && digest) await noteImage(db, agentId, digest);
   notifier.notify(`build:${result.build.id}`);
   // Jobs that waited for the image can run now.
   notifier.notify("queue");

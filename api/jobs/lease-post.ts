@@ -3,9 +3,12 @@ import type { Recorded } from "../store/jobs/uploads.ts";
 
 /** What the posts for every lease have in common, of a job or of a build. */
 
-/** @throws AppError 409 unless what was posted is recorded. */
+/** @throws AppError 409 or 413 unless what was posted is recorded. */
 export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
   if (recorded === "lease_lost") throw leaseLost(leaseId);
+  if (recorded === "too_large") {
+    throw new AppError("too_large", `Lease ${leaseId} has posted as much as it may, ${place}.`);
+  }
   if (recorded === "conflict") {
     throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
   }

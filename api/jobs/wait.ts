@@ -47,7 +47,7 @@ export async function waitForSync(
   hasKey: boolean,
   signal: AbortSignal,
 ): Promise<FullExecution> {
-  const giveUp = () => (hasKey ? undefined : rideOut(deps, () => cancel(deps, id)));
+  const giveUp = async () => hasKey || rideOut(deps, () => cancelUnlessEnded(deps, id));
   try {
     for (;;) {
       const execution = await rideOut(deps, () => waitForEnd(deps, id, backstopMs, signal));
@@ -55,14 +55,14 @@ export async function waitForSync(
         return await rideOut(deps, () => withPayload(deps.db, execution));
       }
       if (signal.aborted) {
-        await giveUp();
+        if (!(await giveUp())) continue;
         const fate = hasKey ? "goes on" : "is cancelled";
         throw new AppError("wait_timeout", `The client closed the connection; its job ${fate}.`);
       }
       if (execution.status !== "queued") continue;
       const refusal = await rideOut(deps, () => findRefusal(deps, execution.jobType));
       if (refusal) {
-        await giveUp();
+        if (!(await giveUp())) continue;
         throw unavailable(refusal.detail, refusal.retryAfterS, { jobId: id });
       }
     }
@@ -70,6 +70,17 @@ export async function waitForSync(
     if (!isStoreOutage(error)) throw error;
     const detail = `The database is unavailable for the moment. Job ${id} is stored: GET /jobs/${id}/result has its result.`;
     throw unavailable(detail, 5, { jobId: id, cause: error });
+  }
+}
+
+/** False where the execution has ended meanwhile: its result is the answer. */
+async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
+  try {
+    await cancel(deps, id);
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "conflict") return false;
+    throw error;
   }
 }
 

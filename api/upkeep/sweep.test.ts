@@ -20,7 +20,7 @@ async function letterOf(ageMs: number): Promise<string> {
   const execution = newExecution();
   await submitExecution(store.db, execution, 1000);
   await store.db.client.execute({
-    sql: "insert into dead_letters (execution_id, created_at) values (?, ?)",
+    sql: "insert into dead_letters (execution_id, error_type, created_at) values (?, 'oom', ?)",
     args: [execution.id, now - ageMs],
   });
   return execution.id;

@@ -32,7 +32,9 @@ describe.concurrent("fault 11: 90 s, with the default times of leases,", () => {
     await world.startAgent(agentName("patient"), { AIRLOCK_MAX_WORKERS: "2" });
     // One ends in the outage and is reported after it, one outlasts it.
     const ids = await Promise.all(
-      [45, 120].map((s) => world.submit(`import time; time.sleep(${s}); print("done")`)),
+      [45, 120].map((s) =>
+        world.submit(`import time; time.sleep(${s}); print("done")`, {}, { timeout: 600 }),
+      ),
     );
     for (const id of ids) await world.untilBegun(id);
     await takeAway(world);

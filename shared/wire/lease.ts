@@ -151,7 +151,7 @@ export const LogChunk = z.object({
   stream: z.enum(["stdout", "stderr"]),
   /** Bytes of this stream before the chunk. */
   offset: z.int().min(0),
-  data_base64: z.base64(),
+  data_base64: z.base64().min(1),
 });
 export type LogChunk = z.infer<typeof LogChunk>;
 

@@ -43,13 +43,15 @@ export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
 
 /** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
 export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
-  const { config, sha256 } = deps;
+  const { config, sha256, clientAddress } = deps;
   const configured = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
   const joined = agentTokens(deps);
   return async (c, next) => {
     const token = bearerToken(c) ?? "";
     const hash = await sha256(token);
-    const holder = includesHash(await configured, hash) ? hash : await joined(token, hash);
+    const holder = includesHash(await configured, hash)
+      ? hash
+      : await joined(token, hash, clientAddress(c));
     if (holder === undefined) {
       throw unauthorized(
         "The agent's token is unknown or revoked. Send, as Authorization: Bearer, the one that it joined with, or one of the configured agent_tokens.",

@@ -11,7 +11,14 @@ const blockingMs = 10;
 /** Milliseconds that a write waits for that lock in all, while other work goes on. */
 const lockTimeoutMs = 2000;
 
-const readOnly = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
+const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
+/** A list of common tables stands before any statement: one of these words writes. */
+const startsWithTables = /^\s*WITH\b/i;
+const writes = /\b(INSERT|UPDATE|DELETE|REPLACE)\b/i;
+
+function isReadOnly(sql: string): boolean {
+  return reads.test(sql) || (startsWithTables.test(sql) && !writes.test(sql));
+}
 
 /**
  * A client of a local file, with one connection. Reads run at once, but where a turn of the event loop gets long; writes share commits, and are
@@ -55,7 +62,7 @@ export function fileClient(url: string): DurableClient {
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;
-    if (readOnly.test(text)) {
+    if (isReadOnly(text)) {
       await turn();
       return atOnce((open) => open.run(statement));
     }

@@ -45,12 +45,6 @@ function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: Agent
   return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
 }
 
-/** Notes that an agent's engine has an image, which the agent's next poll will say. */
-export async function noteImage(db: Database, id: string, image: string): Promise<void> {
-  const images = sql`json_insert(${agents.images}, '$[#]', ${image})`;
-  await db.orm.update(agents).set({ images }).where(eq(agents.id, id));
-}
-
 /** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */
 export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agents).set({ lastSeenAt: now }).where(eq(agents.id, id));

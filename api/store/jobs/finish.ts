@@ -2,7 +2,7 @@ import { and, eq, sql } from "drizzle-orm";
 import type { ResultReport } from "../../../shared/wire/lease.ts";
 import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
-import { executions, payloads } from "../schema.ts";
+import { executions, logChunks, payloads } from "../schema.ts";
 import { query, statement } from "../statement.ts";
 
 /** A result as the store keeps it: streams as bytes, and the hash of the post that brought it. */
@@ -45,7 +45,7 @@ export async function finishExecution(
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
       },
-      statements: [keepOutput({ leaseId, ...result })],
+      statements: [keepOutput({ leaseId, ...result }), dropLog({ leaseId, ...result })],
     },
     read,
   );
@@ -60,6 +60,10 @@ const endedByThis = query
       eq(executions.resultHash, sql.placeholder("hash")),
     ),
   );
+/** The result has all of the output that a record shows. */
+const dropLog = statement(
+  query.delete(logChunks).where(eq(logChunks.executionId, sql`${endedByThis}`)),
+);
 const bytes = (name: string) => sql.placeholder(name) as never;
 const keepOutput = statement(
   query

@@ -1,26 +1,52 @@
 import type { ResultSet } from "@libsql/client/web";
-import { and, eq, exists, gt, sql, type SQL } from "drizzle-orm";
+import { and, eq, exists, gt, lte, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
 import type { ArtifactRow } from "./read.ts";
 import { artifacts, executions, isRunning, logChunks } from "../schema.ts";
 
-/** A repeat of what was recorded is recorded; another content in its place is a conflict. */
-export type Recorded = "recorded" | "conflict" | "lease_lost";
+/**
+ * A repeat of what was recorded is recorded; another content in its place is a conflict. What is
+ * beyond the bound of a lease is too large.
+ */
+export type Recorded = "recorded" | "conflict" | "too_large" | "lease_lost";
 
-/** Records an uploaded file, if its lease still holds at this instant. */
+/** Records an uploaded file, if its lease still holds at this instant and has room for it. */
 export async function recordArtifact(
   db: Database,
   artifact: ArtifactRow,
+  maxBytes: number,
   now: number,
 ): Promise<Recorded> {
-  const [, present] = await batch(db, [
-    insertWhere(artifacts, artifact, leaseHolds(db, artifact.leaseId, now)).append(onRepeat),
+  const holds = leaseHolds(db, artifact.leaseId, now);
+  const hasRoom = lte(sql`${uploadedBytes(db, artifact)} + ${artifact.sizeBytes}`, maxBytes);
+  const [, present, held] = await batch(db, [
+    insertWhere(artifacts, artifact, and(holds, hasRoom)).append(onRepeat),
     db.orm
       .select({ isSame: eq(artifacts.sha256, artifact.sha256) })
       .from(artifacts)
       .where(uploadOf(artifact)),
+    sql`select ${holds}`,
   ]);
-  return recorded(present);
+  return recorded(present, held);
+}
+
+/** Bytes of the files that a lease has uploaded. */
+function uploadedBytes(db: Database, { executionId, leaseId }: Omit<Upload, "name">) {
+  return db.orm
+    .select({ bytes: sql<number>`coalesce(sum(${artifacts.sizeBytes}), 0)` })
+    .from(artifacts)
+    .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId)));
+}
+
+/** Whether a lease has room for a file, before its bytes are taken in. */
+export async function hasRoom(
+  db: Database,
+  lease: Omit<Upload, "name">,
+  sizeBytes: number,
+  maxBytes: number,
+): Promise<boolean> {
+  const [uploaded] = await uploadedBytes(db, lease);
+  return (uploaded?.bytes ?? 0) + sizeBytes <= maxBytes;
 }
 
 type Upload = Pick<ArtifactRow, "executionId" | "leaseId" | "name">;
@@ -42,13 +68,25 @@ const onRepeat = sql` on conflict do nothing`;
 
 type LogChunkRow = typeof logChunks.$inferInsert;
 
-/** Keeps a piece of a running execution's output, if its lease still holds. */
+/** Keeps a piece of a running execution's output, if its lease still holds and has room for it. */
 export async function recordLogChunk(
   db: Database,
   chunk: LogChunkRow,
+  maxBytes: number,
   now: number,
 ): Promise<Recorded> {
   const holds = leaseHolds(db, chunk.leaseId, now);
+  const kept = db.orm
+    .select({ bytes: sql`coalesce(sum(length(${logChunks.data})), 0)` })
+    .from(logChunks)
+    .where(
+      and(
+        eq(logChunks.executionId, chunk.executionId),
+        eq(logChunks.leaseId, chunk.leaseId),
+        eq(logChunks.stream, chunk.stream),
+      ),
+    );
+  const hasRoom = lte(sql`${kept} + ${chunk.data.length}`, maxBytes);
   const known = db.orm
     .select({ isSame: eq(logChunks.data, chunk.data) })
     .from(logChunks)
@@ -60,16 +98,18 @@ export async function recordLogChunk(
         eq(logChunks.offset, chunk.offset),
       ),
     );
-  const [, present] = await batch(db, [
-    insertWhere(logChunks, chunk, holds).append(onRepeat),
+  const [, present, held] = await batch(db, [
+    insertWhere(logChunks, chunk, and(holds, hasRoom)).append(onRepeat),
     known,
+    sql`select ${holds}`,
   ]);
-  return recorded(present);
+  return recorded(present, held);
 }
 
-export function recorded(present: ResultSet | undefined): Recorded {
+/** @param held Whether the lease holds, where what it posts is bounded. */
+export function recorded(present: ResultSet | undefined, held?: ResultSet): Recorded {
   const row = present?.rows[0];
-  if (!row) return "lease_lost";
+  if (!row) return held?.rows[0]?.[0] === 1 ? "too_large" : "lease_lost";
   return row[0] === 1 ? "recorded" : "conflict";
 }
 

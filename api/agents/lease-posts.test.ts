@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { LogChunk } from "../../shared/wire/lease.ts";
+import type { Deps } from "../deps.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { recordLog, recordResult, storeUpload } from "./lease-posts.ts";
+
+const maxStdoutBytes = 1024;
+const maxArtifactBytes = 1000;
+
+let store: TempStore;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  deps = testDeps(store.db, store.folder, () => 10, {
+    max_stdout_bytes: maxStdoutBytes,
+    max_artifact_bytes: maxArtifactBytes,
+  });
+});
+afterEach(() => store.close());
+
+/** A job that an agent has leased. */
+async function leased() {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return row!;
+}
+
+const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
+  stream,
+  offset,
+  data_base64: Buffer.alloc(bytes, "x").toString("base64"),
+});
+
+async function keptBytes(): Promise<number> {
+  const sum = "select coalesce(sum(length(data)), 0) from log_chunks";
+  return Number((await store.db.client.execute(sum)).rows[0]?.[0]);
+}
+
+describe("the log of a running job", () => {
+  test("goes once its result is there", async () => {
+    const job = await leased();
+    await recordLog(deps, job, chunk(100));
+    expect(await keptBytes()).toBe(100);
+    await recordResult(deps, job, job.leaseId!, success);
+    expect(await keptBytes()).toBe(0);
+  });
+
+  test("is bounded over the job's life, by what a result may hold of the stream", async () => {
+    const job = await leased();
+    await recordLog(deps, job, chunk(maxStdoutBytes - 1));
+    await recordLog(deps, job, chunk(1, maxStdoutBytes - 1));
+    await recordLog(deps, job, chunk(maxStdoutBytes, 0, "stderr"));
+    for (const beyond of [chunk(1, maxStdoutBytes), chunk(1, 1)]) {
+      await expect(recordLog(deps, job, beyond)).rejects.toMatchObject({ code: "too_large" });
+    }
+    await recordLog(deps, job, chunk(maxStdoutBytes - 1));
+    expect(await keptBytes()).toBe(2 * maxStdoutBytes);
+  });
+
+  test("takes no empty chunks, which no bound in bytes would bound", () => {
+    expect(LogChunk.safeParse(chunk(0)).success).toBe(false);
+  });
+});
+
+describe("the artifacts of a job", () => {
+  const upload = async (job: Awaited<ReturnType<typeof leased>>, name: string, size: number) => {
+    const text = name.padEnd(size, "x").slice(0, size);
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    await storeUpload(deps, job, name, new Blob([text]).stream(), { sizeBytes: size, sha256 });
+  };
+
+  test("have at most max_artifact_bytes together", async () => {
+    const job = await leased();
+    await upload(job, "a", 600);
+    await expect(upload(job, "b", 401)).rejects.toMatchObject({ code: "too_large" });
+    await upload(job, "b", 400);
+    await upload(job, "a", 600);
+    await expect(upload(job, "c", 1)).rejects.toMatchObject({ code: "too_large" });
+  });
+
+  test("have no more where they come at once", async () => {
+    const job = await leased();
+    const names = ["a", "b", "c", "d"];
+    const done = await Promise.allSettled(names.map((name) => upload(job, name, 400)));
+    expect(done.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    expect(await findExecution(store.db, job.id)).toMatchObject({ status: "running" });
+  });
+});

@@ -1,0 +1,51 @@
+import { randomBytes } from "node:crypto";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { createApp } from "../app.ts";
+import { addJoinCode, exchangeCode } from "../store/agents/agent-tokens.ts";
+import { sha256 } from "../platform/hash.node.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
+
+let store: TempStore;
+let app: ReturnType<typeof createApp>;
+let now = 1_000_000;
+let reads = 0;
+beforeEach(async () => {
+  store = await openTempStore();
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
+    if (text.includes("agent_tokens")) reads += 1;
+    return execute(statement);
+  };
+  app = createApp(testDeps(store.db, store.folder, () => now));
+});
+afterEach(() => store.close());
+
+async function statusWith(token: string): Promise<number> {
+  const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+  return (await app.request("/agent/v1/nowhere", { method: "POST", headers, body: "{}" })).status;
+}
+
+test("unknown tokens of one client cost a bounded number of reads, and an agent there goes on", async () => {
+  const token = newToken();
+  const code = { codeHash: "code", name: null, createdAt: 0, expiresAt: now * 2 };
+  await addJoinCode(store.db, code);
+  const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+  await exchangeCode(store.db, "code", { id, tokenHash: await sha256(token), name: "n" }, now);
+  const known = await statusWith(token);
+  expect([401, 429]).not.toContain(known);
+
+  reads = 0;
+  const answers = new Set<number>();
+  for (let n = 0; n < 200; n++) answers.add(await statusWith(newToken()));
+  expect(answers).toEqual(new Set([401, 429]));
+  expect(reads).toBeLessThanOrEqual(30);
+  now += 2000;
+  expect(await statusWith(token)).toBe(known);
+  now += 60_000;
+  expect(await statusWith(newToken())).toBe(401);
+});

@@ -1,0 +1,47 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Deps } from "../deps.ts";
+import { recordResult } from "../agents/lease-posts.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { waitForSync } from "./wait.ts";
+
+let store: TempStore;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  deps = testDeps(store.db, store.folder, () => 10);
+});
+afterEach(() => store.close());
+
+test("a synchronous job that ends as its wait would cancel it is answered with its result", async () => {
+  const execution = newExecution({ mode: "sync" });
+  await submitExecution(store.db, execution, 10);
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  let isEnded = false;
+  // Between the wait's look at the agents, of which there is none, and its cancellation.
+  client.execute = async (statement: Parameters<typeof execute>[0]) => {
+    const result = await execute(statement);
+    const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
+    if (!isEnded && text.includes('from "agents"')) {
+      isEnded = true;
+      const terms = { agentId: "a", expiresAt: 1_000_000, now: 10 };
+      const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+      await recordResult(deps, row!, row!.leaseId!, success);
+    }
+    return result;
+  };
+  deps.notifier.subscribe = () => ({ next: () => Promise.resolve(), passOn() {}, close() {} });
+  let clock = 10;
+  deps.now = () => (clock += 1000);
+  const { execution: ended } = await waitForSync(
+    deps,
+    execution.id,
+    false,
+    new AbortController().signal,
+  );
+  expect(ended).toMatchObject({ status: "succeeded" });
+});
