@@ -77,6 +77,8 @@ export async function recordLog(
   execution: ExecutionRow,
   chunk: LogChunk,
 ): Promise<void> {
+  // The result has all output, and its chunks are gone.
+  if (execution.resultHash !== null) return;
   const leaseId = execution.leaseId ?? "";
   const recorded = await recordLogChunk(
     deps.db,

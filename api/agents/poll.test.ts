@@ -127,9 +127,9 @@ test("a job goes on from an agent whose poll fails as it looks for it", async ()
     isBroken = false;
     return Promise.reject(new Error("no answer"));
   };
-  const failed = expect(failing.reply).rejects.toThrow("no answer");
+  const failed = failing.reply.catch((error: unknown) => String(error));
   await afterJob();
-  await failed;
+  expect(await failed).toContain("no answer");
   expect((await other.reply).jobs).toHaveLength(1);
 });
 
