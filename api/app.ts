@@ -5,7 +5,8 @@ import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
 import { answerOnDisk } from "./http/on-disk.ts";
-import { onError, onNotFound } from "./http/problem.ts";
+import { refuseUnrouted } from "./http/not-found.ts";
+import { onError } from "./http/problem.ts";
 import { refuseForeignPages } from "./http/access/foreign-pages.ts";
 import { rateLimit } from "./http/access/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
@@ -29,7 +30,6 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
   app.use(measure(deps), correlation(deps), securityHeaders, answerOnDisk(deps));
   app.onError(onError);
-  app.notFound(onNotFound);
 
   app.route("/agent/v1", agentRoutes(deps));
   app.use(refuseForeignPages(deps), identifyKey(deps), rateLimit(deps), requireApiKey(deps));
@@ -46,5 +46,6 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   metricsRoute(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
+  app.notFound(refuseUnrouted(app));
   return app;
 }

@@ -1,4 +1,4 @@
-import type { ErrorHandler, NotFoundHandler } from "hono";
+import type { ErrorHandler } from "hono";
 import { HTTPException } from "hono/http-exception";
 import type { Problem } from "../../shared/wire/errors.ts";
 import { describeError } from "../../shared/log-line.ts";
@@ -35,13 +35,6 @@ export function problemOf({ code, message, extras }: AppError, correlationId: st
     ...extras,
   };
 }
-
-export const onNotFound: NotFoundHandler<AppEnv> = (c) => {
-  throw new AppError(
-    "not_found",
-    `${c.req.method} ${c.req.path} is not an endpoint; see /openapi.json.`,
-  );
-};
 
 function asRefusal(error: Error): AppError {
   if (error instanceof AppError) return error;

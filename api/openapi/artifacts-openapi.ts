@@ -21,7 +21,7 @@ const ifNoneMatch = z
   .optional()
   .openapi({ description: "ETags that the client has, or `*`." });
 const ofFile: ResponseHeader[] = ["ETag", "Content-Length", "Content-Disposition", "Accept-Ranges"];
-const bytes = { "application/octet-stream": { schema: z.string().openapi({ format: "binary" }) } };
+const bytes = { "*/*": { schema: z.string().openapi({ format: "binary" }) } };
 const refusals = {
   400: problem("invalid_request", { detail: nameRule, errors: [] }),
   404: problem("not_found", { detail: `Artifact plot.png of job ${jobId} does not exist.` }),

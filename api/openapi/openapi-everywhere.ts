@@ -3,6 +3,7 @@ import type { Config } from "../../shared/config/config.ts";
 import type { ErrorCode } from "../errors.ts";
 import { needsKey } from "../http/access/auth.ts";
 import { isRateLimited } from "../http/access/rate-limit.ts";
+import { describeConfigured } from "./configured.ts";
 import { sharedProblems } from "./problem-responses.ts";
 import { everywhere, headers } from "./response-headers.ts";
 import { problems } from "./responses.ts";
@@ -22,7 +23,11 @@ export function describeEverywhere(document: Document, config: Config): Document
       describeOperation(operation, path, config),
     ),
   );
-  const components = { ...document.components, responses: sharedProblems(paths) };
+  const components = {
+    ...document.components,
+    responses: sharedProblems(paths),
+    schemas: describeConfigured(document.components?.schemas ?? {}, config),
+  };
   return { ...document, paths, components };
 }
 

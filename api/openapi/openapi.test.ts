@@ -257,3 +257,41 @@ function nestedShapes(schema: unknown, depth = 0): unknown[] {
   const own = depth > 0 && "properties" in schema && "type" in schema ? [schema] : [];
   return [...own, ...Object.values(schema).flatMap((part) => nestedShapes(part, depth + 1))];
 }
+
+test("the document says what is configured: the longest timeout, the job types, and no NUL in code", async () => {
+  const document = await documentWith({
+    max_timeout: 77,
+    job_types: { ml: {}, default: {} },
+  } as unknown as Partial<Config>);
+  const { schemas } = document.components as { schemas: Record<string, Schema> };
+  for (const name of ["ExecuteRequest", "RerunRequest", "ForkRequest"]) {
+    expect(schemas[name]?.properties).toMatchObject({
+      timeout: { maximum: 77 },
+      job_type: { enum: ["default", "ml"] },
+    });
+  }
+  const { faultsOfValue } = openApiCheck(document);
+  const faults = (fields: object) =>
+    faultsOfValue({ $ref: "#/components/schemas/ExecuteRequest" }, { code: "1", ...fields });
+  expect(faults({ code: "line\nline\n", timeout: 77, job_type: "ml" })).toEqual([]);
+  for (const wrong of [
+    { code: "a\0b" },
+    { idempotency_key: "\0" },
+    { timeout: 78 },
+    { job_type: "none" },
+  ]) {
+    expect(faults(wrong)).not.toEqual([]);
+  }
+});
+
+interface Schema {
+  properties: Record<string, object>;
+}
+
+test("an artifact may have any content type", async () => {
+  const { paths } = await open();
+  const answers = paths["/jobs/{job_id}/artifacts/{artifact_name}"]?.["get"]?.responses;
+  for (const status of ["200", "206"]) {
+    expect(Object.keys((answers?.[status] as OpenApiResponse).content ?? {})).toEqual(["*/*"]);
+  }
+});

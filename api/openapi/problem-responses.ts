@@ -22,6 +22,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail:
       "Without API keys the service refuses requests of pages of other sites (Sec-Fetch-Site, Origin): set api_auth_enabled and api_keys.",
   },
+  method_not_allowed: { detail: "PUT is not a method of /jobs; see Allow." },
   not_found: { detail: `Job ${jobId} does not exist.` },
   wait_timeout: { detail: `Job ${jobId} did not end within 30 s; ask again.` },
   conflict: { detail: `Job ${jobId} has already finished: succeeded.` },

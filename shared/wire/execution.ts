@@ -39,6 +39,8 @@ export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
 
+/** What `hasNoNul` asks, as a JSON Schema says it. */
+const withoutNul = "^[^\\u0000]*$";
 const hasNoNul = (text: string): boolean => !text.includes("\0");
 
 export const ExecuteRequest = z
@@ -48,7 +50,11 @@ export const ExecuteRequest = z
       .min(1, "must not be empty")
       .refine(hasNoNul, "must not contain NUL characters")
       .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
-      .meta({ description: "Python source, run as /code/main.py.", example: 'print("hello")' }),
+      .meta({
+        pattern: withoutNul,
+        description: "Python source, run as /code/main.py.",
+        example: 'print("hello")',
+      }),
     input_data: JsonObjectSchema.default({}).meta({
       description: "Written to /input/data.json.",
       example: { name: "Ada" },
@@ -82,6 +88,7 @@ export const ExecuteRequest = z
       .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
       .optional()
       .meta({
+        pattern: withoutNul,
         description:
           "The same key with the same payload returns the same job, from `POST /execute` and `POST /execute/async` alike.",
         example: "order-4711",

@@ -71,7 +71,7 @@ const requests: [
   ["a bad request", 400, (api) => api.post("/execute", "{")],
   ["an agent without a token", 401, (api) => api.post("/agent/v1/poll", {})],
   ["an unknown path", 404, (api) => api.get("/nowhere")],
-  ["an unknown method", 404, (api) => api.send("PATCH", "/health")],
+  ["a method that is not the path's", 405, (api) => api.send("PATCH", "/health")],
   ["a wait that is over", 408, (api, id) => api.get(`/jobs/${id}/result?wait=true&timeout=0`)],
   ["too long a timeout", 422, (api) => api.post("/execute", { code: "1", timeout: 80_000 })],
   ["no agent", 503, (api) => api.post("/execute", { code: "1" })],
@@ -119,6 +119,23 @@ export const answerRows: Row[] = [
       expect(ids[0]).not.toBe(ids[1]);
     },
   },
+  ...each(
+    [
+      ["PUT", "/execute", "POST"],
+      ["GET", "/execute", "POST"],
+      ["OPTIONS", "/execute/async", "POST"],
+      ["DELETE", "/jobs/x", "GET, HEAD"],
+      ["POST", "/jobs/x/artifacts/a/b.txt", "GET, HEAD"],
+      ["PATCH", "/job-types/default/build", "GET, HEAD, POST"],
+      ["POST", "/health", "GET, HEAD"],
+      ["GET", "/dlq/1", "DELETE"],
+    ] as const,
+    ([method, path]) => `${method} ${path} is 405, with Allow`,
+    async (api, [method, path, allow]) => {
+      const reply = await api.send(method, path);
+      expect([reply.status, reply.headers.get("Allow")]).toEqual([405, allow]);
+    },
+  ),
   {
     rule: "A job keeps the correlation id of its submission, and its agent is told",
     async check(api) {
