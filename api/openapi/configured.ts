@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config/config.ts";
 
 /** The schemas of requests that make a job. */
-const requests = ["ExecuteRequest", "RerunRequest", "ForkRequest"];
+const requests = ["ExecuteRequest", "AsyncSubmitRequest", "RerunRequest", "ForkRequest"];
 
 /** What this service is configured to accept, in the schemas of its document. */
 export function describeConfigured<Schema>(

@@ -1,5 +1,10 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecuteRequest, SubmittedJob, SyncResult } from "../../shared/wire/execution.ts";
+import {
+  AsyncSubmitRequest,
+  ExecuteRequest,
+  SubmittedJob,
+  SyncResult,
+} from "../../shared/wire/execution.ts";
 import { createMiddleware } from "hono/factory";
 import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../jobs/record.ts";
@@ -66,7 +71,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     description:
       "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
     middleware,
-    request: body(ExecuteRequest, { examples: executeAsyncExamples }),
+    request: body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
     responses: {
       202: json(
         SubmittedJob,

@@ -97,6 +97,9 @@ export const ExecuteRequest = z
   .meta({ id: "ExecuteRequest" });
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
 
+/** The same under the name that clients made from the OpenAPI document use. */
+export const AsyncSubmitRequest = ExecuteRequest.extend({}).meta({ id: "AsyncSubmitRequest" });
+
 export const SyncResult = z
   .object({
     success: z.boolean().meta({ description: "The run finished without error." }),
