@@ -1,10 +1,12 @@
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
-import type { ImageRequest } from "../container/build-profile.ts";
+import { buildProfile, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { makeImage } from "./image-build.ts";
 import { InstallError } from "../sandbox/package-request.ts";
@@ -288,6 +290,31 @@ describe("that cannot be made", () => {
       NanoCpus: 1e9,
     });
     await made;
+  });
+
+  test("ends by itself where its agent is killed", async () => {
+    const silent = createServer().listen(0, await bridgeAddress());
+    await once(silent, "listening");
+    const { address, port } = silent.address() as AddressInfo;
+    const connected = once(silent, "connection", { signal: soon() });
+    const source = await readPackageSource({ ...nothing, indexUrl: `http://${address}:${port}/` });
+    const request = { ...source, baseImage: image, requirements: ["airlock_probe"] };
+    const names = { jobType: "science", repository, tags: ["v1.2.3"] };
+    const profile = buildProfile({ ...request, ...names, owner, limits }, { boundsDisk: false });
+    const id = await engine.create(profile, soon());
+    try {
+      const stream = await engine.attach(id, soon());
+      await engine.start(id, soon());
+      const { requirements, pipEnv } = { ...request };
+      stream.write(`${JSON.stringify({ requirements, pip_env: pipEnv, files: [] })}\n`);
+      await connected;
+      stream.destroy();
+      await engine.wait(id, soon());
+    } finally {
+      await engine.remove(id, soon());
+      silent.close();
+    }
+    expect(await engine.list(labels.agentName, repository, soon())).toEqual([]);
   });
 
   test("ends at once when it is told to, and leaves nothing", async () => {

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 _FOLDER = "/tmp/airlock-build"
 
@@ -20,8 +21,15 @@ def main():
     for file in orders["files"]:
         receive(os.path.join(_FOLDER, file["name"]), file["size"])
     if orders["requirements"]:
+        threading.Thread(target=end_with_agent, daemon=True).start()
         install(orders["requirements"], orders["pip_env"])
     sys.stdout.write(json.dumps({"python_version": "%d.%d.%d" % sys.version_info[:3]}))
+
+
+def end_with_agent():
+    """Ends this container, and pip with it, when its input ends: its agent is gone then."""
+    if not os.read(0, 1):
+        os._exit(1)
 
 
 def receive(path, size):
