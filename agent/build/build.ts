@@ -12,6 +12,7 @@ import type { Images } from "../image/images.ts";
 import type { Inventory } from "../image/inventory.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
+import { createPackageProxy } from "../packages/proxy.ts";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
 import type { ImageRequest } from "../container/build-profile.ts";
 import type { MadeImage } from "./image-build.ts";
@@ -113,12 +114,15 @@ async function build(
   // A build takes the base image as it is now.
   images.forget(job.base_image);
   const baseImage = await images.resolve(job.base_image, signal);
-  const packages = await readPackageSource(pip);
+  const { files, pipEnv, hosts } = await readPackageSource(pip);
+  const serve = createPackageProxy({ ...hosts, files: [] }, (words) =>
+    buildLog.add(Buffer.from(`Could not be reached: ${words}\n`)),
+  );
   buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
   const { requirements, repository, tags, job_type: jobType } = job;
   const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
-  const order = { ...packages, baseImage, requirements, jobType, repository, tags, owner };
-  return makeImage(order, buildLog.add, signal);
+  const image = { baseImage, requirements, jobType, repository, tags, owner };
+  return makeImage({ ...image, files, pipEnv, serve }, buildLog.add, signal);
 }
 
 async function sendLog(

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { createPackageProxy } from "../packages/proxy.ts";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
 import { buildProfile, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
@@ -14,14 +15,9 @@ import { buildLimits } from "../policy/policy.ts";
 import { labels } from "../sandbox/profile.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { certificateFor, type PackageIndex, startIndex } from "../sandbox/testing/package-index.ts";
-import {
-  bridgeAddress,
-  deriveImage,
-  rawEngine,
-  removeImages,
-  shell,
-} from "../sandbox/testing/raw-engine.ts";
+import { deriveImage, rawEngine, removeImages, shell } from "../sandbox/testing/raw-engine.ts";
 import { runCode } from "../sandbox/testing/run-code.ts";
+import { sdistBytes } from "../sandbox/testing/sdist.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
 
 const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
@@ -57,11 +53,16 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
+async function sourceOf(pip: Partial<PipConfig>) {
+  const { files, pipEnv, hosts } = await readPackageSource({ ...nothing, ...pip });
+  return { files, pipEnv, serve: createPackageProxy({ ...hosts, files: [] }, () => {}) };
+}
+
 /** Builds, and checks that no container is left. */
 async function build(pip: Partial<PipConfig>, request: Partial<ImageRequest> = {}) {
   const log: Uint8Array[] = [];
   try {
-    const source = await readPackageSource({ ...nothing, ...pip });
+    const source = await sourceOf(pip);
     const result = await makeImage(
       engine,
       {
@@ -176,32 +177,20 @@ describe("from a folder of wheels", () => {
   });
 
   test("installs nothing where there is nothing to install", async () => {
-    const { digest, log } = await build({}, { requirements: [], needsNetwork: false });
+    const { digest, log } = await build({}, { requirements: [] });
     expect(log).toBe("");
     expect((await runCode({ engine, image: digest }, "print(1)")).out).toBe("1\n");
   });
 });
 
-/** An image whose Python resolves a name, for want of a name server here. */
-async function imageThatKnows(name: string, address: string): Promise<string> {
-  const names = `import socket; socket.getaddrinfo = lambda host, *a, real=socket.getaddrinfo, **k: real('${address}' if host == '${name}' else host, *a, **k)`;
-  const id = await deriveImage(
-    image,
-    `echo "${names}" > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/names.pth"`,
-  );
-  made.push(id);
-  return id;
-}
-
 async function serve(options: Partial<Parameters<typeof startIndex>[0]> = {}) {
-  const address = await bridgeAddress();
-  const index = await startIndex({ address, wheels: [probe], ...options });
+  const index = await startIndex({ address: "127.0.0.1", wheels: [probe], ...options });
   indexes.push(index);
   return index;
 }
 
 describe("from an index", () => {
-  test("installs what the index has", async () => {
+  test("installs what an index on the agent's own loopback has, without a network", async () => {
     const index = await serve();
     const { digest } = await build({ indexUrl: index.url });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
@@ -209,19 +198,17 @@ describe("from an index", () => {
   });
 
   test("trusts the certificates of pip_ca_file, and without them refuses the index", async () => {
-    const address = await bridgeAddress();
-    const name = "packages.test";
-    const baseImage = await imageThatKnows(name, address);
+    const name = "localhost";
     const tls = await certificateFor(name, image);
     const index = await serve({ tls });
-    const indexUrl = index.url.replace(address, name);
+    const indexUrl = index.url.replace("127.0.0.1", name);
     const caFile = join(folder, "own-ca.pem");
     writeFileSync(caFile, tls.cert);
-    const { digest } = await build({ indexUrl, caFile }, { baseImage });
+    const { digest } = await build({ indexUrl, caFile });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
     expect(await shell(digest, "find / -xdev -name ca.pem")).toBe("");
 
-    const failure = build({ indexUrl }, { baseImage });
+    const failure = build({ indexUrl });
     await expect(failure).rejects.toThrow(/certificate verify failed.*\nERROR: No matching dist/s);
   });
 
@@ -242,6 +229,30 @@ describe("from an index", () => {
     const search = "grep -rlsI hunter2secret / --exclude-dir=proc --exclude-dir=sys || true";
     expect(await shell(digest, search)).toBe("");
   });
+});
+
+test("a build has no network: what it reaches, it reaches through the agent", async () => {
+  const sdists: Record<string, Buffer> = {};
+  const index = await serve({ wheels: [], sdists });
+  const source = `
+import socket, urllib.parse, urllib.request
+def outcome(act):
+    try: act()
+    except OSError as error: return str(error)
+found = [name for _, name in socket.if_nameindex()]
+found += [outcome(lambda: socket.create_connection((host, 80), 2)) for host in ("1.1.1.1", "172.17.0.1")]
+found += [outcome(lambda: urllib.request.urlopen("http://169.254.169.254/"))]
+urllib.request.urlopen("${new URL(index.url).origin}/told/" + urllib.parse.quote("|".join(found)))`;
+  sdists["airlock_odd-1.0.tar.gz"] = sdistBytes("airlock_odd", "1.0", source);
+  const failure = build({ indexUrl: index.url }, { requirements: ["airlock_odd"] });
+  await expect(failure).rejects.toThrow(InstallError);
+  const told = index.requests.find((path) => path.startsWith("/told/")) ?? "";
+  expect(decodeURIComponent(told).replace("/told/", "").split("|")).toEqual([
+    "lo",
+    "[Errno 101] Network is unreachable",
+    "[Errno 101] Network is unreachable",
+    "HTTP Error 403: 169.254.169.254:80 is not on the internet (pip_hosts)",
+  ]);
 });
 
 describe("that cannot be made", () => {
@@ -276,7 +287,7 @@ describe("that cannot be made", () => {
   });
 
   test("takes no more of its host than it is given", async () => {
-    const source = await readPackageSource({ ...nothing, findLinks: folder });
+    const source = await sourceOf({ findLinks: folder });
     const seen = Promise.withResolvers<unknown>();
     const onLog = () =>
       void hostConfig().then((config) => config && seen.resolve(config), seen.reject);
@@ -320,7 +331,7 @@ describe("that cannot be made", () => {
   test("ends at once when it is told to, and leaves nothing", async () => {
     const index = await serve({ wheels: [] });
     const stop = new AbortController();
-    const source = await readPackageSource({ ...nothing, indexUrl: index.url });
+    const source = await sourceOf({ indexUrl: index.url });
     const request = {
       ...source,
       baseImage: image,

@@ -5,8 +5,10 @@ import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
 import { buildProfile, imageChanges, type ImageRequest } from "../container/build-profile.ts";
 import type { Engine } from "../container/engine.ts";
-import { engineDemux } from "../sandbox/protocol/frames.ts";
+import { engineDemux, type Frame, frameDecoder } from "../sandbox/protocol/frames.ts";
+import { parseMessage } from "../sandbox/protocol/messages.ts";
 import { explainPipFailure } from "../packages/pip-errors.ts";
+import { openTunnel } from "../packages/tunnel.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/types.ts";
 
@@ -84,13 +86,13 @@ async function install(
     await engine.start(id, signal);
     // A container that ends early ends the stream; its exit code tells why.
     void send(stream, request).catch(giveUp);
-    const { said, log } = await listen(stream, onLog);
+    const { lastWord, log } = await serveInstall(stream, request.serve, onLog);
     signal.throwIfAborted();
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
     if (outOfMemory) throw new InstallError("The build ran out of memory.");
     if (exitCode !== 0) throw new InstallError(explainPipFailure(log, exitCode));
-    return parseLastWord(said);
+    return parseLastWord(lastWord);
   } finally {
     signal.removeEventListener("abort", giveUp);
     stream.destroy();
@@ -112,33 +114,45 @@ async function send(stream: Duplex, { requirements, pipEnv, files }: ImageReques
   }
 }
 
-async function listen(
+/** Serves pip until the container ends; returns its last frame and the end of its log. */
+async function serveInstall(
   stream: Duplex,
+  serve: ImageRequest["serve"],
   onLog: (bytes: Uint8Array) => void,
-): Promise<{ said: string; log: string }> {
+): Promise<{ lastWord: Frame | null; log: string }> {
   const demux = engineDemux();
-  let said = "";
+  const decode = frameDecoder();
+  const tunnel = openTunnel((frame) => void stream.write(frame), serve);
+  let lastWord: Frame | null = null;
   let tail = Buffer.alloc(0);
   try {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       for (const { stream: name, bytes } of demux(chunk)) {
-        if (name === "stdout") said = (said + bytes.toString("utf8")).slice(-4096);
-        else {
+        if (name === "stdout") {
+          for (const frame of decode(bytes)) {
+            if (frame.type === "P") lastWord = frame;
+            else tunnel.take(frame);
+          }
+        } else {
           onLog(bytes);
           tail = Buffer.concat([tail, bytes]).subarray(-tailBytes);
         }
       }
     }
   } catch {
-    // A stream that breaks says no more than one that ends: the container is asked.
+    // A stream that breaks, or lies, says no more than one that ends: the container is asked.
+    stream.destroy();
+  } finally {
+    tunnel.close();
   }
-  return { said, log: tail.toString("utf8") };
+  return { lastWord, log: tail.toString("utf8") };
 }
 
-function parseLastWord(said: string): string {
+function parseLastWord(frame: Frame | null): string {
+  if (frame === null) throw new EngineError("other", "a build ended without its last word");
   try {
-    return LastWord.parse(JSON.parse(said)).python_version;
+    return parseMessage(LastWord, frame.payload).python_version;
   } catch (cause) {
-    throw new EngineError("other", "a build ended without its last word", { cause });
+    throw new EngineError("other", "a build ended with a wrong last word", { cause });
   }
 }

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
+import type { Duplex } from "node:stream";
 import type { BuildLimits } from "../policy/policy.ts";
 import { labels } from "../sandbox/profile.ts";
-import { source } from "../sandbox/supervisor.ts";
+import { loadModules, source } from "../sandbox/supervisor.ts";
 import type { SandboxLabels } from "../sandbox/types.ts";
 
 /** An image to make of another one by installing packages into it. */
@@ -15,13 +16,20 @@ export interface ImageRequest {
     readonly path: string;
     readonly sizeBytes: number;
   }[];
-  readonly needsNetwork: boolean;
+  /** Gets what pip says to its proxy, one connection after the other. */
+  readonly serve: (connection: Duplex) => void;
   readonly jobType: string;
   readonly repository: string;
   readonly tags: readonly string[];
   readonly owner: SandboxLabels;
   readonly limits: BuildLimits;
 }
+
+const program = loadModules({
+  link: source("link"),
+  tunnel: source("tunnel"),
+  install: source("install"),
+});
 
 /** Label of an image that serves in the place of the one it names. */
 export const STANDS_IN_FOR = "io.airlock.stands-in-for";
@@ -36,7 +44,7 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
   return {
     Image: request.baseImage,
     Entrypoint: [],
-    Cmd: ["python3", "-I", "-S", "-B", "-c", source("install")],
+    Cmd: ["python3", "-I", "-S", "-B", "-c", program],
     User: "0:0",
     WorkingDir: "/",
     Labels: {
@@ -48,9 +56,9 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
     OpenStdin: true,
     StdinOnce: true,
     Healthcheck: { Test: ["NONE"] },
-    NetworkDisabled: !request.needsNetwork,
+    NetworkDisabled: true,
     HostConfig: {
-      NetworkMode: request.needsNetwork ? "bridge" : "none",
+      NetworkMode: "none",
       CapDrop: ["ALL"],
       CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
       SecurityOpt: ["no-new-privileges"],

@@ -6,6 +6,7 @@ import {
   indexEnv,
   listPackages,
   pipAlways,
+  reachableHosts,
   type PipConfig,
   unreadable,
 } from "./source.ts";
@@ -25,11 +26,9 @@ export const certificatesName = ".pip/ca.pem";
 
 /** @throws JobRefusal where a configured file or folder cannot be read. */
 export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSource> {
-  const { indexUrl, findLinks, caFile, proxyUrl } = config;
-  const proxy = proxyUrl === undefined ? null : new URL(proxyUrl);
+  const { indexUrl, findLinks, caFile } = config;
   const files = await listPackages(findLinks);
   const certificates = caFile === undefined ? null : await readCertificates(caFile);
-  const internet = asksIndex(config);
   const index = indexUrl === undefined ? {} : indexEnv(indexUrl);
   const trusted = [index["PIP_TRUSTED_HOST"] ?? [], files.length > 0 ? new URL(filesUrl).host : []];
   const pipEnv = {
@@ -40,7 +39,7 @@ export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSourc
     ...(trusted.flat().length > 0 && { PIP_TRUSTED_HOST: trusted.flat().join(" ") }),
     ...(findLinks !== undefined && { PIP_FIND_LINKS: filesUrl }),
     ...(certificates !== null && { PIP_CERT: `/packages/${certificatesName}` }),
-    ...(!internet && { PIP_NO_INDEX: "1" }),
+    ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
   };
   const offered = files.map(({ name, sizeBytes }) => [name, sizeBytes]);
   const fingerprint = createHash("sha256")
@@ -48,29 +47,10 @@ export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSourc
     .digest("hex");
   return {
     pipEnv,
-    reach: { hosts: namedHosts(config), internet, proxy, files },
+    reach: { ...reachableHosts(config), files },
     certificates,
     fingerprint,
   };
-}
-
-/** PyPI's hosts: its index, and its files. */
-const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
-
-function namedHosts(config: PipConfig): string[] {
-  const { indexUrl, hosts } = config;
-  const index = indexUrl === undefined ? [] : [placeOf(indexUrl)];
-  // A proxy is asked for named hosts alone.
-  const usual = asksIndex(config) && indexUrl === undefined && config.proxyUrl ? pypi : [];
-  const further = hosts.flatMap((host) =>
-    /:[0-9]+$/.test(host) ? [host] : [`${host}:80`, `${host}:443`],
-  );
-  return [...index, ...usual, ...further];
-}
-
-function placeOf(indexUrl: string): string {
-  const { protocol, hostname, port } = new URL(indexUrl);
-  return `${hostname}:${port || (protocol === "http:" ? 80 : 443)}`;
 }
 
 async function readCertificates(path: string): Promise<Uint8Array> {

@@ -27,14 +27,17 @@ const read = (config: Partial<PipConfig>) =>
   });
 
 test("without configuration, pip asks PyPI", async () => {
-  const { files, pipEnv, needsNetwork } = await read({});
-  expect({ files, needsNetwork }).toEqual({ files: [], needsNetwork: true });
+  const { files, pipEnv, hosts } = await read({});
+  expect({ files, hosts }).toEqual({
+    files: [],
+    hosts: { hosts: [], internet: true, proxy: null },
+  });
   expect(Object.keys(pipEnv)).not.toContain("PIP_INDEX_URL");
   expect(pipEnv).toMatchObject({ PIP_BREAK_SYSTEM_PACKAGES: "1", PIP_NO_INPUT: "1" });
 });
 
 test("the packages of a folder go along, and then no index is asked", async () => {
-  const { files, pipEnv, needsNetwork } = await read({ findLinks: folder });
+  const { files, pipEnv, hosts } = await read({ findLinks: folder });
   expect(files).toEqual(
     ["a-1.tar.gz", "b-1-py3-none-any.whl", "c-1.zip"].map((name) => ({
       name: `packages/${name}`,
@@ -42,7 +45,7 @@ test("the packages of a folder go along, and then no index is asked", async () =
       sizeBytes: name.length,
     })),
   );
-  expect(needsNetwork).toBe(false);
+  expect(hosts).toMatchObject({ hosts: [], internet: false });
   expect(pipEnv).toMatchObject({
     PIP_FIND_LINKS: "/tmp/airlock-build/packages",
     PIP_NO_INDEX: "1",
@@ -51,8 +54,8 @@ test("the packages of a folder go along, and then no index is asked", async () =
 
 test("an index is asked beside a folder, where both are configured", async () => {
   const indexUrl = "https://me:secret@packages.example/simple";
-  const { pipEnv, needsNetwork } = await read({ indexUrl, findLinks: folder });
-  expect(needsNetwork).toBe(true);
+  const { pipEnv, hosts } = await read({ indexUrl, findLinks: folder });
+  expect(hosts.hosts).toEqual(["packages.example:443"]);
   expect(pipEnv).toMatchObject({ PIP_INDEX_URL: indexUrl });
   expect(Object.keys(pipEnv)).not.toContain("PIP_NO_INDEX");
   expect(Object.keys(pipEnv)).not.toContain("PIP_TRUSTED_HOST");

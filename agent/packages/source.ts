@@ -1,6 +1,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { describeError } from "../../shared/log-line.ts";
+import type { Hosts } from "./route.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 
 /** Where packages are installed from: the agent's keys `pip_…`. */
@@ -24,8 +25,7 @@ export type PackageSource = {
   readonly files: readonly PackageFile[];
   /** Settings of pip, with the files where `folder` will hold them. */
   readonly pipEnv: Readonly<Record<string, string>>;
-  /** Whether pip asks an index. */
-  readonly needsNetwork: boolean;
+  readonly hosts: Hosts;
 };
 
 /** Where a build finds its files. */
@@ -50,7 +50,6 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
     name: `packages/${file.name}`,
   }));
   const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, "ca.pem")];
-  const needsNetwork = asksIndex(config);
   return {
     files: [...wheels, ...ca],
     pipEnv: {
@@ -58,10 +57,36 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
       ...(indexUrl !== undefined && indexEnv(indexUrl)),
       ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
       ...(caFile !== undefined && { PIP_CERT: `${FOLDER}/ca.pem` }),
-      ...(!needsNetwork && { PIP_NO_INDEX: "1" }),
+      ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
     },
-    needsNetwork,
+    hosts: reachableHosts(config),
   };
+}
+
+/** What pip may reach through the agent, which alone has a network. */
+export function reachableHosts(config: PipConfig): Hosts {
+  const { proxyUrl } = config;
+  const proxy = proxyUrl === undefined ? null : new URL(proxyUrl);
+  return { hosts: namedHosts(config), internet: asksIndex(config), proxy };
+}
+
+/** PyPI's hosts: its index, and its files. */
+const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
+
+function namedHosts(config: PipConfig): string[] {
+  const { indexUrl, hosts } = config;
+  const index = indexUrl === undefined ? [] : [placeOf(indexUrl)];
+  // A proxy is asked for named hosts alone.
+  const usual = asksIndex(config) && indexUrl === undefined && config.proxyUrl ? pypi : [];
+  const further = hosts.flatMap((host) =>
+    /:[0-9]+$/.test(host) ? [host] : [`${host}:80`, `${host}:443`],
+  );
+  return [...index, ...usual, ...further];
+}
+
+function placeOf(indexUrl: string): string {
+  const { protocol, hostname, port } = new URL(indexUrl);
+  return `${hostname}:${port || (protocol === "http:" ? 80 : 443)}`;
 }
 
 /** Whether pip asks an index: PyPI unless the operator names another, or has files alone. */

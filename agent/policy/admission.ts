@@ -49,13 +49,13 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
 
   /** A build runs on the engine's own runtime, and may overwrite what has the name of its image. */
   async function admitBuild(build: LeasedBuild, signal: AbortSignal) {
-    const { job_type, base_image, requirements, repository, tags } = build;
+    const { job_type, base_image, repository, tags } = build;
     const made = tags.map((tag) => [`${repository}:${tag}`]);
     const refusal = explainRefusal(policy, {
       isBuild: true,
       jobType: job_type,
       images: policy.agent_images ? [await images.namesOf(base_image, signal), ...made] : [],
-      networks: requirements.length > 0 ? ["bridge"] : [],
+      networks: [],
       runtime: runtimeName(null),
     });
     if (refusal) throw refused("build", refusal);

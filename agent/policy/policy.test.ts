@@ -19,7 +19,7 @@ const build: Asked = {
   isBuild: true,
   jobType: "science",
   images: [["python:3.13-slim"], ["airlock-science:v1.0.0"]],
-  networks: ["bridge"],
+  networks: [],
   runtime: "runc",
 };
 
@@ -87,7 +87,7 @@ const builds: [Partial<Policy>, string | undefined][] = [
   [{ agent_builds: false }, "agent_builds is false"],
   [{ agent_images: ["airlock-*"] }, "agent_images leaves out python:3.13-slim"],
   [{ agent_images: ["python:*"] }, "agent_images leaves out airlock-science:v1.0.0"],
-  [{ agent_networks: ["none"] }, "agent_networks leaves out bridge"],
+  [{ agent_networks: [] }, undefined],
   [{ agent_runtimes: ["runsc"] }, "agent_runtimes leaves out runc"],
 ];
 

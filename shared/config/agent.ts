@@ -65,9 +65,7 @@ export const agentSettings = {
   agent_networks: z
     .array(NetworkMode)
     .optional()
-    .describe(
-      "Agent: networks that it accepts. A build that installs packages needs bridge; default: all.",
-    ),
+    .describe("Agent: networks of job types that it accepts; default: all."),
   agent_runtimes: z
     .array(z.string().min(1))
     .optional()
@@ -111,7 +109,9 @@ export const agentSettings = {
   agent_builds: z
     .boolean()
     .default(true)
-    .describe("Agent: accept builds, which run pip as root in a container with a network."),
+    .describe(
+      "Agent: accept builds, which run pip as root in a container; it reaches the package index through the agent.",
+    ),
   docker_host: z
     .string()
     .optional()
@@ -198,13 +198,13 @@ export const agentSettings = {
     .max(1000)
     .default([])
     .describe(
-      "Agent: further hosts that the `requirements` of a request may be fetched from, even at a private address, for an index that names its files under other hosts; a host without a port stands for ports 80 and 443.",
+      "Agent: further hosts that packages may be fetched from, even if their address is private: those that the index serves its files from. Without a port, 80 and 443.",
     ),
   pip_proxy: z
     .url({ protocol: /^http$/ })
     .optional()
     .describe(
-      "Agent: HTTP proxy for fetching packages, http://user:password@host:port. It is used for the index (or PyPI) and `pip_hosts` only; hosts with a private address are reached without it.",
+      "Agent: HTTP proxy to fetch packages through, http://user:password@host:port. Only the index (or PyPI) and `pip_hosts` can then be reached; those with a private address are reached directly.",
     ),
   enable_runtime_dependency_cache: z
     .boolean()

@@ -1,18 +1,24 @@
 """Installs packages into the image that this container is to become.
 
 Reads from stdin one line of JSON, {"requirements", "pip_env", "files": [{"name", "size"}]}, and then the
-files' bytes. The log goes to stderr, the last word {"python_version"} to stdout. What must not stay in
-the image, secrets first of all, comes this way, and goes no further than to memory and to /tmp, a volume.
+files' bytes. The container has no network: pip's connections travel over stdin and stdout as the frames of
+tunnel.py, up to a last frame P with {"python_version"}. The log goes to stderr. What must not stay in the
+image, secrets first of all, comes over stdin and goes to memory and to /tmp, a volume.
 """
 
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
-import threading
+
+from link import Inbox, Outbox
+from tunnel import Tunnel
 
 _FOLDER = "/tmp/airlock-build"
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def main():
@@ -20,16 +26,13 @@ def main():
     orders = json.loads(sys.stdin.buffer.readline())
     for file in orders["files"]:
         receive(os.path.join(_FOLDER, file["name"]), file["size"])
+    outbox = Outbox(1)
     if orders["requirements"]:
-        threading.Thread(target=end_with_agent, daemon=True).start()
-        install(orders["requirements"], orders["pip_env"])
-    sys.stdout.write(json.dumps({"python_version": "%d.%d.%d" % sys.version_info[:3]}))
-
-
-def end_with_agent():
-    """Ends this container, and pip with it, when its input ends: its agent is gone then."""
-    if not os.read(0, 1):
-        os._exit(1)
+        install(orders["requirements"], orders["pip_env"], outbox)
+    outbox.put_json(b"P", {"python_version": "%d.%d.%d" % sys.version_info[:3]})
+    os.set_blocking(1, True)
+    while not outbox.empty:
+        outbox.write()
 
 
 def receive(path, size):
@@ -43,18 +46,48 @@ def receive(path, size):
             size -= len(chunk)
 
 
-def install(requirements, pip_env):
+def install(requirements, pip_env, outbox):
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    tunnel = Tunnel(outbox)
+    pip = start_pip(requirements, pip_env, "http://127.0.0.1:%d" % tunnel.port)
+    serve_until(lambda: pip.poll() is not None, ended, tunnel, outbox)
+    tunnel.close()
+    if pip.returncode != 0:
+        raise SystemExit(pip.returncode if pip.returncode > 0 else 128 - pip.returncode)
+
+
+def start_pip(requirements, pip_env, proxy):
+    env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
+    env.update(pip_env, HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
     # -B: pip's own bytecode does not belong into the image; that of the packages it compiles anyway.
     command = [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *requirements]
-    status = subprocess.call(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        cwd="/tmp",
-        env={**os.environ, "HOME": "/tmp", **pip_env},
-    )
-    if status != 0:
-        raise SystemExit(status)
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env)
+
+
+def serve_until(is_over, ended, tunnel, outbox):
+    inbox = Inbox(0)
+
+    def take_frames():
+        for kind, payload in inbox.read():
+            tunnel.take(kind, payload)
+
+    while not is_over():
+        watched = [
+            (ended, select.POLLIN, lambda: os.read(ended, 4096)),
+            (inbox.fd, select.POLLIN, take_frames),
+            *tunnel.watch(),
+        ]
+        if not outbox.empty:
+            watched.append((outbox.fd, select.POLLOUT, outbox.write))
+        poll = select.poll()
+        for fd, events, _ in watched:
+            poll.register(fd, events)
+        handlers = {fd: handler for fd, _, handler in watched}
+        for fd, _ in poll.poll():
+            handlers[fd]()
 
 
 main()
