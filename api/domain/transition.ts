@@ -148,14 +148,17 @@ function requeue(availableAt: number, columns: Partial<LeaseState> = {}): Transi
   });
 }
 
+export const cancelledMessage = "Cancelled by request.";
+export const lostMessage = `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`;
+
 function cancelled(state: LeaseState): ExecutionError {
-  return { type: "cancelled", message: "Cancelled by request.", phase: phaseOf(state) };
+  return { type: "cancelled", message: cancelledMessage, phase: phaseOf(state) };
 }
 
 function lostForGood(state: LeaseState): ExecutionError {
   return {
     type: "internal_error",
-    message: `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`,
+    message: lostMessage,
     phase: phaseOf(state),
   };
 }
