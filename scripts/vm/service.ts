@@ -60,7 +60,10 @@ export async function startService(guest: Guest, options: ServiceOptions): Promi
     ...properties.map((property) => `--property=${property}`),
     ...(npm ? ["npm", "start"] : ["sh", "scripts/run", "scripts/start.ts"]),
   ];
-  await guest.run(run.map(quote).join(" "));
+  // systemd keeps a unit that failed, by its name.
+  await guest.run(
+    `systemctl reset-failed ${unit} 2>/dev/null || true\n${run.map(quote).join(" ")}`,
+  );
   await untilLogged(guest, unit, "ready in");
   return { ...(await reach(guest)), ...controls(guest, unit) };
 }
