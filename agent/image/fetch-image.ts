@@ -8,6 +8,7 @@ import type { Client } from "../api/client.ts";
 import { FETCHED } from "./fetched-images.ts";
 import { authFor, type Registry } from "./registry.ts";
 import type { ImageCalls } from "../container/image-calls.ts";
+import { otherIds } from "./image-archive.ts";
 import { unpackImage } from "./unpack-image.ts";
 
 export type FetchDeps = {
@@ -114,6 +115,6 @@ async function verifyImage(
   throw new UnfitImage(
     id === image
       ? `it is for ${its ?? "nothing known"}, and this host is ${own}`
-      : `this engine calls it ${id ?? "nothing"}: it keeps images in another way`,
+      : `this engine calls it ${id ?? "nothing"}: ${otherIds}`,
   );
 }

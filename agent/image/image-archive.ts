@@ -25,6 +25,10 @@ const ImageConfig = z.object({
   config: z.object({ Labels: z.record(z.string(), z.string()).nullish() }).nullish(),
 });
 
+/** Why an engine that calls an image by another digest than that of its configuration cannot share it. */
+export const otherIds =
+  "an engine with containerd's image store cannot share images through the artifact store: set image_registry, or turn containerd-snapshotter off";
+
 /**
  * Holds a configuration against the id of its image and, where one is given, the engine's
  * architecture; returns the SHA-256 of each layer.
@@ -63,6 +67,6 @@ export async function* checked(
   }
 }
 
-function sha256(bytes: Buffer): string {
+export function sha256(bytes: Buffer): string {
   return `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 }

@@ -7,7 +7,7 @@ import { pipeline } from "node:stream/promises";
 import { constants, createZstdCompress } from "node:zlib";
 import { z } from "zod";
 import { byteSource } from "../sandbox/protocol/byte-source.ts";
-import { checked, readConfig, Sizes } from "./image-archive.ts";
+import { checked, otherIds, readConfig, sha256, Sizes } from "./image-archive.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { readTar } from "./tar.ts";
 
@@ -92,6 +92,7 @@ async function spread(tar: Readable, folder: string, maxBytes: number) {
 async function* parts(config: Part, layers: Part[], image: string): AsyncGenerator<Buffer> {
   const sizes = { config: config.sizeBytes, layers: layers.map(({ sizeBytes }) => sizeBytes) };
   const configBytes = await readFile(config.path);
+  if (sha256(configBytes) !== image) throw new ImageArchiveError(otherIds);
   const diffIds = readConfig(configBytes, image, layers.length);
   yield Buffer.from(`${JSON.stringify(Sizes.parse(sizes))}\n`);
   yield configBytes;
