@@ -19,11 +19,13 @@ import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
 import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
-import { sweep } from "./upkeep/sweep.ts";
+import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
 import { readNews } from "./store/jobs/news.ts";
 
-const sweepEveryMs = 1000;
+const expireEveryMs = 1000;
+/** Retention is counted in days. */
+const removeEveryMs = 60_000;
 /** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
 const samePressMs = 1000;
 
@@ -68,9 +70,14 @@ async function main(): Promise<void> {
   };
   const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);
   const { server, url } = await listen(httpServer(fetch, deps), config);
-  const sweeping = repeat(async () => {
-    await sweep(deps).catch((error: unknown) => log.error("sweep: {error}", { error }));
-  }, sweepEveryMs);
+  const tasks = [
+    repeat(async () => {
+      await expire(deps).catch((error: unknown) => log.error("leases: {error}", { error }));
+    }, expireEveryMs),
+    repeat(async () => {
+      await removeOld(deps).catch((error: unknown) => log.error("retention: {error}", { error }));
+    }, removeEveryMs),
+  ];
   const stopped = stopRequested();
   log.info("listening on {url}", { url });
   process.send?.({ type: "ready", url });
@@ -84,7 +91,7 @@ async function main(): Promise<void> {
   await Promise.race([synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
   await close(server);
   await idle();
-  await sweeping.stop();
+  await Promise.all(tasks.map((task) => task.stop()));
   client.close();
 }
 

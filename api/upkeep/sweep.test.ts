@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
-import { sweep } from "./sweep.ts";
+import { expire, sweep } from "./sweep.ts";
 import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
@@ -47,4 +47,18 @@ test("dead letters go after dlq_retention_days, their records stay", async () =>
   const { rows } = await store.db.client.execute("select execution_id from dead_letters");
   expect(rows.map((row) => row["execution_id"])).toEqual([young]);
   expect(await findExecution(store.db, old)).toBeDefined();
+});
+
+test("the look for expired leases, which comes every second, only reads where there is none", async () => {
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  const writes: string[] = [];
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
+    if (/^\s*(insert|update|delete)/i.test(text)) writes.push(text);
+    return execute(statement);
+  };
+  await expire(testDeps(store.db, store.folder, () => now));
+  client.execute = execute;
+  expect(writes).toEqual([]);
 });

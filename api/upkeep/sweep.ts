@@ -7,15 +7,23 @@ import { sweepBuilds } from "../builds/take-builds.ts";
 
 const hourMs = 3_600_000;
 
-/**
- * What time alone brings about: leases that run out, agents that are forgotten, what is kept no longer.
- */
+/** All that time alone brings about. */
 export async function sweep(deps: Deps): Promise<void> {
-  const { db, notifier, now } = deps;
+  await expire(deps);
+  await removeOld(deps);
+}
+
+/** Leases that run out: somebody waits for what follows. Where none does, it only reads. */
+export async function expire(deps: Deps): Promise<void> {
   await sweepLeases(deps);
   await sweepBuilds(deps);
   // One whose token was revoked may be waiting for work: it is to hear of it now.
-  for (const id of await forgetAgents(db, now() - hourMs)) notifier.notify(`agent:${id}`);
-  await forgetWindowsBefore(db, now());
+  const gone = await forgetAgents(deps.db, deps.now() - hourMs);
+  for (const id of gone) deps.notifier.notify(`agent:${id}`);
+}
+
+/** What is kept no longer: nobody waits for that. */
+export async function removeOld(deps: Deps): Promise<void> {
+  await forgetWindowsBefore(deps.db, deps.now());
   await enforceRetention(deps);
 }
