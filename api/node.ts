@@ -73,10 +73,15 @@ async function main(): Promise<void> {
   const tasks = [
     repeat(async () => {
       await expire(deps).catch((error: unknown) => log.error("leases: {error}", { error }));
-    }, expireEveryMs),
+      return expireEveryMs;
+    }),
     repeat(async () => {
-      await removeOld(deps).catch((error: unknown) => log.error("retention: {error}", { error }));
-    }, removeEveryMs),
+      const isMoreLeft = await removeOld(deps).catch((error: unknown) => {
+        log.error("retention: {error}", { error });
+        return false;
+      });
+      return isMoreLeft ? expireEveryMs : removeEveryMs;
+    }),
   ];
   const stopped = stopRequested();
   log.info("listening on {url}", { url });
@@ -133,17 +138,17 @@ function counted(handle: Fetch) {
   };
 }
 
-/** Does a work again and again, `pauseMs` after its last end; `stop` waits for the one under way. */
-function repeat(work: () => Promise<void>, pauseMs: number): { stop: () => Promise<void> } {
+/** Does a work again and again, as many ms after its end as it says; `stop` waits for the one under way. */
+function repeat(work: () => Promise<number>): { stop: () => Promise<void> } {
   let isStopped = false;
   let current = Promise.resolve();
   let timer: NodeJS.Timeout;
-  const schedule = (): void => {
+  const schedule = (pauseMs: number): void => {
     timer = setTimeout(() => {
-      current = work().then(() => (isStopped ? undefined : schedule()));
+      current = work().then((nextMs) => (isStopped ? undefined : schedule(nextMs)));
     }, pauseMs);
   };
-  schedule();
+  schedule(expireEveryMs);
   return {
     stop() {
       isStopped = true;

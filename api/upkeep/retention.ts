@@ -20,29 +20,31 @@ const batchesPerSweep = 20;
 
 /**
  * Removes what is older than `dlq_retention_days` and `execution_retention_days`, and bytes that
- * nobody can see any more.
+ * nobody can see any more. Returns whether more is left than it removes at once.
  */
-export async function enforceRetention(deps: Deps): Promise<void> {
+export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
-  await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
+  const moreLetters = await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
   const days = config.execution_retention_days;
-  if (days > 0) await removeEnded(deps, now() - days * dayMs);
+  const moreEnded = days > 0 && (await removeEnded(deps, now() - days * dayMs));
   if (days > 0) await removeBuilds(db, now() - days * dayMs, batch.rows);
   await dropArchives(deps);
-  await removeBytes(deps);
+  const moreBytes = await removeBytes(deps);
+  return moreLetters || moreEnded || moreBytes;
 }
 
-async function removeDeadLetters({ db }: Deps, before: number): Promise<void> {
+async function removeDeadLetters({ db }: Deps, before: number): Promise<boolean> {
   for (let done = 0; done < batchesPerSweep; done++) {
-    if ((await pruneDeadLetters(db, before, batch.rows)) < batch.rows) return;
+    if ((await pruneDeadLetters(db, before, batch.rows)) < batch.rows) return false;
     await othersTurn();
   }
+  return true;
 }
 
-async function removeEnded({ db, log, now }: Deps, before: number): Promise<void> {
+async function removeEnded({ db, log, now }: Deps, before: number): Promise<boolean> {
   for (let done = 0; done < batchesPerSweep; done++) {
     const ids = await endedBefore(db, before, batch);
-    if (ids.length === 0) return;
+    if (ids.length === 0) return false;
     await removeExecutions(db, ids, now() + hourMs);
     log.debug("removed {count} executions that ended before {before}", {
       count: ids.length,
@@ -50,14 +52,16 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<void
     });
     await othersTurn();
   }
+  return true;
 }
 
 /**
  * Bytes go an hour after their rows, so that no record is ever without its bytes, nor one in a
  * backup that was made of the rows just before.
  */
-async function removeBytes({ db, artifacts, log, now }: Deps): Promise<void> {
-  for (const prefix of await dueRemovals(db, now(), batch.rows)) {
+async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> {
+  const due = await dueRemovals(db, now(), batch.rows);
+  for (const prefix of due) {
     const [executionId = "", leaseId] = prefix.split("/");
     if (leaseId !== undefined) await removeLease(db, executionId, leaseId);
     try {
@@ -76,6 +80,7 @@ async function removeBytes({ db, artifacts, log, now }: Deps): Promise<void> {
     await forgetRemoval(db, prefix);
   }
   await artifacts.removePartial(now() - hourMs);
+  return due.length === batch.rows;
 }
 
 /** A local database's answer is there at once: without this, requests would wait for the last batch. */

@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
-import { expire, sweep } from "./sweep.ts";
+import { expire, removeOld, sweep } from "./sweep.ts";
 import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
@@ -18,7 +18,7 @@ afterAll(() => store.close());
 /** A dead letter of this age, of an execution of its own. */
 async function letterOf(ageMs: number): Promise<string> {
   const execution = newExecution();
-  await submitExecution(store.db, execution, 1000);
+  await submitExecution(store.db, execution, 10_000);
   await store.db.client.execute({
     sql: "insert into dead_letters (execution_id, error_type, created_at) values (?, 'oom', ?)",
     args: [execution.id, now - ageMs],
@@ -61,4 +61,11 @@ test("the look for expired leases, which comes every second, only reads where th
   await expire(testDeps(store.db, store.folder, () => now));
   client.execute = execute;
   expect(writes).toEqual([]);
+});
+
+test("a removal tells whether more is left, so that the next one follows soon", async () => {
+  for (let i = 0; i < 1001; i++) await letterOf(20 * dayMs);
+  const deps = testDeps(store.db, store.folder, () => now, { dlq_retention_days: 7 });
+  expect(await removeOld(deps)).toBe(true);
+  expect(await removeOld(deps)).toBe(false);
 });

@@ -22,8 +22,8 @@ export async function expire(deps: Deps): Promise<void> {
   for (const id of gone) deps.notifier.notify(`agent:${id}`);
 }
 
-/** What is kept no longer: nobody waits for that. */
-export async function removeOld(deps: Deps): Promise<void> {
+/** What is kept no longer: nobody waits for that. Returns whether more of it is left. */
+export async function removeOld(deps: Deps): Promise<boolean> {
   await forgetWindowsBefore(deps.db, deps.now());
-  await enforceRetention(deps);
+  return enforceRetention(deps);
 }
