@@ -25,7 +25,7 @@ import { metricsRoute } from "./routes/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/probes.ts";
 
-/** The whole HTTP interface over its dependencies; the same on Node and on an edge runtime. */
+/** The whole HTTP API, made from its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
   app.use(measure(deps), correlation(deps), securityHeaders, answerOnDisk(deps));
@@ -33,7 +33,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
 
   app.route("/agent/v1", agentRoutes(deps));
   app.use(refuseForeignPages(deps), identifyKey(deps), rateLimit(deps), requireApiKey(deps));
-  // In the order in which /docs shows them.
+  // /docs shows them in this order.
   executeRoutes(app, deps);
   jobRoutes(app, deps);
   deriveRoutes(app, deps);

@@ -7,7 +7,7 @@ import type { Database } from "./store/database.ts";
 /** Files of swagger-ui-dist that the docs page loads. */
 export type DocsAsset = "swagger-ui.css" | "swagger-ui-bundle.js" | "favicon-32x32.png";
 
-/** All that the API takes from outside; built once by the entry file. */
+/** Everything that the API takes from outside. The entry file builds it once. */
 export interface Deps {
   config: Config;
   db: Database;
@@ -24,54 +24,54 @@ export interface Deps {
   clientAddress: (c: Context) => string;
   /** Whether the process is about to end: no more requests should be sent here. */
   isStopping: () => boolean;
-  /** Whether it waits for its last synchronous requests, and takes no new ones. */
+  /** Whether the process waits for its last synchronous requests, and accepts no new ones. */
   isDraining: () => boolean;
-  /** Undefined where a process keeps nothing of its own between requests. */
+  /** Undefined if the process keeps no state between requests. */
   processMetrics: ProcessMetrics | undefined;
   docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
-/** Metrics of one process, beside those that the database keeps for all. */
+/** Metrics of one process. The database keeps those of all processes. */
 export interface ProcessMetrics {
   answered(request: { method: string; route: string; status: number; seconds: number }): void;
-  /** A request met a database or an artifact store that is locked, full or out of reach. */
+  /** Counts a request that failed because the database or the artifact store is locked, full or out of reach. */
   storeFailed(store: "database" | "artifacts"): void;
-  /** All of it in Prometheus' text format. */
+  /** All metrics of the process in Prometheus' text format. */
   text(): Promise<string>;
 }
 
-/** Wake-up hints. The database is the truth: whoever waits asks it again after each wake. */
+/** Wake-up hints. The database decides: a waiter queries it again after each wake-up. */
 export interface Notifier {
-  /** Wakes whoever waits for a topic, at once or after `delayMs`. */
+  /** Wakes the subscriptions to a topic, at once or after `delayMs`. */
   notify(topic: Topic, delayMs?: number): void;
-  /** Hears of notifications from now on, also of those between two calls of `next`. */
+  /** Receives notifications from now on, including those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
-/** A "job" is for one agent: of those who wait within a process one is woken, who may pass it on. */
+/** A "job" is for one agent: one subscription of the process is woken, which may pass the wake-up on. */
 export type Topic = "job" | "queue" | `agent:${string}` | `execution:${string}` | `build:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
   next(timeoutMs: number, signal: AbortSignal): Promise<void>;
-  /** Wakes somebody else for each job that the last `next` woke for. */
+  /** Wakes another subscription for each job that the last `next` woke for. */
   passOn(): void;
-  /** Ends it; a job that nobody has looked for since is passed on. */
+  /** Ends the subscription. A wake-up for a job that it has not used is passed on. */
   close(): void;
 }
 
-/** Where artifact bytes live. Keys are made by us, never by a client. */
+/** Stores artifact bytes. The API makes the keys, never a client. */
 export interface ArtifactStore {
   /**
-   * Stores a stream whole or not at all, durable when it resolves.
+   * Stores a stream whole or not at all. It is durable when the promise resolves.
    *
-   * @throws UploadMismatch when size or SHA-256 (hex) differ from what was announced.
-   * @throws ArtifactOutage when there is no room, or the store is out of reach.
+   * @throws UploadMismatch when the size or the SHA-256 (hex) is not the announced one.
+   * @throws ArtifactOutage when the store is full or out of reach.
    */
   put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
   get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
-  /** Removes all that is stored under `<prefix>/`; nothing there is no error. */
+  /** Removes everything under `<prefix>/`. It is no error if there is nothing. */
   remove(prefix: string): Promise<void>;
-  /** Removes what is left of uploads that broke off before a time (epoch ms). */
+  /** Removes the remains of uploads that broke off before a time (epoch ms). */
   removePartial(before: number): Promise<void>;
 }
 
@@ -84,7 +84,7 @@ export class UploadMismatch extends Error {
   override name = "UploadMismatch";
 }
 
-/** Artifacts cannot be stored or fetched for the moment. */
+/** Artifacts cannot be stored or fetched at the moment. */
 export class ArtifactOutage extends Error {
   override name = "ArtifactOutage";
 }

@@ -1,7 +1,7 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ExecutionError, FieldError } from "../shared/wire/errors.ts";
 
-/** Every way in which a request can be refused, with its status: docs/contract.md 9.10 to 9.18. */
+/** Codes of refused requests with their HTTP status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {
   invalid_request: 400,
   unauthorized: 401,
@@ -50,7 +50,7 @@ export interface ErrorExtras {
   job_id?: string;
 }
 
-/** A refusal: thrown where it is known, translated once by `problemResponse`. */
+/** A refused request. `problemResponse` turns it into the answer. */
 export class AppError extends Error {
   override name = "AppError";
   readonly code: ErrorCode;
@@ -80,8 +80,7 @@ export function notFound(what: string): AppError {
 }
 
 /**
- * 503 with `Retry-After`: the same request may succeed later. Nothing was stored, unless the request's
- * job is named.
+ * 503 with `Retry-After`: the same request may succeed later. If no job is named, nothing was stored.
  */
 export function unavailable(
   detail: string,

@@ -26,10 +26,10 @@ import { readNews } from "./store/jobs/news.ts";
 const expireEveryMs = 1000;
 /** Retention is counted in days. */
 const removeEveryMs = 60_000;
-/** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
+/** Under npm, one Ctrl-C arrives twice: from the terminal and from npm. Both count as one signal. */
 const samePressMs = 1000;
 
-/** Runs the API on Node until SIGTERM, SIGINT or its parent's end; a second signal ends it at once. */
+/** Runs the API on Node until SIGTERM, SIGINT or the end of its parent. A second signal ends it at once. */
 async function main(): Promise<void> {
   const [argument] = process.argv.slice(2);
   if (argument === "--help" || argument === "-h") {
@@ -53,7 +53,7 @@ async function main(): Promise<void> {
     config,
     db,
     artifacts: await openArtifacts(config, log),
-    // A database file has one process; a server may have several.
+    // A database file is used by one process only; a database server may have several.
     notifier:
       client.protocol === "file"
         ? memoryNotifier()
@@ -92,7 +92,7 @@ async function main(): Promise<void> {
   log.info("stopping");
   await sleep(config.stop_delay_s * 1000);
   phase = "draining";
-  // Agents post their results meanwhile.
+  // During this time, agents can still post their results.
   await Promise.race([synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
   await close(server);
   await idle();
@@ -120,8 +120,8 @@ ${keys.join("\n")}
 type Fetch = Parameters<typeof httpServer>[0];
 
 /**
- * The same handler; `idle` resolves once it has done with every request, answered or not,
- * `synchronousIdle` once it has done with those that wait for their job.
+ * Wraps a handler. `idle` resolves when all its requests have ended, answered or not;
+ * `synchronousIdle` resolves when those that wait for their job have ended.
  */
 function counted(handle: Fetch) {
   const open = new Map<Promise<unknown>, string>();
@@ -138,7 +138,7 @@ function counted(handle: Fetch) {
   };
 }
 
-/** Does a work again and again, as many ms after its end as it says; `stop` waits for the one under way. */
+/** Repeats work. Each run returns the milliseconds until the next; `stop` waits for the current run. */
 function repeat(work: () => Promise<number>): { stop: () => Promise<void> } {
   let isStopped = false;
   let current = Promise.resolve();
@@ -193,7 +193,7 @@ function stopRequested(): Promise<void> {
   });
 }
 
-/** Ends open requests by their abort signals: waiters answer or drop, and nothing new is taken. */
+/** Aborts the signals of open requests: requests that wait are answered or dropped, and no new work starts. */
 function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());

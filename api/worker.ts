@@ -42,11 +42,11 @@ export default {
       return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
     }
     const answer = (await service).app.fetch(request, env, context);
-    // Of a request whose client hung up the runtime drops everything else, its cancellation too.
+    // When a client hangs up, the runtime drops everything that is not awaited here, the cancellation included.
     context.waitUntil(Promise.resolve(answer));
     return answer;
   },
-  /** The cron trigger: what time alone brings about. */
+  /** The cron trigger: does everything that depends on time alone. */
   async scheduled(_event: unknown, env: Env): Promise<void> {
     service ??= build(env);
     await sweep((await service).deps);
@@ -54,7 +54,7 @@ export default {
 };
 
 async function build(env: Env): Promise<Service> {
-  // Whatever is deployed can be reached by anyone.
+  // Anyone can reach a deployed Worker.
   const config = { ...loadConfig({}, textVariables(env)), host: "0.0.0.0" };
   if (!config.database_url || config.database_url.startsWith("file:")) {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
@@ -62,8 +62,8 @@ async function build(env: Env): Promise<Service> {
   const warning = checkExposure(config);
   const client = createClient({
     url: config.database_url,
-    // Calls that wait their turn would be stuck behind those of a request whose client hung up:
-    // the runtime never lets them end.
+    // When a client hangs up, the runtime never lets the calls of its request end. Queued calls of other
+    // requests would wait for them forever.
     concurrency: Infinity,
     fetch: boundedFetch(remoteTimeoutMs),
     ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),

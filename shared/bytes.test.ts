@@ -17,7 +17,7 @@ test.each(["", "m", "-1m", "1.5g", "1 m", "1kb", "0x10", "1t", "١m"])("%j is no
   expect(() => parseBytes(text)).toThrow(`not a size: ${text}`);
 });
 
-test("parts are joined in order, whatever their sizes", () => {
+test("parts of any size are joined in order", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array()), (parts) => {
       expect([...concatBytes(parts)]).toEqual(parts.flatMap((part) => [...part]));

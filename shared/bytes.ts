@@ -1,6 +1,6 @@
 const unitBytes = { b: 1, k: 1024, m: 1024 ** 2, g: 1024 ** 3 } as const;
 
-/** Bytes of a size such as "512m" (units b, k, m, g; none means bytes), as the engine reads it. */
+/** Converts a size like "512m" to bytes, as the engine does. Units: b, k, m, g; no unit means bytes. */
 export function parseBytes(text: string): number {
   const match = /^([0-9]+)([bkmg]?)$/i.exec(text);
   if (!match) throw new RangeError(`not a size: ${text}`);
@@ -18,7 +18,7 @@ export function concatBytes(parts: Uint8Array[]): Uint8Array {
   return whole;
 }
 
-/** Text of UTF-8 bytes, a byte order mark included; what is not UTF-8 becomes U+FFFD. */
+/** Decodes UTF-8. A byte order mark is kept; invalid bytes become U+FFFD. */
 export function decodeUtf8(bytes: Uint8Array): string {
   return new TextDecoder("utf-8", { ignoreBOM: true, fatal: false }).decode(bytes);
 }

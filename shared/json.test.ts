@@ -62,7 +62,7 @@ describe("numbers stay as they were written", () => {
     );
   });
 
-  test("plainNumber gives the number of one kept as written, and leaves the rest", () => {
+  test("plainNumber converts a number kept as written, and leaves other values unchanged", () => {
     expect(plainNumber(parseJson("30.0", 1))).toBe(30);
     expect(plainNumber(parseJson("1e400", 1))).toBe(Infinity);
     expect(plainNumber(30)).toBe(30);
@@ -105,11 +105,11 @@ test.each([
   expect(() => parseJson(text, 8)).toThrow(JsonError);
 });
 
-test("what is wrong is said in the words of the text, also where a number is kept as written", () => {
+test("an error message quotes the original text, even if a number in it is kept as written", () => {
   expect(() => parseJson("[1.0,]", 8)).toThrow(/"\[1\.0,\]" is not valid JSON/);
 });
 
-test("one number to keep as written does not hold the thread over millions of small values", () => {
+test("one number kept as written does not slow down parsing millions of small values", () => {
   const text = `[${"{},".repeat(2_000_000)}1.0]`;
   // In CPU time, the less of two, as others may be at work on the machine.
   const timed = (work: () => unknown): number => {
@@ -125,7 +125,7 @@ test("one number to keep as written does not hold the thread over millions of sm
   expect(timed(() => parseJson(text, 8)) / plain).toBeLessThan(5);
 });
 
-test("numbers that look like those which stand for others while parsing stay themselves", () => {
+test("a number that equals a placeholder of the parser keeps its value", () => {
   const text =
     "[1.0,1000000000000000,1e+21,1000000000000001,-1000000000000000,[2.0],1000000000000002.0]";
   expect(roundTrip(text)).toBe(text);

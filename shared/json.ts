@@ -32,9 +32,9 @@ export function parseJson(text: string, maxDepth: number, maxValues = Infinity):
 }
 
 /**
- * Parses a text with its odd numerals, those that a double would not give back, in the place of
- * which the parser is given numbers that no other numeral stands for. A reviver that is told each
- * number's source would hold the thread for 15 s over 10 MiB of small objects and one `1.0`.
+ * Parses a text and keeps its odd numerals: those that a double would not reproduce. The parser gets
+ * a placeholder number for each of them, one that no other numeral has. A reviver that receives the
+ * source of each number would block the thread for 15 s on 10 MiB of small objects and one `1.0`.
  */
 function oddNumerals(text: string) {
   const numbers: unknown[] = [];
@@ -81,7 +81,7 @@ function oddNumerals(text: string) {
       });
       return unmark(value);
     } catch {
-      // Says what is wrong in the words of the text itself.
+      // Parsing the original text makes the error message quote it, not a placeholder.
       return JSON.parse(text);
     }
   };
@@ -94,7 +94,7 @@ export function isJsonObject(value: unknown): value is JsonObject {
   );
 }
 
-/** The plain number of a value that `parseJson` kept as it was written; other values unchanged. */
+/** Converts a number that `parseJson` kept as written to a plain number; returns other values unchanged. */
 export function plainNumber(value: unknown): unknown {
   return json.isRawJSON(value) ? Number(value.rawJSON) : value;
 }
@@ -102,7 +102,7 @@ export function plainNumber(value: unknown): unknown {
 export const tooManyValues = (values: number, limit: number): string =>
   `it holds ${values} keys and values; the limit is ${limit}`;
 
-/** What a text of JSON holds; it need not be well formed. */
+/** Measures a JSON text, which need not be well formed. */
 export type JsonMeasure = {
   /** The deepest nesting of arrays and objects. */
   readonly depth: number;
@@ -110,7 +110,7 @@ export type JsonMeasure = {
   readonly values: number;
 };
 
-/** @param onNumeral told of those that may not be as `JSON.stringify` writes them. */
+/** @param onNumeral Called with each numeral that `JSON.stringify` might write differently. */
 export function measureJson(
   text: string,
   onNumeral: (from: number, to: number) => void = () => {},
@@ -145,7 +145,7 @@ export function measureJson(
   return { depth: deepest, values };
 }
 
-/** What can stand in a number; the letters in `true` and `false` never follow a digit. */
+/** Characters that a number can contain. The letters in `true` and `false` never follow a digit. */
 function isInNumber(c: number): boolean {
   return isDigit(c) || c === DOT || c === LOWER_E || c === UPPER_E || c === MINUS || c === PLUS;
 }
@@ -154,11 +154,11 @@ function isDigit(c: number): boolean {
   return c >= ZERO && c <= NINE;
 }
 
-/** Every numeral of this value or above is given another number, from here on. */
+/** First placeholder number. A numeral of this value or above gets a placeholder, too. */
 const FIRST_PLACE = 1e15;
-/** Numerals that are looked up by their text, where they come again. */
+/** Numerals that are remembered by their text, so that a repeated one reuses its placeholder. */
 const PLACES_KNOWN = 1000;
-/** As many digits never pass 2^53. */
+/** An integer with at most this many digits is below 2^53. */
 const MAX_SAFE_DIGITS = 15;
 const MINUS = 0x2d;
 const PLUS = 0x2b;
@@ -167,7 +167,7 @@ const ZERO = 0x30;
 const NINE = 0x39;
 const UPPER_E = 0x45;
 const LOWER_E = 0x65;
-/** Of `true`, `false` and `null` the first letters, which none of them has in another place. */
+/** The first letters of `true`, `false` and `null`. None of these letters occurs again in these words. */
 const LOWER_T = 0x74;
 const LOWER_F = 0x66;
 const LOWER_N = 0x6e;

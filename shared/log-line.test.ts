@@ -16,7 +16,7 @@ test("a line holds time, correlation id, level, logger and message", () => {
   );
 });
 
-test("without a correlation id the brackets hold a dash", () => {
+test("without a correlation id, the line shows a dash in brackets", () => {
   expect(formatLogLine(record(["up"]))).toContain(" [-] WARNING ");
 });
 
@@ -26,7 +26,7 @@ test("values are shown as text: errors with their causes, the rest as JSON", () 
   expect(line).toContain('cannot open: EACCES {"a":[1]} null undefined\n');
 });
 
-test("control characters are escaped, so that a value forges no second line", () => {
+test("control characters are escaped, so that no value can forge a second line", () => {
   const forged = "x\n2026 [admin] INFO airlock.api all is well\r\u001b[2J\u0000\u0085\u009b\u2028";
   const line = formatLogLine(record([forged], { correlationId: "a\nb" }));
   expect(line).toContain("[a\\x0ab]");
@@ -34,7 +34,7 @@ test("control characters are escaped, so that a value forges no second line", ()
   expect(line).toContain("\\x0d\\x1b[2J\\x00\\x85\\x9b\\u2028");
 });
 
-test("whatever is logged gives one line without control characters", () => {
+test("any value is logged as one line without control characters", () => {
   const anything = fc.oneof(fc.string({ unit: "binary" }), fc.anything({ withBigInt: true }));
   fc.assert(
     fc.property(fc.array(anything), anything, (message, correlationId) => {
@@ -45,7 +45,7 @@ test("whatever is logged gives one line without control characters", () => {
   );
 });
 
-test("an error without a message is called by its name; what is no error is shown as it is", () => {
+test("an error without a message is shown by its name, and a thrown value that is no error as text", () => {
   expect(describeError(new RangeError(""))).toBe("RangeError");
   expect(describeError("gone")).toBe("gone");
   expect(describeError(new Error("a", { cause: "b" }))).toBe("a: b");

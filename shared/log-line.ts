@@ -1,4 +1,4 @@
-/** The parts of a log record that a line shows; LogTape's records have this shape. */
+/** The parts of a LogTape record that a line shows. */
 export interface LogRecordLike {
   readonly timestamp: number;
   readonly level: string;
@@ -19,7 +19,7 @@ export function formatLogLine(record: LogRecordLike): string {
   return `${line.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, escapeControl)}\n`;
 }
 
-/** A record whose message is one text: LogTape's JSON would put quotes around each value in it. */
+/** Joins a record's message into one text: LogTape's JSON would put quotes around each value in it. */
 export function withPlainMessage<R extends LogRecordLike>(record: R): R {
   return { ...record, message: [messageOf(record)] };
 }
@@ -41,7 +41,7 @@ function show(value: unknown): string {
 /** An error's message with those of its causes, on one line. */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  // The message of a failed query holds its parameters, which may be code or input.
+  // The message of a failed query contains its parameters, which may be code or input.
   if ("params" in error && error.cause !== undefined) return describeError(error.cause);
   const own = (error.message || error.name).trim();
   if (error.cause === undefined) return own;

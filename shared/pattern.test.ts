@@ -25,7 +25,7 @@ test.each([
   expect(matchesPattern(pattern, name)).toBe(taken);
 });
 
-test("a pattern of many stars takes no longer than another", () => {
+test("a pattern with many stars is matched as fast as any other", () => {
   const name = "a".repeat(100_000);
   expect(matchesPattern(`${"*a".repeat(20_000)}b`, name)).toBe(false);
   expect(matchesPattern("*a".repeat(20_000), name)).toBe(true);

@@ -1,6 +1,6 @@
 /**
- * Whether a name is of a pattern in which `*` stands for any text without a slash: "python:*" is not
- * to take an image of a registry python:5000. In time linear in both, whoever wrote the pattern.
+ * Whether a name matches a pattern. `*` stands for any text without a slash: "python:*" must not match
+ * an image of the registry python:5000. Takes time linear in both lengths, even for a hostile pattern.
  */
 export function matchesPattern(pattern: string, name: string): boolean {
   const [patterns, parts] = [pattern.split("/"), name.split("/")];

@@ -120,7 +120,7 @@ describe("hostile 31: parseRequirement refuses", () => {
   });
 });
 
-it("writes alike what is alike, and nothing else", () => {
+it("writes equal specifiers as the same text, and different ones as different texts", () => {
   const forms = (...texts: string[]) => new Set(texts.map(canonicalRequirement)).size;
   expect(forms("A.b[y,X]>=1,<2", "a-b [x, Y] (<2, >= 1)", "a_b[x,y]<2,>=1")).toBe(1);
   expect(forms("a", "b", "a>1", "a[x]", "a; os_name == 'nt'", "a; os_name == 'NT'")).toBe(6);
@@ -138,14 +138,14 @@ it.each([
   expect(user + system).toBeLessThan(500_000);
 });
 
-it("nests no deeper than its length", () => {
+it("parses the deepest nesting that the length limit allows", () => {
   const text = `a; ${"(".repeat(110)}extra == 'x'${")".repeat(110)}`;
   expect(RequirementText.safeParse(text).success).toBe(true);
   expect(RequirementText.safeParse(`a; ${"(".repeat(250)}`).success).toBe(false);
 });
 
 it.each(["a; " + "(".repeat(1_000_000), `a==${"1.".repeat(5_000_000)}!`])(
-  "refuses what is longer than a specifier without reading it",
+  "refuses a text above the length limit without parsing it",
   (text) => {
     const { error } = RequirementText.safeParse(text);
     expect(error?.issues.map(({ code }) => code)).toEqual(["too_big"]);

@@ -2,12 +2,12 @@ import { z } from "zod";
 
 /** A dependency specifier without its URL form; the parts in one normal form. Source: PEP 508. */
 export type Requirement = {
-  /** Lower case, with "-" between its words (PEP 503). */
+  /** Lower case, with "-" between words (PEP 503). */
   readonly name: string;
   readonly extras: readonly string[];
-  /** Such as ">=1.2", without spaces. */
+  /** For example ">=1.2"; no spaces. */
   readonly specifiers: readonly string[];
-  /** Such as `python_version < "3.9"`; empty where there is none. */
+  /** For example `python_version < "3.9"`; empty if there is none. */
   readonly marker: string;
 };
 
@@ -36,7 +36,7 @@ const tokens = {
       "platform_version|platform_machine|platform_python_implementation|implementation_name|" +
       "implementation_version|extra",
   ),
-  // Without what means something else to pip or a shell: paths, comments, variables, escapes.
+  // Leaves out characters with another meaning to pip or a shell: paths, comments, variables, escapes.
   string: token(`"[A-Z0-9 ._+*,=<>~!()-]*"|'[A-Z0-9 ._+*,=<>~!()-]*'`),
   comparison: token("===|[<>=!~]=|[<>]|in(?= |[\"'])|not +in(?= |[\"'])"),
   and: token("and(?![a-z0-9_])"),
@@ -47,10 +47,10 @@ function token(pattern: string): RegExp {
   return new RegExp(` *(${pattern}) *`, "iy");
 }
 
-/** Pip takes a name with such an ending for a file. */
+/** Pip treats a name with one of these endings as a file. */
 const archive = /\.(?:whl|zip|tar|tgz|tbz|txz|tlz|gz|bz2|xz|lzma)$/i;
 
-/** One or more of what `one` takes; null where there is none. */
+/** Reads `one` at least once and as often as it matches; null if it does not match. */
 function takeList(one: () => string | null, separates: () => boolean): string[] | null {
   const items: string[] = [];
   do {
@@ -61,7 +61,7 @@ function takeList(one: () => string | null, separates: () => boolean): string[] 
   return items;
 }
 
-/** The parts of a specifier of a package by its name; null for everything else. */
+/** Parses a specifier that names a package; null for anything else. */
 export function parseRequirement(text: string): Requirement | null {
   let at = 0;
 
@@ -133,14 +133,14 @@ function normal(name: string): string {
 export const RequirementText = z
   .string()
   .min(1)
-  // What is longer is not read: parentheses nest as deep as the text is long.
+  // A longer text is not parsed: its parentheses may nest as deep as it is long.
   .max(256, { abort: true })
   .refine(
     (text) => parseRequirement(text) !== null,
     'must be a package\'s name, with extras, versions and a marker at most, such as "requests[socks]>=2.31"',
   );
 
-/** The same text for specifiers that differ in their spelling only. */
+/** Writes specifiers that differ only in spelling as the same text. */
 export function canonicalRequirement(text: string): string {
   const { name, extras, specifiers, marker } = parseRequirement(text)!;
   return `${name}[${extras.join()}]${specifiers.join()};${marker}`;

@@ -7,7 +7,7 @@ import { jobTypesUsedSince } from "../store/jobs/recent-job-types.ts";
 
 const RECENT_MS = 10 * 60_000;
 
-/** What a new agent should have containers ready for before its first job; others know by their jobs. */
+/** Job types that a new agent should keep containers ready for. Other agents know them from their own jobs. */
 export async function keepReady(
   { db, now }: Deps,
   { is_new, agent, gpus }: PollRequest,

@@ -25,8 +25,8 @@ import { findByLease } from "../store/jobs/read.ts";
 import { findUpload, hasRoom, recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
 
 /**
- * What an agent posts for a lease. Each post is idempotent: the same body again succeeds, another
- * body is refused with 409, as is any post for a lease that no longer holds.
+ * An agent's posts for a lease. Each post is idempotent: a repeat with the same body succeeds. A repeat
+ * with another body gets 409, and so does any post for a lease that no longer holds.
  */
 
 /** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
@@ -45,7 +45,7 @@ export async function requireLease(
 }
 
 /**
- * The code of an execution runs, on the image that the report names.
+ * Records that the code of an execution has started, on the image that the report names.
  *
  * @throws AppError 409 when the lease is gone, or has been reported with another image.
  */
@@ -67,10 +67,10 @@ export async function recordStart(
 }
 
 /**
- * Keeps a piece of a running execution's output, in case its agent is lost: as much of a stream as
- * a result may hold.
+ * Stores a chunk of a running execution's output, in case its agent is lost. Each stream has the same
+ * limit as in a result.
  *
- * @throws AppError 409 when the lease is gone, or other bytes stand at that place; 413 beyond that.
+ * @throws AppError 409 when the lease is gone, or other bytes were stored at that offset; 413 above the limit.
  */
 export async function recordLog(
   deps: Deps,
@@ -96,7 +96,7 @@ export async function recordLog(
 }
 
 /**
- * Gives an execution up before its code ran: it is tried once more within a second, or has failed.
+ * Returns an execution whose code has not run. It is tried again within a second, or fails.
  *
  * @throws AppError 409 when the lease is gone.
  */
@@ -119,7 +119,7 @@ export async function releaseLease(
   else notifier.notify("job", delayMs);
 }
 
-/** Returns whether this post ended the execution; false where it only says again what did. */
+/** Returns whether this post ended the execution; false if it repeats the post that did. */
 export async function recordResult(
   deps: Deps,
   execution: ExecutionRow,
@@ -152,7 +152,7 @@ export async function recordResult(
   return false;
 }
 
-/** The error with what only the API knows of its reason. */
+/** Adds to an error what only the API knows about its cause. */
 async function explain(
   { config, db }: Deps,
   { jobType, jobRef, requirements }: ExecutionRow,
@@ -166,7 +166,7 @@ async function explain(
   return type && !isBuilt ? explainNotBuilt(explained, type) : explained;
 }
 
-/** Stores an artifact that streams in; it shows once the result of its lease is accepted. */
+/** Stores an artifact while it streams in. It becomes visible when the result of its lease is accepted. */
 export async function storeUpload(
   { config, db, artifacts, now }: Deps,
   execution: ExecutionRow,
@@ -212,7 +212,7 @@ export async function storeUpload(
   refuseUnless(await recordArtifact(db, row, max, now()), leaseId, name);
 }
 
-/** Where the bytes of an artifact live; made of ids and a hash, never of a name. */
+/** Key of an artifact's bytes in the store: ids and a hash, never the client's name. */
 export function artifactKey(row: { executionId: string; leaseId: string; sha256: string }): string {
   return `${row.executionId}/${row.leaseId}/${row.sha256}`;
 }

@@ -9,10 +9,10 @@ import { advance } from "../store/jobs/advance.ts";
 import { leasesOf } from "../store/jobs/lease.ts";
 
 /**
- * Frees all that an agent has leased, as its process is gone. Jobs that an agent returns in order
- * before their code ran keep the attempt; all others have lost one.
+ * Frees every lease of an agent whose process has ended. A job whose code had not started when its
+ * agent left in order keeps the attempt; every other job loses one.
  *
- * @throws AppError 403 when the agent is known by another token.
+ * @throws AppError 403 when the agent is registered with another token.
  */
 export async function leave(
   deps: Deps,
@@ -23,11 +23,11 @@ export async function leave(
   const agent = await findAgent(db, agent_id);
   if (!agent) return;
   if (agent.tokenHash !== tokenHash) {
-    throw new AppError("forbidden", `Agent ${agent_id} presents another token than before.`);
+    throw new AppError("forbidden", `Agent ${agent_id} presents a different token than before.`);
   }
   const { name } = agent;
   if (crashed) log.warn("agent {name} ({id}) crashed", { name, id: agent_id });
-  // Before its leases are freed: a poll of it that still waits must not lease any more.
+  // Must come before its leases are freed: a poll of this agent that still waits must lease nothing.
   else await markLeft(db, agent_id, now());
   const kind = crashed ? "crash" : "leave";
   for (const leaseId of await leasesOf(db, agent_id)) await freeJob(deps, { kind, leaseId });
@@ -35,9 +35,9 @@ export async function leave(
     if (leaseId !== null && holder === agent_id)
       await giveUpBuild(deps, leaseId, { kind, leaseId });
   }
-  // One that was taken for dead and lives is known again by its next poll.
+  // If the agent is still alive, its next poll registers it again.
   if (crashed) await forgetAgent(db, agent_id);
-  // Perhaps nobody is left to take a queued build: whoever waits for one looks.
+  // No agent may be left for a queued build: wakes the requests that wait for it, so that they check.
   for (const { id } of await openBuilds(db)) deps.notifier.notify(`build:${id}`);
 }
 

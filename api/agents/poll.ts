@@ -28,8 +28,8 @@ import { takeJobs } from "./take-jobs.ts";
 import { backstopMs } from "../jobs/wait.ts";
 
 /**
- * An agent's long poll: registers the agent, renews its leases, and answers as soon as there is a
- * job for a free slot, a build, a cancellation it has not heard of, or a lease it has lost.
+ * Serves an agent's long poll: registers the agent, renews its leases, and answers as soon as there is
+ * a job for a free slot, a build, a new cancellation, or a lease that the agent has lost.
  */
 export async function poll(
   deps: Deps,
@@ -53,7 +53,7 @@ export async function poll(
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       if (wants !== wanted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
-      // Mostly it is for a job, and then all else is as it was.
+      // Most wake-ups are for a job; then the rest of the reply has not changed.
       const jobs = await lookForJobs(deps, request, tokenHash, signal).catch((error: unknown) => {
         wakes.passOn();
         throw error;
@@ -69,7 +69,7 @@ export async function poll(
   }
 }
 
-/** An agent without a free slot does not hear of jobs. */
+/** An agent without a free slot gets no notifications of jobs. */
 function topicsOf({ agent, free_slots, free_builds }: PollRequest): Topic[] {
   const own: Topic = `agent:${agent.id}`;
   if (free_slots > 0) return ["job", "queue", own];
@@ -130,11 +130,14 @@ function imagesOf(environments: Environment[]): string[] {
   return [...new Set(environments.map(imageOf))];
 }
 
-/** @throws AppError 403 when the agent is known by another token; 409 when it has left. */
+/** @throws AppError 403 when the agent is registered with another token; 409 when it has left. */
 async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
-    throw new AppError("forbidden", `Agent ${status.agent.id} presents another token than before.`);
+    throw new AppError(
+      "forbidden",
+      `Agent ${status.agent.id} presents a different token than before.`,
+    );
   }
   if (known && known.leftAt !== null) {
     throw new AppError("conflict", `Agent ${status.agent.id} has left; a new start has a new id.`);
@@ -143,7 +146,7 @@ async function register({ db, now }: Deps, status: AgentStatus, tokenHash: strin
   await recordAgent(db, status, tokenHash, now());
 }
 
-/** An agent's row is written anew when it says something new, or after this long: not with each poll. */
+/** An agent's row is written when its status changes, else at most this often. */
 const recordEveryMs = 1000;
 
 function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
@@ -168,7 +171,7 @@ async function renewHeld(
   };
 }
 
-/** Ends or requeues what an agent let expire, and wakes whoever waits for that. */
+/** Ends or requeues executions whose lease has expired, and wakes the requests that wait for them. */
 export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<void> {
   for (const execution of await expireLeases(db, now())) {
     log

@@ -10,7 +10,7 @@ import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
 import { submittedPayloads, undeliveredLeases, type LeaseTerms } from "../store/jobs/lease.ts";
 
-/** Leases jobs for the free slots of an agent, of the types that it may run. */
+/** Leases jobs for an agent's free slots, only of job types that the agent may run. */
 export async function takeJobs(
   deps: Deps,
   request: PollRequest,
@@ -33,8 +33,8 @@ export async function takeJobs(
 }
 
 /**
- * Leases a job for the slot that an agent says is free again; all else is as it last said. None that
- * takes a GPU, as that of the job before is free only when its container is gone.
+ * Leases a job for the slot that an agent has just freed, by the status that it last sent. The job never
+ * needs a GPU: the GPU of the previous job is not free until its container is removed.
  */
 export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]> {
   const { config, db, now } = deps;

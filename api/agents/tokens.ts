@@ -11,16 +11,16 @@ import {
   replaceToken,
 } from "../store/agents/agent-tokens.ts";
 
-/** How long a token that was found is believed without asking again: not with each post of a busy agent. */
+/** A token that was found is cached for this long, so that a busy agent's posts need no query each. */
 const believedMs = 1000;
 const believedMax = 10_000;
-/** Its last use is written down so exactly. */
+/** Resolution of the recorded time of last use. */
 const usedEveryMs = 60_000;
 
 /**
- * Tells whose token a request carries: the id of the agent's own, or undefined. A revoked one is
- * refused within a second. Unknown ones cost a client address a bounded number of look-ups; an agent
- * there that is known goes on.
+ * Returns the id of the agent's token that a request carries; undefined if it is none. A revoked token
+ * is refused within a second. Each client address has a limited number of look-ups of unknown tokens;
+ * agents with a known token at that address are not affected.
  */
 export function agentTokens(
   deps: Deps,
@@ -74,7 +74,7 @@ function createStrangerLimit(now: () => number) {
   };
 }
 
-/** A clock that was set back makes nothing recent. */
+/** False for a time in the future: the clock was set back. */
 function isRecent(at: number, now: number): boolean {
   return at <= now && now < at + believedMs;
 }
@@ -87,12 +87,12 @@ async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefin
   return row.id;
 }
 
-/** @throws AppError 401 where the token of an agent that waits was revoked meanwhile. */
+/** @throws AppError 401 when the token of a waiting agent has been revoked. */
 export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<void> {
   if (await isRevoked(db, tokenId)) throw unauthorized("The agent's token was revoked.");
 }
 
-/** A new code with which one host can join, once and until it expires. Only its hash is kept. */
+/** Makes a join code. One host can use it once, until it expires. Only its hash is stored. */
 export async function invite(
   { db, now, sha256 }: Pick<Deps, "db" | "now" | "sha256">,
   { name, expiresInMs }: { name: string | null; expiresInMs: number },
@@ -107,7 +107,7 @@ export async function invite(
   return code;
 }
 
-/** @throws AppError 401 where the code is unknown, expired or used by another. */
+/** @throws AppError 401 when the code is unknown, expired or used by another host. */
 export async function join(
   { db, newId, now, sha256, log }: Deps,
   { code, token_sha256, name }: JoinRequest,
@@ -123,7 +123,7 @@ export async function join(
   return { agent };
 }
 
-/** @throws AppError 409 where the presented token is none that an agent joined with. */
+/** @throws AppError 409 when the presented token is not one that an agent joined with. */
 export async function rotate({ db }: Deps, tokenId: string, nextHash: string): Promise<void> {
   const known = await findToken(db, nextHash);
   if (known?.id === tokenId) return;

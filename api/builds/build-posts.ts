@@ -10,7 +10,7 @@ import { findAgent } from "../store/agents/agents.ts";
 import { recordBuildLog } from "../store/builds/build-log.ts";
 import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
 
-/** What an agent posts for the lease of a build; idempotent as the posts for an execution are. */
+/** An agent's posts for the lease of a build. They are idempotent, like the posts for an execution. */
 
 /** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
 export async function requireBuildLease(
@@ -28,9 +28,9 @@ export async function requireBuildLease(
 }
 
 /**
- * Keeps a piece of a build's log.
+ * Stores a chunk of a build's log.
  *
- * @throws AppError 413 beyond the log's bound; 409 when the lease is gone, or other bytes stand at that place.
+ * @throws AppError 413 above the log's limit; 409 when the lease is gone, or other bytes were stored at that offset.
  */
 export async function appendBuildLog(
   { db, now }: Deps,
@@ -47,9 +47,9 @@ export async function appendBuildLog(
 }
 
 /**
- * Ends a build, and wakes those who wait for it or for its image.
+ * Ends a build, and wakes the requests that wait for it or for its image.
  *
- * @throws AppError 409 when the lease is gone, or has ended with another report.
+ * @throws AppError 409 when the lease is gone, or ended with another report.
  */
 export async function recordBuildResult(
   { db, notifier, now, sha256 }: Deps,
@@ -76,7 +76,7 @@ export async function releaseBuildLease(
 
 type GivesUp = Extract<BuildEvent, { kind: "release" | "leave" | "crash" }>;
 
-/** Gives a build up: it is queued again, or has failed. False where the lease holds no longer. */
+/** Returns a build: it is queued again, or fails. False if the lease no longer holds. */
 export async function giveUpBuild(
   { db, notifier, now }: Deps,
   leaseId: string,

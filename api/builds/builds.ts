@@ -17,10 +17,10 @@ import { backstopMs } from "../jobs/wait.ts";
 const retryAfterS = 5;
 
 /**
- * Has an agent build the image of a job type, and waits for it. Equal requests share one build; a
- * client that hangs up leaves it to go on.
+ * Queues a build of a job type's image, and waits for its end. Equal requests share one build, which
+ * continues if a client hangs up.
  *
- * @throws AppError 422 its requirements cannot be installed; 502 the engine failed; 503 no agent.
+ * @throws AppError 422 when its requirements cannot be installed; 502 when the engine failed; 503 when there is no agent.
  */
 export async function buildImage(
   deps: Deps,
@@ -55,7 +55,7 @@ async function whyNotNow(
   return whyNobodyBuilds(environment, servingAgents(known, config, now()));
 }
 
-/** The build as it is when it has ended, or on abort. One that nobody is left to take is ended. */
+/** Returns the build when it has ended, or on abort. Ends it if no agent is left to take it. */
 async function waitForBuild(
   deps: Deps,
   id: string,
@@ -101,7 +101,7 @@ function refusal(jobType: string, error: ExecutionError): AppError {
   );
 }
 
-/** A build with its log, as the interface shows it. */
+/** A build with its log, as the API shows it. */
 export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {
   const { status, jobType, imageRef, digest, error, createdAt, startedAt, endedAt } = build;
   return {

@@ -11,7 +11,7 @@ import { archivedBuilds, dropArchive, findImage, recordArchive } from "../store/
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-/** How images get to the agents that did not build them. */
+/** How images reach the agents that did not build them. */
 export function imageTransport({
   image_registry,
   max_image_bytes,
@@ -20,7 +20,7 @@ export function imageTransport({
   return max_image_bytes > 0 ? "store" : "none";
 }
 
-/** Stores the archive of an image that streams in, before the report of its build. Idempotent. */
+/** Stores an image's archive while it streams in, before its build is reported. Idempotent. */
 export async function storeImageUpload(
   { config, db, artifacts, now }: Deps,
   build: BuildRow,
@@ -49,7 +49,7 @@ export async function storeImageUpload(
   if (!(await recordArchive(db, leaseId, announced, now()))) throw leaseLost(leaseId);
 }
 
-/** Where agents get an image. @throws AppError 404 where only the host that built it has it. */
+/** Where agents can get an image. @throws AppError 404 when only the host that built it has it. */
 export async function imageSource({ config, db }: Deps, image: string): Promise<ImageSource> {
   const build = await findImage(db, image);
   const type = build && environmentOf(config, [], build.jobType)?.jobType;
@@ -59,7 +59,7 @@ export async function imageSource({ config, db }: Deps, image: string): Promise<
   return { image, job_type: type.name, labels: type.labels, registry_ref };
 }
 
-/** The archive of an image. @throws AppError 404 where it is not kept. */
+/** The archive of an image. @throws AppError 404 when it is not stored. */
 export async function storedArchive({ db, artifacts }: Deps, image: string): Promise<StoredFile> {
   const name = `The archive of image ${image}`;
   const build = await findImage(db, image);
@@ -84,8 +84,8 @@ export async function storedArchive({ db, artifacts }: Deps, image: string): Pro
 }
 
 /**
- * Archives that nobody needs fall due: of a build that a newer one has replaced; of one for which
- * no job type asks any more, a day later, as another API may have a newer configuration.
+ * Marks archives that nobody needs for removal: those of a build that a newer build has replaced, and, a
+ * day later, those that no job type uses any more. The day is for another API with a newer configuration.
  */
 export async function dropArchives({ config, db, now }: Deps): Promise<void> {
   const archived = await archivedBuilds(db);
@@ -100,7 +100,7 @@ export async function dropArchives({ config, db, now }: Deps): Promise<void> {
   }
 }
 
-/** Made of ids and a hash, as an artifact's; removed with the lease, or the build. */
+/** Key of an archive: ids and a hash, like an artifact's. It is removed with the lease or the build. */
 export function archiveKey(
   { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,
   sha256: string,

@@ -9,7 +9,7 @@ import { openBuilds, type BuildRow } from "../store/builds/builds.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import type { LeaseTerms } from "../store/jobs/lease.ts";
 
-/** Leases builds to an agent that is free to build, of the types whose labels it has. */
+/** Leases builds to an agent that is free to build, only of job types whose labels it has. */
 export async function takeBuilds(
   deps: Deps,
   request: PollRequest,
@@ -50,7 +50,7 @@ function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
   ];
 }
 
-/** Ends or requeues the builds whose agents are gone, and wakes whoever waits for that. */
+/** Ends or requeues the builds whose agents are gone, and wakes the requests that wait for them. */
 export async function sweepBuilds({ db, notifier, now, log }: Deps): Promise<void> {
   for (const { id, status, jobType, correlationId } of await expireBuilds(db, now())) {
     log

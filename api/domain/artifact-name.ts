@@ -11,7 +11,7 @@ export function isArtifactName(name: string): boolean {
   );
 }
 
-/** `Content-Disposition` for any name: an ASCII fallback and the exact name (RFC 6266, RFC 8187). */
+/** Builds `Content-Disposition` for any name: an ASCII fallback and the exact name (RFC 6266, RFC 8187). */
 export function contentDisposition(name: string): string {
   const base = name.slice(name.lastIndexOf("/") + 1);
   const fallback = base.replaceAll(/[^\x20-\x7e]|["\\%]/g, "_");

@@ -3,7 +3,7 @@ import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { BuildReport } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 
-/** The columns of a build that decide what may happen to it. Times are epoch milliseconds. */
+/** The columns of a build on which its transitions depend. Times are epoch milliseconds. */
 export interface BuildState {
   status: (typeof buildStatuses)[number];
   attempt: number;
@@ -25,11 +25,11 @@ export type BuildEvent =
   /** A transient failure of the engine. */
   | { kind: "release"; leaseId: string; error: ExecutionError }
   | { kind: "expire" }
-  /** The agent has ended in order without having built it. */
+  /** The agent has ended in order without building it. */
   | { kind: "leave"; leaseId: string }
   /** The agent's process has died. */
   | { kind: "crash"; leaseId: string }
-  /** Nobody is there to build it, and its client is told so. */
+  /** No agent can build it, and its client gets an error that says so. */
   | { kind: "withdraw"; error: ExecutionError };
 
 export type BuildRefusal = "finished" | "not_queued" | "lease_lost" | "not_due";
@@ -43,7 +43,7 @@ const lostTwice: ExecutionError = {
   phase: "startup",
 };
 
-/** What an event does to a build at a time (epoch ms): the columns that change, or why nothing may. */
+/** Applies an event to a build at a time (epoch ms): returns the columns that change, or a refusal. */
 export function buildTransition(
   state: BuildState,
   event: BuildEvent,

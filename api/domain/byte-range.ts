@@ -5,8 +5,8 @@ export interface ByteRange {
 }
 
 /**
- * The one range that a `Range` header asks of a file of `size` bytes: undefined where the whole
- * file is the answer (no, several or malformed ranges), "unsatisfiable" for 416 (RFC 9110, 14.2).
+ * Parses a `Range` header for a file of `size` bytes. Returns the range; undefined if the answer is the
+ * whole file (no, several or malformed ranges); "unsatisfiable" for 416 (RFC 9110, 14.2).
  */
 export function byteRange(
   header: string | undefined,

@@ -9,7 +9,7 @@ import type {
 import type { Accepted } from "../../shared/wire/lease.ts";
 import type { Config } from "../../shared/config/config.ts";
 
-/** What is known of an agent process. */
+/** What the API knows about an agent process. */
 export interface AgentReport {
   id: string;
   name: string;
@@ -22,12 +22,12 @@ export interface AgentReport {
   pool: PoolStats["agents"][number]["pool"];
   engine: PoolStats["agents"][number]["engine"];
   breaker: CircuitBreaker;
-  /** Of the images that jobs may need, those that its engine has. */
+  /** Images that jobs may need and that its engine has. */
   images: string[];
   lastSeenAt: number;
 }
 
-/** Whether an agent was heard of lately. A lease of one that was not may still hold: lease_ttl_s. */
+/** Whether an agent contacted the API within `liveness_s`. The lease of a silent agent may still hold (`lease_ttl_s`). */
 export function isLive(
   { lastSeenAt }: Pick<AgentReport, "lastSeenAt">,
   { liveness_s }: Pick<Config, "liveness_s">,
@@ -42,8 +42,8 @@ export interface Unavailable {
 }
 
 /**
- * Why an execution of this mode should not be accepted now; undefined when it should. The breakers
- * of the live agents decide, or, where there is none, what was last heard of the others.
+ * Why an execution of this mode should not be accepted now; undefined if it should. This depends on
+ * the breakers of the live agents or, if no agent is live, on the last reports of the others.
  */
 export function whyUnavailable(
   mode: "sync" | "async",
@@ -78,7 +78,7 @@ const bestFirst: readonly BreakerState[] = ["closed", "half_open", "open"];
 
 type Queue = { pending: number; running: number; runningByAgent: Map<string, number> };
 
-/** The health record: the best that any live agent can offer. */
+/** The health record. Each field shows the best value among the live agents. */
 export function health(live: AgentReport[], queue: Queue, config: Config, version: string): Health {
   const docker = live.some((agent) => agent.engine.available);
   const [best] = live
@@ -88,7 +88,7 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
   return {
     status: docker && breaker.state !== "open" ? "healthy" : "degraded",
     docker_available: docker,
-    // As with container_runtime, one registered under a name such as runsc-kvm is gVisor too.
+    // A runtime whose name starts with runsc, for example runsc-kvm, is gVisor, as for container_runtime.
     gvisor_available: live.some(({ engine }) =>
       engine.runtimes.some((name) => name.startsWith("runsc")),
     ),
@@ -104,7 +104,7 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
   };
 }
 
-/** `known`: agents that have not left, also those that are silent. */
+/** @param known Agents that have not left, silent ones included. */
 export function poolStats(
   known: AgentReport[],
   queue: Queue,
@@ -126,7 +126,9 @@ export function poolStats(
 
 function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent {
   const { id, name, version, labels, slots, gpus, warm, pool, engine, breaker } = agent;
-  const problem = isHeardOf ? whyUnwell(agent) : "It has not been heard of for too long.";
+  const problem = isHeardOf
+    ? whyUnwell(agent)
+    : "It has not contacted the API for longer than liveness_s.";
   const calm = running < slots ? "idle" : "working";
   const unwell = isHeardOf ? "unwell" : "silent";
   const state = problem === null ? calm : unwell;

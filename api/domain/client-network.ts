@@ -1,6 +1,6 @@
 /**
- * What a client without a key is counted by: its IPv4 address, or the /64 of its IPv6 address, which
- * a host usually has for itself alone. Text that is no IPv6 address stays as it is.
+ * The name under which a client without a key is counted: its IPv4 address, or the /64 of its IPv6
+ * address, since a host usually owns a whole /64. Text that is no IPv6 address is returned unchanged.
  */
 export function clientNetwork(address: string): string {
   const [withoutZone = ""] = address.split("%");

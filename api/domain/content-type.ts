@@ -2,7 +2,7 @@ import { Mime } from "mime/lite";
 import other from "mime/types/other.js";
 import standard from "mime/types/standard.js";
 
-/** Types of files that programs write, which the library does not know or knows less well. */
+/** Types of files that programs often write and that the library does not know, or maps to a worse type. */
 const known = new Mime(standard, other).define(
   {
     "application/vnd.apache.arrow.file": ["arrow", "feather"],
@@ -17,9 +17,9 @@ const known = new Mime(standard, other).define(
 
 const isText = /^text\/|^image\/svg\+xml$|^application\/(xhtml\+)?xml$/;
 
-/** The Content-Type that a file is served with, by its name. */
+/** Picks the Content-Type of a file by its name. */
 export function contentTypeOf(name: string): string {
-  // As a path: a name without a dot would be taken for an extension.
+  // The library needs a path: it would treat a name without a dot as an extension.
   const type = known.getType(`/${name}`) ?? "application/octet-stream";
   return isText.test(type) ? `${type}; charset=utf-8` : type;
 }

@@ -13,17 +13,17 @@ export interface BuiltImage {
   /** `sha256:…` */
   digest: string;
   pythonVersion: string;
-  /** Set where the artifact store has it, or a registry: other agents get it from there. */
+  /** Set if the artifact store or a registry has the image; other agents get it from there. */
   archiveSha256?: string | null;
   manifestDigest?: string | null;
 }
 
-/** What jobs of a type run on now. */
+/** A job type and the image that its jobs run on now. */
 export interface Environment {
   jobType: JobType;
-  /** The last build of the type as it is configured now, if there is one. */
+  /** The last build with the type's present configuration, if there is one. */
   built: BuiltImage | undefined;
-  /** Whether the image must be a built one. */
+  /** Whether jobs of this type may run on a built image only. */
   mustBeBuilt: boolean;
 }
 
@@ -49,14 +49,14 @@ export function environment(
   };
 }
 
-/** All that goes into the image of a job type: a type that asks for something else is not built. */
+/** Everything that the image of a job type is made of. If it changes, the type counts as not built. */
 export type BuildSpec = Pick<JobType, "base_image" | "requirements">;
 
 export function buildSpec({ base_image, requirements }: JobType): string {
   return canonicalJson({ base_image, requirements } satisfies BuildSpec);
 }
 
-/** The image of a job: the built one by its digest, else the base image by its name. */
+/** The image of a job: the digest of the built image, else the name of the base image. */
 export function imageOf({ jobType, built }: Environment): string {
   return built?.digest ?? jobType.base_image;
 }
@@ -66,12 +66,12 @@ export function pinnedRef(jobType: string, digest: string): string {
   return `${jobType}@${digest}`;
 }
 
-/** The digest that a reference pins. */
+/** The digest in a pinned reference. */
 export function digestOf(jobRef: string): string {
   return jobRef.slice(jobRef.indexOf("@") + 1);
 }
 
-/** `present`: images that the engines of live agents have. */
+/** @param present Images that the engines of live agents have. */
 export function toJobTypeView(
   environment: Environment,
   present: ReadonlySet<string>,
@@ -90,7 +90,7 @@ export function toJobTypeView(
   };
 }
 
-/** Nobody has looked into the base image yet: what is configured, or what images' names say. */
+/** The Python version by the configuration or by the image's name, before a build has looked into the image. */
 function expectedPython({ python_version, base_image }: JobType, config: Config): string {
   return python_version ?? pythonInName(base_image) ?? pythonInName(config.base_image) ?? "unknown";
 }

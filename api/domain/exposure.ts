@@ -6,22 +6,22 @@ function isLoopback(host: string): boolean {
 }
 
 /**
- * Whether a request may be for this host (the name alone, as URL has it). Without keys that is what
- * keeps out a page whose own name has been pointed at this machine's address (DNS rebinding).
+ * Whether a request may be addressed to this host name (as in `URL.hostname`). Without keys, this check
+ * refuses a page whose own name points at this machine's address (DNS rebinding).
  */
 export function answersFor(name: string, config: Config): boolean {
   const { api_auth_enabled, host, allowed_hosts } = config;
   const isOpenToAnyName = !isLoopback(host) && allowed_hosts.length === 0;
-  // Browsers take every name under .localhost for this machine.
+  // Browsers resolve every name under .localhost to this machine.
   const isOwn = isLoopback(name) || name.endsWith(".localhost");
   return api_auth_enabled || isOpenToAnyName || isOwn || allowed_hosts.includes(name);
 }
 
 /**
- * Refuses to open the service to a network without keys: docs/contract.md 2.19.
- * Returns a warning where that was explicitly allowed, or where keys are set that nobody is asked for.
+ * Refuses a configuration that opens the service to a network without keys: docs/contract.md 2.19.
+ * Returns a warning if that is explicitly allowed, or if keys are set but not required.
  *
- * @throws ConfigError naming the keys that would make it safe.
+ * @throws ConfigError that names the configuration keys to set.
  */
 export function checkExposure(config: Config): string | undefined {
   if (config.api_auth_enabled && config.api_keys.length === 0) {

@@ -1,6 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 
-/** Name and tag of a job type's image; with a registry, that is where it is pushed. */
+/** Name and tag of a job type's image; with a registry, the name under which it is pushed. */
 export function imageRefOf(
   { image_registry, image_prefix }: Pick<Config, "image_registry" | "image_prefix">,
   jobType: string,

@@ -2,7 +2,7 @@ import type { Config } from "../../shared/config/config.ts";
 import { JobTypeDefinition, type JobType } from "../../shared/wire/job-type.ts";
 import type { LeasedJobType } from "../../shared/wire/lease.ts";
 
-/** The job type that serves requests which name none; `[job_types.default]` overrides it. */
+/** The job type of requests that name none; `[job_types.default]` overrides it. */
 export const defaultJobType = "default";
 
 /** A job type with the configuration's defaults filled in; undefined when none has that name. */
@@ -17,7 +17,7 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
   };
 }
 
-/** What agents are told of a job type. */
+/** A job type as agents receive it. */
 export function toLeasedJobType({ priority: _priority, ...jobType }: JobType): LeasedJobType {
   return jobType;
 }

@@ -3,7 +3,7 @@ import { matchesPattern } from "../../shared/pattern.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import { imageOf, type Environment } from "./environment.ts";
 
-/** Agents that could take work now: heard of lately, with an engine that answers. */
+/** Agents that could take work now: live, with an engine that answers and a closed or half-open breaker. */
 export function servingAgents<A extends AgentReport>(known: A[], config: Config, now: number): A[] {
   return known.filter(
     (agent) =>
@@ -11,12 +11,12 @@ export function servingAgents<A extends AgentReport>(known: A[], config: Config,
   );
 }
 
-/** The images that some agent has. */
+/** Images that at least one agent has. */
 export function presentImages(agents: AgentReport[]): Set<string> {
   return new Set(agents.flatMap((agent) => agent.images));
 }
 
-/** Whether an agent has the labels that a job type asks for. */
+/** Whether an agent has the labels that a job type requires. */
 export function hasLabels(
   { labels }: Pick<AgentReport, "labels">,
   { jobType }: Environment,
@@ -24,7 +24,7 @@ export function hasLabels(
   return Object.entries(jobType.labels).every(([name, value]) => labels[name] === value);
 }
 
-/** Whether an agent has all that jobs of a type need of their host but the image. */
+/** Whether an agent's host has the labels and GPUs that a job type requires. The image is not checked. */
 export function isEquipped(
   agent: Pick<AgentReport, "labels" | "gpus">,
   environment: Environment,
@@ -32,7 +32,7 @@ export function isEquipped(
   return hasLabels(agent, environment) && agent.gpus.total >= environment.jobType.gpus;
 }
 
-/** Whether an agent's operator has it run jobs of a type. */
+/** Whether an agent's operator accepts jobs of a type. */
 export function accepts(
   { accepts }: Pick<AgentReport, "accepts">,
   { jobType }: Environment,
@@ -41,10 +41,10 @@ export function accepts(
   return job_types?.some((pattern) => matchesPattern(pattern, jobType.name)) ?? true;
 }
 
-/** What decides over the jobs that an agent may be given. */
+/** The properties of an agent that decide which jobs it may get. */
 export type Placed = Pick<AgentReport, "labels" | "gpus" | "images" | "accepts">;
 
-/** Jobs that nobody accepts go to those who refuse them: the records then say why. */
+/** A job that no agent accepts goes to an agent that refuses it, so that its record says why. */
 export function mayRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
   if (!canRun(agent, environment, serving)) return false;
   return (
@@ -54,8 +54,8 @@ export function mayRun(agent: Placed, environment: Environment, serving: AgentRe
 }
 
 /**
- * The same for builds. Where none of the agents with the labels builds, and images travel, any
- * other may do it for them.
+ * The same for builds. If no agent with the labels accepts builds and images can be shared, any other
+ * agent may build for them.
  */
 export function mayBuild(
   agent: Pick<AgentReport, "labels" | "accepts">,
@@ -79,8 +79,8 @@ function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environm
 }
 
 /**
- * Whether an agent can run jobs of a type: it has the image; or nobody has, and it may try to
- * pull it, which built images cannot be.
+ * Whether an agent can run jobs of a type: it has the image, or no agent has it and this one may try
+ * to pull it. A built image cannot be pulled.
  */
 function canRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
   if (!isEquipped(agent, environment)) return false;
@@ -93,7 +93,7 @@ function canRun(agent: Placed, environment: Environment, serving: AgentReport[])
   );
 }
 
-/** Why none of the serving agents would build the image of a type; undefined when one would. */
+/** Why none of the serving agents would build the image of a type; undefined if one would. */
 export function whyNobodyBuilds(
   environment: Environment,
   serving: AgentReport[],
@@ -104,14 +104,14 @@ export function whyNobodyBuilds(
     : whyNobodyIsThere(environment, serving);
 }
 
-/** Why none of these agents has what a job type asks for. */
+/** Why none of these agents has what a job type requires. */
 export function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): string {
   if (agents.length === 0) return "No agent is connected. Start one: npm run agent.";
   const asked = Object.entries(jobType.labels).map(([name, value]) => `${name}=${value}`);
   return `No connected agent has the labels that job type ${jobType.name} asks for: ${asked.join(", ")}.`;
 }
 
-/** What to do about a job type that production_mode keeps from running. */
+/** Message for a job type that `production_mode` keeps from running. */
 export function notBuilt(name: string): string {
   return `Job type ${name} has no built image for its present configuration, which production_mode requires: POST /job-types/${name}/build.`;
 }

@@ -11,7 +11,7 @@ export function explainIgnored(
   return { ...error, message: `${error.message}. ${ignored}` };
 }
 
-/** Adds to an import error that the packages of the job's type are missing, since it is not built. */
+/** Adds to an import error that the packages of the job type are missing because the type is not built. */
 export function explainNotBuilt(
   error: ExecutionError | null,
   { name, requirements }: Pick<JobType, "name" | "requirements">,

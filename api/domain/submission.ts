@@ -1,11 +1,11 @@
 import { isJsonObject } from "../../shared/json.ts";
 
-/** JSON text with the keys of every object in order: equal for equal payloads. */
+/** Writes JSON with sorted keys, so that equal payloads give equal text. */
 export function canonicalJson(value: unknown): string {
   return JSON.stringify(ordered(value));
 }
 
-/** A copy whose objects have their keys in order; nesting is bounded where the value came in. */
+/** Copies a value with sorted keys. Recursion is safe: nesting was limited when the value was parsed. */
 function ordered(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(ordered);
   if (!isJsonObject(value)) return value;

@@ -6,14 +6,14 @@ import {
 } from "../../shared/wire/execution.ts";
 import { limits } from "../../shared/wire/limits.ts";
 
-/** The columns of an execution that decide what may happen to it. Times are epoch milliseconds. */
+/** The columns of an execution on which its transitions depend. Times are epoch milliseconds. */
 export interface LeaseState {
   status: ExecutionStatus;
   attempt: number;
   leaseId: string | null;
   agentId: string | null;
   leaseExpiresAt: number | null;
-  /** When the code of this attempt began to run. */
+  /** When the code of this attempt started. */
   codeStartedAt: number | null;
   /** Not claimable before this time. */
   availableAt: number;
@@ -38,7 +38,7 @@ export type ExecutionEvent =
   | { kind: "release"; leaseId: string; error: ExecutionError; retryAt: number }
   | { kind: "cancel" }
   | { kind: "expire" }
-  /** The agent ends in order, and holds nothing any more. */
+  /** The agent ends in order and has no running work left. */
   | { kind: "leave"; leaseId: string }
   /** The agent's process has died. */
   | { kind: "crash"; leaseId: string };
@@ -49,8 +49,8 @@ export type Transition =
   | { ok: false; refusal: Refusal };
 
 /**
- * What an event does to an execution at a time (epoch ms): the columns that change, or why nothing
- * may. See docs/contract.md 5.2 and docs/architecture.md "The life of a job".
+ * Applies an event to an execution at a time (epoch ms): returns the columns that change, or a refusal.
+ * See docs/contract.md 5.2 and docs/architecture.md "The life of a job".
  */
 export function transition(state: LeaseState, event: ExecutionEvent, now: number): Transition {
   if (isTerminal(state.status)) return refuse("finished");
@@ -110,7 +110,7 @@ function whileLeased(
   return then();
 }
 
-/** A failure of the engine, before or while the code ran; never one of the code. */
+/** A failure of the engine before or while the code ran, never a failure of the code. */
 function release(state: LeaseState, event: Release, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
   if (state.attempt >= limits.maxAttempts) return end("failed", event.error, null, now);
@@ -123,7 +123,7 @@ function expire(state: LeaseState, now: number): Transition {
   return lose(state, now);
 }
 
-/** A job that was not begun loses nothing, so it keeps its attempt for another agent. */
+/** A job whose code has not started keeps its attempt, for another agent. */
 function leave(state: LeaseState, now: number): Transition {
   if (state.codeStartedAt !== null || state.cancelRequested) return lose(state, now);
   return requeue(now, { attempt: state.attempt - 1 });

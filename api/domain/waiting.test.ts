@@ -53,7 +53,7 @@ describe("why nobody runs a job", () => {
       "an image that no agent has got",
       shared,
       [without],
-      `Its image airlock-t:v1.0.0 (${digest}) is on no agent that could run it; a has not got it: no route to host. It is tried again.`,
+      `Its image airlock-t:v1.0.0 (${digest}) is on no agent that could run it; a could not get it: no route to host. It is tried again.`,
     ],
     [
       "no built image, in production mode",

@@ -12,10 +12,10 @@ import {
   whyNobodyIsThere,
 } from "./placement.ts";
 
-/** What an open breaker waits for, in ms; agent/health/breaker.ts has the same. */
+/** Milliseconds for which a breaker stays open; the same number as in agent/health/breaker.ts. */
 const recoveryMs = 30_000;
 
-/** Why none of the live agents would be given a job of a type; undefined when one would. */
+/** Why no live agent may get a job of this type; undefined if one may. */
 export function whyNobodyRuns(
   environment: Environment,
   live: AgentReport[],
@@ -36,11 +36,11 @@ export function whyNobodyRuns(
   return undefined;
 }
 
-/** Where every agent that wants the image has failed to get it, what the first one says. */
+/** Says that the image is being transferred; if every agent has failed to get it, quotes the first one's error. */
 function onItsWay({ imageRef, digest }: BuiltImage, takers: AgentReport[]): string {
   const faults = takers.map(({ name, engine }) => {
     const fault = engine.missing_images?.find(({ image }) => image === digest);
-    return fault && `${name} has not got it: ${fault.reason}`;
+    return fault && `${name} could not get it: ${fault.reason}`;
   });
   const image = `Its image ${imageRef} (${digest})`;
   return faults.every((fault) => fault !== undefined)
@@ -48,7 +48,7 @@ function onItsWay({ imageRef, digest }: BuiltImage, takers: AgentReport[]): stri
     : `${image} is on its way to ${count(takers.length, "agent")}.`;
 }
 
-/** Agents that did not build it can get it all the same. */
+/** Whether agents that did not build the image can get it. */
 function isShared({ archiveSha256, manifestDigest }: BuiltImage): boolean {
   return Boolean(archiveSha256 ?? manifestDigest);
 }
@@ -61,8 +61,9 @@ function tooFewGpus({ jobType: { name, gpus } }: Environment, labelled: AgentRep
 }
 
 /**
- * Why no live agent takes a job of a type now, though one would be given it; undefined when one
- * does. `runningBy`: leases held by each agent, by its id; none where they are not known.
+ * Why no live agent takes a job of a type now, although one may get it; undefined if one takes it.
+ *
+ * @param runningBy Number of leases by agent id; empty if they are not known.
  */
 export function whyNobodyTakes(
   environment: Environment,
@@ -78,7 +79,7 @@ export function whyNobodyTakes(
   const name = environment.jobType.name;
   const accepting = serving.filter((agent) => accepts(agent, environment));
   if (accepting.length === 0) {
-    return `No connected agent accepts job type ${name} (agent_job_types): one that does not is going to refuse it.`;
+    return `No connected agent accepts job type ${name} (agent_job_types), so an agent will refuse the job.`;
   }
   const given = accepting.filter((agent) => mayRun(agent, environment, serving));
   if (given.length === 0) return undefined;
@@ -97,13 +98,13 @@ function whyNobodyServes(able: AgentReport[], now: number): string {
   return `The circuit breaker of every agent that could run it is open${when}: their container engines keep failing.`;
 }
 
-/** Infinity where an agent's clock cannot be right. */
+/** Epoch milliseconds; Infinity if the agent's clock is obviously wrong. */
 function recoversAt(lastFailure: string | null, now: number): number {
   const at = lastFailure === null ? NaN : Date.parse(lastFailure) + recoveryMs;
   return at > now && at <= now + recoveryMs ? at : Infinity;
 }
 
-/** What a client reads of its turn. */
+/** Tells a client the position of its job. */
 export function turnMessage(position: number): string {
   const ahead = position > 1 ? `, ${count(position - 1, "job")} ahead` : "";
   return `Waiting for a worker, at position ${position}${ahead}.`;

@@ -1,16 +1,16 @@
 import type { Logger } from "@logtape/logtape";
 
-/** What the middleware leaves for the handlers of a request. */
+/** Values that the middleware sets for the handlers of a request. */
 export interface AppEnv {
   Variables: {
     correlationId: string;
     /** The request's own logger, with its correlation id. */
     log: Logger;
-    /** SHA-256 (hex) of the accepted API key, where one was sent. */
+    /** SHA-256 (hex) of the accepted API key, if one was sent. */
     apiKeyHash: string | undefined;
     /**
-     * Whose token an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a configured one,
-     * the id of an agent's own.
+     * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
+     * configured token, or the id of an agent's own token.
      */
     agentTokenHash: string;
   };

@@ -5,14 +5,14 @@ import { isHealthPath } from "./health-paths.ts";
 
 const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
 
-/** Agents and monitors ask all the time: their lines would bury those of clients. */
+/** Agents and monitors send requests all the time; their log lines would bury those of clients. */
 function isRoutine(path: string): boolean {
   return path.startsWith("/agent/") || path === "/metrics" || isHealthPath(path);
 }
 
 /**
- * Gives every request a correlation id, the client's own where it is a plain token, and a logger
- * that carries it; echoes the id on every response and logs one line per request.
+ * Gives every request a correlation id and a logger that carries it. The client's own id is used if it
+ * is a plain token. Sends the id with every response, and logs one line per request.
  * See docs/contract.md 1.10.
  */
 export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv> {

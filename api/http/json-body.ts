@@ -10,8 +10,8 @@ import { dropRest, readBody, received } from "./read-body.ts";
 import { fieldErrors } from "./validation.ts";
 
 /**
- * Reads a JSON request body for the validators that follow: bounded while it streams in, strict
- * UTF-8, and with numbers inside nested values kept as they were written.
+ * Reads a JSON request body for the validators that follow. It is limited while it streams in and must be
+ * valid UTF-8. Numbers inside nested values are kept as they were written.
  */
 export function jsonBody(maxBytes: number) {
   return createMiddleware<AppEnv>(async (c, next) => {
@@ -21,7 +21,7 @@ export function jsonBody(maxBytes: number) {
   });
 }
 
-/** As `jsonBody`, for a request that may also come without any body. */
+/** Like `jsonBody`, for a request whose body is optional. */
 export function optionalJsonBody(maxBytes: number) {
   const required = jsonBody(maxBytes);
   return createMiddleware<AppEnv>(async (c, next) => {
@@ -32,7 +32,7 @@ export function optionalJsonBody(maxBytes: number) {
   });
 }
 
-/** Reads and checks a JSON body at once, for routes outside of the OpenAPI document. */
+/** Reads and validates a JSON body, for routes outside the OpenAPI document. */
 export async function parseBody<T extends z.ZodType>(
   c: Context,
   schema: T,
@@ -64,15 +64,15 @@ async function readJson(c: Context, maxBytes: number): Promise<unknown> {
 }
 
 /**
- * What is read on of a body that is too large before it is refused: many clients read no answer
- * before they have sent everything, and see a broken pipe where the connection ends earlier.
+ * How much of a body that is too large is still read before it is refused. Many clients read no answer
+ * until they have sent everything, and report a broken pipe if the connection ends earlier.
  */
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
 /** The bytes of a request body. @throws AppError 413 when they pass the limit. */
 async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   const announced = request.headers.get("Content-Length");
-  // HTTP itself keeps a body to what it announced; one without a length is counted as it comes.
+  // HTTP enforces an announced length. A body without one is counted while it arrives.
   if (announced !== null && Number(announced) <= maxBytes) return readBody(request);
   const body = received(request.body);
   if (announced === null) {

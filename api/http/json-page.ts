@@ -1,9 +1,9 @@
 import type { Context } from "hono";
 
-/** Items rendered at a time: a page of a thousand may hold gigabytes, so it is never whole in memory. */
+/** Items rendered at a time. A page of a thousand items may have gigabytes, so it is never whole in memory. */
 const itemsAtOnce = 8;
 
-/** Answers with a paginated list, `{"items": [...], ...page}`, whose items are read while it is sent. */
+/** Answers with a page of a list, `{"items": [...], ...page}`, and reads the items while it sends them. */
 export function jsonPage<Row>(
   c: Context,
   rows: Row[],
@@ -25,7 +25,7 @@ export function jsonPage<Row>(
       controller.close();
     },
   });
-  // By the context, which adds the headers that the middleware has set; a Response of our own would not.
+  // The context adds the headers that the middleware has set; a new Response would not.
   return c.body(text.pipeThrough(new TextEncoderStream()), 200, {
     "Content-Type": "application/json",
   });

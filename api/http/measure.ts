@@ -4,7 +4,7 @@ import { ArtifactOutage, type Deps } from "../deps.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Tells the process's metrics of every answer, where the platform keeps some. */
+/** Counts every answer in the process's metrics, if the platform has them. */
 export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     if (!processMetrics) return next();
@@ -18,7 +18,7 @@ export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv
   };
 }
 
-/** The endpoint's path as it is declared, so that there are no more series than endpoints. */
+/** The endpoint's path as declared, which limits the number of series to the number of endpoints. */
 function routeOf(c: Context): string {
   const path = matchedRoutes(c).findLast((route) => !route.path.endsWith("*"))?.path;
   return path?.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}") ?? "none";

@@ -3,9 +3,9 @@ import type { Deps } from "../deps.ts";
 import type { AppEnv } from "./context.ts";
 
 /**
- * Answers once what was committed up to then is on disk: what a request wrote, and what it saw of
- * others. A poll alone does not wait. A lease is no promise: one that a power cut takes back is
- * given again, and the first is refused from then on.
+ * Delays each answer until every earlier commit is on disk: what the request wrote, and what it read.
+ * Only a poll does not wait. If a power cut undoes a lease, the job is leased again, and posts for the
+ * first lease are refused.
  */
 export function answerOnDisk({ db }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {

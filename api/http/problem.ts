@@ -7,7 +7,7 @@ import { AppError, errorStatus, errorTitles, unavailable } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Turns whatever was thrown into problem details (RFC 9457); an unknown error shows no inner text. */
+/** Turns any thrown error into problem details (RFC 9457). The text of an unknown error is not shown. */
 export const onError: ErrorHandler<AppEnv> = (error, c) => {
   const refusal = asRefusal(error);
   const isOutage =

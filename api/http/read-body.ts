@@ -1,7 +1,7 @@
 import { AppError } from "../errors.ts";
 
 /**
- * A request's body, where its length is known to be bounded.
+ * Reads a request's whole body. The caller must have limited its length.
  *
  * @throws AppError 400 when the client breaks it off.
  */
@@ -14,9 +14,9 @@ export async function readBody(request: Request): Promise<Uint8Array> {
 }
 
 /**
- * The parts of a request's body.
+ * Reads a request's body in parts.
  *
- * @throws AppError 400 when the client breaks it off, which is no fault of the service.
+ * @throws AppError 400 when the client breaks it off; not 500, since that is no error of the service.
  */
 export async function* received(
   body: ReadableStream<Uint8Array> | null,
@@ -28,7 +28,7 @@ export async function* received(
   }
 }
 
-/** Reads and drops what is left of a body: until its end, or so many bytes, or for so long. */
+/** Reads and drops the rest of a body: to its end, or at most `bytes`, or for at most `ms`. */
 export async function dropRest(
   parts: AsyncIterator<Uint8Array, unknown, undefined>,
   most: { bytes: number; ms: number },
@@ -42,7 +42,7 @@ export async function dropRest(
       dropped += part.value.length;
     }
   } catch {
-    // The client is gone, and hears of nothing any more.
+    // The client is gone and receives no answer.
   } finally {
     clearTimeout(timer);
   }

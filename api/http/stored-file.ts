@@ -3,9 +3,9 @@ import { byteRange, type ByteRange } from "../domain/byte-range.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Bytes of the artifact store, as they are sent. */
+/** A file of the artifact store and the headers to send it with. */
 export interface StoredFile {
-  /** What an error calls it. */
+  /** Its name in error messages. */
   name: string;
   size: number;
   etag: string;
@@ -14,10 +14,10 @@ export interface StoredFile {
 }
 
 /**
- * Answers with the whole file, or with the part of it that the request asks for while the file is
- * the one that it knows (`Range`, `If-Range`).
+ * Answers with the whole file, or with the part that `Range` asks for. `If-Range` limits that to the
+ * version of the file that the client knows.
  *
- * @throws AppError 416 where the file has no such part.
+ * @throws AppError 416 when the file has no such part.
  */
 export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<Response> {
   const { name, size, etag, headers, open } = file;

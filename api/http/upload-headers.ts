@@ -3,7 +3,7 @@ import { artifactHeaders } from "../../shared/wire/lease.ts";
 import type { Announced } from "../deps.ts";
 import { AppError } from "../errors.ts";
 
-/** Size and SHA-256 that the headers of an upload tell. Throws AppError where they do not. */
+/** Reads size and SHA-256 from the headers of an upload. @throws AppError when one is missing or malformed. */
 export function readUploadHeaders(c: Context): Announced {
   const sizeBytes = Number(c.req.header(artifactHeaders.size));
   const sha256 = c.req.header(artifactHeaders.sha256) ?? "";

@@ -6,10 +6,10 @@ import type { AppEnv } from "./context.ts";
 
 type ZodIssue = z.core.$ZodIssue;
 
-/** More would only make an answer many times larger than its request. */
+/** Without this limit an answer could be many times larger than its request. */
 const most = { faults: 100, pathLength: 256 };
 
-/** The faults that a schema found, each with the path of its field; of very many the first. */
+/** The first faults that a schema found, each with the path of its field. */
 export function fieldErrors(error: z.core.$ZodError): FieldError[] {
   const faults = error.issues.slice(0, most.faults).flatMap((issue) =>
     issue.code === "unrecognized_keys"
@@ -25,9 +25,9 @@ export function fieldErrors(error: z.core.$ZodError): FieldError[] {
   }));
 }
 
-/** Zod tells of a value's type in its words alone. */
+/** Zod names the received type only in the text of its message. */
 const wrongType = /^Invalid input: expected (\w+), received (\w+)$/;
-/** Its names of types that JSON calls otherwise. */
+/** Zod's names of types that have another name in JSON. */
 const inJson: Partial<Record<string, string>> = { int: "integer", record: "object" };
 
 function describe({ message }: ZodIssue): string {
@@ -37,7 +37,7 @@ function describe({ message }: ZodIssue): string {
   return `must be of type ${inJson[expected] ?? expected}, not ${received}`;
 }
 
-/** Refuses a request that its schema does not accept: 400, with its faults at once. */
+/** Answers 400 with all faults to a request that does not match its schema. */
 export const onInvalid: Hook<unknown, AppEnv, string, unknown> = (result) => {
   if (result.success) return;
   const errors = fieldErrors(result.error);

@@ -9,11 +9,11 @@ import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";
 
-/** What a submission meets. */
+/** Whether a submission can be accepted and run now. */
 export interface Availability {
-  /** Why it should not be accepted now, or not be waited for. */
+  /** Why it must be refused now. */
   refusal?: Unavailable | undefined;
-  /** Why it would wait for more than its turn. */
+  /** Why it would wait longer than for its turn. */
   wait?: string | undefined;
 }
 
@@ -32,7 +32,7 @@ export async function checkAvailability(
   return mode === "async" ? { wait: nobody } : { refusal: { detail: nobody, retryAfterS: 5 } };
 }
 
-/** What a queued execution waits for, in words for its client. */
+/** Tells a client why its queued execution waits. */
 export async function explainWait(
   deps: Deps,
   execution: ExecutionRow,

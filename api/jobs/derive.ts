@@ -8,10 +8,10 @@ import { findExecution, findSubmitted } from "../store/jobs/read.ts";
 import { submit, type Origin } from "./submit.ts";
 
 /**
- * A new job from an earlier execution, finished or not: a rerun takes its code, a fork brings new
- * code; both take its input, job type, limits and requirements unless the request overrides them.
+ * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
+ * new code. Both take its input, job type, limits and requirements unless the request overrides them.
  *
- * @throws AppError 404 unknown execution; and as `submit` does.
+ * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
  */
 export async function derive(
   deps: Deps,

@@ -1,7 +1,7 @@
 import { AppError } from "../errors.ts";
 import type { Recorded } from "../store/jobs/uploads.ts";
 
-/** What the posts for every lease have in common, of a job or of a build. */
+/** Shared by the posts for leases of jobs and of builds. */
 
 /** @throws AppError 409 or 413 unless what was posted is recorded. */
 export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
@@ -10,7 +10,10 @@ export function refuseUnless(recorded: Recorded, leaseId: string, place: string)
     throw new AppError("too_large", `Lease ${leaseId} has posted as much as it may, ${place}.`);
   }
   if (recorded === "conflict") {
-    throw new AppError("conflict", `Lease ${leaseId} posted another content ${place} before.`);
+    throw new AppError(
+      "conflict",
+      `Lease ${leaseId} has already posted different content ${place}.`,
+    );
   }
 }
 

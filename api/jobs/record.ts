@@ -18,7 +18,7 @@ export type View = "full" | undefined;
 /** Names under which an execution's own code and input can be downloaded. */
 export const internalArtifacts = { code: "_code.py", input: "_input.json" } as const;
 
-/** Rows of the store as the wire's execution record. */
+/** Turns rows of the store into execution records as the API shows them. */
 export function toRecord(full: FullExecution, view: View): ExecutionRecord {
   const { execution: e, payload } = full;
   return {
@@ -86,7 +86,7 @@ export function toArtifact(row: ArtifactRow): Artifact {
   };
 }
 
-/** A finished execution as the answer of `POST /execute`. */
+/** Turns a finished execution into the answer of `POST /execute`. */
 export function toSyncResult(full: FullExecution): SyncResult {
   const record = toRecord(full, undefined);
   const ms = record.timing?.execution_ms ?? record.duration_ms ?? 0;
@@ -126,7 +126,7 @@ function optionalTimestamp(epochMs: number | null): string | null {
   return epochMs === null ? null : timestamp(epochMs);
 }
 
-/** Bytes that are not UTF-8 become U+FFFD: any stream can be shown as JSON. */
+/** Invalid UTF-8 becomes U+FFFD, so that any stream can be shown as JSON. */
 function text(bytes: Uint8Array | null): string {
   return bytes === null ? "" : decodeUtf8(bytes);
 }

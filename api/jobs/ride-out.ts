@@ -5,8 +5,8 @@ const patienceMs = 60_000;
 const pauseMs = 500;
 
 /**
- * Does something again that a database out of reach has kept from succeeding: for a request whose
- * job is stored, or may be, and which would be sent again if it was refused. Until `patienceMs` have passed.
+ * Repeats work for up to `patienceMs` while the database is out of reach. It is for a request whose job
+ * is or may be stored: a client that got an error would send the job again.
  */
 export async function rideOut<T>({ now }: Pick<Deps, "now">, work: () => Promise<T>): Promise<T> {
   for (const giveUpAt = now() + patienceMs; ;) {

@@ -16,7 +16,7 @@ import { findExecution, queuePosition } from "../store/jobs/read.ts";
 import { databaseBytes } from "../store/size.ts";
 import { submitExecution, type NewExecution, type Submitted } from "../store/jobs/submit.ts";
 
-/** Who submits, and how. */
+/** Origin of a submission. */
 export interface Origin {
   mode: "sync" | "async";
   correlationId: string;
@@ -28,8 +28,9 @@ export interface Origin {
 /**
  * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
  *
- * @throws AppError 400 unknown job type, or one that must be built first; 409 key reused; 422 timeout above `max_timeout`;
- *   503 queue full or nobody to run it, with nothing stored.
+ * @throws AppError 400 when the job type is unknown or must be built first; 409 when the idempotency key
+ *   has another payload; 422 when the timeout is above `max_timeout`; 503 when the queue is full or no
+ *   agent can run it. A 503 that names no job has stored nothing.
  */
 export async function submit(
   deps: Deps,
@@ -39,7 +40,7 @@ export async function submit(
   const { config, db, notifier, now } = deps;
   const environment = await runnableEnvironment(deps, request.job_type);
   const execution = await newExecution(deps, request, origin, environment.jobType);
-  // Where there is an obstacle, no new execution gets in; a repeated submission still finds its own.
+  // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
   const { refusal: obstacle = await databaseFull(deps), wait } = await checkAvailability(
     deps,
     origin.mode,
@@ -67,7 +68,7 @@ export async function submit(
   }
 }
 
-/** A commit whose answer was lost may have happened: the database says so once it answers again. */
+/** A commit whose answer was lost may have succeeded. Looks for the job once the database answers again. */
 async function findSubmission(deps: Deps, id: string, error: unknown): Promise<Submitted> {
   if (!isStoreOutage(error)) throw error;
   const job = await rideOut(deps, () => findExecution(deps.db, id)).catch(() => {
@@ -78,7 +79,7 @@ async function findSubmission(deps: Deps, id: string, error: unknown): Promise<S
   return { kind: "accepted", queuePosition: await queuePosition(deps.db, job) };
 }
 
-/** What is stored already may go on; results of what runs are taken, too. */
+/** Only new submissions are refused: stored jobs still run, and their results are accepted. */
 async function databaseFull({ config, db }: Deps): Promise<Unavailable | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;

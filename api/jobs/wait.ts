@@ -9,10 +9,10 @@ import { isStoreOutage } from "../store/outage.ts";
 import type { Unavailable } from "../domain/capacity.ts";
 import { rideOut } from "./ride-out.ts";
 
-/** A wake-up is a hint; the database is asked again at least this often. */
+/** Wake-ups are hints, so the database is queried at least this often. */
 export const backstopMs = 5_000;
 
-/** The execution as it is when it has ended, when `timeoutMs` have passed, or on abort. */
+/** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
 export async function waitForEnd(
   { db, notifier, now }: Deps,
   id: string,
@@ -35,9 +35,9 @@ export async function waitForEnd(
 }
 
 /**
- * Waits for a synchronous execution however long it takes, outages of the database included. Where
- * its client hangs up or nobody is left to run it, it is cancelled; with an idempotency key it goes on,
- * as a repeat may ask for it.
+ * Waits for a synchronous execution without a time limit, also during outages of the database. If its
+ * client hangs up or no agent is left to run it, the execution is cancelled. With an idempotency key it
+ * continues, because a repeated request may ask for its result.
  *
  * @throws AppError 503 when no agent can run it any more, or the database stays out of reach.
  */
@@ -90,9 +90,9 @@ async function findRefusal(deps: Deps, jobType: string): Promise<Unavailable | u
 }
 
 /**
- * Cancels a queued execution at once, and asks the agent of a running one to end it.
+ * Cancels a queued execution at once; asks the agent of a running execution to end it.
  *
- * @throws AppError 404 unknown; 409 already finished.
+ * @throws AppError 404 when it is unknown; 409 when it has finished.
  */
 export async function cancel({ db, notifier, now }: Deps, id: string): Promise<ExecutionRow> {
   const result = await advance(db, { id }, { kind: "cancel" }, now());

@@ -1,4 +1,4 @@
-/** A Prometheus metric with its samples, as the text format of version 0.0.4 writes it. */
+/** A Prometheus metric with its samples, for text format 0.0.4. */
 export interface Family {
   name: string;
   type: "counter" | "gauge" | "histogram";
@@ -7,7 +7,7 @@ export interface Family {
 }
 
 export interface Sample {
-  /** What a histogram's parts add to its name. */
+  /** Suffix of the name, for the parts of a histogram. */
   suffix?: "_bucket" | "_sum" | "_count";
   labels?: Record<string, string>;
   value: number;

@@ -9,13 +9,13 @@ export interface Stored {
   queue: QueueStats;
   /** The live agents. */
   agents: (AgentReport & { name: string })[];
-  /** Without free pages. */
+  /** Bytes, without free pages. */
   databaseBytes: number;
   version: string;
   now: number;
 }
 
-/** What the database knows: the same whichever API process is asked. */
+/** Metrics from the database. Every API process gives the same values. */
 export function storedFamilies(stored: Stored, config: Config): Family[] {
   const { counts, queue, agents, version, now } = stored;
   const age = counts.oldestQueuedAt === null ? 0 : (now - counts.oldestQueuedAt) / 1000;
@@ -114,7 +114,7 @@ function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => 
   return addedUp(agents.map((agent) => ({ labels: { agent: agent.name }, value: value(agent) })));
 }
 
-/** The pools' containers by agent, job type and state; kinds that differ otherwise are added up. */
+/** Containers of the pools by agent, job type and state, summed over everything else. */
 function byKind(agents: Stored["agents"]): Sample[] {
   return addedUp(
     agents.flatMap(({ name: agent, pool }) =>
@@ -128,7 +128,7 @@ function byKind(agents: Stored["agents"]): Sample[] {
   );
 }
 
-/** What engines failed by agent, call and kind. */
+/** Failed engine calls by agent, call and kind. */
 function byFailure(agents: Stored["agents"]): Sample[] {
   return addedUp(
     agents.flatMap(({ name: agent, engine }) =>
@@ -140,7 +140,7 @@ function byFailure(agents: Stored["agents"]): Sample[] {
   );
 }
 
-/** One sample for each set of labels: agents that share their name are added up. */
+/** One sample for each set of labels; agents with the same name are added up. */
 function addedUp(samples: Required<Omit<Sample, "suffix">>[]): Sample[] {
   const sums = new Map<string, Sample>();
   for (const { labels, value } of samples) {

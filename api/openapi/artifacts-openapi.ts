@@ -31,7 +31,7 @@ const unchanged = {
   headers: headers("ETag"),
 };
 
-/** Describes the artifact endpoints. Their route takes names with slashes, which OpenAPI paths cannot say. */
+/** Describes the artifact endpoints. Their route accepts names with slashes, which OpenAPI paths cannot express. */
 export function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): void {
   const path = "/jobs/{job_id}/artifacts/{artifact_name}";
   openAPIRegistry.registerPath({

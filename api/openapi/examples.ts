@@ -16,7 +16,7 @@ import type { Health, PoolStats } from "../../shared/wire/health.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import type { Probe } from "../../shared/wire/probe.ts";
 
-/** Requests and answers that the OpenAPI document shows; all tell of the same few jobs. */
+/** Requests and answers that the OpenAPI document shows. They are all about the same few jobs. */
 
 export const jobId = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 const childId = "019aa5f3-1b70-7e44-9c02-6a8d2f4e7b31";

@@ -14,8 +14,8 @@ type Operation = NonNullable<PathItem["get"]>;
 type Answer = { $ref: string } | { description: string; headers?: object };
 
 /**
- * Adds to every operation what the middleware gives every request: correlation id, headers, the
- * need for a key, and the refusals that any endpoint may answer with.
+ * Adds the effects of the middleware to every operation: the correlation id, headers, the required
+ * key, and the refusals that any endpoint may answer with.
  */
 export function describeEverywhere(document: Document, config: Config): Document {
   const paths = mapValues(document.paths ?? {}, (item: PathItem, path) =>

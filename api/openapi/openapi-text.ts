@@ -1,4 +1,4 @@
-/** Groups of endpoints, in the order in which a newcomer meets them. */
+/** Groups of endpoints, in an order for new users. */
 export const tags = [
   { name: "Execute", description: "Run Python code, and wait for it or not." },
   {

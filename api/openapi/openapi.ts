@@ -23,7 +23,7 @@ const getOpenApi = createRoute({
   },
 });
 
-/** The machine-readable description of every endpoint for clients. */
+/** The OpenAPI document of every endpoint for clients. */
 export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
   registerHeaders(app);
   app.openAPIRegistry.register("Problem", Problem);

@@ -8,7 +8,7 @@ const noWheel = "ERROR: No matching distribution found for numpy==9.9";
 const noImage =
   "Image registry.example/science:1 is not on the agent's host and cannot be pulled: no such host";
 
-/** What a refusal says, by its code. */
+/** Example texts of refusals, by code. */
 const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   invalid_request: {
     detail: "The request is not valid: code: is required",
@@ -61,7 +61,7 @@ const headersOf: Partial<Record<ErrorCode, ResponseHeader[]>> = {
   range_not_satisfiable: ["Content-Range"],
 };
 
-/** The OpenAPI description of a refusal, with the words of an endpoint where it has its own. */
+/** The OpenAPI description of a refusal, with the endpoint's own example if it has one. */
 export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras = {}) {
   const example: Problem = {
     title: errorTitles[code],
@@ -79,12 +79,12 @@ export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras 
   };
 }
 
-/** A refusal in the words that all endpoints share. */
+/** The description of a refusal that all endpoints share. */
 export function problemRef(code: ErrorCode): { $ref: string } {
   return { $ref: `#/components/responses/${nameOf(code)}` };
 }
 
-/** Those of the shared refusals that a description refers to. */
+/** The shared refusals that a description refers to. */
 export function sharedProblems(paths: object): Record<string, ReturnType<typeof problem>> {
   const text = JSON.stringify(paths);
   const used = (Object.keys(errorStatus) as ErrorCode[]).filter((code) =>

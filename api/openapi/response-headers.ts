@@ -6,7 +6,7 @@ const text = { type: "string" } as const;
 const count = { type: "integer", minimum: 0 } as const;
 const etag = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
 
-/** Every response header that the interface promises. */
+/** Every response header that the API promises. */
 const responseHeaders = {
   "X-Correlation-ID": {
     description: "The correlation id: the request's own, or a new one.",
@@ -62,7 +62,7 @@ const responseHeaders = {
 } as const;
 export type ResponseHeader = keyof typeof responseHeaders;
 
-/** What every answer carries; the counts only where requests are counted. */
+/** Headers of every answer. The counts are present only if the request is counted. */
 export const everywhere: ResponseHeader[] = [
   "X-Correlation-ID",
   "X-Content-Type-Options",

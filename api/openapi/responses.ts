@@ -8,7 +8,7 @@ import { jobId } from "./examples.ts";
 import { problemRef } from "./problem-responses.ts";
 import { headers, type ResponseHeader } from "./response-headers.ts";
 
-/** One example of a body, or several by name. */
+/** One example of a body, or several with names. */
 export interface Shown<T> {
   example?: T;
   examples?: Record<string, { summary: string; value: T }>;
@@ -38,8 +38,8 @@ export function body<T extends z.ZodType>(
 }
 
 /**
- * The OpenAPI descriptions of the refusals that an endpoint may answer with, besides those that any
- * may (`describeEverywhere`).
+ * The OpenAPI descriptions of an endpoint's own refusals. `describeEverywhere` adds those of every
+ * endpoint.
  */
 export function problems(...codes: ErrorCode[]): Record<number, { $ref: string }> {
   return Object.fromEntries(codes.map((code) => [errorStatus[code], problemRef(code)]));
@@ -54,7 +54,7 @@ export const jobIdParam = z.object({
   }),
 });
 
-/** A whole number in a query. Its schema is written out: the generator takes coercion to accept null. */
+/** A whole number in a query. Its schema is explicit, because the generator thinks that a coerced number accepts null. */
 export function integerQuery(
   range: { minimum: number; maximum: number; default: number },
   description: string,
@@ -84,7 +84,7 @@ export const viewQuery = z
   .optional()
   .openapi({ description: "`full` adds the extended fields." });
 
-/** Who sent a request, for its record. */
+/** Origin of a request, for its record. */
 export function originOf({ clientAddress }: Deps, c: Context) {
   const { correlationId, apiKeyHash } = c.var as AppEnv["Variables"];
   return { correlationId, clientIp: clientAddress(c), keyId: apiKeyHash?.slice(0, 16) };

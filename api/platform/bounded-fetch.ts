@@ -1,10 +1,10 @@
 /**
- * `fetch` for a remote database: a server that does not answer within `timeoutMs` is one that is
- * out of reach.
+ * `fetch` for a remote database. A server that does not answer within `timeoutMs` counts as out of
+ * reach.
  */
 export function boundedFetch(timeoutMs: number): (request: Request) => Promise<Response> {
   return (request) => fetch(request, { signal: AbortSignal.timeout(timeoutMs) });
 }
 
-/** Longer than any statement of ours takes. */
+/** Longer than any statement of the API takes. */
 export const remoteTimeoutMs = 10_000;

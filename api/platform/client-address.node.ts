@@ -3,9 +3,9 @@ import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 
 /**
- * The client's address: that of the socket, or, where the socket is one of the `trusted` proxies,
- * the last address of X-Forwarded-For that is not a trusted proxy itself. An entry that is no address
- * ends the search: what stands before it is the client's own word.
+ * The client's address: the socket's address or, if that is one of the `trusted` proxies, the last
+ * address in X-Forwarded-For that is not a trusted proxy. An entry that is no address ends the search,
+ * because the client could have written everything before it.
  */
 export function clientAddress(trusted: string[]): (c: Context) => string {
   const proxies = blockList(trusted);
@@ -34,14 +34,14 @@ function blockList(entries: string[]): BlockList {
   return list;
 }
 
-/** The address of an entry: `ip`, `ip:port`, `[ip]` or `[ip]:port`. */
+/** The address in an entry: `ip`, `ip:port`, `[ip]` or `[ip]:port`. */
 function addressOf(entry: string): string | undefined {
   const [, bracketed, ip4] = /^(?:\[(.+)\]|([\d.]+))(?::\d+)?$/.exec(entry) ?? [];
   const address = plain(bracketed ?? ip4 ?? entry);
   return isIP(address) === 0 ? undefined : address;
 }
 
-/** IPv4 as a dual-stack socket shows it, without its IPv6 prefix. */
+/** Removes the IPv6 prefix from an IPv4 address of a dual-stack socket. */
 function plain(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
 }

@@ -5,7 +5,7 @@ import type { DocsAsset } from "../deps.ts";
 
 const folder = dirname(createRequire(import.meta.url).resolve("swagger-ui-dist/package.json"));
 
-/** A file of the docs page, from the package that ships it. */
+/** Opens a file of the docs page in the package that ships it. */
 export async function docsAsset(name: DocsAsset): Promise<ReadableStream<Uint8Array>> {
   return (await openAsBlob(join(folder, name))).stream();
 }

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { sha256 as inBackground } from "../hash.ts";
 
-/** Above this size the hash is left to another thread, which costs some 50 µs; below, some 5 µs are spent here. */
+/** Above this size another thread computes the hash, which costs about 50 µs; below, this thread needs at most about 5 µs. */
 const atOnceMax = 64 * 1024;
 
 /** SHA-256 of text (as UTF-8) or bytes, in hex. */

@@ -8,7 +8,7 @@ import { securityHeaderFields } from "../http/security-headers.ts";
 
 type Fetch = Parameters<typeof getRequestListener>[0];
 
-/** An HTTP server that refuses what never becomes a request in the app's own words. */
+/** An HTTP server that answers malformed requests with the app's problem details. */
 export function httpServer(fetch: Fetch, { log, newId }: Pick<Deps, "log" | "newId">): Server {
   const refuse = (error: unknown): { refusal: AppError; headers: Headers; body: string } => {
     const refusal = asRefusal(error);
@@ -32,7 +32,7 @@ export function httpServer(fetch: Fetch, { log, newId }: Pick<Deps, "log" | "new
   const listener = getRequestListener(fetch, { errorHandler });
   const handle = (...[request, response]: Parameters<typeof listener>) =>
     void listener(request, response);
-  // The app itself refuses a request without Host; an unknown Expect asks for nothing.
+  // The app refuses a request without Host. An unknown Expect header is ignored.
   const server = createServer({ requireHostHeader: false }, handle);
   server.on("checkExpectation", handle);
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {

@@ -15,7 +15,7 @@ const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.met
 /**
  * Opens the configured database and brings its schema up to date.
  *
- * @throws ConfigError naming the folder or the database that cannot be used.
+ * @throws ConfigError that names the folder or the database that cannot be used.
  */
 export async function openDatabase(config: Config): Promise<Client> {
   const url = config.database_url ?? `file:${resolve(config.data_dir, "airlock.db")}`;
@@ -24,7 +24,7 @@ export async function openDatabase(config: Config): Promise<Client> {
   try {
     if (isFile) return await migrated(fileClient(url));
     const { database_auth_token: token } = config;
-    // A migration of a long history may take longer than requests may.
+    // Migrating a long history may take longer than the time limit of requests.
     (await migrated(remoteClient(url, token, {}))).close();
     return remoteClient(url, token, { fetch: boundedFetch(remoteTimeoutMs) });
   } catch (cause) {
@@ -33,7 +33,7 @@ export async function openDatabase(config: Config): Promise<Client> {
   }
 }
 
-/** Processes may start at once: where another one was first, the second time finds nothing to do. */
+/** Several processes may start at once: if another one has migrated, the second attempt finds nothing to do. */
 async function migrated(client: Client): Promise<Client> {
   await refuseOtherVersion(client);
   const once = () => migrate(drizzle(client), { migrationsFolder });
@@ -41,7 +41,7 @@ async function migrated(client: Client): Promise<Client> {
   return client;
 }
 
-/** Throws where the schema has a migration that this version does not know: of a newer version, or of one before 0.1.0. */
+/** @throws ConfigError when the schema has an unknown migration: of a newer version, or of one before 0.1.0. */
 async function refuseOtherVersion(client: Client): Promise<void> {
   const table = "__drizzle_migrations";
   const made = await client.execute(`SELECT 1 FROM sqlite_master WHERE name = '${table}'`);
@@ -74,7 +74,7 @@ function makeDataFolder(path: string): void {
   }
 }
 
-/** Leaves out what an address may carry: user, password, token. */
+/** Removes user, password and token from an address. */
 function withoutSecrets(text: string): string {
   return text.replaceAll(/\/\/[^/\s]*@/g, "//").replaceAll(/\?[^\s:]*/g, "");
 }

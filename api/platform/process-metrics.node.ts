@@ -1,7 +1,7 @@
 import { collectDefaultMetrics, Counter, Histogram, Registry } from "prom-client";
 import type { ProcessMetrics } from "../deps.ts";
 
-/** What this process alone knows: its requests, its database calls that failed, its memory and loop. */
+/** Metrics of this process: its requests, its failed database calls, its memory and its event loop. */
 export function processMetrics(): ProcessMetrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });

@@ -1,4 +1,4 @@
-/** A writer to standard error, once in a turn of the event loop: each write is a system call that blocks. */
+/** Writes to standard error once per turn of the event loop, because each write is a blocking system call. */
 export function stderrByTurn(): (line: string) => void {
   let lines: string[] = [];
   const flush = (): void => {

@@ -6,7 +6,7 @@ import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";
 import { imageSource, storeImageUpload, storedArchive } from "../builds/images.ts";
 
-/** Built images on their way from the agent that made them to the others. */
+/** Endpoints that pass built images from the agent that built them to the others. */
 export function agentImageRoutes(app: Hono<AppEnv>, deps: Deps): void {
   app.put("/builds/:lease_id/image", async (c) => {
     const { lease_id } = c.req.param();

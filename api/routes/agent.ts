@@ -46,11 +46,11 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const { config } = deps;
   const smallBytes = 1024 * 1024;
   const joinBytes = 16 * 1024;
-  /** Two streams in base64, and an output whose quotes are escaped. */
+  /** Two streams in base64, and the output as JSON text with escaped quotes. */
   const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
   const app = new Hono<AppEnv>();
 
-  // First, so that every refusal names the protocol: an agent takes others for a proxy's.
+  // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
 
   app.post("/join", limitJoins(deps), async (c) => {
@@ -109,7 +109,7 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const { lease_id } = c.req.param();
     const execution = await requireLease(deps, lease_id, c.get("agentTokenHash"));
     const isNew = await recordResult(deps, execution, lease_id, report);
-    // What a repeated post asked for the first time comes with the next poll.
+    // A repeated post gets no job; a job that the first post leased comes with the next poll.
     const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
     const jobs = takes ? await takeNext(deps, execution.agentId ?? "") : [];
     return c.json({ jobs } satisfies ResultReply);

@@ -39,7 +39,7 @@ const pageScript = `SwaggerUIBundle({
 });
 `;
 
-/** The headers that every answer carries stand in the introduction, and not at each answer again. */
+/** Headers of every answer are described in the introduction, not at each answer. */
 const pageStyle = `.headers tr.header:nth-child(-n + ${everywhere.length}),
 .headers-wrapper:not(:has(tr.header:nth-child(${everywhere.length + 1}))) { display: none; }
 `;
@@ -61,7 +61,7 @@ const getDocs = createRoute({
   },
 });
 
-/** The interactive description, from assets that the service itself serves. */
+/** The interactive documentation. The service serves its assets itself. */
 export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void {
   app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 

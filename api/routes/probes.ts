@@ -9,7 +9,7 @@ import { probe as example } from "../openapi/examples.ts";
 import { problem } from "../openapi/problem-responses.ts";
 import { json } from "../openapi/responses.ts";
 
-/** Milliseconds that the database has to answer a probe. */
+/** Milliseconds that a probe waits for the database. */
 const answerWithinMs = 2000;
 
 const silent = "The database does not answer.";
@@ -44,7 +44,7 @@ const getReadiness = createRoute({
   },
 });
 
-/** What a supervisor of processes and a load balancer ask. */
+/** Probes for a process supervisor and for a load balancer. */
 export function probeRoutes(app: OpenAPIHono<AppEnv>, { db, isStopping }: Deps): void {
   app.openapi(getLiveness, (c) => c.json({ status: "ok" } as const, 200));
 

@@ -14,13 +14,13 @@ import {
 const dayMs = 24 * 3_600_000;
 const hourMs = 3_600_000;
 
-/** A statement of this size holds the thread for some milliseconds; a sweep runs a few of them. */
+/** A statement of this size blocks the thread for a few milliseconds. */
 const batch = { rows: 50, bytes: 4 * 1024 * 1024 };
 const batchesPerSweep = 20;
 
 /**
- * Removes what is older than `dlq_retention_days` and `execution_retention_days`, and bytes that
- * nobody can see any more. Returns whether more is left than it removes at once.
+ * Removes dead letters older than `dlq_retention_days`, executions and builds older than
+ * `execution_retention_days`, and stored bytes without a record. Returns whether more is left to remove.
  */
 export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
@@ -56,8 +56,8 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<bool
 }
 
 /**
- * Bytes go an hour after their rows, so that no record is ever without its bytes, nor one in a
- * backup that was made of the rows just before.
+ * Bytes are removed an hour after their rows. So every record has its bytes, even a record in a backup
+ * of the rows that was made just before.
  */
 async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> {
   const due = await dueRemovals(db, now(), batch.rows);
@@ -67,13 +67,13 @@ async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> 
     try {
       await artifacts.remove(prefix);
     } catch (error) {
-      // Postponed, so that it does not stand before those that can be removed.
+      // Postponed, so that it does not block removals that can succeed.
       await postponeRemoval(db, prefix, now() + hourMs);
       log.warn("the artifacts under {prefix} cannot be removed, next attempt in an hour: {error}", {
         prefix,
         error,
       });
-      // Each of the others would take as long to fail.
+      // In an outage the others would fail as well, and as slowly.
       if (error instanceof ArtifactOutage) break;
       continue;
     }
@@ -83,7 +83,7 @@ async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> 
   return due.length === batch.rows;
 }
 
-/** A local database's answer is there at once: without this, requests would wait for the last batch. */
+/** A local database answers synchronously: without this pause, requests would wait until the last batch. */
 function othersTurn(): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, 0);

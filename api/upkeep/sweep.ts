@@ -17,7 +17,7 @@ export async function sweep(deps: Deps): Promise<void> {
 export async function expire(deps: Deps): Promise<void> {
   await sweepLeases(deps);
   await sweepBuilds(deps);
-  // One whose token was revoked may be waiting for work: it is to hear of it now.
+  // An agent whose token was revoked may be waiting in a poll, which must now be refused.
   const gone = await forgetAgents(deps.db, deps.now() - hourMs);
   for (const id of gone) deps.notifier.notify(`agent:${id}`);
 }

@@ -188,7 +188,7 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
       expect(image_ref).toBe(`${registry.name}/${world.prefix}-remote:v1.0.0`);
 
       const { job_id } = await world.submit("remote", printAnswer);
-      await untilMessage(job_id, /far has not got it: .*dial tcp/);
+      await untilMessage(job_id, /far could not get it: .*dial tcp/);
       await registry.start(inNetworkOf(far));
       expect(await world.result(job_id)).toMatchObject({
         stdout: "42\n",

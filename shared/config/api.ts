@@ -2,7 +2,7 @@ import { z } from "zod";
 import { JobTypeDefinition, JobTypeName } from "../wire/job-type.ts";
 import { key16, MiB } from "./units.ts";
 
-/** Keys of the API, and those that API and agent both read. */
+/** Keys that the API reads, and keys that both the API and the agent read. */
 export const apiSettings = {
   host: z.string().min(1).default("127.0.0.1").describe("Address that the API listens on."),
   port: z.int().min(0).max(65_535).default(8080).describe("Port the API listens on; 0 picks one."),

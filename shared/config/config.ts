@@ -16,7 +16,7 @@ export type Config = z.infer<typeof Config>;
 
 type Times = { liveness_s: number; lease_ttl_s: number };
 
-/** A lease must outlive its agent's renewals, also where one comes late. */
+/** A lease must last longer than the time between two renewals, even if one renewal is late. */
 function isFenceLast({ liveness_s, lease_ttl_s }: Times): boolean {
   return lease_ttl_s >= liveness_s;
 }
@@ -25,7 +25,7 @@ function tooShort({ liveness_s, lease_ttl_s }: Times): string {
   return `must be at least liveness_s (${liveness_s}): set it to ${liveness_s} or more, or liveness_s to ${lease_ttl_s} or less`;
 }
 
-/** The timings that a server with this configuration sets for its agents. */
+/** Timings that the API sets for its agents. */
 export function intervalsOf({
   poll_wait_s,
   lease_ttl_s,
@@ -34,7 +34,7 @@ export function intervalsOf({
   return { poll_wait_s, lease_ttl_s, renew_every_s: liveness_s / renewalsPerLiveness };
 }
 
-/** Two may fail in a row, and the third be slow. */
+/** With four renewals per `liveness_s`, two may fail in a row and the third may be slow. */
 const renewalsPerLiveness = 4;
 
 export class ConfigError extends Error {

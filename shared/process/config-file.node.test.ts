@@ -24,14 +24,14 @@ test("the environment wins over the file that AIRLOCK_CONFIG names", () => {
   ]);
 });
 
-test("a named file that is missing is an error; without a name there need be none", () => {
+test("a missing file that AIRLOCK_CONFIG names is an error; without AIRLOCK_CONFIG the file is optional", () => {
   const AIRLOCK_CONFIG = join(folder, "missing.toml");
   expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(ConfigError);
   expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(`${AIRLOCK_CONFIG}: ENOENT`);
   expect(readConfig({ AIRLOCK_CONFIG: "" }).port).toBe(8080);
 });
 
-test("malformed TOML is told in one line by its place, without the text that stands there", () => {
+test("the message about malformed TOML is one line that gives the position and not the text", () => {
   const AIRLOCK_CONFIG = fileWith('port = 1\napi_keys = ["hunter2-hunter2-hunter2"\nhost = 1');
   const message = refusal({ AIRLOCK_CONFIG });
   expect(message).toMatch(/airlock\.toml, line \d, column \d+: [a-z ]+/);

@@ -4,8 +4,8 @@ import { type Config, ConfigError, loadConfig } from "../config/config.ts";
 import { describeError } from "../log-line.ts";
 
 /**
- * The configuration from the environment over airlock.toml in the working directory, or over the
- * file that AIRLOCK_CONFIG names.
+ * Loads the configuration from the environment and from a file; the environment wins. The file is the
+ * one that AIRLOCK_CONFIG names, else airlock.toml in the working directory.
  *
  * @throws ConfigError with one line per fault.
  */
@@ -25,7 +25,7 @@ function readToml(path: string | undefined): Record<string, unknown> {
   }
 }
 
-/** Without the lines of the file that the parser's message quotes: they may hold keys. */
+/** Drops the lines of the file that the parser's message quotes: they may contain keys. */
 function describeToml(file: string, { line, column, message }: TomlError): string {
   const [reason = ""] = message.replace("Invalid TOML document: ", "").split("\n");
   return `${file}, line ${line}, column ${column}: ${reason}`;

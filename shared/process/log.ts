@@ -13,7 +13,7 @@ export type LogConfig = Pick<Config, "log_level" | "log_format">;
 const jsonLines = getJsonLinesFormatter({ properties: "flatten" });
 const formatJson = (record: LogRecord): string => jsonLines(withPlainMessage(record));
 
-/** Gives `write` each log line with its line feed: in the contract's shape, or one JSON object. */
+/** Passes each log line, line feed included, to `write`: in the contract's shape, or as a JSON object. */
 export async function startLog(
   { log_level, log_format }: LogConfig,
   name: "api" | "agent",

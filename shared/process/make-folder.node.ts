@@ -3,8 +3,8 @@ import { dirname } from "node:path";
 import { ConfigError } from "../config/config.ts";
 
 /**
- * Makes a folder, and those it lies in, for its user alone, where they are not there. Node's own
- * `recursive` never ends where a folder is there and takes none, such as /proc.
+ * Makes a folder and its missing parents, readable by this user only. Node's own `recursive` option
+ * loops forever below an existing folder in which none can be made, for example /proc.
  *
  * @throws ConfigError in that case; else the system's error.
  */
@@ -17,7 +17,7 @@ export function makeFolder(path: string): void {
     if (code !== "ENOENT") throw error;
     const parent = dirname(path);
     if (isFolder(parent)) {
-      throw new ConfigError(`cannot make ${path}: ${parent} takes no folders`);
+      throw new ConfigError(`cannot make ${path}: ${parent} accepts no folders`);
     }
     makeFolder(parent);
     makeFolder(path);

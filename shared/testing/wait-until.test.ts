@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 import { waitUntil } from "./wait-until.ts";
 
-test("asks until it holds", async () => {
+test("checks until the condition is true", async () => {
   let asked = 0;
   await waitUntil("the third time", () => ++asked === 3);
   expect(asked).toBe(3);
 });
 
-test("says what did not come within the limit, and asks no more", async () => {
+test("names the condition that was not true within the limit, and stops checking", async () => {
   let asked = 0;
   const never = async () => ++asked < 0;
   await expect(waitUntil("the end of the world", never, 50)).rejects.toThrow(

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Longer than the slowest machine takes for anything that tests wait for; shorter than a test may take. */
+/** Longer than any wait of a test on the slowest machine, and shorter than the time limit of a test. */
 const LIMIT_MS = 180_000;
 const EVERY_MS = 20;
 
-/** Asks until it holds. Throws with the name of what did not come within the limit. */
+/** Checks a condition until it is true. @throws Error that names the condition, after the limit. */
 export async function waitUntil(
   what: string,
   holds: () => boolean | Promise<boolean>,

@@ -8,7 +8,7 @@ export const ImageDigest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
 
 /**
  * A version that a build may be tagged with: a semantic version (semver.org 2.0.0) after a "v".
- * An image's tag has no "+", so build metadata are refused.
+ * An image's tag cannot contain "+", so build metadata are refused.
  */
 export const VersionTag = z
   .string()
@@ -38,7 +38,7 @@ export type BuildResult = z.infer<typeof BuildResult>;
 
 export const buildStatuses = ["queued", "running", "built", "failed"] as const;
 
-/** The last build of a job type, on its way or over. */
+/** The last build of a job type, running or ended. */
 export const Build = z
   .object({
     status: z.enum(buildStatuses).meta({ id: "BuildStatus" }),

@@ -86,7 +86,7 @@ export const Problem = z
       .array(FieldError)
       .optional()
       .meta({ description: "On 400 and 422: every fault of the request." }),
-    /** On 503: as an execution would have told it. */
+    /** On 503: the error that an execution would have ended with. */
     error: ExecutionError.optional(),
     existing_job_id: z
       .string()

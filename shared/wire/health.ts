@@ -55,12 +55,12 @@ const MissingImage = z.object({ image: z.string().max(1024), reason: z.string().
   description: "A built image that an agent needs and does not have.",
 });
 
-/** What an agent knows of its engine. */
+/** What an agent reports about its engine. */
 export const EngineHealth = z
   .object({
     available: z.boolean(),
     version: z.string().nullable(),
-    /** The engine's default first. */
+    /** The engine's default comes first. */
     runtimes: z.array(z.string()),
     errors: z
       .array(EngineErrors)
@@ -68,7 +68,7 @@ export const EngineHealth = z
       .optional()
       .meta({ description: "Calls to the engine that failed since the agent started." }),
     missing_images: z.array(MissingImage).max(1000).optional().meta({
-      description: "Built images that it needs and does not have; absent if there are none.",
+      description: "Built images that the agent needs and does not have; absent if there are none.",
     }),
   })
   .meta({ id: "EngineHealth", description: "An agent's container engine." });
@@ -107,7 +107,7 @@ export const PoolAgent = z
     version: z.string(),
     state: z.enum(["working", "idle", "unwell", "silent"]).meta({
       description:
-        "working: all slots are in use; unwell: it gets no jobs; silent: it has not been heard of for `liveness_s`, and no other count includes it.",
+        "working: all slots are in use; unwell: it gets no jobs; silent: it has not contacted the API for `liveness_s`, and no other count includes it.",
     }),
     problem: z.string().nullable().meta({ description: "Why it gets no jobs." }),
     labels: z.record(z.string(), z.string()),

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
 
-/** Also the end of an image's name, whose grammar it follows. */
+/** Follows the grammar of image names, since the name of a built image ends with it. */
 export const JobTypeName = z
   .string()
   .max(63)
@@ -91,7 +91,7 @@ export const JobTypeDefinition = z.strictObject({
 });
 export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 
-/** A job type with every default filled in: what an agent needs to make its containers. */
+/** A job type with every default filled in, as an agent needs it to make containers. */
 export const JobType = JobTypeDefinition.extend({
   name: JobTypeName,
   base_image: z.string(),
@@ -99,7 +99,7 @@ export const JobType = JobTypeDefinition.extend({
 });
 export type JobType = z.infer<typeof JobType>;
 
-/** A job type as the interface shows it. */
+/** A job type as the API shows it. */
 export const JobTypeView = z
   .object({
     name: z.string().meta({ example: "science" }),

@@ -9,12 +9,13 @@ import { isJsonObject, parseJson } from "../json.ts";
 import { limits } from "./limits.ts";
 
 /**
- * The agent protocol, `/agent/v1/*`. Every message carries the agent's own bearer token. A lease is
- * the right to run one attempt of one execution until it expires; its id fences every post.
+ * The agent protocol, `/agent/v1/*`. Every message carries the agent's bearer token. A lease is the
+ * right to run one attempt of one execution until the lease expires. Every post names its lease, and is
+ * refused once that lease no longer holds.
  */
 const Uuid = z.uuid();
 
-/** What an agent's operator accepts, so that other work goes to other agents; the agent holds it too. */
+/** Work that an agent's operator accepts. The API gives other work to other agents; the agent checks it, too. */
 export const Accepted = z.object({
   /** Patterns of names, see pattern.ts; null for all. */
   job_types: z.array(z.string().max(128)).max(1000).nullable(),
@@ -22,7 +23,7 @@ export const Accepted = z.object({
 });
 export type Accepted = z.infer<typeof Accepted>;
 
-/** An agent process. `id` is fresh at every start, so that a restarted agent is another holder. */
+/** An agent process. `id` is new at every start, so a restarted agent does not own its earlier leases. */
 export const AgentIdentity = z.object({
   id: Uuid,
   name: z.string().min(1).max(128),
@@ -32,7 +33,7 @@ export const AgentIdentity = z.object({
 });
 export type AgentIdentity = z.infer<typeof AgentIdentity>;
 
-/** What an agent tells of itself with each poll and each renewal. */
+/** An agent's report about itself, sent with each poll and each renewal. */
 export const AgentStatus = z.object({
   agent: AgentIdentity,
   slots: z.int().min(0).max(10_000),
@@ -41,24 +42,24 @@ export const AgentStatus = z.object({
   pool: z.array(PoolKind).max(1000),
   engine: EngineHealth,
   breaker: CircuitBreaker,
-  /** Every lease the agent holds; listing one renews it. */
+  /** Every lease that the agent holds. Listing a lease renews it. */
   leases: z.array(Uuid).max(10_000),
-  /** The same for leases of builds. */
+  /** Every lease of a build that the agent holds. Listing a lease renews it. */
   builds: z.array(Uuid).max(100),
-  /** Of the last `images_wanted`, those that the engine has. */
+  /** Images of the last `images_wanted` that the engine has. */
   images: z.array(z.string().max(1024)).max(10_000),
 });
 export type AgentStatus = z.infer<typeof AgentStatus>;
 
 export const PollRequest = AgentStatus.extend({
   free_slots: z.int().min(0).max(10_000),
-  /** Builds it can take on; they use no slot. */
+  /** Number of builds that it can accept now. Builds use no slot. */
   free_builds: z.int().min(0).max(100),
-  /** Leases held whose cancellation the agent already knows of: not told again. */
+  /** Leases whose cancellation the agent already knows; the reply does not repeat them. */
   cancelling: z.array(Uuid).max(10_000),
-  /** The agent has heard of no job types yet: the reply tells which to keep containers ready for. */
+  /** The agent has just started: the reply names the job types to keep containers ready for. */
   is_new: z.boolean(),
-  /** Seconds the poll may wait for work; the server may answer sooner. */
+  /** Seconds that the poll may wait for work; the API may answer sooner. */
   wait_s: z.number().min(0).max(60),
 });
 export type PollRequest = z.infer<typeof PollRequest>;
@@ -67,7 +68,7 @@ export type PollRequest = z.infer<typeof PollRequest>;
 export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
-/** What an agent is told of a job type. */
+/** A job type as agents receive it. */
 export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
@@ -77,10 +78,10 @@ export const LeasedJob = z.object({
   execution_id: Uuid,
   attempt: z.int(),
   correlation_id: z.string(),
-  /** Stands for the API key that submitted it: a container is reused for jobs of the same one only. */
+  /** Stands for the API key that submitted the job: a container is reused only for jobs of the same key. */
   key_id: z.string().max(64).nullable(),
   job_type: LeasedJobType,
-  /** The digest of the built image; the base image where the job type is not built. */
+  /** Digest of the built image; if the job type is not built, name of the base image. */
   image: z.string(),
   code: z.string(),
   /** The request's `input_data` as JSON text. */
@@ -92,7 +93,7 @@ export const LeasedJob = z.object({
 });
 export type LeasedJob = z.infer<typeof LeasedJob>;
 
-/** Timings that the server sets for its agents, in seconds. */
+/** Timings that the API sets for its agents, in seconds. */
 export const Intervals = z.object({
   poll_wait_s: z.number(),
   lease_ttl_s: z.number(),
@@ -103,9 +104,9 @@ export type Intervals = z.infer<typeof Intervals>;
 export const RenewReply = z.object({
   /** Leases whose execution should be cancelled. */
   cancel: z.array(Uuid),
-  /** Listed leases that are no longer the agent's: drop the work. */
+  /** Listed leases that the agent no longer holds: it drops their work. */
   lost: z.array(Uuid),
-  /** Images that jobs may need: the agent tells which of them its engine has. */
+  /** Images that jobs may need: the agent reports which of them its engine has. */
   images_wanted: z.array(z.string()),
   intervals: Intervals,
 });
@@ -123,33 +124,33 @@ export const LeasedBuild = z.object({
   repository: z.string(),
   tags: z.array(z.string()).min(1),
   timeout_s: z.int(),
-  /** How it gets to other hosts. */
+  /** How the image reaches other hosts. */
   share: ImageTransport,
-  /** Bytes of the unpacked image up to which the artifact store takes it. */
+  /** Largest image that the artifact store accepts, in unpacked bytes. */
   share_max_bytes: z.int().min(0),
 });
 export type LeasedBuild = z.infer<typeof LeasedBuild>;
 
-/** A job type and the image that its jobs would run on now, as in LeasedJob. */
+/** A job type and the image that its jobs would run on now, in the form of LeasedJob. */
 export const ReadyKind = LeasedJob.pick({ job_type: true, image: true });
 export type ReadyKind = z.infer<typeof ReadyKind>;
 
 export const PollReply = RenewReply.extend({
   jobs: z.array(LeasedJob),
   builds: z.array(LeasedBuild),
-  /** To a new agent: the default job type, and those in use lately, that it may be given. */
+  /** For a new agent only: the default job type and recently used ones, if the agent may run them. */
   keep_ready: z.array(ReadyKind),
 });
 export type PollReply = z.infer<typeof PollReply>;
 
-/** The code has begun to run. */
+/** Says that the code has started. */
 export const StartedReport = z.object({ job_ref: z.string().nullable() });
 export type StartedReport = z.infer<typeof StartedReport>;
 
-/** A piece of a running execution's output, kept in case its agent dies before the result. */
+/** A chunk of a running execution's output, stored in case its agent dies before it posts the result. */
 export const LogChunk = z.object({
   stream: z.enum(["stdout", "stderr"]),
-  /** Bytes of this stream before the chunk. */
+  /** Number of bytes of this stream before the chunk. */
   offset: z.int().min(0),
   data_base64: z.base64().min(1),
 });
@@ -177,7 +178,7 @@ export const ResultReport = z
     timing: Timing,
     resource_usage: ResourceUsage.nullable(),
     job_ref: z.string().nullable(),
-    /** Name of the engine's runtime that ran the code; null where none did. */
+    /** Name of the engine's runtime that ran the code; null if the code did not run. */
     container_runtime: z.string().max(128).nullable(),
   })
   .refine((r) => (r.status === "succeeded") === (r.error === null), {
@@ -190,17 +191,17 @@ export const ResultReport = z
   });
 export type ResultReport = z.infer<typeof ResultReport>;
 
-/** Answer to a result: the job for the slot that has become free, where the agent asked for one. */
+/** Answer to a result: a job for the slot that is free again, if the agent asked for one. */
 export const ResultReply = z.object({ jobs: z.array(LeasedJob) });
 export type ResultReply = z.infer<typeof ResultReply>;
 
 /**
- * Request header with which a result asks for the next job, with the value "1". Not part of the
- * report, so that a repeated post is still the same.
+ * Request header of a result; the value "1" asks for the next job. It is not part of the report, so
+ * a repeated post has the same body.
  */
 export const takeHeader = "x-airlock-take";
 
-/** A piece of a build's log. */
+/** A chunk of a build's log. */
 export const BuildLogChunk = LogChunk.omit({ stream: true });
 export type BuildLogChunk = z.infer<typeof BuildLogChunk>;
 
@@ -210,21 +211,21 @@ export const BuildReport = z.discriminatedUnion("status", [
     status: z.literal("built"),
     digest: ImageDigest,
     python_version: z.string().max(32),
-    /** What a registry gave its manifest; null where it was not pushed. */
+    /** Digest that a registry gave the image's manifest; null if the image was not pushed. */
     manifest_digest: ImageDigest.nullable(),
   }),
   z.object({ status: z.literal("failed"), error: ExecutionError }),
 ]);
 export type BuildReport = z.infer<typeof BuildReport>;
 
-/** A transient engine failure before the code began, or while building: it may be leased again. */
+/** A transient engine failure before the code started, or during a build: the work may be leased again. */
 export const ReleaseReport = z.object({ error: ExecutionError });
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
 
-/** An agent process is gone for good, and its leases are free. */
+/** Says that an agent process has ended, which frees its leases. */
 export const LeaveRequest = z.object({
   agent_id: Uuid,
-  /** It died, as another agent of its host has found; else it says so itself, and its work is done. */
+  /** True if it died and another agent of its host reports that; false if it ended in order and reports it itself. */
   crashed: z.boolean(),
 });
 export type LeaveRequest = z.infer<typeof LeaveRequest>;

@@ -1,6 +1,6 @@
-/** Numbers that the contract fixes (docs/contract.md section 10), and bounds of our own that both sides rely on. */
+/** Limits that the contract fixes (docs/contract.md section 10), and further limits that API and agent share. */
 export const limits = {
-  /** Seconds; the schema's ceiling for `timeout`. The configured `max_timeout` is lower. */
+  /** Seconds; the largest `timeout` that the schema accepts. The configured `max_timeout` is lower. */
   timeoutSchemaMaxS: 86_400,
   timeoutDefaultS: 30,
   startupTimeoutMinS: 10,
@@ -11,11 +11,11 @@ export const limits = {
   listLimitDefault: 100,
   /** Leases that an execution may use up before it ends as `internal_error`. */
   maxAttempts: 2,
-  /** Nesting that both `JSON.stringify` and Python's `json` survive with room to spare. */
+  /** A nesting depth well below the limits of `JSON.stringify` and of Python's `json`. */
   jsonDepthMax: 512,
   /** Bytes of `/output/result.json`. */
   resultJsonMaxBytes: 10 * 1024 * 1024,
-  /** Keys and values of `/output/result.json`: to parse more would hold up every other job. */
+  /** Keys and values of `/output/result.json`. Parsing more would delay every other job. */
   resultJsonMaxValues: 1_000_000,
   /** Bytes of a build's log. */
   buildLogMaxBytes: 1024 * 1024,

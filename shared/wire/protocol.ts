@@ -1,6 +1,6 @@
 /**
- * Version of the agents' protocol. Agents and API must speak the same one: a change that either side
- * could misread is a new version. A field that the other side may leave out is none.
+ * Version of the agents' protocol. Agents and API must use the same version. A change that either side
+ * could misread needs a new version; a new optional field does not.
  */
 export const protocolVersion = "1";
 
@@ -8,9 +8,9 @@ export const protocolVersion = "1";
 export const protocolHeader = "x-airlock-protocol";
 
 /**
- * Why API and agent cannot work together; undefined where they can.
+ * Why API and agent cannot work together; undefined if they can.
  *
- * @param told The other side's header. A proxy's answer has none.
+ * @param told The other side's header; undefined in the answer of a proxy.
  */
 export function protocolMismatch(
   told: string | undefined,

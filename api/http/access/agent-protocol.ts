@@ -7,7 +7,7 @@ import {
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 
-/** Refuses an agent of another version of the protocol, before anything of its request is read. */
+/** Refuses an agent with another version of the protocol before its request is read. */
 export function checkProtocol(): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     c.header(protocolHeader, protocolVersion);

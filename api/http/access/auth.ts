@@ -8,7 +8,7 @@ import { isHealthPath } from "../health-paths.ts";
 
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
 
-/** Notes which of `api_keys` a request carries, by its hash. */
+/** Stores the hash of the API key that a request carries, for the handlers. */
 export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
   const accepted = Promise.all(config.api_keys.map(async (key) => sha256(key)));
   return async (c, next) => {
@@ -23,13 +23,13 @@ export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv>
   };
 }
 
-/** Whether a path needs a key: all but those of health, and what is made public. */
+/** Whether a path needs a key. Only health paths and public paths need none. */
 export function needsKey(path: string, config: Config): boolean {
   const open = isHealthPath(path) || (config.api_docs_public && docsPaths.test(path));
   return config.api_auth_enabled && !open;
 }
 
-/** Requires one of `api_keys`, where that is enabled: docs/contract.md 7.2. */
+/** Requires one of `api_keys` if `api_auth_enabled` is set: docs/contract.md 7.2. */
 export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     if (needsKey(c.req.path, config) && c.get("apiKeyHash") === undefined) {
@@ -66,7 +66,7 @@ function bearerToken(c: Context): string | undefined {
   return /^Bearer +(\S+)$/i.exec(c.req.header("Authorization") ?? "")?.[1];
 }
 
-/** Compares hashes in full, so that the time taken tells nothing of a key. */
+/** Compares hashes in constant time, so that the time reveals nothing about a key. */
 function includesHash(accepted: string[], given: string): boolean {
   let found = 0;
   for (const hash of accepted) {

@@ -6,8 +6,8 @@ import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 
 /**
- * Where no key is asked for, refuses what pages of other sites send through the browser of someone
- * who can reach the service. With keys such a page has none.
+ * Without keys, refuses requests that a page of another site sends through the browser of a user who
+ * can reach the service. With keys there is no need: such a page has no key.
  */
 export function refuseForeignPages({ config }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
@@ -28,7 +28,7 @@ export function refuseForeignPages({ config }: Deps): MiddlewareHandler<AppEnv> 
   };
 }
 
-/** Links that lead here are followed; their page sees nothing of the answer. */
+/** Links from other sites are allowed: the page with the link cannot read the answer. */
 function isOfForeignPage(c: Context, { allowed_hosts }: Config): boolean {
   const site = c.req.header("Sec-Fetch-Site");
   if (site !== undefined) {

@@ -8,15 +8,15 @@ import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { rateStore } from "./rate-store.ts";
 
-/** Whether requests of a path are counted: of all but those about health. */
+/** Whether requests of a path are counted. Only health requests are not. */
 export function isRateLimited(path: string, config: Config): boolean {
   return config.api_rate_limit_enabled && !isHealthPath(path);
 }
 
 /**
- * Counts requests per accepted API key, else per client (`clientNetwork`): `api_rate_limit_*`. The answers
- * carry `RateLimit-*`, a refusal also `Retry-After`. /health and its probes are exempt, and so are agents, whose
- * routes come before.
+ * Counts requests per accepted API key, else per client (`clientNetwork`): `api_rate_limit_*`. Answers
+ * carry `RateLimit-*`, and refusals also `Retry-After`. /health and its probes are exempt. Agents are
+ * exempt because their routes are registered first.
  */
 export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
   const { config, clientAddress } = deps;
@@ -40,14 +40,14 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
 
 const joinsPerMinute = 30;
 
-/** Counts attempts to join per client address, whatever `api_rate_limit_enabled` says: codes are not to be guessed. */
+/** Counts attempts to join per client address, even without `api_rate_limit_enabled`, so that codes cannot be guessed. */
 export function limitJoins(deps: Deps): MiddlewareHandler<AppEnv> {
   const limit = { limit: joinsPerMinute, windowMs: 60_000 };
   return rateLimiter<AppEnv>({
     ...limit,
     ...rateStore(deps, limit),
     standardHeaders: "draft-6",
-    // Apart from the same client's other requests.
+    // Counted separately from the client's other requests.
     keyGenerator: (c) => `join ${clientNetwork(deps.clientAddress(c))}`,
     handler: () => {
       throw new AppError(

@@ -3,16 +3,16 @@ import type { Deps } from "../../deps.ts";
 import { countHit } from "../../store/rate-windows.ts";
 import type { AppEnv } from "../context.ts";
 
-/** A limit: so many requests of a client in a window. */
+/** At most `limit` requests of a client in a window. */
 export interface Limit {
   limit: number;
   windowMs: number;
 }
 
 /**
- * Where requests are counted. A process with a database file serves alone and counts in memory;
- * several that share a database count there, one statement for each request. What is over its limit
- * costs no more statements until its window ends.
+ * Chooses where requests are counted. A process with a database file serves alone and counts in memory.
+ * Processes that share a database count there, with one statement per request. A client over its limit
+ * causes no more statements until its window ends.
  */
 export function rateStore(
   { config, db, now }: Deps,
@@ -33,7 +33,7 @@ export function rateStore(
       }
       return { totalHits: hits, resetTime: new Date(endsAt) };
     },
-    // Whatever the answer, a request counts.
+    // A request counts even if it is refused.
     decrement() {},
     resetKey() {},
   };

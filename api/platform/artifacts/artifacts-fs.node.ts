@@ -6,8 +6,8 @@ import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.t
 import { received } from "../../http/read-body.ts";
 
 /**
- * Artifacts as files under a folder; each appears whole, under its final name, once it is on disk.
- * Uploads under way are in a folder of their own, where a crash leaves what it broke off.
+ * Stores artifacts as files under a folder. A file gets its final name when all of it is on disk.
+ * Unfinished uploads are in a separate folder, and stay there after a crash.
  */
 export function artifactFolder(folder: string): ArtifactStore {
   const root = resolve(folder);
@@ -44,7 +44,7 @@ export function artifactFolder(folder: string): ArtifactStore {
   };
 }
 
-/** Undefined where the file does not exist. */
+/** Undefined if the file does not exist. */
 function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   return call.catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;
@@ -77,8 +77,8 @@ async function writeChecked(
 }
 
 /**
- * Syncs a folder and all above it, up to `top`: a folder just made is on disk once its parent is, and
- * another put may have made it and not synced it yet.
+ * Syncs a folder and all its parents up to `top`. A new folder is on disk only when its parent is
+ * synced, and another `put` may have made it without syncing it yet.
  */
 async function syncFolders(path: string, top: string): Promise<void> {
   await syncFolder(path);

@@ -12,8 +12,8 @@ export interface Bucket {
 }
 
 /**
- * Artifacts in an R2 bucket. R2 shows whole objects only, and checks the SHA-256 itself; the length
- * is that of the request body, which the runtime holds to its Content-Length.
+ * Stores artifacts in an R2 bucket. R2 shows whole objects only and checks the SHA-256. The runtime
+ * makes sure that the request body has the length in its Content-Length.
  */
 export function artifactBucket(bucket: Bucket): ArtifactStore {
   return {
@@ -30,12 +30,12 @@ export function artifactBucket(bucket: Bucket): ArtifactStore {
         await asked(bucket.delete(objects.map(({ key }) => key)));
       }
     },
-    // R2 keeps nothing of an upload that broke off.
+    // R2 stores nothing of a broken upload.
     removePartial: () => Promise.resolve(),
   };
 }
 
-/** What R2 says where a checksum differs. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
+/** R2's error for a wrong checksum. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
 const badDigest = "(10037)";
 
 async function asked<T>(call: Promise<T>): Promise<T> {

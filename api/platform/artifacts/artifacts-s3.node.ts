@@ -6,38 +6,38 @@ import { type Dispatcher, Pool } from "undici";
 import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
 import { received } from "../../http/read-body.ts";
 
-/** A bucket of any S3-compatible service, and the key that may read, write, list and delete there. */
+/** A bucket of an S3-compatible service, and a key that may read, write, list and delete in it. */
 export interface S3Bucket {
   endpoint: string;
   bucket: string;
   region: string;
   accessKeyId: string;
   secretAccessKey: string;
-  /** Whether the bucket's name stands in the path of an address, or before the host's. */
+  /** Whether an address has the bucket's name in its path; else the name comes before the host's. */
   pathStyle: boolean;
-  /** How long the service may take for a connection, and to go on with what it has begun. */
+  /** Time limits for a connection, and for the next part of an answer. */
   timeoutMs: number;
 }
 
 export type S3Artifacts = ArtifactStore & {
   /**
-   * Asks for one key of the bucket.
+   * Checks access to the bucket by listing one key.
    *
-   * @throws S3Refusal when the service does not let us; ArtifactOutage when it cannot be asked.
+   * @throws S3Refusal when the service refuses; ArtifactOutage when it is out of reach.
    */
   check(): Promise<void>;
   close(): Promise<void>;
 };
 
-/** What an S3 service said to a request that it did not carry out. */
+/** An S3 service's answer to a request that it refused. */
 export class S3Refusal extends Error {
   override name = "S3Refusal";
 }
 
 /**
- * Artifacts in an S3 bucket. An object appears whole, by one PUT of known length whose last bytes
- * are sent when its hash is known to be right; the service checks the hash once more. So a broken
- * upload leaves nothing, and no object can be above 5 GiB, the most that a PUT may bring.
+ * Stores artifacts in an S3 bucket. An object is uploaded by one PUT of known length, and its last bytes
+ * are sent only when its hash is right; the service checks the hash as well. So a broken upload leaves
+ * nothing behind. An object has at most 5 GiB, the limit of a PUT.
  */
 export function artifactsS3(settings: S3Bucket): S3Artifacts {
   const root = bucketUrl(settings);
@@ -71,7 +71,7 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
     }
   };
 
-  /** The page of keys that begin with a prefix, and where the next one begins. */
+  /** Lists a page of keys with a prefix, and where the next page begins. */
   const list = async (prefix: string, page?: string) => {
     const query = {
       "list-type": "2",
@@ -93,7 +93,7 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
         "x-amz-content-sha256": announced.sha256,
       };
       try {
-        // Of an empty object nothing would be asked for, nor checked.
+        // Without this, the body of an empty object would never be read or checked.
         if (announced.sizeBytes === 0) await parts.bytes.next();
         const answer = await send("PUT", key, { headers, body: Readable.from(parts.bytes) });
         await (await accepted(answer, 200)).body.dump();
@@ -123,7 +123,7 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
         page = next;
       } while (page !== undefined);
     },
-    // What was not sent to its end, the service keeps nothing of.
+    // The service stores nothing of a broken upload.
     removePartial: () => Promise.resolve(),
     async check() {
       await list("airlock-check/");
@@ -142,7 +142,7 @@ interface Request {
 
 const emptySha256 = createHash("sha256").digest("hex");
 
-/** The address that keys are added to. */
+/** The base address of all keys. */
 function bucketUrl({ endpoint, bucket, pathStyle }: S3Bucket): URL {
   const url = new URL(endpoint);
   const path = url.pathname.replace(/\/*$/, "/");
@@ -153,8 +153,8 @@ function bucketUrl({ endpoint, bucket, pathStyle }: S3Bucket): URL {
 }
 
 /**
- * A body that ends only where size and SHA-256 are as announced: the part that would complete it is
- * given out once they are known. `fault` is why it broke off.
+ * A body that is complete only if its size and SHA-256 are the announced ones: its last part is sent
+ * after they are checked. `fault` is why it broke off.
  */
 function checked(
   body: ReadableStream<Uint8Array>,
@@ -187,7 +187,7 @@ function mismatch(): UploadMismatch {
   return new UploadMismatch("Size or SHA-256 of the upload differ from its headers.");
 }
 
-/** @throws ArtifactOutage with what the service says, unless its status is one of these. */
+/** @throws ArtifactOutage with the service's message, unless its status is one of these. */
 async function accepted(answer: Answer, ...statuses: number[]): Promise<Answer> {
   const { statusCode } = answer;
   if (statuses.includes(statusCode)) return answer;
@@ -205,14 +205,14 @@ async function bodyText({ body }: Answer): Promise<string> {
   }
 }
 
-/** The texts of all elements of a name. */
+/** The texts of all elements with a name. */
 function textsOf(name: string, node: XmlNode): string[] {
   if (node instanceof XmlElement && node.name === name) return [node.text];
   const children = "children" in node ? (node.children as XmlNode[]) : [];
   return children.flatMap((child) => textsOf(name, child));
 }
 
-/** Undefined where it is not XML. */
+/** Undefined if the text is not XML. */
 function parsedXml(text: string): XmlNode | undefined {
   try {
     return parseXml(text);

@@ -6,14 +6,15 @@ import { ArtifactOutage, type ArtifactStore } from "../../deps.ts";
 import { artifactFolder } from "./artifacts-fs.node.ts";
 import { artifactsS3, S3Refusal } from "./artifacts-s3.node.ts";
 
-/** No part of an answer takes longer, except where the service is ill. */
+/** Longer than a healthy service takes for any part of an answer. */
 const timeoutMs = 15_000;
 
 /**
- * The configured artifact store: a bucket where `s3_bucket` is set, else a folder of `data_dir`.
- * A bucket that is out of reach may come back; one that refuses us is a fault of the configuration.
+ * Opens the configured artifact store: a bucket if `s3_bucket` is set, else a folder of `data_dir`.
+ * A bucket that is out of reach gives a warning, since it may come back. A bucket that refuses access
+ * is an error of the configuration.
  *
- * @throws ConfigError naming the keys that are missing, or what the service said.
+ * @throws ConfigError that names the missing keys or quotes the service's message.
  */
 export async function openArtifacts(config: Config, log: Logger): Promise<ArtifactStore> {
   const bucket = bucketOf(config);

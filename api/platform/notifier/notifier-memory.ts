@@ -1,13 +1,13 @@
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
 
-/** A wake-up for one subscription at a time: whoever cannot use it passes it on. */
+/** A topic that wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
 interface SingleWake {
   notified: Set<Wake>;
   passOn: () => void;
 }
 type Wake = (single?: SingleWake) => void;
 
-/** Wake-ups within one process or isolate. */
+/** Delivers wake-ups within one process or isolate. */
 export function memoryNotifier(): Notifier {
   const waking = new Map<Topic, Set<Wake>>();
 
@@ -51,7 +51,7 @@ export function memoryNotifier(): Notifier {
 export function newSubscription(close: () => void): { wake: Wake; subscription: Subscription } {
   let notified = false;
   let resolveNext: (() => void) | undefined;
-  /** Single wakes since the last `next`, and those that `next` returned for. */
+  /** Single wake-ups since the last `next`, and those that made `next` return. */
   let pending: SingleWake[] = [];
   let current: SingleWake[] = [];
 

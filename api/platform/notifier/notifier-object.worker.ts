@@ -13,7 +13,7 @@ export interface WakesObjects {
 }
 type Upgraded = Response & { webSocket?: (WebSocket & { accept(): void }) | null };
 
-/** Wake-ups across isolates, by one Durable Object. */
+/** Delivers wake-ups across isolates through one Durable Object. */
 export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   // A stub belongs to the request that made it.
   const wakes = () => objects.getByName("wakes");
@@ -50,7 +50,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
           socket.addEventListener("close", () => {
             connection = undefined;
           });
-          // What was notified while it was being opened, nobody heard of.
+          // Notifications that came while the socket was being opened are lost, so the waiter must look.
           wake();
           return socket;
         } catch (error) {

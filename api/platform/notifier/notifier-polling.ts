@@ -4,16 +4,16 @@ import type { Notifier, Topic } from "../../deps.ts";
 import type { Awaited, News } from "../../store/jobs/news.ts";
 import { memoryNotifier } from "./notifier-memory.ts";
 
-/** How late a wake-up from another process comes at the most, beside the database's own time. */
+/** Longest delay of a wake-up from another process, besides the time of the query. */
 const lookEveryMs = 100;
-/** The same while the database does not answer. */
+/** Pause between queries while the database does not answer. */
 const outageMs = 1000;
-/** New jobs that as many agents are woken for at once. */
+/** Most agents that are woken at once for new jobs. */
 const mostJobs = 16;
 
 /**
- * Wake-ups within this process at once, and those of other processes by looking for news in the
- * database that they share: one small request every `lookEveryMs` while anyone waits here, none else.
+ * Delivers wake-ups of this process at once. Wake-ups of other processes are found in the shared
+ * database, by one small query every `lookEveryMs`. Nothing is queried while nobody waits here.
  */
 export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: Logger): Notifier {
   const local = memoryNotifier();
@@ -22,7 +22,7 @@ export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: 
   let seen: News | undefined;
 
   const wake = (news: News): void => {
-    // What was seen last is older than whoever waits now: no news falls between.
+    // The last state is older than every present subscription, so no change is missed.
     const before = seen;
     seen = news;
     if (news.job !== null && news.job !== before?.job) {

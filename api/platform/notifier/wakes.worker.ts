@@ -1,15 +1,15 @@
 import { DurableObject, type ServerSocket } from "cloudflare:workers";
 
-/** Made by the runtime: the two ends of a connection. */
+/** The two ends of a connection; the runtime defines it. */
 declare const WebSocketPair: new () => { 0: WebSocket; 1: ServerSocket };
 
 /**
- * Passes wake-ups on between isolates, which share no memory. All that it knows is who listens: a
- * socket for each waiter, tagged with its topics. It sleeps while nothing happens, and whatever it
- * loses the waiters' backstop finds in the database.
+ * Passes wake-ups between isolates, which share no memory. Its only state is a socket for each waiter,
+ * tagged with the waiter's topics. It sleeps while nothing happens. A lost wake-up does no harm: waiters
+ * query the database at least every `backstopMs`.
  */
 export class Wakes extends DurableObject {
-  /** Takes a waiter's socket on: `?topic=…`, once for each topic. */
+  /** Accepts a waiter's socket. The query has `topic=…` once for each topic. */
   fetch(request: Request): Response {
     const { 0: webSocket, 1: ours } = new WebSocketPair();
     this.ctx.acceptWebSocket(ours, new URL(request.url).searchParams.getAll("topic"));
@@ -22,7 +22,7 @@ export class Wakes extends DurableObject {
     }
   }
 
-  /** Sockets that are taken on this way need it, though nobody sends anything. */
+  /** The runtime requires this handler for accepted sockets, although nobody sends messages. */
   webSocketMessage(): void {}
 }
 

@@ -6,9 +6,9 @@ import { shortTurns } from "./short-turns.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
 
-/** Milliseconds that a statement blocks everything for the lock of another process. */
+/** Milliseconds that a statement blocks the thread while another process has the lock. */
 const blockingMs = 10;
-/** Milliseconds that a write waits for that lock in all, while other work goes on. */
+/** Milliseconds in total that a write waits for that lock; other work continues meanwhile. */
 const lockTimeoutMs = 2000;
 
 const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
@@ -21,18 +21,19 @@ function isReadOnly(sql: string): boolean {
 }
 
 /**
- * A client of a local file, with one connection. Reads run at once, but where a turn of the event loop gets long; writes share commits, and are
- * answered when they are committed: `durable` says when they are on disk.
+ * A client of a local file, with one connection. Reads run at once, unless this turn of the event loop
+ * has taken too long. Writes share commits and resolve when they are committed; `durable` resolves when
+ * they are on disk.
  *
- * A statement that meets a full database stays open in the driver, and no transaction can commit
- * after it; so the next call after such an error has a new connection, with its settings.
+ * A statement that fails because the database is full stays open in the driver, and no later transaction
+ * can commit. So the next call after such an error opens a new connection.
  */
 export function fileClient(url: string): DurableClient {
   const path = pathOf(url);
   let connection: Connection | undefined;
   let isClosed = false;
   const file = walFile(path);
-  // To close the last connection has brought all into the database, on disk.
+  // After close, nothing needs a sync: closing the last connection brings everything into the database, on disk.
   const log = walSync(async () => (isClosed ? undefined : file.sync()));
 
   const connected = (): Connection => {
@@ -94,7 +95,7 @@ export function fileClient(url: string): DurableClient {
       isClosed = true;
     },
   };
-  // Nobody here needs the rest of the interface; drizzle and the store call what is above.
+  // The rest of the interface is missing: drizzle and the store call only the methods above.
   return client as Partial<DurableClient> as DurableClient;
 }
 
@@ -109,7 +110,7 @@ function openPrepared(path: string): Connection {
   }
 }
 
-/** Runs statements that change the schema in one transaction, all or none. */
+/** Runs statements that change the schema in one transaction: all or none. */
 function migrate(open: Connection, statements: InStatement[]): ResultSet[] {
   open.run("PRAGMA foreign_keys = OFF");
   try {

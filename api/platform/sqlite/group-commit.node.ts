@@ -4,7 +4,7 @@ import { isStoreOutage } from "../../store/outage.ts";
 import type { Connection } from "./sqlite-connection.node.ts";
 
 const defaultGroupMs = 10;
-/** Milliseconds between two tries for a lock. */
+/** Milliseconds between two attempts to get a lock. */
 const pauseMs = 20;
 
 interface Write {
@@ -14,22 +14,22 @@ interface Write {
 }
 
 interface Source {
-  /** The connection, opened where there is none. */
+  /** Returns the connection, and opens it if there is none. */
   connected: () => Connection;
-  /** Gives up the connection, and whatever transaction is open on it. */
+  /** Drops the connection with its open transaction. */
   disconnect: () => void;
-  /** Hears of each commit that changed something. */
+  /** Called after each commit that changed something. */
   committed?: () => void;
   /** Milliseconds that a group waits while another process holds the lock. */
   lockTimeoutMs: number;
-  /** Milliseconds of statements after which a group is committed, so that no turn takes long. */
+  /** Milliseconds after which a group is committed, which limits the length of a turn. */
   groupMs?: number;
 }
 
 /**
- * Commits the writes of one turn of the event loop together, in one transaction. Each is
- * all or nothing, and one that SQLite refuses fails alone; a locked, full or broken database fails
- * all that share the commit. Promises settle after the commit.
+ * Commits the writes of one turn of the event loop in one transaction. Each write is all or nothing. A
+ * write that SQLite refuses fails alone; if the database is locked, full or broken, all writes of the
+ * transaction fail. Promises settle after the commit.
  */
 export function groupCommit({
   connected,
@@ -54,7 +54,7 @@ export function groupCommit({
     isCommitting = false;
   };
 
-  /** Takes the lock; while another process has it, other work goes on. */
+  /** Takes the lock. While another process has it, other work continues. */
   const begin = async (): Promise<Connection> => {
     const deadline = performance.now() + lockTimeoutMs;
     for (;;) {
@@ -96,9 +96,9 @@ export function groupCommit({
   };
 }
 
-/** Runs one write inside the open transaction; what it returns settles its promise. */
+/** Runs one write inside the open transaction. Returns a function that settles its promise. */
 function runOne(connection: Connection, { statements, resolve, reject }: Write): () => void {
-  // SQLite itself undoes a single statement that fails.
+  // SQLite undoes a single failed statement itself.
   const isSingle = statements.length === 1;
   try {
     if (!isSingle) connection.run("SAVEPOINT one");

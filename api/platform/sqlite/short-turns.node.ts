@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 /**
- * Keeps turns of the event loop short where answers are there at once: without a wait for anything,
- * all requests that arrived together would be served in one turn. Resolves when this turn has taken
- * less than `limitMs` so far, or in one that has.
+ * Keeps turns of the event loop short. Reads of a local file are synchronous, so without a pause all
+ * requests that arrived together would be served in one turn. Resolves in this turn if it has taken
+ * less than `limitMs`, else in a later one.
  */
 export function shortTurns(limitMs = 10): () => Promise<void> {
   let beganMs: number | undefined;

@@ -1,20 +1,20 @@
 import { LibsqlError, type InStatement, type InValue, type ResultSet } from "@libsql/client";
 import Database from "libsql";
 
-/** Prepared statements kept, by their text; lists of ids make many texts. */
+/** Most prepared statements in the cache. Lists of ids of different lengths give many texts. */
 const maxPrepared = 500;
 
 /** One connection to a local file; everything on it is synchronous. */
 export interface Connection {
-  /** @throws LibsqlError with SQLite's base code, such as SQLITE_BUSY. */
+  /** @throws LibsqlError with SQLite's base code, for example SQLITE_BUSY. */
   run(statement: InStatement): ResultSet;
-  /** Rows that were written since it was opened, also by triggers. */
+  /** Number of rows written since it was opened, including those that triggers wrote. */
   changes(): number;
   readonly inTransaction: boolean;
   close(): void;
 }
 
-/** Opens a file; `timeoutMs` is how long a statement blocks for another process's lock. */
+/** Opens a file. A statement blocks for `timeoutMs` at most while another process has the lock. */
 export function openConnection(path: string, timeoutMs: number): Connection {
   const database = translated(() => new Database(path, { timeout: timeoutMs }));
   const prepared = new Map<string, Prepared>();
@@ -40,7 +40,7 @@ export function openConnection(path: string, timeoutMs: number): Connection {
     close() {
       prepared.clear();
       if (!database.open) return;
-      // Statements that wait for the garbage collector would keep the transaction open.
+      // A statement left to the garbage collector would keep the transaction open.
       if (database.inTransaction) database.exec("ROLLBACK");
       database.close();
     },
@@ -81,7 +81,7 @@ function prepare(database: Database.Database, sql: string): Prepared {
   };
 }
 
-/** Rows are arrays that also give their values by column name. */
+/** Makes rows that are arrays and also have their values by column name. */
 function rowPrototype(columns: string[]): object {
   const prototype = Object.create(Array.prototype) as object;
   columns.forEach((name, index) => {
@@ -119,7 +119,7 @@ function toValues(args: Args): DriverValue[] {
   return args.map(toValue);
 }
 
-/** The driver ends the process on a value that it does not know. */
+/** Converts values for the driver, which ends the process on an unknown type. */
 function toValue(value: InValue): DriverValue {
   if (value === null || typeof value === "string" || typeof value === "bigint") return value;
   if (typeof value === "number" && Number.isFinite(value)) return value;

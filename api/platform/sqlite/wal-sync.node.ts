@@ -1,12 +1,12 @@
 import { open, type FileHandle } from "node:fs/promises";
 import { LibsqlError } from "@libsql/client";
 
-/** Milliseconds after which a commit that nobody waits for goes to disk all the same. */
+/** Milliseconds after which a commit is written to disk even if nobody waits for it. */
 const idleMs = 100;
 
 /**
- * Brings commits to disk, many with one `sync` of the log, which holds them in their order: what is
- * on disk is all up to one of them. SQLite's own syncs would stop the event loop, one per commit.
+ * Writes commits to disk, many with one `sync` of the log. The log has them in order, so the commits on
+ * disk are all commits up to one of them. SQLite's own sync would block the event loop at each commit.
  */
 export function walSync(sync: () => Promise<void>) {
   const counts = { committed: 0, onDisk: 0 };
@@ -21,7 +21,7 @@ export function walSync(sync: () => Promise<void>) {
     counts.onDisk = upTo;
   };
 
-  /** Resolves when all that was committed before this call is on disk. */
+  /** Resolves when every commit before this call is on disk. */
   const synced = async (): Promise<void> => {
     const upTo = counts.committed;
     while (counts.onDisk < upTo) {
@@ -31,7 +31,7 @@ export function walSync(sync: () => Promise<void>) {
 
   return {
     synced,
-    /** Takes note of a commit. */
+    /** Counts a commit. */
     wrote(): void {
       counts.committed += 1;
       idle ??= setTimeout(() => void synced().catch(() => {}), idleMs).unref();
@@ -57,13 +57,13 @@ export function walFile(databasePath: string) {
       } catch (error) {
         forget();
         const { code } = error as NodeJS.ErrnoException;
-        // The last connection to close brings the log into the database, and removes it.
+        // The last connection that closes copies the log into the database and removes the log.
         if (code === "ENOENT") return;
         const text = `what was written is perhaps not on disk: ${code}`;
         throw new LibsqlError(text, "SQLITE_IOERR", undefined, undefined, error as Error);
       }
     },
-    /** Lets go of the file, which the next connection may make anew. A sync under way ends first. */
+    /** Closes the file, since the next connection may make a new one. A running sync ends first. */
     forget,
   };
 }

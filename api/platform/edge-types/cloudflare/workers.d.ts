@@ -1,4 +1,4 @@
-// What the API uses of the module that the edge runtime brings with it. Source:
+// The part of the edge runtime's module that the API uses. Source:
 // https://developers.cloudflare.com/durable-objects/api/state/ and .../workers/runtime-apis/context/
 declare module "cloudflare:workers" {
   export interface ServerSocket {
@@ -8,7 +8,7 @@ declare module "cloudflare:workers" {
   }
 
   export interface DurableObjectState {
-    /** Takes a socket on for an object that may sleep while it is open; at most 10 tags. */
+    /** Accepts a socket for an object that may sleep while it is open; at most 10 tags. */
     acceptWebSocket(socket: ServerSocket, tags: string[]): void;
     getWebSockets(tag: string): ServerSocket[];
   }
@@ -22,6 +22,6 @@ declare module "cloudflare:workers" {
     protected readonly env: Env;
   }
 
-  /** Lets the current request's work go on after its answer, for 30 s at most. */
+  /** Lets the work of the current request continue after its answer, for at most 30 s. */
   export function waitUntil(work: Promise<unknown>): void;
 }

@@ -1,2 +1,2 @@
-// Stands in for @types/node, which @libsql/core refers to, so that nothing of Node is in scope
-// where tsconfig.edge.json compiles the API core.
+// Replaces @types/node, which @libsql/core refers to, so that tsconfig.edge.json compiles the API core
+// without Node's types.
