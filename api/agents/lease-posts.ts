@@ -193,7 +193,7 @@ export async function storeUpload(
   if (earlier) {
     await body.cancel();
     if (earlier.sha256 === announced.sha256) return;
-    return refuseUnless("conflict", leaseId, name);
+    return refuseUnless("conflict", leaseId, `as ${name}`);
   }
   if (execution.status !== "running") throw leaseLost(leaseId);
   const max = config.max_artifact_bytes;
@@ -209,7 +209,7 @@ export async function storeUpload(
     if (!(error instanceof UploadMismatch)) throw error;
     throw new AppError("invalid_request", error.message);
   }
-  refuseUnless(await recordArtifact(db, row, max, now()), leaseId, name);
+  refuseUnless(await recordArtifact(db, row, max, now()), leaseId, `as ${name}`);
 }
 
 /** Key of an artifact's bytes in the store: ids and a hash, never the client's name. */

@@ -3,11 +3,11 @@ import type { Recorded } from "../store/jobs/uploads.ts";
 
 /** Shared by the posts for leases of jobs and of builds. */
 
-/** @throws AppError 409 or 413 unless what was posted is recorded. */
+/** @throws AppError 409 or 413 unless the post was recorded. */
 export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
   if (recorded === "lease_lost") throw leaseLost(leaseId);
   if (recorded === "too_large") {
-    throw new AppError("too_large", `Lease ${leaseId} has posted as much as it may, ${place}.`);
+    throw new AppError("too_large", `Lease ${leaseId} may not post more content ${place}.`);
   }
   if (recorded === "conflict") {
     throw new AppError(

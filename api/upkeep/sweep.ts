@@ -7,13 +7,13 @@ import { sweepBuilds } from "../builds/take-builds.ts";
 
 const hourMs = 3_600_000;
 
-/** All that time alone brings about. */
+/** Does everything that depends on time alone. */
 export async function sweep(deps: Deps): Promise<void> {
   await expire(deps);
   await removeOld(deps);
 }
 
-/** Leases that run out: somebody waits for what follows. Where none does, it only reads. */
+/** Expires leases and forgets silent agents. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
   await sweepLeases(deps);
   await sweepBuilds(deps);
@@ -22,7 +22,7 @@ export async function expire(deps: Deps): Promise<void> {
   for (const id of gone) deps.notifier.notify(`agent:${id}`);
 }
 
-/** What is kept no longer: nobody waits for that. Returns whether more of it is left. */
+/** Removes old data. Nobody waits for this. Returns whether more is left to remove. */
 export async function removeOld(deps: Deps): Promise<boolean> {
   await forgetWindowsBefore(deps.db, deps.now());
   return enforceRetention(deps);
