@@ -11,13 +11,14 @@ interface Settings {
 }
 
 /**
- * The container without what Podman adds to a read-only one: a /var/tmp that everyone may write to,
- * without a size.
+ * The container without what Podman adds to a read-only one: a /var/tmp, and with Podman 5 a /run/lock,
+ * that everyone may write to, without a size.
  */
 export function forPodman<T extends Mounted>(profile: T): T {
   const HostConfig: Settings = profile.HostConfig;
   if (!HostConfig.ReadonlyRootfs) return profile;
-  const Tmpfs = { ...HostConfig.Tmpfs, "/var/tmp": "ro,nosuid,nodev,noexec" };
+  const closed = "ro,nosuid,nodev,noexec";
+  const Tmpfs = { ...HostConfig.Tmpfs, "/var/tmp": closed, "/run/lock": closed };
   return { ...profile, HostConfig: { ...HostConfig, Tmpfs } };
 }
 
