@@ -51,7 +51,7 @@ export type BuildDeps = {
 type Outcome =
   | { readonly kind: "result"; readonly report: BuildReport }
   /** Another attempt may succeed. */
-  | { readonly kind: "release"; readonly error: ExecutionError };
+  | { readonly kind: "release"; readonly error: ExecutionError; readonly agentStops?: true };
 
 /**
  * Builds one leased image, from its base image to the posted report.
@@ -84,7 +84,9 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
       return failed("timeout", `The build did not end within ${job.timeout_s} s (build_timeout).`);
     }
     if (cancel.signal.aborted) {
-      return release("service_unavailable", "The agent stopped before the build ended.");
+      const message = "The agent stopped before the build ended.";
+      const error = { type: "service_unavailable", message, phase: "startup" } as const;
+      return { kind: "release", error, agentStops: true };
     }
     if (error instanceof InstallError) return failed("dependency_error", error.message);
     if (error instanceof PushError) {
@@ -168,7 +170,8 @@ async function post(
     drop.signal.throwIfAborted();
     lease.isReporting = true;
     if (outcome.kind === "release") {
-      await client.buildRelease(lease_id, { error: outcome.error }, drop.signal);
+      const { error, agentStops: agent_stops } = outcome;
+      await client.buildRelease(lease_id, { error, agent_stops }, drop.signal);
       log.warn("build of {image} released: {reason}", { ...what, reason: outcome.error.message });
     } else {
       await client.buildResult(lease_id, outcome.report, drop.signal);

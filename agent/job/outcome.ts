@@ -12,7 +12,7 @@ export type Outcome =
       readonly result: ResultReport;
       readonly artifacts: readonly SpooledArtifact[];
     }
-  | { readonly kind: "release"; readonly error: ExecutionError };
+  | { readonly kind: "release"; readonly error: ExecutionError; readonly agentStops?: true };
 
 /** The outcome of code that was lost with its engine. */
 export const engineLost: Outcome = {
@@ -72,7 +72,8 @@ const broken = "The container could not be started.";
 /** An agent that stops leaves a job that has not begun to the next one. */
 function outcomeOfCancel(lease: Lease, times: Times): Outcome {
   if (isStopped(lease)) {
-    return release("service_unavailable", "The agent stopped before the code began.");
+    const error = startupError("service_unavailable", "The agent stopped before the code began.");
+    return { kind: "release", error, agentStops: true };
   }
   return ended("cancelled", startupError("cancelled", "Cancelled before the code began."), times);
 }

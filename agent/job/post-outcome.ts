@@ -32,7 +32,8 @@ export async function postOutcome(
     signal.throwIfAborted();
     if (outcome.kind === "release") {
       lease.isReporting = true;
-      await deps.client.release(lease_id, { error: outcome.error }, signal);
+      const { error, agentStops: agent_stops } = outcome;
+      await deps.client.release(lease_id, { error, agent_stops }, signal);
       log.warn("attempt {attempt} released: {reason}", { attempt, reason: outcome.error.message });
     } else {
       await uploadArtifacts(deps, lease_id, outcome.artifacts, signal);

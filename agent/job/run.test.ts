@@ -176,6 +176,20 @@ describe("while the code runs", () => {
   });
 });
 
+it("a job whose agent stops before its code began is given back without using an attempt", async () => {
+  t.start = (_, signal) =>
+    new Promise((_resolve, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason as Error));
+    });
+  const { lease, ended } = t.begin();
+  lease.cancel.abort(new RunCancelled("stop"));
+  await ended;
+  expect((await t.api.request("/release")).json).toMatchObject({
+    error: { type: "service_unavailable", phase: "startup" },
+    agent_stops: true,
+  });
+});
+
 describe("a container that is lost", () => {
   it("before the code began hands the lease back", async () => {
     const sandbox = createFakeSandbox({ begins: false });

@@ -106,13 +106,10 @@ export async function releaseLease(
   report: ReleaseReport,
 ): Promise<void> {
   const { db, notifier, now } = deps;
-  const delayMs = Math.round(200 + Math.random() * 800);
-  const event = {
-    kind: "release",
-    leaseId,
-    error: report.error,
-    retryAt: now() + delayMs,
-  } as const;
+  const delayMs = report.agent_stops ? 0 : Math.round(200 + Math.random() * 800);
+  const event = report.agent_stops
+    ? ({ kind: "leave", leaseId } as const)
+    : ({ kind: "release", leaseId, error: report.error, retryAt: now() + delayMs } as const);
   const result = await advance(db, { leaseId }, event, now());
   if (result.kind !== "changed") throw leaseLost(leaseId);
   if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);

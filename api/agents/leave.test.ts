@@ -62,6 +62,20 @@ async function refused(lease: string | undefined): Promise<number> {
   return (await post(`/agent/v1/leases/${lease}/started`, { job_ref: null })).status;
 }
 
+test("a job that a stopping agent gives back before its code began keeps its attempt", async () => {
+  const agent = randomUUID();
+  const id = await submit();
+  const error = { type: "service_unavailable", message: "The agent stopped.", phase: "startup" };
+  for (let times = 1; times <= 3; times++) {
+    const [lease] = await poll(agent, 1);
+    expect(lease).toMatchObject({ execution_id: id, attempt: 1 });
+    const release = { error, agent_stops: true };
+    const reply = await post(`/agent/v1/leases/${lease?.lease_id}/release`, release);
+    expect(reply.status).toBe(200);
+  }
+  expect(await status(id)).toBe("queued");
+});
+
 test("an agent that leaves returns at once what it has not begun, and no attempt is used", async () => {
   const agent = randomUUID();
   const [begun, waiting] = [await submit(), await submit()];

@@ -68,9 +68,11 @@ export async function recordBuildResult(
 export async function releaseBuildLease(
   deps: Deps,
   leaseId: string,
-  { error }: ReleaseReport,
+  { error, agent_stops }: ReleaseReport,
 ): Promise<void> {
-  const event = { kind: "release", leaseId, error } as const;
+  const event = agent_stops
+    ? ({ kind: "leave", leaseId } as const)
+    : ({ kind: "release", leaseId, error } as const);
   if (!(await giveUpBuild(deps, leaseId, event))) throw leaseLost(leaseId);
 }
 

@@ -218,8 +218,12 @@ export const BuildReport = z.discriminatedUnion("status", [
 ]);
 export type BuildReport = z.infer<typeof BuildReport>;
 
-/** A transient engine failure before the code started, or during a build: the work may be leased again. */
-export const ReleaseReport = z.object({ error: ExecutionError });
+/** The agent gives a lease back: the job or the build is queued again, while it has attempts left. */
+export const ReleaseReport = z.object({
+  error: ExecutionError,
+  /** The agent is stopping, and the code had not begun: this lease does not count as an attempt. */
+  agent_stops: z.boolean().optional(),
+});
 export type ReleaseReport = z.infer<typeof ReleaseReport>;
 
 /** Says that an agent process has ended, which frees its leases. */
