@@ -5,17 +5,17 @@ import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
 import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 
 /**
- * A libSQL client and drizzle over it. Every write is one statement or one `batch`; committed when
- * it resolves.
+ * A libSQL client, and drizzle on top of it. Every write is one statement or one `batch`, and is
+ * committed when its promise resolves.
  */
 export interface Database {
   client: Client;
   orm: LibSQLDatabase;
-  /** Resolves when all that was committed so far survives a power cut. */
+  /** Resolves when everything committed so far survives a power cut. */
   durable: () => Promise<void>;
 }
 
-/** A client whose commits are visible before they are durable; those of a server are both. */
+/** A client whose commits are visible before they are durable. A server's commits are both at once. */
 export interface DurableClient extends Client {
   durable: () => Promise<void>;
 }
@@ -26,8 +26,8 @@ export function database(client: Client | DurableClient): Database {
 }
 
 /**
- * Settings that hold for the one connection of a local file: readers beside a writer, and commits
- * that reach the disk in their order, when `durable` is asked. A remote server has its own.
+ * Settings of the one connection to a local file: reads during a write, and commits that reach the disk
+ * in order when `durable` is called. A remote server has its own settings.
  */
 export const fileSettings = [
   "PRAGMA journal_mode = WAL",
@@ -37,7 +37,7 @@ export const fileSettings = [
 
 const dialect = new SQLiteAsyncDialect();
 
-/** Runs statements in one immediate transaction: all of them or none. */
+/** Runs statements in one immediate transaction: all or none. */
 export async function batch(
   db: Database,
   queries: (SQLWrapper | InStatement)[],
@@ -51,7 +51,7 @@ function toStatement(query: SQLWrapper | InStatement): InStatement {
   return { sql: text, args: params as InValue[] };
 }
 
-/** An insert of one row that happens only where a condition holds at that instant. */
+/** Inserts one row if a condition is true when the statement runs. */
 export function insertWhere<T extends Table>(
   table: T,
   values: T["$inferInsert"],
@@ -67,7 +67,7 @@ export function insertWhere<T extends Table>(
   return sql`insert into ${table} (${sql.join(names, sql`, `)}) select ${sql.join(params, sql`, `)} where ${condition ?? sql`1`}`;
 }
 
-/** `a IS b`: equality that also matches NULL with NULL. */
+/** `a IS b`: like `=`, but NULL equals NULL. */
 export function equalsOrBothNull(left: SQLWrapper, right: unknown): SQL {
   return sql`${left} is ${right}`;
 }

@@ -1,6 +1,6 @@
 const busyCodes = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|CANTOPEN|READONLY|PROTOCOL)/;
 
-/** Tells a database that is locked, full or out of reach from a fault of ours. */
+/** Whether an error means that the database is locked, full or out of reach; any other error is a bug. */
 export function isStoreOutage(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) {
     const code = (at as { code?: unknown }).code;
@@ -9,13 +9,13 @@ export function isStoreOutage(error: unknown): boolean {
     if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
     if (at.name === "TimeoutError") return true;
     if (at.name === "TypeError" && at.message === "fetch failed") return true;
-    // What workerd says of a connection that is refused or lost.
+    // workerd's message for a connection that is refused or lost.
     if ((at as { retryable?: unknown }).retryable === true) return true;
   }
   return false;
 }
 
-/** CLIENT_CLOSED: the call waited for a connection while that was made anew. */
+/** CLIENT_CLOSED: the call waited for a connection that was being replaced. */
 const connectionCodes = new Set([
   "ECONNREFUSED",
   "ECONNRESET",

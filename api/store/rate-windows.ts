@@ -21,7 +21,7 @@ const count = rowsQuery(
     .returning({ hits, endsAt }),
 );
 
-/** Counts a request of a client. Returns how many its window has seen, and when that ends (epoch ms). */
+/** Counts a request of a client. Returns the count of its window, and the window's end (epoch ms). */
 export async function countHit(
   db: Database,
   values: { client: string; now: number; newEnd: number },

@@ -12,16 +12,16 @@ import {
   removals,
 } from "./schema.ts";
 
-/** How much one statement may remove: the file's driver runs it on the thread that serves. */
+/** Most that one statement removes. The driver of a local file runs it on the thread that serves requests. */
 export interface Batch {
   rows: number;
   bytes: number;
 }
 
 /**
- * Ids of executions that ended before a time (epoch ms), the oldest first: as many as a batch
- * holds, one at least where there is any. Ids are UUIDs of version 7, so that their index is one by
- * time too: what was made later is never looked at.
+ * Ids of executions that ended before a time (epoch ms), oldest first: as many as fit into a batch, but
+ * at least one if there is any. Ids are UUIDs of version 7, so their index is ordered by time and
+ * executions submitted later are never read.
  */
 export async function endedBefore(db: Database, before: number, most: Batch): Promise<string[]> {
   const found = await db.orm
@@ -42,13 +42,13 @@ const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputByte
   + coalesce((select sum(length(${logChunks.data})) from ${logChunks}
       where ${logChunks.executionId} = ${executions.id}), 0)`;
 
-/** Where the ids begin that are made from a time on. */
+/** Lower bound of the ids made at or after a time. */
 function firstIdAt(time: number): string {
   const hex = Math.max(0, Math.floor(time)).toString(16).padStart(12, "0");
   return `${hex.slice(0, 8)}-${hex.slice(8)}`;
 }
 
-/** Removes ended executions with all that hangs on them; their artifacts' bytes fall due at a time. */
+/** Removes ended executions and their rows in other tables. Their artifacts' bytes are removed after `bytesDueAt`. */
 export async function removeExecutions(
   db: Database,
   ids: string[],
@@ -68,8 +68,8 @@ export async function removeExecutions(
 }
 
 /**
- * Removes up to `rows` builds that ended before a time, with their logs; never the last of a job
- * type, nor the last that made an image for what a job type asks for.
+ * Removes up to `rows` builds that ended before a time, with their logs. The last build of each job
+ * type stays, and so does the last successful build of each specification.
  */
 export async function removeBuilds(db: Database, before: number, rows: number): Promise<void> {
   const lastOfType = db.orm
@@ -100,7 +100,7 @@ export async function removeBuilds(db: Database, before: number, rows: number): 
   ]);
 }
 
-/** Places of bytes that nobody will see any more, due by now. */
+/** Prefixes of stored bytes whose removal is due. */
 export async function dueRemovals(db: Database, now: number, rows: number): Promise<string[]> {
   const due = await db.orm
     .select({ prefix: removals.prefix })
@@ -111,7 +111,7 @@ export async function dueRemovals(db: Database, now: number, rows: number): Prom
   return due.map(({ prefix }) => prefix);
 }
 
-/** Removes what a lost lease uploaded and logged, but for the log that its execution still shows. */
+/** Removes the uploads and chunks of a lost lease, except chunks that its execution still shows. */
 export async function removeLease(db: Database, executionId: string, leaseId: string) {
   const holder = sql`(select ${executions.leaseId} from ${executions} where ${executions.id} = ${executionId})`;
   await batch(db, [

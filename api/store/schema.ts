@@ -1,4 +1,4 @@
-/** The tables, as the migrations in api/store/migrations make them; their triggers stand only there. */
+/** The tables that the migrations in api/store/migrations make. The triggers are only in the migrations. */
 export * from "./schema/agents.ts";
 export * from "./schema/builds.ts";
 export * from "./schema/executions.ts";

@@ -13,13 +13,13 @@ import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
 import type { Database } from "./database.ts";
 
-/** Builds queries that no database is asked yet. */
+/** Builds queries without a database. */
 export const query = drizzle.mock();
 
-/** Values of a query's placeholders, by their names. */
+/** Values of a query's placeholders, by name. */
 export type Values = Record<string, unknown>;
 
-/** A query of the hot path: its text is made once, a call only fills in its placeholders. */
+/** A query of the hot path. Its text is built once; a call only fills in the placeholders. */
 export type Statement = (values: Values) => InStatement;
 
 const dialect = new SQLiteAsyncDialect();
@@ -48,14 +48,14 @@ function given(values: Values, name: string): unknown {
   return value;
 }
 
-/** The values of a placeholder that is given as a JSON array: one text for lists of any length. */
+/** The values of a placeholder that is a JSON array, so that lists of any length give the same query text. */
 export function listed(name: string): SQL {
   return sql`(select value from json_each(${sql.placeholder(name)}))`;
 }
 
 type Columns = Record<string, Column>;
 
-/** A hot query that gives rows with these columns, in the order in which it selects them. */
+/** A query of the hot path that returns rows with these columns, in the order of its select. */
 export function rowsQuery<C extends Columns>(columns: C, built: SQLWrapper) {
   const fill = statement(built);
   const decode = decoder(columns);

@@ -45,6 +45,6 @@ async function asked<T>(call: Promise<T>): Promise<T> {
     if (cause instanceof Error && cause.message.includes(badDigest)) {
       throw new UploadMismatch("Size or SHA-256 of the upload differ from its headers.", { cause });
     }
-    throw new ArtifactOutage("R2 does not store or give out artifacts", { cause });
+    throw new ArtifactOutage("R2 cannot store or fetch artifacts", { cause });
   }
 }

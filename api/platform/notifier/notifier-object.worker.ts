@@ -18,7 +18,9 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   // A stub belongs to the request that made it.
   const wakes = () => objects.getByName("wakes");
   const lost = (error: unknown) =>
-    log.warn("wake-ups come by the backstop: {reason}", { reason: describeError(error) });
+    log.warn("cannot use the Wakes object, querying the database instead: {reason}", {
+      reason: describeError(error),
+    });
 
   async function connect(topics: Topic[]): Promise<WebSocket> {
     const query = new URLSearchParams(topics.map((topic): [string, string] => ["topic", topic]));

@@ -12,7 +12,7 @@ const blockingMs = 10;
 const lockTimeoutMs = 2000;
 
 const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
-/** A list of common tables stands before any statement: one of these words writes. */
+/** `WITH` may begin a read or a write: it writes if it has one of the words below. */
 const startsWithTables = /^\s*WITH\b/i;
 const writes = /\b(INSERT|UPDATE|DELETE|REPLACE)\b/i;
 

@@ -59,7 +59,7 @@ export function walFile(databasePath: string) {
         const { code } = error as NodeJS.ErrnoException;
         // The last connection that closes copies the log into the database and removes the log.
         if (code === "ENOENT") return;
-        const text = `what was written is perhaps not on disk: ${code}`;
+        const text = `the last writes may not be on disk: ${code}`;
         throw new LibsqlError(text, "SQLITE_IOERR", undefined, undefined, error as Error);
       }
     },

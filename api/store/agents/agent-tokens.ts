@@ -22,7 +22,7 @@ const tokenByHash = rowsQuery(
     ),
 );
 
-/** The token with this SHA-256, or whose successor has it; undefined where none does or it is revoked. */
+/** Finds the token that has this SHA-256, or whose successor has it; undefined if there is none or it is revoked. */
 export async function findToken(db: Database, hash: string): Promise<AgentTokenRow | undefined> {
   const [row] = await tokenByHash(db, { hash });
   return row;
@@ -45,7 +45,7 @@ export async function recordTokenUse(db: Database, id: string, now: number): Pro
   await db.orm.update(agentTokens).set({ lastUsedAt: now }).where(eq(agentTokens.id, id));
 }
 
-/** Puts the successor with this hash in its predecessor's place. */
+/** Replaces a token by its successor with this hash. */
 export async function replaceToken(db: Database, nextHash: string, now: number): Promise<void> {
   await db.orm
     .update(agentTokens)
@@ -53,7 +53,7 @@ export async function replaceToken(db: Database, nextHash: string, now: number):
     .where(eq(agentTokens.nextHash, nextHash));
 }
 
-/** Names the successor of a token; another one named before is forgotten. False where there is no such token. */
+/** Sets the successor of a token, and drops an earlier one. False if there is no such token. */
 export async function chooseNextName(db: Database, id: string, nextHash: string): Promise<boolean> {
   const changed = await db.orm
     .update(agentTokens)
@@ -63,7 +63,7 @@ export async function chooseNextName(db: Database, id: string, nextHash: string)
   return changed.length > 0;
 }
 
-/** Adds a join code, and forgets those that nobody can use or repeat any more. */
+/** Adds a join code, and removes codes that can no longer be used or repeated. */
 export async function addJoinCode(
   db: Database,
   code: { codeHash: string; name: string | null; createdAt: number; expiresAt: number },
@@ -75,9 +75,9 @@ export async function addJoinCode(
 }
 
 /**
- * Exchanges a code for a token, in one transaction: of two hosts with one code exactly one gets it.
+ * Exchanges a code for a token in one transaction: if two hosts send the same code, one of them gets it.
  *
- * @returns The token; undefined where the code is unknown, expired or another token's.
+ * @returns The token; undefined if the code is unknown, expired or used for another token.
  */
 export async function exchangeCode(
   db: Database,
@@ -108,7 +108,7 @@ export async function listTokens(db: Database): Promise<AgentTokenRow[]> {
   return db.orm.select().from(agentTokens).orderBy(asc(agentTokens.createdAt));
 }
 
-/** Returns whether it was not revoked before. */
+/** Revokes a token. False if it is unknown or already revoked. */
 export async function revokeToken(db: Database, id: string, now: number): Promise<boolean> {
   const revoked = await db.orm
     .update(agentTokens)

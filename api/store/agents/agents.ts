@@ -19,7 +19,7 @@ import { query, rowsQuery } from "../statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
-/** Writes down what an agent says of itself. */
+/** Stores an agent's status. */
 export async function recordAgent(
   db: Database,
   status: AgentStatus,
@@ -33,7 +33,7 @@ export async function recordAgent(
     .onConflictDoUpdate({ target: agents.id, set: row });
 }
 
-/** Whether an agent says of itself what is written down already. */
+/** Whether the stored status of an agent is the same. */
 export function isSameStatus(row: AgentRow, status: AgentStatus): boolean {
   return Object.entries(said(status)).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
@@ -45,7 +45,7 @@ function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: Agent
   return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
 }
 
-/** Notes that an agent is still there; what it said of itself may be newer than the caller knows. */
+/** Updates only the time of last contact: the stored status may be newer than the caller's. */
 export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agents).set({ lastSeenAt: now }).where(eq(agents.id, id));
 }
@@ -64,7 +64,7 @@ const agentById = rowsQuery(
     .where(eq(agents.id, sql.placeholder("id"))),
 );
 
-/** SHA-256 of the token of an agent; undefined where it is not known. */
+/** SHA-256 of an agent's token; undefined if the agent is unknown. */
 export async function findTokenHash(db: Database, id: string): Promise<string | undefined> {
   const [row] = await tokenHashById(db, { id });
   return row?.tokenHash;
@@ -78,12 +78,12 @@ const tokenHashById = rowsQuery(
     .where(eq(agents.id, sql.placeholder("id"))),
 );
 
-/** Marks an agent as gone: it is not listed any more, and nothing is leased to it. */
+/** Marks an agent as gone: it is no longer listed, and gets no more leases. */
 export async function markLeft(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agents).set({ leftAt: now }).where(eq(agents.id, id));
 }
 
-/** Condition of every claim: a poll that was sent before the leave may be answered after it. */
+/** Condition of every claim, because a poll sent before the leave may be answered after it. */
 export function hasNotLeft(id: SQLWrapper | string): SQL {
   return notExists(
     query
@@ -107,14 +107,14 @@ const everyAgent = rowsQuery(
   query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
 );
 
-/** Forgets agents that are silent since before a time, and those whose token was revoked. Returns their ids. */
+/** Removes agents that have been silent since a time, and agents whose token was revoked. Returns their ids. */
 export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {
   const revoked = query
     .select({ id: agentTokens.id })
     .from(agentTokens)
     .where(isNotNull(agentTokens.revokedAt));
   const isGone = or(lt(agents.lastSeenAt, unseenSince), inArray(agents.tokenHash, revoked));
-  // A read, where a delete would take the writers' lock each time.
+  // Reads first, because a delete would take the write lock each time.
   const gone = await db.orm.select({ id: agents.id }).from(agents).where(isGone);
   if (gone.length > 0) await db.orm.delete(agents).where(isGone);
   return gone.map(({ id }) => id);

@@ -49,7 +49,7 @@ export async function advanceBuild(
   }
 }
 
-/** What a lease has uploaded that brings no image; some of it may be on its way yet. */
+/** Schedules the removal of what a failed lease has uploaded or is still uploading. */
 function removalOfArchive(
   db: Database,
   { id, leaseId }: BuildRow,
@@ -58,7 +58,7 @@ function removalOfArchive(
 ): SQLWrapper[] {
   if (leaseId === null || status === "built") return [];
   const removal = { prefix: `${id}/${leaseId}`, dueAt: now + hourMs };
-  // Another end may have come first, that of a build that has succeeded even.
+  // The build may have ended before this, even with success.
   const holds = db.orm
     .select({ id: builds.id })
     .from(builds)
@@ -68,7 +68,7 @@ function removalOfArchive(
 
 const hourMs = 3_600_000;
 
-/** Ends a build with the report of its lease; its agent is known at once to have the image. */
+/** Ends a build with the report of its lease. Notes at once that its agent has the image. */
 export async function finishBuild(
   db: Database,
   leaseId: string,

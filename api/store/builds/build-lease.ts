@@ -38,7 +38,7 @@ export async function claimBuilds(
     .returning();
 }
 
-/** Leases that this agent was given and does not know of, because the reply was lost on the wire. */
+/** Leases of this agent that it does not know, because the reply was lost. */
 export async function undeliveredBuilds(
   db: Database,
   terms: LeaseTerms,
@@ -51,7 +51,7 @@ export async function undeliveredBuilds(
     .returning();
 }
 
-/** Renews the listed leases that the agent still holds, and returns those. */
+/** Renews the listed leases that the agent still holds, and returns them. */
 export async function renewBuilds(
   db: Database,
   terms: LeaseTerms,
@@ -66,7 +66,7 @@ export async function renewBuilds(
   return renewed.flatMap(({ leaseId }) => leaseId ?? []);
 }
 
-/** Ends or requeues every build whose lease has run out, and returns them as they are now. */
+/** Ends or requeues every build whose lease has expired, and returns their new state. */
 export async function expireBuilds(db: Database, now: number): Promise<BuildRow[]> {
   const due = await db.orm
     .select({ id: builds.id })

@@ -5,7 +5,7 @@ import { batch, insertWhere, type Database } from "../database.ts";
 import { buildLogs, builds } from "../schema.ts";
 import { recorded, type Recorded } from "../jobs/uploads.ts";
 
-/** Keeps a piece of a build's log, if its lease still holds. */
+/** Stores a chunk of a build's log if its lease still holds. */
 export async function recordBuildLog(
   db: Database,
   chunk: typeof buildLogs.$inferInsert,
@@ -40,7 +40,7 @@ export async function recordBuildLog(
   return recorded(present);
 }
 
-/** What a build has logged under its last lease. */
+/** The log of a build's last lease. */
 export async function readBuildLog(
   db: Database,
   { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,

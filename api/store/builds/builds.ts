@@ -7,11 +7,11 @@ import { query, rowsQuery } from "../statement.ts";
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
 
-/** Written out for the partial indexes. */
+/** Literal text, since SQLite uses a partial index only if the query has its condition. */
 export const isOpen = sql`${builds.status} IN ('queued', 'running')`;
 const isBuilt = sql`${builds.status} = 'built'`;
 
-/** Queues a build, or finds the equal one that is queued or running; returns the id of either. */
+/** Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one. */
 export async function requestBuild(db: Database, build: NewBuild): Promise<string> {
   const equal = db.orm
     .select({ id: builds.id })

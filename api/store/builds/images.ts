@@ -3,7 +3,7 @@ import type { BuildRow } from "./builds.ts";
 import { batch, type Database } from "../database.ts";
 import { builds, removals } from "../schema.ts";
 
-/** Notes the archive of a build that its lease has brought; false where that holds no longer. */
+/** Records the archive that a lease has uploaded; false if the lease no longer holds. */
 export async function recordArchive(
   db: Database,
   leaseId: string,
@@ -24,7 +24,7 @@ export async function recordArchive(
   return noted.length === 1;
 }
 
-/** The last build that made this image, of those that can be got from somewhere. */
+/** The last build of this image whose image is in the artifact store or a registry. */
 export async function findImage(db: Database, digest: string): Promise<BuildRow | undefined> {
   const [row] = await db.orm
     .select()
@@ -41,12 +41,12 @@ export async function findImage(db: Database, digest: string): Promise<BuildRow 
   return row;
 }
 
-/** Builds whose archive is kept. */
+/** Builds whose archive is stored. */
 export async function archivedBuilds(db: Database): Promise<BuildRow[]> {
   return db.orm.select().from(builds).where(isNotNull(builds.archiveSha256));
 }
 
-/** Forgets the archive of a build; its bytes fall due at a time (epoch ms). */
+/** Removes the archive from a build; its bytes are removed after a time (epoch ms). */
 export async function dropArchive(db: Database, id: string, bytesDueAt: number): Promise<void> {
   await batch(db, [
     db.orm.insert(removals).values({ prefix: id, dueAt: bytesDueAt }).onConflictDoNothing(),

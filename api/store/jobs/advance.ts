@@ -13,19 +13,20 @@ export type Advanced =
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
   | { kind: "not_found" };
 
-/** What else an event writes in the same transaction: columns of the row, guarded statements. */
+/** Further writes of an event in the same transaction: columns of the row, and guarded statements. */
 export interface Companion {
   columns?: Partial<typeof executions.$inferInsert>;
   statements?: InStatement[];
 }
 
-/** An execution by its id, or by the lease it was last given. */
+/** An execution by its id, or by its last lease. */
 export type Target = { id: string } | { leaseId: string };
 
 /**
- * Applies an event to one execution: reads it, asks the state machine, and writes
- * the change where the row still is what was read. Whoever loses that race asks again. A caller
- * that has just `read` it spares the first read.
+ * Applies an event to one execution: reads the row, calls `transition`, and writes the change if the row
+ * is still the same. If another write came first, it starts again.
+ *
+ * @param read The row, if the caller has just read it; saves the first read.
  */
 export async function advance(
   db: Database,
@@ -57,7 +58,7 @@ export async function advance(
 
 const updates = new Map<string, Statement>();
 
-/** Writes these columns where those that the state machine decides by are as they were read. */
+/** Writes these columns if the columns that `transition` depends on have not changed since they were read. */
 function updateUnchanged(row: ExecutionRow, change: Companion["columns"] = {}): InStatement {
   const columns = Object.keys(change);
   const name = columns.join();

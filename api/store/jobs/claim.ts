@@ -7,26 +7,26 @@ import { executions, isQueued } from "../schema.ts";
 import { moveFronts } from "./line.ts";
 import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
 
-/** A job type whose jobs may be leased, and what their records say they run on. */
+/** A job type whose jobs may be leased, and the values for their records. */
 export interface Offer {
   jobType: string;
   jobVersion: string;
-  /** Null where the agent will tell. */
+  /** Null if the agent will report it. */
   jobRef: string | null;
-  /** GPUs that each of its jobs takes. */
+  /** GPUs that each of its jobs needs. */
   gpus: number;
 }
 
-/** What an agent has room for. */
+/** Free slots and GPUs of an agent. */
 export interface Room {
   slots: number;
   gpus: number;
 }
 
 /**
- * Leases queued executions of the offered job types, as many as there is room for, by their places
- * in the queue, and pins what they run on, in one guarded statement. One that needs more GPUs than
- * are free keeps those that are free from all behind it, so that it does get enough of them.
+ * Leases queued executions of the offered job types in the order of their places, until the room is
+ * used, and records what they run on: all in one guarded statement. An execution that needs more GPUs
+ * than are free reserves the free ones, so that jobs behind it cannot take them and it gets enough.
  */
 export async function claimNext(
   db: Database,
@@ -45,7 +45,7 @@ const { seq, place, jobType, availableAt } = executions;
 const given = sql.placeholder;
 const isDue = and(isQueued, lte(availableAt, given("now")));
 
-/** Whether any job waits: a read, where a claim would take the writers' lock. */
+/** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowsQuery(
   { seq },
   query
@@ -55,13 +55,13 @@ const firstDue = rowsQuery(
     .limit(1),
 );
 
-/** What an offer says for the job type of a row. */
+/** A field of the offer for a row's job type. */
 const offered = (what: keyof Offer): SQL =>
   sql`(select value ->> ${sql.raw(`'${what}'`)} from json_each(${given("offers")}) where value ->> 'jobType' = ${jobType})`;
 
 /**
- * The first jobs of each offered type, as many as there are slots: the next ones to lease are among
- * them. It costs the same however many jobs of other types wait in front.
+ * The first jobs of each offered type, as many as there are slots. The next jobs to lease are among
+ * them. The cost does not depend on how many jobs of other types wait before them.
  */
 const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus' as gpus
   from json_each(${given("offers")}) as offer cross join ${executions}
@@ -72,14 +72,14 @@ const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus
     order by waiting.place, waiting.seq limit ${given("slots")})`;
 
 /**
- * The jobs to lease. `needed` is the number of GPUs of a job and of all before it. With 3 slots and
- * 2 free GPUs:
+ * The jobs to lease. `needed` is the number of GPUs that a job and all jobs before it need. With 3
+ * slots and 2 free GPUs:
  *
  *     place   type    gpus  needed
  *     1       train   1     1       leased
- *     2       big     2     3       waits: the one GPU left is kept for it
+ *     2       big     2     3       waits; the one GPU left is reserved for it
  *     3       train   1     4       waits behind it
- *     4       plain   0     4       leased, as it needs no GPU
+ *     4       plain   0     4       leased, because it needs no GPU
  */
 const next = sql`(select seq from (
     select seq, place, gpus, sum(gpus) over (order by place, seq) as needed from (${heads}))

@@ -2,17 +2,17 @@ import { asc } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { counts, durations, executions, isQueued } from "../schema.ts";
 
-/** Upper bounds of a phase's buckets; the trigger that fills them has the same. */
+/** Upper bounds of a phase's buckets; the trigger that fills them has the same numbers. */
 export const phaseBoundsMs = [
   5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000,
   3_600_000,
 ];
 
-/** What triggers count at each change, so that reading it costs the same however long the history. */
+/** Triggers update these counts at each change, so reading them does not get slower with a long history. */
 export interface Counts {
   totals: (typeof counts.$inferSelect)[];
   durations: (typeof durations.$inferSelect)[];
-  /** Epoch ms; null where nothing waits. */
+  /** Epoch ms; null if nothing waits. */
   oldestQueuedAt: number | null;
 }
 

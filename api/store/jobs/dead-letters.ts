@@ -2,7 +2,7 @@ import { count, desc, eq, inArray, lt, min } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { deadLetters, executions, payloads } from "../schema.ts";
 
-/** A dead letter with the part of its execution that it shows. */
+/** A dead letter with the columns of its execution that it shows. */
 export async function listDeadLetters(
   db: Database,
   type: string | undefined,
@@ -43,7 +43,7 @@ export async function deadLetterPayloads(db: Database, rows: DeadLetterRow[]) {
   return new Map(found.map((payload) => [payload.id, payload]));
 }
 
-/** How many dead letters there are of each error type, and when the oldest came (epoch ms). */
+/** Number of dead letters of each error type, and time of the oldest (epoch ms). */
 export async function deadLetterStats(db: Database) {
   const [byType, [first]] = await Promise.all([
     db.orm
@@ -55,7 +55,7 @@ export async function deadLetterStats(db: Database) {
   return { byType, oldest: first?.createdAt ?? null };
 }
 
-/** Removes one dead letter; its execution stays. False when there was none. */
+/** Removes one dead letter; its execution stays. False if there was none. */
 export async function deleteDeadLetter(db: Database, id: number): Promise<boolean> {
   const deleted = await db.orm
     .delete(deadLetters)
@@ -64,7 +64,7 @@ export async function deleteDeadLetter(db: Database, id: number): Promise<boolea
   return deleted.length === 1;
 }
 
-/** Removes up to `rows` dead letters from before a time (epoch ms), the oldest first; how many it were. */
+/** Removes up to `rows` dead letters older than a time (epoch ms), oldest first. Returns their number. */
 export async function pruneDeadLetters(
   db: Database,
   before: number,

@@ -5,7 +5,7 @@ import type { Database } from "../database.ts";
 import { executions, logChunks, payloads } from "../schema.ts";
 import { query, statement } from "../statement.ts";
 
-/** A result as the store keeps it: streams as bytes, and the hash of the post that brought it. */
+/** A result as the store keeps it: streams as bytes, and the hash of its post. */
 export interface Result extends Omit<ResultReport, "stdout_base64" | "stderr_base64"> {
   stdout: Uint8Array;
   stderr: Uint8Array;
@@ -13,7 +13,7 @@ export interface Result extends Omit<ResultReport, "stdout_base64" | "stderr_bas
   hash: string;
 }
 
-/** Ends an execution with the result of its lease, record and payload together. */
+/** Ends an execution with the result of its lease. Writes record and payload in one transaction. */
 export async function finishExecution(
   db: Database,
   leaseId: string,
@@ -35,7 +35,7 @@ export async function finishExecution(
     {
       columns: {
         resultHash: result.hash,
-        // What the claim pinned holds also for a job that never began.
+        // A job whose code never started keeps the reference from its claim.
         ...(result.job_ref !== null && { jobRef: result.job_ref }),
         containerRuntime: result.container_runtime,
         timing: result.timing,
@@ -60,7 +60,7 @@ const endedByThis = query
       eq(executions.resultHash, sql.placeholder("hash")),
     ),
   );
-/** The result has all of the output that a record shows. */
+/** Chunks are no longer needed: a record shows the output in the result. */
 const dropLog = statement(
   query.delete(logChunks).where(eq(logChunks.executionId, sql`${endedByThis}`)),
 );

@@ -9,7 +9,7 @@ import { listed, query, rowsQuery } from "../statement.ts";
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
 
-/** The plus keeps the index on job types, which leads through all history, out of these queries. */
+/** The plus stops SQLite from using the index on job types, which covers all history. */
 const unindexedJobType = sql`+${executions.jobType}`;
 
 export interface LeaseTerms {
@@ -19,9 +19,9 @@ export interface LeaseTerms {
 }
 
 /**
- * Up to `count` leases that this agent was given and does not know of, because the reply was lost
- * on the wire. They are renewed; their code has not begun to run. Whatever cannot be told to the
- * agent, for want of a slot or of its job type, is left to its expiry.
+ * Renews and returns up to `count` leases of this agent that it does not know, because the reply was
+ * lost. Their code has not started. Leases that the agent cannot get now, because it has no slot or the
+ * job type no longer exists, are left to expire.
  */
 export async function undeliveredLeases(
   db: Database,
@@ -84,7 +84,7 @@ export async function leasesOf(db: Database, agentId: string): Promise<string[]>
   return found.flatMap(({ leaseId }) => leaseId ?? []);
 }
 
-/** Renews the listed leases that the agent still holds, and returns those. */
+/** Renews the listed leases that the agent still holds, and returns them. */
 export async function renewLeases(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
@@ -114,7 +114,7 @@ const renewal = rowsQuery(
     .where(
       and(
         isRunning,
-        // The plus keeps SQLite from the index of holders: the leases are known one by one.
+        // The plus stops SQLite from using the index on agents: the index on lease ids is better.
         eq(sql`+${executions.agentId}`, sql.placeholder("agentId")),
         gt(executions.leaseExpiresAt, sql.placeholder("now")),
         sql`${executions.leaseId} in ${listed("leaseIds")}`,
@@ -124,11 +124,11 @@ const renewal = rowsQuery(
 );
 
 /**
- * Ends or requeues every execution whose lease has run out, and returns them as they are now. One
- * statement does to all what `transition` does to one on `expire`.
+ * Ends or requeues every execution whose lease has expired, and returns their new state. One statement
+ * does for all of them what `transition` does for one on `expire`.
  */
 export async function expireLeases(db: Database, now: number): Promise<ExecutionRow[]> {
-  // A read, where an update would take the writers' lock each time.
+  // Reads first, because an update would take the write lock each time.
   return (await overdue(db, { now })).length > 0 ? expireOverdue(db, { now }) : [];
 }
 
@@ -145,7 +145,7 @@ const isLast = sql`${attempt} >= ${sql.raw(String(limits.maxAttempts))}`;
 const phase = sql`iif(${codeStartedAt} is null, 'startup', 'execution')`;
 const lost = sql`json_object('type', 'internal_error', 'message', ${lostMessage}, 'phase', ${phase})`;
 const cancelled = sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', ${phase})`;
-/** One of three values: for a job that was to be cancelled, for one that is lost, for one that is tried again. */
+/** Picks one of three values: for a cancelled job, for a job without attempts left, for a job to retry. */
 const byFate = (ifCancelled: unknown, ifLost: unknown, ifRetried: unknown) =>
   sql`case when ${cancelRequested} then ${ifCancelled} when ${isLast} then ${ifLost} else ${ifRetried} end`;
 const nullIfRetried = (column: unknown) => byFate(column, column, null);

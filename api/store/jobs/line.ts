@@ -2,9 +2,9 @@ import { sql, type SQL } from "drizzle-orm";
 import { executions, isQueued, isRunning, queueFronts, queueLength } from "../schema.ts";
 
 /**
- * The order of the queue. Each execution gets a turn when it is submitted: the one after the last
- * that its API key has waiting, and never one before the front of its job type. Its place is its
- * turn less the priority of its job type. The lowest place is leased first.
+ * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
+ * of its API key's waiting executions, but at least the turn after the front of its job type. Its place
+ * is its turn minus the priority of its job type. The lowest place is leased first.
  *
  * Key a submits five jobs, key b then two. The turns of both begin at 1, so they alternate:
  *
@@ -12,12 +12,12 @@ import { executions, isQueued, isRunning, queueFronts, queueLength } from "../sc
  *     turn        1 2 3 4 5  1 2
  *     leased      a b a b a a a
  *
- * The front of a job type is the last turn that its agents have come to. Had three of a been leased
- * before b came, the front would be 3: the jobs of b get the turns 4 and 5, beside the fourth and
- * the fifth of a, and not before them.
+ * The front of a job type is the last turn that its agents have reached. If three jobs of a had been
+ * leased before b submitted, the front would be 3. Then the jobs of b get turns 4 and 5, the same as the
+ * fourth and fifth job of a, and not earlier ones.
  *
- * So at most `n + 1` jobs of every other key are leased before the n-th of a key, and as many more
- * as their priority is higher.
+ * So at most `n + 1` jobs of each other key are leased before the n-th job of a key. A higher priority
+ * of the other key's jobs adds the difference of the priorities.
  *
  * @param keyId The placeholder of the submitting key.
  * @param jobType The placeholder of the job type.
@@ -32,10 +32,11 @@ const { place, seq, id, turn, jobType, agentId, startedAt } = executions;
 const given = sql.placeholder;
 
 /**
- * Moves the fronts of the offered job types after a claim, in the same transaction. A claim takes
- * the lowest place of all that its agent may run, so the queue of each of these types has come as
- * far, unless an earlier job of the type still waits, for a GPU for example. The type of a leased job has come to its turn, also where the priority has it leased before its turn: else a
- * stream of such jobs would pass the others for ever.
+ * Moves the fronts of the offered job types after a claim, in the same transaction. A claim takes the
+ * lowest place that its agent may run. So the queue of each offered type has reached that place, unless
+ * an earlier job of the type still waits, for example for a GPU. The type of a leased job has reached
+ * the job's turn, even if its priority had it leased earlier; otherwise a stream of such jobs would pass
+ * the others forever.
  */
 export const moveFronts = sql`
   with leased as materialized (
@@ -57,8 +58,8 @@ export const moveFronts = sql`
 const own = sql`(select ${place}, ${seq} from ${executions} where ${id} = ${given("id")})`;
 
 /**
- * The number of queued executions up to this one, itself included. It is exact below `:most`; from
- * there on it is the length of the queue, so that it costs no more however long that is.
+ * The number of queued executions up to this one, itself included. It is exact below `:most`. Above,
+ * it is the length of the queue, so that a long queue is not counted.
  */
 export const position = sql<number>`
   select iif(n < ${given("most")}, n, ${queueLength.queued}) as position

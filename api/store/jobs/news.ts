@@ -1,7 +1,7 @@
 import type { InStatement } from "@libsql/client/web";
 import type { Database } from "../database.ts";
 
-/** What those who wait in one process may wait for, by ids. */
+/** Ids that the subscriptions of one process wait for. */
 export interface Awaited {
   agents: string[];
   executions: string[];
@@ -9,20 +9,20 @@ export interface Awaited {
 }
 
 export interface News {
-  /** Another value than before where a job has come, or another one may be claimed; null: none may. */
+  /** Changes when a job was submitted or another job can be claimed; null if none can. */
   job: string | null;
-  /** Executions ever submitted. */
+  /** Number of executions ever submitted. */
   submitted: number;
-  /** Another value than before where a build has been asked for. */
+  /** Changes when a build was requested. */
   build: string;
-  /** How many of its leases each agent is asked to end, where there are any. */
+  /** Number of leases that each agent should cancel; agents without any are left out. */
   cancelled: Map<string, number>;
-  /** Of what was asked for: those that have ended. */
+  /** The awaited executions and builds that have ended. */
   endedExecutions: string[];
   endedBuilds: string[];
 }
 
-/** Reads in one request what has changed for those who wait, whichever process changed it. */
+/** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
 export async function readNews(db: Database, awaited: Awaited, now: number): Promise<News> {
   const [marks, cancelled, executions, builds] = await db.client.batch(
     [
@@ -44,7 +44,7 @@ export async function readNews(db: Database, awaited: Awaited, now: number): Pro
   };
 }
 
-/** Each by an index that holds only what has not ended, or by one step. */
+/** Each value comes from an index over unfinished rows only, or from a single row. */
 const marksSql = `SELECT
   (SELECT seq FROM executions WHERE status = 'queued' AND available_at <= ? ORDER BY seq LIMIT 1) AS head,
   coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0) AS submitted,

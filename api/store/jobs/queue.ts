@@ -10,7 +10,7 @@ export interface QueueStats {
   runningByAgent: Map<string, number>;
 }
 
-/** Whether any execution waits, be its time come or not. */
+/** Whether any execution waits, including those that may not start yet. */
 export async function isAnyQueued(db: Database): Promise<boolean> {
   return (await waiting(db, {})).some(({ n }) => n > 0);
 }
@@ -20,7 +20,7 @@ const waiting = rowsQuery(
   query.select({ n: queueLength.queued }).from(queueLength),
 );
 
-/** How many executions wait, and how many are leased to whom. */
+/** Number of waiting executions, and of leases by agent. */
 export async function readQueueStats(db: Database): Promise<QueueStats> {
   const [[pending], leased] = await Promise.all([
     db.orm.select({ n: queueLength.queued }).from(queueLength),

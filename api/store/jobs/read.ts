@@ -18,7 +18,7 @@ import { listed, query, rowsQuery, statement } from "../statement.ts";
 export type PayloadRow = typeof payloads.$inferSelect;
 export type ArtifactRow = typeof artifacts.$inferSelect;
 
-/** An execution with all that its record shows. */
+/** An execution with everything that its record shows. */
 export interface FullExecution {
   execution: ExecutionRow;
   payload: Pick<PayloadRow, "stdout" | "stderr" | "output">;
@@ -54,7 +54,7 @@ export async function findByLease(
   return row;
 }
 
-/** Executions that are to be leased before this one, itself included; 0 when it is not queued. */
+/** Position of an execution in the queue, 1 for the next; 0 if it is not queued. */
 export async function queuePosition(db: Database, { id, status }: ExecutionRow): Promise<number> {
   if (status !== "queued") return 0;
   const { rows } = await db.client.execute(positionOf({ id, most: 10_000 }));
@@ -169,7 +169,7 @@ export async function findSubmitted(
   return row;
 }
 
-/** Only what came with an accepted result is ever shown: its lease was not fenced off. */
+/** Only the artifacts of an accepted result are shown, not those of a lost lease. */
 function visible(match: SQL | undefined): SQL | undefined {
   return and(
     match,
@@ -181,7 +181,7 @@ function visible(match: SQL | undefined): SQL | undefined {
 type Streams = FullExecution["payload"];
 const empty: Streams = { stdout: null, stderr: null, output: null };
 
-/** The streams of a result, or else what the last attempt had logged before its agent was lost. */
+/** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(
   db: Database,
   { id, leaseId, endedAt, resultHash }: ExecutionRow,

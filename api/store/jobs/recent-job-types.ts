@@ -2,7 +2,7 @@ import { desc, eq } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { executions } from "../schema.ts";
 
-/** Of these job types those whose latest execution was submitted at or after a time. */
+/** Picks the job types whose latest execution was submitted at or after a time. */
 export async function jobTypesUsedSince(
   db: Database,
   jobTypes: string[],

@@ -7,7 +7,7 @@ import { query, statement, type Statement } from "../statement.ts";
 export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
   code: Uint8Array;
   input: Uint8Array;
-  /** Of its job type: by how many turns it goes earlier; default 0. */
+  /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
 };
 
@@ -17,8 +17,8 @@ export type Submitted =
   | { kind: "queue_full" };
 
 /**
- * Stores a queued execution with its payload, unless the queue is full or its idempotency key is
- * taken. One durable transaction: when this resolves, the answer survives a crash.
+ * Stores a queued execution with its payload in one transaction, unless the queue is full or its
+ * idempotency key is taken. When this resolves, the execution survives a crash.
  */
 export async function submitExecution(
   db: Database,
@@ -49,7 +49,7 @@ export async function submitExecution(
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
 const placeInQueue = statement(position);
-/** Positions beyond are told as those of the last: a submission must not count a long queue. */
+/** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
 const selectHolder = query
   .select({ id: executions.id, hash: executions.submissionHash })
@@ -59,7 +59,7 @@ const holderOfKey = statement(selectHolder);
 
 const inserts = new Map<string, Statement>();
 
-/** The guarded insert of a row that has these columns. */
+/** The guarded insert of a row with these columns. */
 function insertOf(columns: string[], hasKey: boolean): Statement {
   const name = columns.join();
   const known = inserts.get(name);

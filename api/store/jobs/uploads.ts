@@ -5,12 +5,12 @@ import type { ArtifactRow } from "./read.ts";
 import { artifacts, executions, isRunning, logChunks } from "../schema.ts";
 
 /**
- * A repeat of what was recorded is recorded; another content in its place is a conflict. What is
- * beyond the bound of a lease is too large.
+ * `recorded` also stands for a repeated post, `conflict` for a post with other content in the same
+ * place, and `too_large` for a post above the limit of its lease.
  */
 export type Recorded = "recorded" | "conflict" | "too_large" | "lease_lost";
 
-/** Records an uploaded file, if its lease still holds at this instant and has room for it. */
+/** Records an uploaded file if its lease still holds and has room for it. */
 export async function recordArtifact(
   db: Database,
   artifact: ArtifactRow,
@@ -38,7 +38,7 @@ function uploadedBytes(db: Database, { executionId, leaseId }: Omit<Upload, "nam
     .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId)));
 }
 
-/** Whether a lease has room for a file, before its bytes are taken in. */
+/** Whether a lease has room for a file; checked before its bytes are read. */
 export async function hasRoom(
   db: Database,
   lease: Omit<Upload, "name">,
@@ -68,7 +68,7 @@ const onRepeat = sql` on conflict do nothing`;
 
 type LogChunkRow = typeof logChunks.$inferInsert;
 
-/** Keeps a piece of a running execution's output, if its lease still holds and has room for it. */
+/** Stores a chunk of a running execution's output if its lease still holds and has room for it. */
 export async function recordLogChunk(
   db: Database,
   chunk: LogChunkRow,
@@ -106,7 +106,7 @@ export async function recordLogChunk(
   return recorded(present, held);
 }
 
-/** @param held Whether the lease holds, where what it posts is bounded. */
+/** @param held Whether the lease still holds; given if its posts have a limit. */
 export function recorded(present: ResultSet | undefined, held?: ResultSet): Recorded {
   const row = present?.rows[0];
   if (!row) return held?.rows[0]?.[0] === 1 ? "too_large" : "lease_lost";

@@ -11,7 +11,7 @@ import { type Accepted } from "../../../shared/wire/lease.ts";
 export const agents = sqliteTable("agents", {
   id: text("id").primaryKey(),
   name: text("name").notNull(),
-  /** Whose token it presents: the SHA-256 of a configured one, the id of one in `agentTokens`. */
+  /** Its token: the SHA-256 of a configured token, or an id in `agentTokens`. */
   tokenHash: text("token_hash").notNull(),
   version: text("version").notNull(),
   labels: text("labels", { mode: "json" }).$type<Record<string, string>>().notNull(),
@@ -22,35 +22,35 @@ export const agents = sqliteTable("agents", {
   pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull(),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
-  /** Of the images that jobs may need, those that its engine has. */
+  /** Images that jobs may need and that its engine has. */
   images: text("images", { mode: "json" }).$type<string[]>().notNull(),
   lastSeenAt: integer("last_seen_at").notNull(),
-  /** When it took its leave: what it sent before and comes later must not bring it back. */
+  /** When it left. A delayed request from before must not register it again. */
   leftAt: integer("left_at"),
 });
 
-/** Tokens of agents that joined: each its agent's own, and revocable. Times are epoch milliseconds. */
+/** Tokens of agents that joined. Each agent has its own, which can be revoked. Times are epoch milliseconds. */
 export const agentTokens = sqliteTable("agent_tokens", {
   id: text("id").primaryKey(),
-  /** Of the host, as its operators call it. */
+  /** Name that operators use for the host. */
   name: text("name").notNull(),
-  /** SHA-256 (hex) of the token, which its host alone has. */
+  /** SHA-256 (hex) of the token. Only its host has the token itself. */
   tokenHash: text("token_hash").notNull().unique(),
-  /** SHA-256 of the one that takes its place as soon as it is used. */
+  /** SHA-256 of its successor, which replaces it when it is first used. */
   nextHash: text("next_hash").unique(),
   createdAt: integer("created_at").notNull(),
   lastUsedAt: integer("last_used_at"),
   revokedAt: integer("revoked_at"),
 });
 
-/** One-time codes, each for one host to join with. */
+/** One-time codes with which a host can join. */
 export const joinCodes = sqliteTable("join_codes", {
   /** SHA-256 (hex) of the code. */
   codeHash: text("code_hash").primaryKey(),
-  /** Name that the joining host is to have; null where it may choose. */
+  /** Name for the joining host; null if the host may choose. */
   name: text("name"),
   createdAt: integer("created_at").notNull(),
   expiresAt: integer("expires_at").notNull(),
-  /** What it was exchanged for; null while it is unused. */
+  /** Token that it was exchanged for; null while it is unused. */
   tokenId: text("token_id").references(() => agentTokens.id),
 });

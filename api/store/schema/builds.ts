@@ -21,7 +21,7 @@ export const builds = sqliteTable(
     jobType: text("job_type").notNull(),
     /** The version tag, or "latest". */
     tag: text("tag").notNull(),
-    /** What the image is made of, as canonical JSON: the build serves only a job type that asks for it. */
+    /** What the image is made of, as canonical JSON. The build is used only if the job type's specification is equal. */
     spec: text("spec").notNull(),
     imageRef: text("image_ref").notNull(),
     status: text("status", { enum: buildStatuses }).notNull().default("queued"),
@@ -38,13 +38,13 @@ export const builds = sqliteTable(
 
     digest: text("digest"),
     pythonVersion: text("python_version"),
-    /** SHA-256 and size of its archive in the artifact store; null where none is kept. */
+    /** SHA-256 and size of its archive in the artifact store; null if there is none. */
     archiveSha256: text("archive_sha256"),
     archiveBytes: integer("archive_bytes"),
-    /** `sha256:…`, which a registry has given the image's manifest. */
+    /** Digest (`sha256:…`) that a registry gave the image's manifest. */
     manifestDigest: text("manifest_digest"),
     error: text("error", { mode: "json" }).$type<ExecutionError>(),
-    /** SHA-256 of the report that ended the build: tells a repeat from another body. */
+    /** SHA-256 of the report that ended the build, to recognise a repeat. */
     reportHash: text("report_hash"),
   },
   (t) => [
@@ -82,7 +82,7 @@ export const builds = sqliteTable(
   ],
 );
 
-/** Output of a build, as it came in under each of its leases. */
+/** Output of a build, by lease. */
 export const buildLogs = sqliteTable(
   "build_logs",
   {

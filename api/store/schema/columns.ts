@@ -1,7 +1,7 @@
 import { sql } from "drizzle-orm";
 import { customType } from "drizzle-orm/sqlite-core";
 
-/** Drivers give an ArrayBuffer, Uint8Array or Buffer; the core sees Uint8Array only. */
+/** Drivers return an ArrayBuffer, Uint8Array or Buffer; the API uses Uint8Array only. */
 export const bytes = customType<{ data: Uint8Array; driverData: ArrayBuffer | Uint8Array }>({
   dataType: () => "blob",
   fromDriver: (value) => new Uint8Array(value),

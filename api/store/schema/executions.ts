@@ -13,7 +13,7 @@ import { type ExecutionError } from "../../../shared/wire/errors.ts";
 import { executionStatuses, relationships, type Timing } from "../../../shared/wire/execution.ts";
 import { bytes, inList } from "./columns.ts";
 
-/** One row per execution; its bulky parts live in `payloads`. Times are epoch milliseconds. */
+/** One row per execution; its large values are in `payloads`. Times are epoch milliseconds. */
 export const executions = sqliteTable(
   "executions",
   {
@@ -50,7 +50,7 @@ export const executions = sqliteTable(
     wallTimeMs: integer("wall_time_ms"),
     stdoutTruncated: integer("stdout_truncated", { mode: "boolean" }).notNull().default(false),
     stderrTruncated: integer("stderr_truncated", { mode: "boolean" }).notNull().default(false),
-    /** SHA-256 of the result post that ended the execution: tells a repeat from another body. */
+    /** SHA-256 of the result post that ended the execution, to recognise a repeat. */
     resultHash: text("result_hash"),
 
     codeHash: text("code_hash").notNull(),
@@ -60,13 +60,13 @@ export const executions = sqliteTable(
     parentExecutionId: text("parent_execution_id"),
     relationship: text("relationship", { enum: relationships }),
     idempotencyKey: text("idempotency_key"),
-    /** SHA-256 of the whole submission: tells an equal payload from another one. */
+    /** SHA-256 of the whole submission, to recognise an equal payload. */
     submissionHash: text("submission_hash").notNull(),
     correlationId: text("correlation_id").notNull(),
     clientIp: text("client_ip").notNull(),
-    /** Stands for the API key that submitted it; null where none is asked for. */
+    /** Stands for the API key that submitted it; null if keys are not required. */
     keyId: text("key_id"),
-    /** Where it is in the line of its API key, and where in the queue: see store/line.ts. */
+    /** Its turn and its place in the queue: see store/jobs/line.ts. */
     turn: integer("turn").notNull().default(0),
     place: integer("place").notNull().default(0),
   },
@@ -99,7 +99,7 @@ export const executions = sqliteTable(
     index("executions_job_type_status")
       .on(t.jobType, t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
-    // The last one: of indexes that look equally good, SQLite takes the newest, and a claim needs this.
+    // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one.
     index("executions_place")
       .on(t.jobType, t.place, t.seq)
       .where(sql`${t.status} = 'queued'`),
@@ -128,29 +128,29 @@ export const executions = sqliteTable(
 );
 
 /**
- * Conditions of the partial indexes. They are written out, not bound to a parameter: SQLite uses
- * such an index only where it sees its condition in the query.
+ * Conditions of the partial indexes, as literal text without parameters: SQLite uses a partial index
+ * only if the query has its condition.
  */
 export const isQueued = sql`${executions.status} = 'queued'`;
 export const isRunning = sql`${executions.status} = 'running'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
 /**
- * How many executions are queued, in one row. Triggers on every change of a status keep it, so that
- * neither a submission nor /health counts a long queue.
+ * Number of queued executions, in one row. Triggers update it at every change of a status, so that
+ * submissions and /health do not count a long queue.
  */
 export const queueLength = sqliteTable("queue_length", {
   id: integer("id").primaryKey(),
   queued: integer("queued").notNull(),
 });
 
-/** The last turn that the queue of a job type has come to: store/jobs/line.ts. */
+/** The last turn that the queue of a job type has reached: see store/jobs/line.ts. */
 export const queueFronts = sqliteTable("queue_fronts", {
   jobType: text("job_type").primaryKey(),
   turn: integer("turn").notNull(),
 });
 
-/** What an execution took in and gave out. Bytes, since TEXT is cut at NUL on reading. */
+/** Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. */
 export const payloads = sqliteTable("payloads", {
   executionId: text("execution_id")
     .primaryKey()
@@ -162,7 +162,7 @@ export const payloads = sqliteTable("payloads", {
   output: bytes("output"),
 });
 
-/** Output of an attempt still running; read only when the attempt never brought a result. */
+/** Output of an attempt that is still running; read only if the attempt ends without a result. */
 export const logChunks = sqliteTable(
   "log_chunks",
   {
@@ -177,7 +177,7 @@ export const logChunks = sqliteTable(
   (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.stream, t.offset] })],
 );
 
-/** An uploaded file; visible once the result of the lease that brought it is accepted. */
+/** An uploaded file. It becomes visible when the result of its lease is accepted. */
 export const artifacts = sqliteTable(
   "artifacts",
   {

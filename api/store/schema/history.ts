@@ -1,7 +1,7 @@
 import { index, integer, primaryKey, sqliteTable, text } from "drizzle-orm/sqlite-core";
 import { executions } from "./executions.ts";
 
-/** Filled by a trigger on the transition itself, so that no path can forget it or do it twice. */
+/** A trigger on the transition fills it, so that no code path can forget it or do it twice. */
 export const deadLetters = sqliteTable(
   "dead_letters",
   {
@@ -10,7 +10,7 @@ export const deadLetters = sqliteTable(
       .notNull()
       .unique()
       .references(() => executions.id, { onDelete: "cascade" }),
-    /** The type of its execution's error. */
+    /** Type of its execution's error. */
     errorType: text("error_type").notNull(),
     createdAt: integer("created_at").notNull(),
   },
@@ -20,7 +20,7 @@ export const deadLetters = sqliteTable(
   ],
 );
 
-/** What has happened so far, by name; kept by triggers, so that nobody has to count the history. */
+/** Counts of events by name. Triggers update them, so that no query counts the history. */
 export const counts = sqliteTable(
   "counts",
   {
@@ -34,7 +34,7 @@ export const counts = sqliteTable(
   (t) => [primaryKey({ columns: [t.name, t.jobType, t.label] })],
 );
 
-/** How long ended executions took, by phase: how many fell under a bound and above the one before. */
+/** Durations of ended executions by phase: number in each bucket, above the previous bound and up to its own. */
 export const durations = sqliteTable(
   "durations",
   {
@@ -49,15 +49,15 @@ export const durations = sqliteTable(
 );
 
 /**
- * Artifacts whose record is gone, and those of lost leases; put down with the change itself, so
- * that no crash leaves bytes behind that nobody knows of.
+ * Stored bytes to remove: of removed records and of lost leases. A row is written in the transaction of
+ * the change, so that a crash leaves no unknown bytes behind.
  */
 export const removals = sqliteTable(
   "removals",
   {
     /** `<execution id>` or `<execution id>/<lease id>`. */
     prefix: text("prefix").primaryKey(),
-    /** Epoch ms; by then no upload or backup that began before the change is still under way. */
+    /** Epoch ms; late enough for every upload or backup that began before the change to have ended. */
     dueAt: integer("due_at").notNull(),
   },
   (t) => [index("removals_due").on(t.dueAt)],

@@ -1,6 +1,6 @@
 import { index, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
 
-/** Requests of each client in its current window, where several processes or isolates serve it. */
+/** Requests of each client in its current window; used if several processes or isolates serve requests. */
 export const rateWindows = sqliteTable(
   "rate_windows",
   {
