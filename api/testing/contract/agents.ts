@@ -26,7 +26,7 @@ export const agentRows: Row[] = [
     },
   ),
   {
-    rule: "An agent that presents another token than before is 403",
+    rule: "An agent that presents a different token than before gets 403",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -41,7 +41,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A job that waits is given to a waiting agent at once",
+    rule: "A waiting agent gets a queued job at once",
     async check(api) {
       const [agent, other] = [api.agent(), api.agent()];
       const waiting = agent.poll({ wait_s: 20 });
@@ -54,7 +54,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A leased job carries all that its agent needs",
+    rule: "A leased job has everything that its agent needs",
     async check(api) {
       const { job_id } = await api.submit({
         code: "print(1)",
@@ -78,7 +78,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A new agent is told to keep ready the default job type, and those in use lately",
+    rule: "A new agent is asked to keep containers ready for the default job type and recently used ones",
     async check(api) {
       const told = async (is_new: boolean) =>
         (await api.agent().poll({ is_new })).keep_ready.map(({ job_type }) => job_type.name);
@@ -93,7 +93,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "Jobs are leased first come first served, and no more than there are free slots",
+    rule: "Jobs are leased in order of submission, and never more than there are free slots",
     async check(api) {
       const jobs = [await api.submit(), await api.submit(), await api.submit()];
       const agent = api.agent();
@@ -105,7 +105,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A lease whose reply was lost is told again, to the same agent and within its free slots",
+    rule: "A lease whose reply was lost is delivered again, to the same agent and within its free slots",
     async check(api) {
       await api.submit();
       const agent = api.agent();
@@ -120,7 +120,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A lease that lives on by its renewals is not told as lost; one that is over is",
+    rule: "A renewed lease is not reported as lost; an expired lease is",
     async check(api) {
       const { agent, lease_id } = await working(api);
       expect((await agent.renew()).lost).toEqual([]);
@@ -132,7 +132,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "The server tells its agents the intervals",
+    rule: "The API sends its agents the intervals",
     async check(api) {
       const { intervals } = await api.agent().renew();
       expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 180, renew_every_s: 7.5 });
@@ -166,7 +166,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A job released before its code began is tried again; released again, it fails with that error",
+    rule: "A job released before its code started is tried again; released a second time, it fails with that error",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api);
       expect((await release(agent, lease_id)).status).toBe(200);
@@ -195,7 +195,7 @@ export const agentRows: Row[] = [
     },
   },
   {
-    rule: "A waiting agent that leaves is not counted again by its poll",
+    rule: "The waiting poll of an agent that leaves does not make the agent count again",
     async check(api) {
       const agent = api.agent();
       const client = new AbortController();

@@ -111,7 +111,7 @@ export const answerRows: Row[] = [
     async (api, id) => expect(await echoed(api, id)).toMatch(uuid),
   ),
   {
-    rule: "Each request without a correlation id gets one of its own, shown in a refusal's body too",
+    rule: "Each request without a correlation id gets a new one, which a refusal's body shows too",
     async check(api) {
       const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
       const ids = replies.map((reply) => problemOf(reply).correlation_id);
@@ -137,14 +137,14 @@ export const answerRows: Row[] = [
     },
   ),
   {
-    rule: "A job keeps the correlation id of its submission, and its agent is told",
+    rule: "A job keeps the correlation id of its submission, and its agent gets it",
     async check(api) {
       await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
       expect((await api.agent().takeJob()).correlation_id).toBe("order-1");
     },
   },
   {
-    rule: "GET /openapi.json describes every endpoint in OpenAPI 3.1, and every reference leads somewhere",
+    rule: "GET /openapi.json describes every endpoint in OpenAPI 3.1, and every reference has a target",
     async check(api) {
       const reply = await api.get("/openapi.json");
       expect(reply.headers.get("Content-Type")).toMatch(/^application\/json/);

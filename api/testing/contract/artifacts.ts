@@ -28,7 +28,7 @@ const path = (id: string, name: string): string =>
 export const artifactRows: Row[] = [
   ...rangeRows,
   {
-    rule: "An artifact is served with its type, length, hash and name; HEAD serves the headers alone",
+    rule: "An artifact is served with its type, length, hash and name; HEAD serves only the headers",
     async check(api) {
       const id = await jobWith(api, { "table.csv": "a,b\n1,é\n" });
       const reply = await api.get(path(id, "table.csv"));
@@ -151,7 +151,7 @@ export const artifactRows: Row[] = [
     },
   ),
   {
-    rule: "_code.py and _input.json are what was submitted, also before the job ends",
+    rule: "_code.py and _input.json are the submitted code and input, even before the job ends",
     async check(api) {
       const reply = await api.post(
         "/execute/async",
@@ -173,7 +173,7 @@ export const artifactRows: Row[] = [
     },
   },
   {
-    rule: "What a job writes under the name _code.py never stands for the code that ran",
+    rule: "A file that a job writes as _code.py never replaces the submitted code",
     async check(api) {
       const { job_id } = await api.submit({ code: "print('honest')" });
       const agent = api.agent();
@@ -223,7 +223,7 @@ export const artifactRows: Row[] = [
     },
   },
   {
-    rule: "An artifact shows only once the result of its lease is accepted",
+    rule: "An artifact is not visible until the result of its lease is accepted",
     async check(api) {
       const { job_id } = await api.submit();
       const agent = api.agent();

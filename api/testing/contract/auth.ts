@@ -43,7 +43,7 @@ export const authRows: Row[] = [
     },
   })),
   {
-    rule: "Each of the keys opens, in X-API-Key or as Authorization: Bearer",
+    rule: "Each configured key is accepted, in X-API-Key or as Authorization: Bearer",
     server,
     async check(api) {
       for (const good of [key, otherKey]) {
@@ -54,7 +54,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "A key that is valid opens, whatever stands in the other header",
+    rule: "A valid key is accepted with any value in the other header",
     server,
     async check(api) {
       expect(await statusWith(api, { "X-API-Key": "wrong", ...bearer(key) })).toBe(200);
@@ -62,7 +62,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "Anything but a key is 401, and is not shown",
+    rule: "Anything else than a configured key gets 401, and is not repeated in the answer",
     server,
     async check(api) {
       const wrong = [
@@ -86,7 +86,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "A request without a key is refused before its body is looked at",
+    rule: "A request without a key is refused before its body is read",
     server,
     async check(api) {
       expect((await api.post("/execute/async", "{")).status).toBe(401);
@@ -105,7 +105,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "An agent's token is no API key, and an API key no agent's token",
+    rule: "An agent's token is not accepted as an API key, nor an API key as an agent's token",
     server,
     async check(api) {
       expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
@@ -118,7 +118,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "The key may have a header of its own, beside Authorization: Bearer",
+    rule: "The key's header can be configured; Authorization: Bearer is still accepted",
     server: "with a header of its own",
     async check(api) {
       expect(await statusWith(api, { [customHeader]: key })).toBe(200);
@@ -128,7 +128,7 @@ export const authRows: Row[] = [
     },
   },
   {
-    rule: "api_docs_public opens the description, and nothing else",
+    rule: "With api_docs_public only the API description needs no key",
     server: "with a header of its own",
     async check(api) {
       const reply = await api.get("/openapi.json");

@@ -43,7 +43,7 @@ export const buildLeaseRows: Row[] = [
     },
   },
   {
-    rule: "A build handed back is tried once more, by any agent, and then is over with the error",
+    rule: "A released build is tried once more, by any agent, and then fails with the error",
     server,
     async check(api) {
       const agent = api.agent();
@@ -61,7 +61,7 @@ export const buildLeaseRows: Row[] = [
     },
   },
   {
-    rule: "A build of an agent that leaves goes to another at once",
+    rule: "If an agent leaves, its build goes to another agent at once",
     server,
     async check(api) {
       const agent = api.agent();
@@ -76,7 +76,7 @@ export const buildLeaseRows: Row[] = [
     },
   },
   {
-    rule: "A queued build that nobody is left to take ends in 503",
+    rule: "A queued build ends with 503 if no agent is left to take it",
     server,
     async check(api) {
       const agent = api.agent();
@@ -92,7 +92,7 @@ export const buildLeaseRows: Row[] = [
     },
   },
   {
-    rule: "A build whose lease runs out is tried once more, and its first agent is fenced off",
+    rule: "A build whose lease expires is tried once more, and posts of its first agent are refused",
     server: "with short leases",
     async check(api) {
       const lost = api.agent();
@@ -108,7 +108,7 @@ export const buildLeaseRows: Row[] = [
     },
   },
   {
-    rule: "A build that loses its agent twice is over",
+    rule: "A build that loses its agent twice fails",
     server: "with short leases",
     async check(api) {
       const { answer } = await startBuild(api, api.agent(), "poison");

@@ -127,7 +127,7 @@ export const buildRows: Row[] = [
     },
   },
   {
-    rule: "Packages that cannot be installed are 422 dependency_error, in pip's own words",
+    rule: "Packages that cannot be installed give 422 dependency_error with pip's message",
     server,
     async check(api) {
       const agent = api.agent();
@@ -146,7 +146,7 @@ export const buildRows: Row[] = [
     },
   },
   {
-    rule: "An engine that fails a build is 502 docker_error, in the engine's words",
+    rule: "A build that fails in the engine gives 502 docker_error with the engine's message",
     server,
     async check(api) {
       const agent = api.agent();
@@ -158,7 +158,7 @@ export const buildRows: Row[] = [
     },
   },
   {
-    rule: "A build and its log show while it runs, and after it",
+    rule: "A build and its log can be read during the build and after it",
     server,
     async check(api) {
       const agent = api.agent();
@@ -210,7 +210,7 @@ export const buildRows: Row[] = [
     },
   },
   {
-    rule: "A client that hangs up leaves its build to go on",
+    rule: "A build continues if its client hangs up",
     server,
     async check(api) {
       const agent = api.agent();

@@ -68,7 +68,7 @@ export const deadLetterRows: Row[] = [
     },
   ),
   {
-    rule: "A job that failed synchronously is not in the DLQ; a rerun of it that fails is",
+    rule: "A failed synchronous job is not in the DLQ; its failed rerun is",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -83,7 +83,7 @@ export const deadLetterRows: Row[] = [
     },
   },
   {
-    rule: "An entry holds what was submitted, by whom, and how it ended",
+    rule: "An entry shows what was submitted, by whom, and how it ended",
     async check(api) {
       const before = Date.now();
       const sent = { code: "raise KeyError", input_data: { a: [1] }, job_type: "ml" };
@@ -119,7 +119,7 @@ export const deadLetterRows: Row[] = [
     },
   },
   {
-    rule: "GET /dlq lists entries, the newest first, a page at a time, filtered by error_type",
+    rule: "GET /dlq lists entries in pages, newest first, filtered by error_type",
     async check(api) {
       const jobs = [
         await failed(api, "name_error"),
@@ -148,7 +148,7 @@ export const deadLetterRows: Row[] = [
     },
   ),
   {
-    rule: "GET /dlq/stats counts the entries, in all and by error type",
+    rule: "GET /dlq/stats counts the entries in total and by error type",
     async check(api) {
       const before = await stats(api);
       await failed(api, "index_error");

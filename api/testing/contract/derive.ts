@@ -87,7 +87,7 @@ export const deriveRows: Row[] = [
     },
   },
   {
-    rule: "Chains of reruns and forks keep each its own parent",
+    rule: "In a chain of reruns and forks each job names its direct parent",
     async check(api) {
       const root = await api.submit(original);
       const fork = derived(await api.post(`/jobs/${root.job_id}/fork`, { code: "2" }));
@@ -105,7 +105,7 @@ export const deriveRows: Row[] = [
     },
   },
   {
-    rule: "A job may be derived from one that is queued, running, ended or synchronous",
+    rule: "A job can be derived from a queued, running, ended or synchronous job",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -154,7 +154,7 @@ export const deriveRows: Row[] = [
     },
   ),
   {
-    rule: "A fork without code is 400, a rerun with code too",
+    rule: "A fork without code is 400, and so is a rerun with code",
     async check(api) {
       const { job_id } = await api.submit();
       expectFault(await api.post(`/jobs/${job_id}/fork`, {}), "code");

@@ -46,7 +46,7 @@ export const exactnessRows: Row[] = [
     },
   },
   {
-    rule: "Keys such as __proto__ are data on the way in and out",
+    rule: "Keys like __proto__ are plain data in input and output",
     async check(api) {
       const keys = '{"__proto__":{"a":1},"constructor":{"prototype":null},"toString":1,"":2}';
       await submitText(api, `{"code":"1","input_data":${keys},"idempotency_key":"proto"}`);
@@ -63,7 +63,7 @@ export const exactnessRows: Row[] = [
     },
   },
   {
-    rule: "A request with __proto__ for a field is 400",
+    rule: "A request with the field __proto__ is 400",
     async check(api) {
       const reply = await api.post("/execute/async", '{"code":"1","__proto__":{"timeout":1}}');
       expect(reply.status).toBe(400);

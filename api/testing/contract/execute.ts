@@ -144,7 +144,7 @@ export const executeRows: Row[] = [
     },
   },
   {
-    rule: "POST /execute whose job nobody is left to run is 503 with the job: cancelled, or with an idempotency key kept",
+    rule: "POST /execute gives 503 with the job if no agent is left to run it; the job is cancelled, or kept with an idempotency key",
     async check(api) {
       const agent = api.agent();
       await agent.poll({ free_slots: 0 });
@@ -185,7 +185,7 @@ export const executeRows: Row[] = [
     },
   },
   {
-    rule: "A repeat under an idempotency key gives its job also while new ones are refused",
+    rule: "A repeated request with an idempotency key gets its job even while new jobs are refused",
     async check(api) {
       const first = await api.submit({ idempotency_key: "before the breaker opened" });
       await api.agent().poll({ breaker: openBreaker });
@@ -194,7 +194,7 @@ export const executeRows: Row[] = [
     },
   },
   {
-    rule: "What is wrong with a request is said before whether it could be served",
+    rule: "An invalid request is 400 or 422 even if the service could not serve it",
     async check(api) {
       const wrong = [{ code: "" }, { code: "1", job_type: "gone" }];
       for (const request of wrong) expect((await api.post("/execute", request)).status).toBe(400);
@@ -216,7 +216,7 @@ export const executeRows: Row[] = [
     },
   })),
   {
-    rule: "With max_database_bytes reached submissions are 503, and what is stored goes on",
+    rule: "At max_database_bytes new submissions are 503, and stored jobs still run",
     server: "with a small database",
     async check(api) {
       const agent = api.agent();

@@ -14,7 +14,7 @@ const ids = ({ items }: ExecutionPage): string[] => items.map(({ execution_id })
 
 export const executionRows: Row[] = [
   {
-    rule: "GET /executions lists records, the newest first, a page at a time",
+    rule: "GET /executions lists records in pages, newest first",
     async check(api) {
       const jobs = [await api.submit(), await api.submit(), await api.submit()];
       const newest = jobs.map(({ job_id }) => job_id).toReversed();
@@ -48,7 +48,7 @@ export const executionRows: Row[] = [
     },
   },
   {
-    rule: "GET /executions filters by status and job type, alone and together",
+    rule: "GET /executions filters by status, by job type, and by both",
     async check(api) {
       const plain = await api.submit();
       const ml = await api.submit({ job_type: "ml" });
@@ -76,7 +76,7 @@ export const executionRows: Row[] = [
     },
   },
   {
-    rule: "GET /executions/{id} is the record also of a job that has not ended",
+    rule: "GET /executions/{id} returns the record even if the job has not ended",
     async check(api) {
       const { job_id, created_at } = await api.submit();
       expect(await api.record(job_id, "")).toEqual({

@@ -46,7 +46,7 @@ export const foreignPageRows: Row[] = [
     },
   ),
   {
-    rule: "Without keys a page of another site reads nothing, and uses up no requests of the rate limit",
+    rule: "Without keys, a page of another site can read nothing and does not count against the rate limit",
     async check(api) {
       for (const headers of foreign) {
         if (headers["Sec-Fetch-Mode"] === "navigate") continue;
@@ -57,14 +57,14 @@ export const foreignPageRows: Row[] = [
     },
   },
   {
-    rule: "Without keys a link of another site to a page here is followed",
+    rule: "Without keys, a link on another site to a page here works",
     async check(api) {
       const headers = { "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" };
       expect((await api.get("/docs", headers)).status).toBe(200);
     },
   },
   {
-    rule: "Without keys the service's own page and programs are served",
+    rule: "Without keys, the service's own page and programs are served",
     async check(api) {
       for (const headers of own(api)) {
         expect((await api.get("/executions", headers)).status).toBe(200);
@@ -73,7 +73,7 @@ export const foreignPageRows: Row[] = [
     },
   },
   {
-    rule: "With keys a page of another site is served where it has one",
+    rule: "With keys, a page of another site that has a key is served",
     server: "with keys",
     async check(api) {
       for (const headers of [...foreign, evil]) {
@@ -83,7 +83,7 @@ export const foreignPageRows: Row[] = [
     },
   },
   {
-    rule: "Without keys on loopback only requests for a loopback host are answered",
+    rule: "Without keys on loopback, only requests for a loopback host are answered",
     only: { on: "node", why: "a worker has no address of its own" },
     async check(api) {
       for (const Host of ["evil.example", "localhost.evil.example", "0.0.0.0", "10.0.0.1:8080"]) {
@@ -100,7 +100,7 @@ export const foreignPageRows: Row[] = [
     },
   },
   {
-    rule: "Without keys requests for a name of allowed_hosts are answered too, and for no other",
+    rule: "Without keys, requests for a name in allowed_hosts are answered too, and no others",
     server: "behind a reverse proxy",
     async check(api) {
       for (const Host of ["tools.example", "tools.example:8443", "localhost"]) {

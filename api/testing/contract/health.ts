@@ -66,7 +66,7 @@ export const healthRows: Row[] = [
     },
   },
   {
-    rule: "GET /health shows the best of the live agents' breakers, and an agent gone no more",
+    rule: "GET /health shows the best breaker of the live agents, and no longer an agent that is gone",
     async check(api) {
       const [bad, good] = [api.agent(), api.agent()];
       await bad.poll({ breaker: openBreaker });
@@ -85,7 +85,7 @@ export const healthRows: Row[] = [
     },
   },
   {
-    rule: "GET /pool/stats tells workers, queue and agents",
+    rule: "GET /pool/stats shows workers, queue and agents",
     async check(api) {
       expect(PoolStats.strict().parse(body(await api.get("/pool/stats")))).toEqual({
         workers: { max: 0, running: 0, idle: 0 },

@@ -23,7 +23,7 @@ export const idempotencyRows: Row[] = [
     },
   },
   {
-    rule: "The order of an object's keys and the spelling of defaults make no other payload",
+    rule: "Payloads that differ only in the order of keys or in explicit defaults are equal",
     async check(api) {
       const first = await api.post(
         "/execute/async",
@@ -57,7 +57,7 @@ export const idempotencyRows: Row[] = [
     },
   ),
   {
-    rule: "POST /execute with an idempotency key joins the job that runs under it, and gets its stored result",
+    rule: "POST /execute with the idempotency key of a running job waits for that job, and later gets its stored result",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -77,7 +77,7 @@ export const idempotencyRows: Row[] = [
     },
   },
   {
-    rule: "POST /execute with the idempotency key of a queued asynchronous job waits for that one",
+    rule: "POST /execute with the idempotency key of a queued asynchronous job waits for that job",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -89,7 +89,7 @@ export const idempotencyRows: Row[] = [
     },
   },
   {
-    rule: "100 equal submissions at once under one key give one job",
+    rule: "100 equal submissions at once with one key give one job",
     async check(api) {
       const before = await api.stored();
       const jobs = await Promise.all(

@@ -45,7 +45,7 @@ async function building(api: Api, name: string) {
 
 export const imageRows: Row[] = [
   {
-    rule: "The image of a build reaches another agent as it was put, byte for byte",
+    rule: "The image of a build reaches another agent byte for byte as it was uploaded",
     server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-0");
@@ -82,7 +82,7 @@ export const imageRows: Row[] = [
     },
   },
   {
-    rule: "An image put again is 200, another one 409, after the build's end too",
+    rule: "Uploading the same image again is 200 and a different one 409, also after the build has ended",
     server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-1");
@@ -96,7 +96,7 @@ export const imageRows: Row[] = [
     },
   },
   {
-    rule: "An image that is not what its headers say is 400, one that is too large 413, and nothing of it is kept",
+    rule: "An image that differs from its headers is 400, an image that is too large 413, and nothing of it is stored",
     server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-2");
@@ -130,7 +130,7 @@ export const imageRows: Row[] = [
     },
   },
   {
-    rule: "An image for a lease of another token is 403, for a lease that never was 409",
+    rule: "An image for the lease of another token is 403, for an unknown lease 409",
     server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-3");
@@ -145,7 +145,7 @@ export const imageRows: Row[] = [
     },
   },
   {
-    rule: "The image of an attempt that was handed back gives way to that of the next attempt",
+    rule: "The image of a released attempt is replaced by the image of the next attempt",
     server,
     async check(api) {
       const { agent, lease, answer } = await building(api, "image-5");
@@ -165,7 +165,7 @@ export const imageRows: Row[] = [
     },
   },
   {
-    rule: "An image in a registry is told by its digest there",
+    rule: "An image in a registry is named by its digest there",
     server,
     async check(api) {
       const { agent, end } = await building(api, "image-4");
@@ -186,7 +186,7 @@ export const imageRows: Row[] = [
     },
   ),
   {
-    rule: "Without an agent's token images are neither given nor taken: 401",
+    rule: "Without an agent's token, images can be neither fetched nor uploaded: 401",
     server: "with keys",
     async check(api) {
       for (const token of ["wrong-token-0123456789", "api-key-0-0123456789abcd"]) {

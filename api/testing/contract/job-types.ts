@@ -16,7 +16,7 @@ const imageExists = async (api: Api, name: string) => (await jobType(api, name))
 
 export const jobTypeRows: Row[] = [
   {
-    rule: "GET /job-types lists every configured job type, and default before all",
+    rule: "GET /job-types lists every configured job type, default first",
     server,
     async check(api) {
       const reply = await api.get("/job-types");
@@ -40,7 +40,7 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
-    rule: "GET /job-types/{name} shows the limits that are configured",
+    rule: "GET /job-types/{name} shows the configured limits",
     server,
     async check(api) {
       const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
@@ -63,7 +63,7 @@ export const jobTypeRows: Row[] = [
     },
   ),
   {
-    rule: "python_version is what is configured, else what the base image's name says, else the default's",
+    rule: "python_version is the configured one, else the one in the base image's name, else that of the default base image",
     server,
     async check(api) {
       expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
@@ -82,7 +82,7 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
-    rule: "python_version of a built image is what the build has found in it",
+    rule: "python_version of a built image is the one that the build has found in it",
     server,
     async check(api) {
       await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
@@ -90,7 +90,7 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
-    rule: "Agents are asked about every image that jobs may need, the built ones by their digest",
+    rule: "Agents are asked about every image that jobs may need, built images by their digest",
     server,
     async check(api) {
       const agent = api.agent();
@@ -134,7 +134,7 @@ export const jobTypeRows: Row[] = [
     },
   },
   {
-    rule: "A poll that was answered late does not bring back what the agent said of its images",
+    rule: "A poll that is answered late does not restore an older list of the agent's images",
     server,
     async check(api) {
       const agent = api.agent();

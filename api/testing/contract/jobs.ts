@@ -24,7 +24,7 @@ export const jobRows: Row[] = [
     },
   },
   {
-    rule: "An asynchronous job is accepted without a connected agent, and runs once one is there",
+    rule: "An asynchronous job is accepted without a connected agent, and runs when one connects",
     async check(api) {
       const { job_id } = await api.submit();
       const job = await api.agent().takeJob();
@@ -160,7 +160,7 @@ export const jobRows: Row[] = [
     },
   },
   {
-    rule: "GET /jobs/{id}/result?wait=true is 408 when the time is over, and the job goes on",
+    rule: "GET /jobs/{id}/result?wait=true is 408 after its timeout, and the job continues",
     async check(api) {
       const { job_id } = await api.submit();
       for (const timeout of [0, 1]) {
@@ -187,7 +187,7 @@ export const jobRows: Row[] = [
     },
   },
   {
-    rule: "POST /jobs/{id}/cancel of a running job asks its agent, who is told once and ends it",
+    rule: "POST /jobs/{id}/cancel of a running job asks its agent once, and the agent ends it",
     async check(api) {
       const { job_id } = await api.submit();
       const agent = api.agent();
@@ -227,7 +227,7 @@ export const jobRows: Row[] = [
     },
   },
   {
-    rule: "Requirements of a request are accepted and not installed; an import error then says why",
+    rule: "Requirements of a request are accepted and not installed; an import error then gives the reason",
     async check(api) {
       const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
       const messageWith = async (requirements: string[]) => {
@@ -244,7 +244,7 @@ export const jobRows: Row[] = [
     },
   },
   {
-    rule: "With allow_runtime_requirements the agent gets the requirements, and an import error is left as it is",
+    rule: "With allow_runtime_requirements the agent gets the requirements, and an import error is not changed",
     server: "with requirements",
     async check(api) {
       const requirements = ["numpy", "requests[socks] >= 2.31"];

@@ -61,7 +61,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "Of many exchanges of one join code exactly one is accepted",
+    rule: "If many hosts exchange one join code, exactly one succeeds",
     async check(api) {
       const code = await newCode(api);
       const tokens = Array.from({ length: 6 }, newToken);
@@ -73,7 +73,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "An exchange whose answer was lost is answered the same again, and no other with its code",
+    rule: "A repeated exchange gets the same answer, and no other exchange of its code succeeds",
     async check(api) {
       const [code, token] = [await newCode(api), newToken()];
       const first = await exchange(api, code, token);
@@ -82,7 +82,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "An unknown join code, an expired and a used one are refused alike",
+    rule: "Unknown, expired and used join codes get the same refusal",
     async check(api) {
       const used = await newCode(api);
       await exchange(api, used, newToken());
@@ -95,7 +95,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "A join code is no token, and a token no join code",
+    rule: "A join code is not accepted as a token, nor a token as a join code",
     async check(api) {
       const [code, token] = [await newCode(api), newToken()];
       expect(await pollStatus(api, code)).toBe(401);
@@ -111,7 +111,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "An agent's own token opens nothing of another agent's, nor a client's endpoints",
+    rule: "An agent's own token gives no access to another agent's leases or to client endpoints",
     server: "with keys",
     async check(api) {
       const [one, other] = [await joined(api), await joined(api)];
@@ -144,7 +144,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "A rotated token holds until the new one is used; the agent and its leases stay",
+    rule: "A rotated token is valid until the new one is used; the agent keeps its leases",
     async check(api) {
       const [{ token }, next] = [await joined(api), newToken()];
       const agent = api.agent(token);
@@ -166,7 +166,7 @@ export const joinRows: Row[] = [
     },
   },
   {
-    rule: "A configured token is not rotated: 409",
+    rule: "A configured token cannot be rotated: 409",
     async check(api) {
       const order = JSON.stringify({ token_sha256: hashOf(newToken()) });
       expect((await api.agent().send("POST", "/rotate", order)).status).toBe(409);

@@ -55,7 +55,7 @@ export const leasePostRows: Row[] = [
     },
   ),
   {
-    rule: "A post for a lease that never was is 409",
+    rule: "A post for an unknown lease is 409",
     async check(api) {
       const agent = api.agent();
       for (const lease of [crypto.randomUUID(), "x", "%00"]) {
@@ -92,7 +92,7 @@ export const leasePostRows: Row[] = [
     },
   ),
   {
-    rule: "A result that asks for it brings the next job, the oldest; one that does not brings none",
+    rule: "A result that asks for the next job gets the oldest one; a result that does not ask gets none",
     async check(api) {
       const { agent, lease_id } = await working(api);
       const { job_id: second } = await api.submit();
@@ -108,7 +108,7 @@ export const leasePostRows: Row[] = [
     },
   },
   {
-    rule: "A result that is posted again is 200 and brings nothing; a job that got lost with the answer comes with the next poll",
+    rule: "A repeated result is 200 and gets no job; a job that was lost with the first answer comes with the next poll",
     async check(api) {
       const { agent, lease_id } = await working(api);
       const { job_id } = await api.submit();
@@ -123,7 +123,7 @@ export const leasePostRows: Row[] = [
     },
   },
   {
-    rule: "A result that is refused brings no job",
+    rule: "A refused result gets no job",
     async check(api) {
       const { agent, lease_id } = await working(api);
       const { job_id } = await api.submit();
@@ -135,7 +135,7 @@ export const leasePostRows: Row[] = [
     },
   },
   {
-    rule: "An upload whose hash or size differs from its headers is refused, and never shows",
+    rule: "An upload whose hash or size differs from its headers is refused, and is never visible",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api);
       const wrong = { "X-Airlock-SHA256": "0".repeat(64) };
@@ -151,7 +151,7 @@ export const leasePostRows: Row[] = [
     },
   },
   {
-    rule: "An upload that was refused may be made again as it should be",
+    rule: "A refused upload can be repeated correctly",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api);
       await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": "0".repeat(64) });

@@ -88,7 +88,7 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "GET /metrics tells queue and agents as they are",
+    rule: "GET /metrics shows the present queue and agents",
     async check(api) {
       const agent = api.agent();
       await api.submit();
@@ -110,7 +110,7 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "GET /metrics counts what an agent's engine failed, as the agent tells it or does not",
+    rule: "GET /metrics counts the failed engine calls that an agent reports, and nothing for an agent that reports none",
     async check(api) {
       const told = { available: true, version: "20.10", runtimes: ["runc"] };
       const count = { operation: "create", kind: "unavailable", count: 2 };
@@ -128,7 +128,7 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "GET /metrics tells requests by endpoint, method and status, and the process",
+    rule: "GET /metrics shows requests by endpoint, method and status, and the process",
     only: { on: "node", why: "an isolate comes and goes, and a scrape meets any of them" },
     async check(api) {
       const changes = await added(api, async () => {
@@ -145,7 +145,7 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "GET /metrics of a worker tells what the database keeps, and nothing of an isolate",
+    rule: "GET /metrics of a worker shows the metrics of the database and none of an isolate",
     only: { on: "workerd", why: "a process has metrics of its own" },
     async check(api) {
       const own = [...(await scrape(api)).keys()].filter((series) =>
@@ -155,7 +155,7 @@ export const metricsRows: Row[] = [
     },
   },
   {
-    rule: "/metrics needs a key as everything else does; Prometheus sends it as a bearer token",
+    rule: "/metrics needs a key like every other endpoint; Prometheus sends it as a bearer token",
     server: "with a short window",
     async check(api) {
       expect((await api.get("/metrics")).status).toBe(401);

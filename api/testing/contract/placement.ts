@@ -24,7 +24,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "A record keeps what it ran on when its job type is built again",
+    rule: "A record keeps its image reference when its job type is built again",
     server,
     async check(api) {
       const agent = api.agent();
@@ -49,7 +49,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "A job says why it waits when no agent has its image, and runs once that is built again",
+    rule: "A job says why it waits when no agent has its image, and runs when the image is built again",
     server,
     async check(api) {
       const agent = api.agent();
@@ -72,7 +72,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "Jobs of a type that is not built go to an agent that has the base image, where there is one",
+    rule: "Jobs of a type that is not built go to an agent that has the base image, if there is one",
     server,
     async check(api) {
       const { job_id } = await api.submit();
@@ -84,7 +84,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "Where no agent has the base image, any may take the job and try to pull it",
+    rule: "If no agent has the base image, any agent may take the job and try to pull it",
     server,
     async check(api) {
       const { job_id } = await api.submit({ job_type: "custom" });
@@ -93,7 +93,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "Jobs go to agents whose operators accept their type, while there is such a one",
+    rule: "Jobs go to agents whose operators accept their type, if there is one",
     server,
     async check(api) {
       const [guarded, open] = [api.agent(), api.agent()];
@@ -108,7 +108,7 @@ export const placementRows: Row[] = [
     },
   },
   {
-    rule: "Jobs of a type with labels go to agents that have them, and say so while there is none",
+    rule: "Jobs of a type with labels go to agents that have them; without such an agent the message says so",
     server,
     async check(api) {
       const { job_id } = await api.submit({ job_type: "labelled" });

@@ -4,7 +4,7 @@ import { each, type Row } from "./row.ts";
 
 export const protocolRows: Row[] = [
   {
-    rule: "An agent that speaks the API's protocol, or says nothing of it, is answered with the version",
+    rule: "An agent that uses the API's protocol version, or sends none, gets an answer with the version",
     async check(api) {
       const agent = api.agent();
       const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
@@ -32,7 +32,7 @@ export const protocolRows: Row[] = [
     },
   ),
   {
-    rule: "A refusal of an agent names the protocol, so that it is not taken for a proxy's",
+    rule: "A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy",
     async check(api) {
       const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
       const headers = { Authorization: "Bearer unknown-token-0123456789" };
@@ -44,7 +44,7 @@ export const protocolRows: Row[] = [
     },
   },
   {
-    rule: "Jobs that ask for GPUs go to agents with as many free, and say so while there is none",
+    rule: "Jobs that need GPUs go to agents with enough free ones; without such an agent the message says so",
     server: "with job types",
     async check(api) {
       const { job_id } = await api.submit({ job_type: "with-gpus" });

@@ -32,7 +32,7 @@ export const rangeRows: Row[] = [
     },
   ),
   {
-    rule: "A Range beyond the end of an artifact is 416 and says its size",
+    rule: "A Range beyond the end of an artifact is 416 and gives its size",
     async check(api) {
       const reply = await api.get(await tenBytes(api), { Range: "bytes=10-" });
       expect(reply.status).toBe(416);
@@ -40,7 +40,7 @@ export const rangeRows: Row[] = [
     },
   },
   {
-    rule: "Several ranges, a malformed one or one for another ETag give the whole artifact",
+    rule: "Several ranges, a malformed range or a range for another ETag give the whole artifact",
     async check(api) {
       const path = await tenBytes(api);
       const etag = (await api.get(path)).headers.get("ETag") ?? "";

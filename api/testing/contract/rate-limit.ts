@@ -30,7 +30,7 @@ async function expectSpent(api: Api, headers: Record<string, string>, limit: num
 
 export const rateLimitRows: Row[] = [
   {
-    rule: "Each key has 120 requests in 60 s; then 429 with Retry-After, whatever it asks for",
+    rule: "Each key has 120 requests in 60 s; then every request is 429 with Retry-After",
     server: "with the rate limit of the contract",
     async check(api) {
       const first = await api.get("/pool/stats", key);
@@ -47,7 +47,7 @@ export const rateLimitRows: Row[] = [
     },
   },
   {
-    rule: "Requests without a valid key are counted by their address",
+    rule: "Requests without a valid key are counted per client address",
     server: "with the rate limit of the contract",
     async check(api) {
       const replies = [

@@ -116,7 +116,7 @@ export const validationRows: Row[] = [
       }),
   ),
   {
-    rule: "All faults of a request are told at once",
+    rule: "One answer lists all faults of a request",
     async check(api) {
       const reply = await api.post("/execute/async", {
         code: "",
@@ -179,7 +179,7 @@ export const validationRows: Row[] = [
     },
   ),
   {
-    rule: "The longest timeout of the schema is 400 above, the configured one 422",
+    rule: "A timeout above the schema's limit is 400, above the configured limit 422",
     async check(api) {
       for (const path of paths) {
         expect((await api.post(path, { code: "1", timeout: 86_401 })).status).toBe(400);
@@ -193,7 +193,7 @@ export const validationRows: Row[] = [
     },
   },
   {
-    rule: "Fields left out have the contract's defaults",
+    rule: "Missing fields get the contract's defaults",
     async check(api) {
       await api.submit();
       await api.submit({ job_type: "ml" });
@@ -212,7 +212,7 @@ export const validationRows: Row[] = [
     },
   },
   {
-    rule: "A timeout may be written as 30.0, as some clients write whole numbers",
+    rule: "A timeout may be written as 30.0, because some clients write whole numbers like that",
     async check(api) {
       expect((await api.post("/execute/async", '{"code":"1","timeout":30.0}')).status).toBe(202);
       expect(await api.agent().takeJob()).toMatchObject({ timeout_s: 30 });
@@ -220,7 +220,7 @@ export const validationRows: Row[] = [
   },
   ...paths.flatMap((path): Row[] => [
     {
-      rule: `POST ${path} with a body over max_request_bytes is 413, told by its Content-Length`,
+      rule: `POST ${path} with a Content-Length over max_request_bytes is 413`,
       async check(api) {
         const reply = await api.post(path, { code: long(maxRequestBytes) });
         expect(reply.status).toBe(413);
@@ -228,7 +228,7 @@ export const validationRows: Row[] = [
       },
     },
     {
-      rule: `POST ${path} with a body over max_request_bytes is 413 also when it streams in`,
+      rule: `POST ${path} with a streamed body over max_request_bytes is 413`,
       async check(api) {
         const body = new Blob([JSON.stringify({ code: long(maxRequestBytes) })]).stream();
         const reply = await api.send("POST", path, {
