@@ -53,7 +53,7 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
   [
     "the data folder lies where none can be made",
     () => ({ AIRLOCK_DATA_DIR: "/proc/airlock/data" }),
-    /^airlock api: cannot use the data folder \/proc\/airlock\/data \(AIRLOCK_DATA_DIR\): .*\/proc takes no folders\n$/,
+    /^airlock api: cannot use the data folder \/proc\/airlock\/data \(AIRLOCK_DATA_DIR\): .*\/proc accepts no folders\n$/,
   ],
   [
     "the database cannot be opened",

@@ -33,6 +33,6 @@ test("two folders have two tokens, and two names for their agents", () => {
 
 test("where no folder can be made, it says so", () => {
   expect(() => agentToken("/proc/airlock/data")).toThrow(
-    /^cannot make \/proc\/airlock: \/proc takes no folders$/,
+    /^cannot make \/proc\/airlock: \/proc accepts no folders$/,
   );
 });

@@ -97,6 +97,6 @@ it("tells when nothing can be written", async () => {
 it("says where no folder can be made", async () => {
   const opened = openSpoolDir("/proc/airlock/spool", own, here);
   await expect(opened).rejects.toThrowError(
-    /^cannot make \/proc\/airlock: \/proc takes no folders$/,
+    /^cannot make \/proc\/airlock: \/proc accepts no folders$/,
   );
 });
