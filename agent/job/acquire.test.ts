@@ -4,7 +4,13 @@ import { JobType } from "../../shared/wire/job-type.ts";
 import { AgentIdentity } from "../../shared/wire/lease.ts";
 import { containerRequest } from "./acquire.ts";
 
-const agent = AgentIdentity.parse({ id: randomUUID(), name: "a", version: "0", labels: {} });
+const agent = AgentIdentity.parse({
+  id: randomUUID(),
+  name: "a",
+  version: "0",
+  labels: {},
+  accepts: { job_types: null, builds: true },
+});
 const deps = { agent, seccomp: true, requirements: { allowed: false } };
 
 test.each([

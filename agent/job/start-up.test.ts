@@ -40,7 +40,7 @@ it("an engine that failed counts for the breaker; a job that cannot start does n
 });
 
 it("an open breaker hands the lease back and asks nothing of the engine", async () => {
-  Object.assign(t.deps.engine, { admits: () => 0 });
+  Object.assign(t.deps.engine, { slotsToOffer: () => 0 });
   await t.begin().ended;
   expect((await t.api.request("/release")).json).toMatchObject({
     error: { type: "service_unavailable" },

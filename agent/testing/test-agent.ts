@@ -11,7 +11,7 @@ import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createClient } from "../api/client.ts";
-import { createEngineWatch } from "../health/engine-watch.ts";
+import { createEngineWatch, type EngineWatch } from "../health/engine-watch.ts";
 import { createGpus } from "../pool/gpus.ts";
 import { withGpus } from "../pool/gpu-sandbox.ts";
 import { createImages } from "../image/images.ts";
@@ -174,7 +174,8 @@ export async function createTestAgent({
     sandbox: (n) => nth(n).promise,
     specs,
     assumeGoodEngine: () => {
-      Object.assign(deps, { engine: { ...engine, admits: () => slots, health: () => goodEngine } });
+      const good: EngineWatch = { ...engine, slotsToOffer: () => slots, health: () => goodEngine };
+      Object.assign(deps, { engine: good });
     },
     begin: (job) => {
       const lease = deps.leases.take(testJob(job), clock.nowMs());
