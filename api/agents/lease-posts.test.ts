@@ -45,7 +45,7 @@ async function keptBytes(): Promise<number> {
 }
 
 describe("the log of a running job", () => {
-  test("goes once its result is there", async () => {
+  test("is removed when the result arrives", async () => {
     const job = await leased();
     await recordLog(deps, job, chunk(100));
     expect(await keptBytes()).toBe(100);
@@ -53,7 +53,7 @@ describe("the log of a running job", () => {
     expect(await keptBytes()).toBe(0);
   });
 
-  test("is bounded over the job's life, by what a result may hold of the stream", async () => {
+  test("has the same limit per stream, over the whole job, as a result", async () => {
     const job = await leased();
     await recordLog(deps, job, chunk(maxStdoutBytes - 1));
     await recordLog(deps, job, chunk(1, maxStdoutBytes - 1));
@@ -65,7 +65,7 @@ describe("the log of a running job", () => {
     expect(await keptBytes()).toBe(2 * maxStdoutBytes);
   });
 
-  test("takes no empty chunks, which no bound in bytes would bound", () => {
+  test("accepts no empty chunks, whose number no byte limit could bound", () => {
     expect(LogChunk.safeParse(chunk(0)).success).toBe(false);
   });
 });
@@ -86,7 +86,7 @@ describe("the artifacts of a job", () => {
     await expect(upload(job, "c", 1)).rejects.toMatchObject({ code: "too_large" });
   });
 
-  test("have no more where they come at once", async () => {
+  test("have no more if they are uploaded at once", async () => {
     const job = await leased();
     const names = ["a", "b", "c", "d"];
     const done = await Promise.allSettled(names.map((name) => upload(job, name, 400)));

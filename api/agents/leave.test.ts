@@ -48,7 +48,7 @@ async function poll(id: string, free_slots: number, wait_s = 0): Promise<PollRep
   return ((await reply.json()) as PollReply).jobs;
 }
 
-/** Until a poll of this agent has come in. */
+/** Waits until a poll of this agent has arrived. */
 async function untilKnown(agent: string): Promise<void> {
   while (!(await findAgent(deps.db, agent))) await setImmediate();
 }
@@ -62,7 +62,7 @@ async function refused(lease: string | undefined): Promise<number> {
   return (await post(`/agent/v1/leases/${lease}/started`, { job_ref: null })).status;
 }
 
-test("a job that a stopping agent gives back before its code began keeps its attempt", async () => {
+test("a job that a stopping agent releases before its code started keeps its attempt", async () => {
   const agent = randomUUID();
   const id = await submit();
   const error = { type: "service_unavailable", message: "The agent stopped.", phase: "startup" };
@@ -76,7 +76,7 @@ test("a job that a stopping agent gives back before its code began keeps its att
   expect(await status(id)).toBe("queued");
 });
 
-test("an agent that leaves returns at once what it has not begun, and no attempt is used", async () => {
+test("jobs that a leaving agent has not started are leased again at once and keep their attempt", async () => {
   const agent = randomUUID();
   const [begun, waiting] = [await submit(), await submit()];
   const [first] = await poll(agent, 2);
@@ -91,7 +91,7 @@ test("an agent that leaves returns at once what it has not begun, and no attempt
   expect((await leave(agent)).status).toBe(200);
 });
 
-test("any number of agents may leave before they begin a job", async () => {
+test("a job keeps its attempt when any number of agents leave before they start it", async () => {
   const id = await submit();
   for (let n = 0; n < 5; n++) {
     const agent = randomUUID();
@@ -102,7 +102,7 @@ test("any number of agents may leave before they begin a job", async () => {
 });
 
 describe("after an agent has left", () => {
-  test("a poll of it that still waits is given nothing", async () => {
+  test("its waiting poll gets no job", async () => {
     const agent = randomUUID();
     const stale = poll(agent, 1, 1);
     await untilKnown(agent);
@@ -112,7 +112,7 @@ describe("after an agent has left", () => {
     expect(await status(id)).toBe("queued");
   });
 
-  test("a poll of it that comes late is refused, and it is not listed again", async () => {
+  test("its late poll is refused, and the agent is not listed again", async () => {
     const agent = randomUUID();
     await poll(agent, 1);
     await leave(agent);
@@ -121,8 +121,8 @@ describe("after an agent has left", () => {
   });
 });
 
-describe("an agent that crashed, as the next one on its host reports", () => {
-  test("has its jobs leased again at once, as their second attempt, also those not begun", async () => {
+describe("an agent that crashed, as the next agent on its host reports", () => {
+  test("loses its jobs: all are leased again at once as second attempts, even those not started", async () => {
     const agent = randomUUID();
     const [begun, waiting] = [await submit(), await submit()];
     const [first] = await poll(agent, 2);
@@ -136,7 +136,7 @@ describe("an agent that crashed, as the next one on its host reports", () => {
     expect((await crashed(agent)).status).toBe(200);
   });
 
-  test("twice with the same job: it fails", async () => {
+  test("fails a job whose second attempt crashes, too", async () => {
     const id = await submit();
     for (let n = 0; n < 2; n++) {
       const agent = randomUUID();
@@ -150,7 +150,7 @@ describe("an agent that crashed, as the next one on its host reports", () => {
     });
   });
 
-  test("lives after all: it goes on without those jobs", async () => {
+  test("continues without those jobs if it is still alive", async () => {
     const agent = randomUUID();
     await submit();
     const [lost] = await poll(agent, 1);
@@ -159,7 +159,7 @@ describe("an agent that crashed, as the next one on its host reports", () => {
     expect(await reply.json()).toMatchObject({ lost: [lost!.lease_id] });
   });
 
-  test("is believed only from one with the same token", async () => {
+  test("is reported dead only by an agent with the same token", async () => {
     const agent = randomUUID();
     const id = await submit();
     await poll(agent, 1);
@@ -168,7 +168,7 @@ describe("an agent that crashed, as the next one on its host reports", () => {
   });
 });
 
-test("whoever waits for a job, or for the end of one, is woken", async () => {
+test("a leave wakes agents that wait for a job and clients that wait for its end", async () => {
   const id = await submit();
   for (const topic of ["queue", `execution:${id}`] as const) {
     const agent = randomUUID();
@@ -176,14 +176,14 @@ test("whoever waits for a job, or for the end of one, is woken", async () => {
     await post(`/agent/v1/leases/${lease?.lease_id}/started`, { job_ref: null });
     const wakes = deps.notifier.subscribe([topic === "queue" ? "job" : topic]);
     await leave(agent);
-    // Only a wake ends this wait, no time.
+    // Only a wake-up ends this wait, never a timeout.
     await wakes.next(2 ** 31 - 1, new AbortController().signal);
     wakes.close();
   }
   expect(await status(id)).toBe("failed");
 });
 
-test("no agent takes another's leave", async () => {
+test("an agent cannot send the leave of another agent", async () => {
   const agent = randomUUID();
   const id = await submit();
   await poll(agent, 1);

@@ -27,7 +27,7 @@ beforeEach(async () => {
 });
 afterEach(() => store.close());
 
-/** Wakes nobody before their time is up, which it is at once. */
+/** A notifier that never wakes anyone, and on which every wait times out at once. */
 const nobody: Notifier = {
   notify() {},
   subscribe: () => ({
@@ -37,7 +37,7 @@ const nobody: Notifier = {
   }),
 };
 
-/** Calls of the database by a poll that finds nothing: over HTTP each is a request. */
+/** Counts the database calls of a poll that finds nothing. Over HTTP, each call is a request. */
 async function callsOf(wait_s: number): Promise<number> {
   const agent = new ScriptedAgent("http://unused", "");
   const images = [deps.config.base_image];
@@ -54,8 +54,8 @@ async function callsOf(wait_s: number): Promise<number> {
   return asked;
 }
 
-test("what a poll asks of the database is bounded by how long it waits", async () => {
+test("the number of a poll's database calls is limited by its waiting time", async () => {
   expect(await callsOf(5)).toBeLessThanOrEqual(30);
-  // As long as an agent asks for with the usual intervals.
+  // The usual waiting time of an agent's poll.
   expect(await callsOf(15)).toBeLessThanOrEqual(50);
 });

@@ -16,7 +16,7 @@ let deps: Deps;
 let asked: string[];
 let over: AbortController;
 beforeEach(async () => {
-  // However slow the machine is, no poll looks by its backstop.
+  // Even on a slow machine, no poll reaches its backstop.
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   store = await openTempStore();
   deps = testDeps(store.db, store.folder, Date.now);
@@ -36,7 +36,7 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-/** Resolves when nobody has anything left to do: a local database answers within a turn. */
+/** Resolves when all work is done: a local database answers within a turn of the event loop. */
 async function quiet(): Promise<void> {
   let idleTurns = 0;
   for (let before = asked.length; idleTurns < 20; before = asked.length) {
@@ -47,7 +47,7 @@ async function quiet(): Promise<void> {
 
 type Parked = { reply: ReturnType<typeof poll> };
 
-/** The poll of another agent, when it has found nothing and waits. */
+/** Starts the poll of another agent, and resolves when it has found nothing and waits. */
 async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
   const agent = new ScriptedAgent("http://unused", "");
   const images = [deps.config.base_image];
@@ -57,7 +57,7 @@ async function park(changes: Partial<PollRequest> = {}, signal = over.signal): P
   return { reply };
 }
 
-/** Submits a job; what the database was asked from then on. */
+/** Submits a job, and returns the database calls from then on. */
 async function afterJob(): Promise<string[]> {
   asked = [];
   await submit(
@@ -69,7 +69,7 @@ async function afterJob(): Promise<string[]> {
   return [...asked];
 }
 
-test("a job wakes one of the agents that wait: many cost no more than few", async () => {
+test("a job wakes only one of the waiting agents, so many cost no more than few", async () => {
   const first = await park();
   const few = await afterJob();
   expect((await first.reply).jobs).toHaveLength(1);
@@ -80,13 +80,13 @@ test("a job wakes one of the agents that wait: many cost no more than few", asyn
   expect((await next.reply).jobs).toHaveLength(1);
 });
 
-test("an agent without a free slot is not asked for a job", async () => {
+test("an agent without a free slot is not woken for a job", async () => {
   const alone = (await afterJob()).length;
   for (let i = 0; i < 5; i++) await park({ free_slots: 0, free_builds: 1 });
   expect((await afterJob()).length).toBe(alone);
 });
 
-test("a job goes on from agents that may not run it to one that may", async () => {
+test("a job passes from agents that may not run it to an agent that may", async () => {
   const { agent } = new ScriptedAgent("http://unused", "").status();
   const accepts = { job_types: ["other"], builds: false };
   for (let i = 0; i < 3; i++) {
@@ -97,7 +97,7 @@ test("a job goes on from agents that may not run it to one that may", async () =
   expect((await able.reply).jobs).toHaveLength(1);
 });
 
-test("a job goes on from an agent that hangs up as it is woken", async () => {
+test("a job passes on from an agent that hangs up when it is woken", async () => {
   const hanging = new AbortController();
   const gone = await park({}, hanging.signal);
   const other = await park();
@@ -111,7 +111,7 @@ test("a job goes on from an agent that hangs up as it is woken", async () => {
   expect((await other.reply).jobs).toHaveLength(1);
 });
 
-test("a job goes on from an agent whose poll fails as it looks for it", async () => {
+test("a job passes on from an agent whose poll fails while it looks for the job", async () => {
   const failing = await park();
   const other = await park();
   const { client } = store.db;

@@ -30,7 +30,7 @@ async function statusWith(token: string): Promise<number> {
   return (await app.request("/agent/v1/nowhere", { method: "POST", headers, body: "{}" })).status;
 }
 
-test("unknown tokens of one client cost a bounded number of reads, and an agent there goes on", async () => {
+test("unknown tokens of one client cause a limited number of reads, and a known agent at its address still works", async () => {
   const token = newToken();
   const code = { codeHash: "code", name: null, createdAt: 0, expiresAt: now * 2 };
   await addJoinCode(store.db, code);

@@ -16,13 +16,13 @@ beforeEach(async () => {
 });
 afterEach(() => store.close());
 
-test("a synchronous job that ends as its wait would cancel it is answered with its result", async () => {
+test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
   const execution = newExecution({ mode: "sync" });
   await submitExecution(store.db, execution, 10);
   const { client } = store.db;
   const execute = client.execute.bind(client);
   let isEnded = false;
-  // Between the wait's look at the agents, of which there is none, and its cancellation.
+  // The job ends after the wait has found no agent, and before it cancels the job.
   client.execute = async (statement: Parameters<typeof execute>[0]) => {
     const result = await execute(statement);
     const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;

@@ -81,7 +81,7 @@ describe("migrations", () => {
     ]);
   });
 
-  test("run once: opening the file again changes nothing and keeps what it holds", async () => {
+  test("run once: opening the file again changes nothing and keeps its data", async () => {
     const execution = newExecution();
     await submitExecution(store.db, execution, 10);
     const before = await rows("SELECT * FROM __drizzle_migrations");
@@ -135,7 +135,7 @@ describe("the connection that the store uses", () => {
     ).rejects.toThrow("FOREIGN KEY");
   });
 
-  test("waits for another process's lock while it answers reads, then refuses; works again", async () => {
+  test("waits for another process's lock and answers reads meanwhile, then refuses, then works again", async () => {
     const { client } = store.db;
     const other = createClient({ url: `file:${store.folder}/airlock.db` });
     const lock = await other.transaction("write");
@@ -159,7 +159,7 @@ describe("the connection that the store uses", () => {
     other.close();
   });
 
-  test("works again after the disk was full, and nothing of what was refused is there", async () => {
+  test("works again after the disk was full, and has nothing of the refused writes", async () => {
     const { client } = store.db;
     const pages = (await client.execute("PRAGMA page_count")).rows[0]?.[0] as number;
     await client.execute(`PRAGMA max_page_count = ${pages}`);
@@ -170,7 +170,7 @@ describe("the connection that the store uses", () => {
     expect(await submitExecution(store.db, large, 100)).toMatchObject({ kind: "accepted" });
   });
 
-  test("leaves the file to other readers while it is open", async () => {
+  test("lets other processes read the file while it is open", async () => {
     const reader = createClient({ url: `file:${store.folder}/airlock.db` });
     const { rows: found } = await reader.execute("SELECT count(*) FROM executions");
     reader.close();

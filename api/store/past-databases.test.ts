@@ -9,20 +9,20 @@ import type { DeadLetter } from "../../shared/wire/dead-letter.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { PollReply } from "../../shared/wire/lease.ts";
 import { createApp } from "../app.ts";
-// After the app, which teaches zod to describe itself.
+// Must come after the app, which extends zod with OpenAPI descriptions.
 import { loadConfig } from "../../shared/config/config.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { database } from "./database.ts";
 
-/** Databases as released versions left them, by version; scripts/past-databases/make.ts stores them. */
+/** Databases of released versions, by version. scripts/past-databases/make.ts stores them. */
 const folder = join(import.meta.dirname, "../testing/past");
 const pasts = readdirSync(folder).map((file) => file.replace(".sql", ""));
 
 const token = "agent-token-0-0123456789";
 
-/** What a past version answered for what its database holds. */
+/** Answers of a past version about the data in its database. */
 interface Answers {
   executions: ExecutionRecord[];
   deadLetters: DeadLetter[];
@@ -106,12 +106,12 @@ describe.each(pasts)("a database of version %s", (past) => {
     return reply.json();
   }
 
-  test("has been migrated by the same migrations as a new one, and is made alike", async () => {
+  test("has the same migrations and the same schema as a new one", async () => {
     expect(await migrationsOf(client)).toEqual(await migrationsOf(fresh.db.client));
     expect(await schemaOf(client)).toEqual(await schemaOf(fresh.db.client));
   });
 
-  test("has every row and every value of before", async () => {
+  test("keeps every row and every value", async () => {
     expect(was.get("executions")?.rows.length).toBeGreaterThan(10);
     for (const [table, { columns, rows }] of was) {
       if (table === "__drizzle_migrations") continue;
@@ -119,7 +119,7 @@ describe.each(pasts)("a database of version %s", (past) => {
     }
   });
 
-  test("is served as it was", async () => {
+  test("is served with the same answers as before", async () => {
     const executions = await ask("/executions?view=full&limit=1000");
     expect(executions).toMatchObject({ items: answers.executions, has_more: false });
     expect(await ask("/dlq?limit=1000")).toMatchObject({ items: answers.deadLetters });
@@ -134,7 +134,7 @@ describe.each(pasts)("a database of version %s", (past) => {
     }
   });
 
-  test("goes on where it was: what waited and what lost its agent is run, and a key is still used", async () => {
+  test("continues: waiting jobs and jobs that lost their agent are run, and an idempotency key is still known", async () => {
     const open = answers.executions.filter(({ ended_at }) => ended_at === null);
     now = clock + 24 * 3_600_000;
     const agent = new ScriptedAgent("http://unused", token);

@@ -39,7 +39,7 @@ const artifact = {
 };
 
 let store: TempStore;
-/** EXPLAIN leaves its connection in a statement, so it has one of its own. */
+/** EXPLAIN leaves a statement open on its connection, so it has its own connection. */
 let explainer: Client;
 let db: Database;
 const sent: InStatement[] = [];
@@ -55,7 +55,7 @@ afterAll(() => {
   store.close();
 });
 
-/** A client that notes every statement that it is given. */
+/** A client that records every statement. */
 function recording(client: Client): Client {
   return Object.assign(Object.create(client) as Client, {
     execute: async (statement: InStatement) => {
@@ -69,7 +69,7 @@ function recording(client: Client): Client {
   });
 }
 
-/** How SQLite finds the executions that the statements of `run` touch. */
+/** Returns how SQLite finds the executions for the statements of `run`. */
 async function searches(run: () => Promise<unknown>): Promise<string[]> {
   sent.length = 0;
   await run();
@@ -159,6 +159,6 @@ test.each<[string, string[], () => Promise<unknown>]>([
     ["SEARCH dead_letters_created_at (created_at<?)"],
     () => pruneDeadLetters(db, now, 10),
   ],
-])("%s goes by its index", async (_what, expected, run) => {
+])("%s uses its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);
 });

@@ -13,7 +13,7 @@ afterAll(() => store.close());
 
 type Columns = Record<string, InValue>;
 
-/** Writes columns of an execution, past the store's own functions. */
+/** Writes columns of an execution without the store's functions. */
 async function write(id: string, columns: Columns): Promise<void> {
   const assignments = Object.keys(columns).map((name) => `${name} = ?`);
   await store.db.client.execute({
@@ -32,7 +32,7 @@ const lease = { lease_id: "l", agent_id: "a", lease_expires_at: 9, started_at: 1
 const running: Columns = { status: "running", attempt: 1, ...lease };
 const error = '{"type":"unknown","message":"","phase":"execution"}';
 
-/** Columns that a status needs; with them it is accepted. */
+/** Columns that a status requires. */
 function valid(status: ExecutionStatus): Columns {
   switch (status) {
     case "queued":
@@ -72,7 +72,7 @@ describe("CHECK constraints", () => {
     ["lineage_complete", { relationship: "fork" }],
   ];
 
-  test("each has a violation here", async () => {
+  test("each constraint has a violation in this table", async () => {
     const { rows } = await store.db.client.execute(
       "SELECT sql FROM sqlite_master WHERE name = 'executions'",
     );

@@ -19,16 +19,16 @@ const update = statement(
     .where(eq(executions.id, sql.placeholder("id"))),
 );
 
-test("fills in what its columns make of the values; null stays null", () => {
+test("converts the values as their columns do; null stays null", () => {
   expect(update({ id: "x", requirements: ["a"] })).toMatchObject({ args: ['["a"]', "x"] });
   expect(update({ id: "x", requirements: null })).toMatchObject({ args: [null, "x"] });
 });
 
-test("a value that is not given is refused, and not taken for NULL", () => {
+test("a missing value is refused, not read as NULL", () => {
   expect(() => update({ id: "x" })).toThrow("no value for requirements");
 });
 
-test("gives rows as drizzle itself does, for lists of any length", async () => {
+test("returns the same rows as drizzle, for lists of any length", async () => {
   const ids = ["a", "b", "c"];
   for (const id of ids) {
     await submitExecution(store.db, newExecution({ id, requirements: [id] }), 10);

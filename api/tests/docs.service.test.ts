@@ -33,7 +33,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   });
   afterAll(() => api.close());
 
-  test("shows every group in order, asks nobody else, and breaks no policy", async () => {
+  test("shows every group in order, requests nothing from other hosts, and violates no policy", async () => {
     const { page, requested, complaints } = await openDocs(api.url);
     expect(await page.title()).toBe("Airlock API");
     const groups = await page.locator(".opblock-tag > :first-child").allInnerTexts();
@@ -78,7 +78,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
 });
 
 describe("/docs on Node", needs("chromium"), () => {
-  test("needs a key where it is not public", async () => {
+  test("needs a key if it is not public", async () => {
     const api = await startNode(locked);
     try {
       for (const path of ["/docs", "/docs/start.js", "/docs/swagger-ui.css", "/openapi.json"]) {
@@ -92,7 +92,7 @@ describe("/docs on Node", needs("chromium"), () => {
     }
   });
 
-  test("asks for no key where the service needs none", async () => {
+  test("asks for no key if the service needs none", async () => {
     const api = await startNode(open);
     try {
       const { page } = await openDocs(api.url);

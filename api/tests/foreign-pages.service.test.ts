@@ -22,7 +22,7 @@ interface Service {
 }
 
 let browser: Browser;
-/** The server of another site, whose pages are empty. */
+/** The server of another site. Its pages are empty. */
 let elsewhere: Server;
 beforeAll(async () => {
   browser = await openBrowser(["evil.example", "tools.example"]);
@@ -36,7 +36,7 @@ afterAll(async () => {
   elsewhere.close();
 });
 
-/** A page of the other site, by this name of it. */
+/** Opens a page of the other site under this name. */
 async function foreignPage(name: string): Promise<Page> {
   const { page } = await openPage(browser);
   await page.goto(`http://${name}:${(elsewhere.address() as AddressInfo).port}/`);
@@ -69,7 +69,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     return () => agent.close();
   });
 
-  /** State-changing endpoints that need no body, so that any form can ask for them. */
+  /** Endpoints that change state and need no body, so that any form can request them. */
   const targets = () => [
     `${api.url}/jobs/${jobId}/cancel`,
     `${api.url}/jobs/${jobId}/rerun`,
@@ -82,20 +82,20 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
 
   const count = async () => (await read<{ count: number }>("/executions?limit=1000")).count;
 
-  /** All that the attacks are after. */
+  /** Everything that the attacks try to change. */
   const state = async () => ({
     job: await read(`/jobs/${jobId}`),
     executions: await count(),
     build: (await fetch(`${api.url}/job-types/science/build`)).status,
   });
 
-  /** Lets a page of another site send something to each target; the statuses of the answers. */
+  /** Lets a page of another site send a request to each target; returns the statuses. */
   async function sendToEach(name: string, attack: string): Promise<number[]> {
     const statuses: number[] = [];
     for (const target of targets()) {
       const page = await foreignPage(name);
       const answered = page.waitForResponse(target);
-      // A page that goes to its target is gone before it says that it has done so.
+      // If the page navigates to its target, `evaluate` fails because the page is gone.
       await Promise.all([
         answered,
         page
@@ -122,9 +122,9 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     }
   });
 
-  test("a page whose name was pointed at this machine neither reads nor runs anything", async () => {
+  test("a page whose name now points at this machine can neither read nor run anything", async () => {
     const { page } = await openPage(browser);
-    // Whatever stands there, its scripts would have the origin of the attacker's name.
+    // Scripts of any page there would have the origin of the attacker's name.
     await page.goto(`${withHost(api.url, "evil.example")}/nowhere`);
     const before = await count();
     expect(await askFromPage(page)).toEqual([403, 403, 403, 403]);
@@ -132,7 +132,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await page.close();
   });
 
-  test("the service's own page runs code, also under a name of allowed_hosts", async () => {
+  test("the service's own page runs code, also under a name in allowed_hosts", async () => {
     for (const name of ["localhost", "127.0.0.1", "tools.example"]) {
       const { page } = await openPage(browser);
       await page.goto(`${withHost(api.url, name)}/docs`);
@@ -142,7 +142,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     }
   });
 
-  test("a link of another site leads to the service's page", async () => {
+  test("a link on another site opens the service's page", async () => {
     const page = await foreignPage("evil.example");
     await page.evaluate(`location.assign("${withHost(api.url, "localhost")}/docs")`);
     await page.locator(".opblock").first().waitFor();
@@ -151,7 +151,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   });
 });
 
-/** A script that submits an empty form to `target`, which shows in this frame. */
+/** A script that submits an empty form to `target` and shows the answer in this frame. */
 function submitForm(into: string): string {
   return `
     const frame = Object.assign(document.createElement("iframe"), { name: "frame" });
@@ -161,7 +161,7 @@ function submitForm(into: string): string {
     form.submit();`;
 }
 
-/** Statuses of what a page gets of the origin that it has. */
+/** Fetches paths of a page's own origin, and returns the statuses. */
 function askFromPage(page: Page): Promise<number[]> {
   return page.evaluate(async () => {
     const statuses: number[] = [];

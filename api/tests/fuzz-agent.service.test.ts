@@ -54,7 +54,7 @@ beforeAll(async () => {
 });
 afterAll(() => api.close());
 
-describe("whatever is sent to an agent's endpoint, the answer is sound", () => {
+describe("the answer to any request to an agent's endpoint is valid", () => {
   test.each(messages)("%s", async (path, schema) => {
     expect.hasAssertions();
     const requests = fc.record({
@@ -66,7 +66,7 @@ describe("whatever is sent to an agent's endpoint, the answer is sound", () => {
     await expectAllSound(requests);
   });
 
-  test("an image that is asked for", async () => {
+  test("the request of an image", async () => {
     expect.hasAssertions();
     const images = fc.oneof(segments, fc.constant(`sha256:${"0".repeat(64)}`));
     const requests = fc.record({
@@ -108,7 +108,7 @@ async function expectAllSound(requests: fc.Arbitrary<FuzzRequest>): Promise<void
   );
 }
 
-test("whatever an agent tells of a job, every client can read it", async () => {
+test("every client can read any report of an agent about a job", async () => {
   expect.hasAssertions();
   const posts = Object.entries(ofLease).map(([what, schema]) =>
     fc.record({

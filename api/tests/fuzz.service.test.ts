@@ -33,7 +33,7 @@ const operations = [
   "getOpenApi",
   "getDocs",
 ];
-/** Requests per endpoint, however slow the machine is. */
+/** Requests per endpoint, on any machine. */
 const runs = { numRuns: 100 };
 
 let api: NodeProcess;
@@ -54,7 +54,7 @@ test("every described endpoint is fuzzed", () => {
   expect(operations.toSorted()).toEqual(described.toSorted());
 });
 
-describe("whatever is sent, the answer is sound and as described", () => {
+describe("the answer to any request is valid and as described", () => {
   test.each(operations)("%s", async (name) => {
     expect.hasAssertions();
     const endpoint = endpointsOf(document).find((e) => e.operation.operationId === name)!;
@@ -72,7 +72,7 @@ describe("whatever is sent, the answer is sound and as described", () => {
     );
   });
 
-  test("no endpoint", async () => {
+  test("a path that is no endpoint", async () => {
     const requests = fc.record({
       method: fc.constantFrom("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"),
       path: fc.array(segments, { maxLength: 4 }).map((parts) => `/none/${parts.join("/")}`),
@@ -88,7 +88,7 @@ describe("whatever is sent, the answer is sound and as described", () => {
   });
 });
 
-/** A job that has ended, so that no request may wait for it. */
+/** A job that has ended, so that no request waits for it. */
 async function endedJob(): Promise<string> {
   const response = await fetch(`${api.url}/execute/async`, {
     method: "POST",

@@ -8,7 +8,7 @@ import { type NodeProcess, startNode } from "../testing/start-node.ts";
 
 const token = "agent-token-0123456789";
 
-/** What someone writes who has nothing but the generated client; every step must type-check. */
+/** A program that uses only the generated client. Every step must type-check. */
 const program = `
 import * as airlock from "./client.ts";
 airlock.defaults.baseUrl = process.argv[2]!;
@@ -55,7 +55,7 @@ beforeAll(async () => {
   writeFileSync(join(folder, "package.json"), '{"type":"module"}');
   writeFileSync(
     join(folder, "tsconfig.json"),
-    // The generated code itself does not hold to exactOptionalPropertyTypes.
+    // The generated code does not compile with exactOptionalPropertyTypes.
     JSON.stringify({
       extends: resolve("tsconfig.json"),
       compilerOptions: { exactOptionalPropertyTypes: false },

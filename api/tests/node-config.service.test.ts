@@ -43,7 +43,7 @@ test.concurrent.each<[string, Record<string, string>, string]>([
   expect(await refusedStart(vars)).toEqual({ code: 1, said });
 });
 
-test("it starts with the file's keys, and the environment's before them", async () => {
+test("it starts with the keys of the file; the environment wins", async () => {
   const path = join(folder, "good.toml");
   writeFileSync(path, "max_queue_size = 7\nproduction_mode = false\n");
   const api = await startNode({ AIRLOCK_CONFIG: path, AIRLOCK_PRODUCTION_MODE: "true" });

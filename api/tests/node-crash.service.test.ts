@@ -23,7 +23,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** A service that is killed and started again over the same data, at the same address. */
+/** A service that is killed and started again with the same data and address. */
 class Service {
   readonly url: string;
   #api: NodeProcess | undefined;
@@ -39,7 +39,7 @@ class Service {
       AIRLOCK_AGENT_TOKENS: token,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_MAX_QUEUE_SIZE: "100000",
-      // Longer than a busy machine takes to start the service again.
+      // Longer than a busy machine needs to restart the service.
       AIRLOCK_LEASE_TTL_S: "600",
     });
     this.#up.resolve();
@@ -50,7 +50,7 @@ class Service {
     await this.#api?.close();
   }
 
-  /** Tries until it succeeds; after a failure it waits for the service to be there. */
+  /** Tries until it succeeds. After each failure it waits until the service is ready. */
   async insist<T>(request: () => Promise<T>): Promise<T> {
     for (;;) {
       await this.#up.promise;
@@ -85,7 +85,7 @@ async function allRecords(url: string): Promise<ExecutionRecord[]> {
   }
 }
 
-test("a job is there after kill -9 right after its 202", async () => {
+test("a job is stored after kill -9 right after its 202", async () => {
   const id = await submit(service.url, "print('kept')");
   await service.kill();
   await service.start();
@@ -100,7 +100,7 @@ test("a job is there after kill -9 right after its 202", async () => {
   }
 });
 
-test("fault 3: killed after a commit and before the reply, it answers the same post with 200", async () => {
+test("fault 3: killed after a commit and before the answer, it answers the repeated post with 200", async () => {
   const id = await submit(service.url, "print('kept')");
   const agent = new ScriptedAgent(service.url, token);
   const { lease_id } = await agent.takeJob();
@@ -116,7 +116,7 @@ test("fault 3: killed after a commit and before the reply, it answers the same p
   ];
   const reader = createClient({ url: `file:${folder}/airlock.db` });
   for (const [i, post] of posts.entries()) {
-    // Killed as soon as the change is in the database, whether or not the answer has gone out.
+    // Killed as soon as the change is in the database, whether or not the answer was sent.
     const unheard = post().catch(() => undefined);
     while (((await reader.execute(written[i]!)).rows[0]?.["what"] ?? null) === null) {
       await setImmediate();
@@ -132,7 +132,7 @@ test("fault 3: killed after a commit and before the reply, it answers the same p
   expect(record?.artifacts).toMatchObject([{ name: "code.txt" }]);
 });
 
-/** Says yes at the n-th call, then at the n-th after that for the next n, …; then `all` resolves. */
+/** Returns true at the n-th call, then at the n-th call after that for the next n, and so on; then `all` resolves. */
 function countdown(counts: number[]): { all: Promise<void>; isDue: () => boolean } {
   const { promise, resolve } = Promise.withResolvers<void>();
   const left = [...counts];
@@ -145,7 +145,7 @@ function countdown(counts: number[]): { all: Promise<void>; isDue: () => boolean
   return { all: promise, isDue };
 }
 
-/** An agent that does its jobs: uploads the code and prints it. */
+/** An agent that "runs" its jobs: it uploads the code and prints it. */
 async function work(stop: AbortSignal): Promise<void> {
   const agent = new ScriptedAgent(service.url, token);
   while (!stop.aborted) {
@@ -169,7 +169,7 @@ async function untilAllEnded(url: string): Promise<void> {
   }
 }
 
-test("kill -9 again and again under load: what was acknowledged is there and ends once", async () => {
+test("after repeated kill -9 under load, every acknowledged job is stored and ends once", async () => {
   const acknowledged = new Map<string, string>();
   const kills = countdown([5, 30, 60, 20]);
   let restarted = Promise.resolve();
@@ -179,7 +179,7 @@ test("kill -9 again and again under load: what was acknowledged is there and end
   const clients = Array.from({ length: 6 }, async (_, client) => {
     for (let n = 0; !load.signal.aborted; n++) {
       const code = `print(${client}, ${n})`;
-      // A submission without an answer may or may not be stored; another one follows it.
+      // A submission without an answer may or may not be stored; a new one follows.
       acknowledged.set(await service.insist(() => submit(service.url, code)), code);
       if (kills.isDue()) {
         restarted = restarted.then(() => service.kill()).then(() => service.start());

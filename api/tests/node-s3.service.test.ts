@@ -26,7 +26,7 @@ describe("over S3", needs("swift"), () => {
   const uploadRows = leasePostRows.filter(({ rule }) => /upload/i.test(rule));
   testContract(startOverS3, [...artifactRows, ...uploadRows]);
 
-  test("what was uploaded is in the bucket", () => {
+  test("uploaded files are in the bucket", () => {
     expect(stored.length).toBeGreaterThan(artifactRows.length / 2);
   });
 });

@@ -32,7 +32,7 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: port \d+ on 127\.0\.0\.1 is taken: choose another \(AIRLOCK_PORT\)\n$/,
   ],
   [
-    "the address is not of this machine",
+    "the address is not this machine's",
     () => ({
       AIRLOCK_HOST: "192.0.2.1",
       AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
@@ -46,12 +46,12 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: cannot use the data folder \S+file \(AIRLOCK_DATA_DIR\): .*EEXIST.*\n$/,
   ],
   [
-    "the data folder lies in a file",
+    "the data folder is inside a file",
     () => ({ AIRLOCK_DATA_DIR: join(folder, "file", "data") }),
     /^airlock api: cannot use the data folder \S+data \(AIRLOCK_DATA_DIR\): .*ENOTDIR.*\n$/,
   ],
   [
-    "the data folder lies where none can be made",
+    "the data folder is where none can be made",
     () => ({ AIRLOCK_DATA_DIR: "/proc/airlock/data" }),
     /^airlock api: cannot use the data folder \/proc\/airlock\/data \(AIRLOCK_DATA_DIR\): .*\/proc accepts no folders\n$/,
   ],
@@ -61,7 +61,7 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: cannot open the database file:\S+airlock\.db: .*unable to open.*\n$/i,
   ],
   [
-    "the database is none",
+    "the database file is not a database",
     () => ({ AIRLOCK_DATA_DIR: join(folder, "garbage") }),
     /^airlock api: cannot open the database file:\S+airlock\.db: .*not a database.*\n$/,
   ],
@@ -71,16 +71,16 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: cannot open the database http:\/\/127\.0\.0\.1:\d+\/: (?!.*hunter2).+\n$/,
   ],
   [
-    "the address is open to the network and no key is asked for",
+    "the address is open to the network and keys are not required",
     () => ({ AIRLOCK_HOST: "0.0.0.0" }),
     /^airlock api: host = "0\.0\.0\.0" is not a loopback address: set api_auth_enabled and api_keys, .+\n$/,
   ],
   [
-    "keys are asked for and there are none",
+    "keys are required and none is set",
     () => ({ AIRLOCK_API_AUTH_ENABLED: "true" }),
     /^airlock api: api_auth_enabled is true, but api_keys is empty: .+\n$/,
   ],
-])("where %s it does not start, and says so in one line", async (_when, vars, line) => {
+])("if %s, it does not start and says why in one line", async (_when, vars, line) => {
   const { code, said } = await refusedStart({
     AIRLOCK_PORT: "0",
     AIRLOCK_DATA_DIR: mkdtempSync(join(folder, "data-")),
@@ -91,7 +91,7 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
   expect(code).toBe(1);
 });
 
-test("a network without keys is served where that is allowed, with a warning", async () => {
+test("serving a network without keys, if that is allowed, gives a warning", async () => {
   const api = await startNode({
     AIRLOCK_HOST: "0.0.0.0",
     AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
@@ -103,7 +103,7 @@ test("a network without keys is served where that is allowed, with a warning", a
   );
 });
 
-test("keys that nobody is asked for are worth a warning, also where only this machine is served", async () => {
+test("keys that are set but not required give a warning, even on loopback", async () => {
   const api = await startNode({
     AIRLOCK_API_KEYS: "0123456789abcdef",
     AIRLOCK_LOG_LEVEL: "warning",
@@ -114,7 +114,7 @@ test("keys that nobody is asked for are worth a warning, also where only this ma
   );
 });
 
-test("a network is served with keys, without a warning", async () => {
+test("serving a network with keys gives no warning", async () => {
   const api = await startNode({
     AIRLOCK_HOST: "0.0.0.0",
     AIRLOCK_API_AUTH_ENABLED: "true",

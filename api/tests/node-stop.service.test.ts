@@ -50,20 +50,20 @@ async function submit(code = "print(1)"): Promise<string> {
   return job_id;
 }
 
-/** The end of a request, however it comes about. */
+/** Resolves when a request has ended in any way. */
 const settled = (request: Promise<unknown>): Promise<unknown> => request.catch(() => undefined);
 
 const unfinished =
   "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
 
-/** A connection on which a request has begun and goes no further; the API has taken it on. */
+/** A connection that the API has accepted, with a request that was started and never completed. */
 async function halfARequest(text = unfinished): Promise<Socket> {
   const { hostname, port } = new URL(api.url);
   const socket = connect(Number(port), hostname);
   await once(socket, "connect");
   socket.on("error", () => {});
   socket.write(text);
-  // Connections are taken on in order: this one is once a later one is answered.
+  // Connections are accepted in order: this one has been accepted when a later one is answered.
   const later = get(`${api.url}/health`, { agent: false });
   const [answer] = (await once(later, "response")) as [IncomingMessage];
   answer.resume();
@@ -71,7 +71,7 @@ async function halfARequest(text = unfinished): Promise<Socket> {
 }
 
 test.each(["SIGTERM", "SIGINT"] as const)(
-  "%s ends it with 0 though agents poll, clients wait and a request never ends",
+  "%s ends it with 0 even if agents poll, clients wait and a request never ends",
   async (signal) => {
     const waiting = await submit();
     const agent = new ScriptedAgent(api.url, token);
@@ -90,7 +90,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
   },
 );
 
-test("it ends with 0 when its parent lets go of it", async () => {
+test("it ends with 0 when its parent ends", async () => {
   api.child.disconnect();
   expect(await api.exited).toBe(0);
 });
@@ -113,7 +113,7 @@ test("one Ctrl-C that comes twice, from the terminal and from npm, counts as one
   expect(await api.exited).toBe(0);
 });
 
-/** Resolves once the first signal has arrived: nothing new is taken from then on. */
+/** Resolves when the first signal has arrived; from then on no new work is accepted. */
 async function refusesConnections(): Promise<void> {
   await waitUntil("connections are refused", () =>
     fetch(`${api.url}/health`).then(
@@ -123,7 +123,7 @@ async function refusesConnections(): Promise<void> {
   );
 }
 
-test("while it stops it is live, and no more ready", async () => {
+test("while it stops, it is live and no longer ready", async () => {
   const probes = await Promise.all(
     ["/health/live", "/health/ready"].map((path) =>
       halfARequest(`GET ${path} HTTP/1.1\r\nConnection: close\r\n`),
@@ -139,7 +139,7 @@ test("while it stops it is live, and no more ready", async () => {
   expect(ready).toContain("The service is stopping.");
 });
 
-test("SIGTERM under load: what was acknowledged is there at the next start", async () => {
+test("SIGTERM under load: every acknowledged job is there at the next start", async () => {
   const acknowledged: string[] = [];
   const clients = Array.from({ length: 6 }, async () => {
     for (;;) {
@@ -159,7 +159,7 @@ test("SIGTERM under load: what was acknowledged is there at the next start", asy
   for (const id of acknowledged) expect((await fetch(`${api.url}/jobs/${id}`)).status).toBe(200);
 });
 
-test("after SIGTERM it is not ready, and serves on for stop_delay_s", async () => {
+test("after SIGTERM it is not ready, and still serves for stop_delay_s", async () => {
   await api.close();
   await start({ AIRLOCK_STOP_DELAY_S: "3600" });
   api.child.kill("SIGTERM");
@@ -176,7 +176,7 @@ test("after SIGTERM it is not ready, and serves on for stop_delay_s", async () =
   expect(await api.exited).toBe(130);
 });
 
-test("SIGTERM leaves a synchronous job drain_grace_s: its agent posts the result, its client gets it", async () => {
+test("after SIGTERM a synchronous job has drain_grace_s: its agent posts the result and its client gets it", async () => {
   await api.close();
   await start({ AIRLOCK_DRAIN_GRACE_S: "3600" });
   const agent = new ScriptedAgent(api.url, token);
@@ -195,7 +195,7 @@ test("SIGTERM leaves a synchronous job drain_grace_s: its agent posts the result
   expect(await api.logged).toBe("");
 });
 
-test("SIGTERM cancels the jobs of synchronous clients that are not done after drain_grace_s", async () => {
+test("after SIGTERM, synchronous jobs that have not ended within drain_grace_s are cancelled", async () => {
   const agent = new ScriptedAgent(api.url, token);
   await agent.poll();
   const first = settled(post("/execute", { code: "print('running')" }));

@@ -28,7 +28,7 @@ async function start(): Promise<void> {
 
 const content = "whole".repeat(1000);
 
-/** A connection on which the first bytes of an upload have been sent. */
+/** Opens a connection and sends the first bytes of an upload. */
 async function begunUpload(leaseId: string): Promise<Socket> {
   const { hostname, port } = new URL(service.url);
   const socket = connect(Number(port), hostname);
@@ -45,14 +45,14 @@ async function begunUpload(leaseId: string): Promise<Socket> {
   return socket;
 }
 
-/** The lease ends with another artifact, and with that one only. */
+/** Ends the lease with another artifact, and checks that only that one is visible. */
 async function endWithAnother(agent: ScriptedAgent, leaseId: string, jobId: string): Promise<void> {
   expect((await agent.upload(leaseId, "b.txt", "b")).status).toBe(200);
   expect((await agent.result(leaseId)).status).toBe(200);
   expect((await api.record(jobId)).artifacts).toMatchObject([{ name: "b.txt" }]);
 }
 
-test("an upload whose connection dies never shows", async () => {
+test("an upload whose connection dies is never visible", async () => {
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -62,7 +62,7 @@ test("an upload whose connection dies never shows", async () => {
   expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).status).toBe(404);
 });
 
-test("an upload that goes on for ever holds nothing up, and never shows", async () => {
+test("an upload that never ends blocks nothing, and is never visible", async () => {
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -73,7 +73,7 @@ test("an upload that goes on for ever holds nothing up, and never shows", async 
   expect((await api.record(job_id)).artifacts).toMatchObject([{ name: "b.txt" }]);
 });
 
-test("an upload cut by kill -9 never shows; made again after the restart it does", async () => {
+test("an upload cut by kill -9 is never visible; repeated after the restart, it is", async () => {
   const { job_id } = await api.submit();
   const before = api.agent();
   const { lease_id } = await before.takeJob();

@@ -19,7 +19,7 @@ const code = '{"code":"1"}';
 const chunked = "Transfer-Encoding: chunked\r\n";
 const latin1 = (text: string) => Buffer.from(text, "latin1");
 
-/** Complete requests, with the status of their answer. */
+/** Complete requests and the status of their answers. */
 const requests: [title: string, bytes: string | Uint8Array, status: number][] = [
   ["another protocol's version", "GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n", 400],
   ["no Host", "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", 400],
@@ -110,7 +110,7 @@ test.each<[title: string, bytes: string, status: number | undefined]>([
   expect(statusOf(await sendRaw(api.url, bytes, true))).toBe(status);
 });
 
-test("after all that it still serves, and none of it was logged as a fault of the service", async () => {
+test("after all these requests it still serves, and nothing was logged as an error of the service", async () => {
   const response = await fetch(`${api.url}/health`);
   expect(response.status).toBe(200);
   expect(api.child.exitCode).toBeNull();

@@ -38,13 +38,13 @@ test.each([
   ["urllib", urllib],
   ["requests", requests('b"x" * bytes')],
   ["requests in chunks", requests('(b"x" * 65536 for _ in range(bytes // 65536))')],
-])("Python's %s is told 413 of a body of 30 MiB", async (_client, program) => {
+])("Python's %s gets 413 for a body of 30 MiB", async (_client, program) => {
   const sent = [`${api.url}/execute`, String(30 * MiB)];
   const { stdout } = await promisify(execFile)("python3", ["-c", program, ...sent]);
   expect(stdout).toMatch(/^413 application\/problem\+json \{.*max_request_bytes/);
 });
 
-/** What comes back to a client that sends its whole body before it reads. */
+/** The answer to a client that sends its whole body before it reads. */
 async function sendWhole(headers: string, body: Uint8Array): Promise<string> {
   const { hostname, port } = new URL(api.url);
   const socket = connect(Number(port), hostname);
@@ -58,7 +58,7 @@ async function sendWhole(headers: string, body: Uint8Array): Promise<string> {
   return text(socket);
 }
 
-test("a client that sends all of its body before it reads is answered 413, then the connection ends", async () => {
+test("a client that sends its whole body before it reads gets 413, then the connection ends", async () => {
   const body = Buffer.alloc(30 * MiB, "x");
   const announced = await sendWhole(`Content-Length: ${body.length}`, body);
   expect(statusOf(announced)).toBe(413);
@@ -85,13 +85,13 @@ except OSError:
     print(sent)
 `;
 
-test("of a body that never ends the service reads a bounded amount", async () => {
+test("the service reads only a limited amount of a body that never ends", async () => {
   const { stdout } = await promisify(execFile)("python3", ["-c", endless, api.url]);
   expect(Number(stdout)).toBeGreaterThan(64 * MiB);
   expect(Number(stdout)).toBeLessThan(128 * MiB);
 });
 
-test("a body announced as longer than what would be dropped is refused at once", async () => {
+test("a body whose announced length is above the amount that would be read and dropped is refused at once", async () => {
   const head = `POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n`;
   const answer = await sendRaw(api.url, `${head}Content-Length: ${1024 * MiB}\r\n\r\n{}`);
   expect(statusOf(answer)).toBe(413);

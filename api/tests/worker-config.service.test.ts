@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { servers } from "../testing/contract/servers.ts";
 import { built, startWorker } from "../testing/start-worker.ts";
 
-test("wrangler.toml is complete: what it deploys has all that the worker binds", async () => {
+test("wrangler.toml is complete: it has every binding that the worker uses", async () => {
   const { said } = await built();
   for (const binding of ["WAKES (Wakes)", "ARTIFACTS (airlock-artifacts)", "ASSETS"]) {
     expect(said).toContain(`env.${binding}`);
@@ -11,7 +11,7 @@ test("wrangler.toml is complete: what it deploys has all that the worker binds",
   expect(said).not.toMatch(/warning/i);
 });
 
-test("a worker whose keys are missing serves nobody, and says where to look", async () => {
+test("a worker without its keys answers no requests, and says where to look", async () => {
   const service = await startWorker({ ...servers.open, AIRLOCK_API_AUTH_ENABLED: "true" });
   try {
     const reply = await fetch(`${service.url}/execute/async`, { method: "POST" });

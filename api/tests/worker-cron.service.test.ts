@@ -22,13 +22,13 @@ async function cron(): Promise<void> {
   expect(await service.worker.scheduled({ cron: "* * * * *" })).toMatchObject({ outcome: "ok" });
 }
 
-/** How many objects the R2 bucket holds. */
+/** Number of objects in the R2 bucket. */
 async function objects(): Promise<number> {
   const { ARTIFACTS } = (await service.worker.getEnv()) as { ARTIFACTS: Bucket };
   return (await ARTIFACTS.list({ prefix: "" })).objects.length;
 }
 
-test("the cron trigger removes what is kept no longer from the database, and later from R2", async () => {
+test("the cron trigger removes old data from the database, and later from R2", async () => {
   const api = new Api(service.url);
   const agent = api.agent();
   const { job_id } = await api.submit();

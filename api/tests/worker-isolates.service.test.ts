@@ -25,13 +25,13 @@ afterAll(async () => {
   await isolates.close();
 });
 
-/** Ends the Durable Object of the wake-ups, and its sockets too where it does not only sleep. */
+/** Ends the Durable Object of the wake-ups; unless it only sleeps, its sockets end, too. */
 async function evict(webSockets: "close" | "hibernate"): Promise<void> {
   const options = { name: "wakes", webSockets };
   await isolates.harness.getWorker("airlock").evictDurableObject("Wakes", options);
 }
 
-/** How long the fastest of some goes at it took, in ms. */
+/** Duration of the fastest of several attempts, in ms. */
 async function fastestOf(times: number, work: () => Promise<unknown>): Promise<number> {
   let fastest = Infinity;
   for (let n = 0; n < times; n++) {
@@ -42,7 +42,7 @@ async function fastestOf(times: number, work: () => Promise<unknown>): Promise<n
   return fastest;
 }
 
-test("a poll and a waiter of one isolate are woken by another, long before they ask again", async () => {
+test("a poll and a waiter of one isolate are woken by another isolate, long before they query again", async () => {
   const agent = second.agent();
   await agent.poll();
   const fastest = await fastestOf(5, async () => {
@@ -57,7 +57,7 @@ test("a poll and a waiter of one isolate are woken by another, long before they 
   await second.tidy();
 });
 
-test("the object of the wake-ups may sleep while a poll waits", async () => {
+test("the Durable Object of the wake-ups may sleep while a poll waits", async () => {
   const agent = second.agent();
   await agent.poll();
   const fastest = await fastestOf(3, async () => {
@@ -72,7 +72,7 @@ test("the object of the wake-ups may sleep while a poll waits", async () => {
   await second.tidy();
 });
 
-test("an object that dies while a poll waits loses nothing, nor does one that is out of reach", async () => {
+test("nothing is lost if the Durable Object dies or is out of reach while a poll waits", async () => {
   const agents = [second.agent(), alone.agent()];
   const polls = agents.map((agent) => agent.poll({ wait_s: 20, free_slots: 1 }));
   await second.stored();
@@ -104,11 +104,11 @@ test("requests are counted across isolates; agents and /health are not", async (
     expect((await ask(api, "/health/live")).status).toBe(200);
   }
   const { rows } = await database.execute("select client from rate_windows");
-  // The other one is the address that the tests' own requests come from.
+  // The other address is that of the tests' own requests.
   expect(rows).toHaveLength(2);
 });
 
-test("attempts to join are counted across isolates, apart from other requests", async () => {
+test("attempts to join are counted across isolates, separately from other requests", async () => {
   const client = "203.0.113.8";
   const text = JSON.stringify({ code: "guessed", token_sha256: "0".repeat(64), name: "host" });
   const join = (api: Api) => api.post("/agent/v1/join", text, { "X-Test-Client": client });
@@ -124,7 +124,7 @@ test("attempts to join are counted across isolates, apart from other requests", 
   }
 });
 
-test("R2 that fails is 503 with Retry-After and shows nothing; a wrong hash is 400", async () => {
+test("a failure of R2 is 503 with Retry-After and without its error text; a wrong hash is 400", async () => {
   const { job_id } = await second.submit();
   const agent = second.agent();
   const { lease_id } = await agent.takeJob();
@@ -148,7 +148,7 @@ test("R2 that fails is 503 with Retry-After and shows nothing; a wrong hash is 4
   await bucket("fails");
   expect((await second.get(path)).status).toBe(503);
   await bucket("works");
-  // By a plain fetch: what passes requests on to the isolates tells no Content-Length.
+  // Uses a plain fetch, because the proxy to the isolates sends no Content-Length.
   for (const { url } of [first, second]) {
     expect(await (await fetch(url + path)).text()).toBe("content");
   }

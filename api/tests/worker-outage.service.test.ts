@@ -3,7 +3,7 @@ import { Api, problemOf } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { startWorkerd } from "../testing/start-workerd.ts";
 
-test("while the worker's database is gone, requests are 503 and say when to come back", async () => {
+test("while the worker's database is gone, requests are 503 with Retry-After", async () => {
   const worker = await startWorkerd(servers.open, true);
   try {
     const api = new Api(worker.url);

@@ -11,7 +11,7 @@ testContract(
   rows.filter((row) => !isHidden(row)),
 );
 
-// An open socket to the object keeps alive, by the way, what else a request has under way.
+// An open socket to the Durable Object also keeps the other work of a request alive.
 describe.each([true, false])("workerd without wrangler, wake-ups: %s", (hasWakes) => {
   testContract((vars) => startWorkerd(vars, hasWakes), rows.filter(isHidden));
 });

@@ -33,7 +33,7 @@ function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
   };
 }
 
-/** Leases the build of a request, and gives its lease. */
+/** Leases the build of a request, and returns its lease. */
 async function leased(changes: Partial<NewBuild> = {}, at = terms): Promise<string> {
   await requestBuild(db, newBuild(changes));
   const [build] = await claimBuilds(db, at, 1, ["science", "other"]);
@@ -41,7 +41,7 @@ async function leased(changes: Partial<NewBuild> = {}, at = terms): Promise<stri
 }
 
 describe("equal requests", () => {
-  test("share one build, however many come at once", async () => {
+  test("share one build, even if many come at once", async () => {
     const ids = await Promise.all(Array.from({ length: 20 }, () => requestBuild(db, newBuild())));
     expect(new Set(ids).size).toBe(1);
     expect(await openBuilds(db)).toHaveLength(1);
@@ -54,7 +54,7 @@ describe("equal requests", () => {
     }
   });
 
-  test("begin a new build once the last is over", async () => {
+  test("start a new build when the last one has ended", async () => {
     const lease = await leased();
     const first = await requestBuild(db, newBuild());
     await finishBuild(db, lease, built, "hash", 150);
@@ -63,7 +63,7 @@ describe("equal requests", () => {
 });
 
 describe("a claim", () => {
-  test("gives each build to one agent, the oldest first", async () => {
+  test("gives each build to one agent, oldest first", async () => {
     const tags = ["v1.0.0", "v2.0.0", "v3.0.0"];
     for (const tag of tags) await requestBuild(db, newBuild({ tag }));
     const claims = await Promise.all(
@@ -73,7 +73,7 @@ describe("a claim", () => {
     expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
   });
 
-  test("passes over other job types", async () => {
+  test("skips other job types", async () => {
     await requestBuild(db, newBuild({ jobType: "other" }));
     expect(await claimBuilds(db, terms, 1, ["science"])).toEqual([]);
     expect(await claimBuilds(db, terms, 1, [])).toEqual([]);
@@ -89,14 +89,14 @@ describe("a lease", () => {
     expect(await renewBuilds(db, { ...later, now: 300 }, [lease])).toEqual([]);
   });
 
-  test("that its agent does not know of is delivered again, to that agent alone", async () => {
+  test("that its agent does not know is delivered again, only to that agent", async () => {
     const lease = await leased();
     expect(await undeliveredBuilds(db, { ...terms, agentId: "other" }, [])).toEqual([]);
     expect(await undeliveredBuilds(db, terms, [lease])).toEqual([]);
     expect(await undeliveredBuilds(db, terms, [])).toMatchObject([{ leaseId: lease }]);
   });
 
-  test("that runs out is tried once more and then over", async () => {
+  test("that expires is tried once more, then the build fails", async () => {
     await leased();
     expect(await expireBuilds(db, 199)).toEqual([]);
     expect(await expireBuilds(db, 200)).toMatchObject([{ status: "queued", leaseId: null }]);
@@ -106,7 +106,7 @@ describe("a lease", () => {
     ]);
   });
 
-  test("that is over takes no log", async () => {
+  test("that has ended accepts no log", async () => {
     const lease = await leased();
     const [build] = await openBuilds(db);
     const chunk = { buildId: build?.id ?? "", leaseId: lease, data: new Uint8Array([1, 2]) };
@@ -116,7 +116,7 @@ describe("a lease", () => {
   });
 });
 
-test("the last image built is the one in force, for each specification", async () => {
+test("for each specification, the last built image is used", async () => {
   const finish = async (changes: Partial<NewBuild>, n: number) => {
     const image = { ...built, digest: `sha256:${String(n).repeat(64)}` };
     await finishBuild(db, await leased(changes), image, "hash", 150);
@@ -133,7 +133,7 @@ test("the last image built is the one in force, for each specification", async (
   expect(found.sort()).toEqual(["other {} 4", "science {1} 3", "science {} 2"]);
 });
 
-test("an agent is known to have an image as soon as its build is over", async () => {
+test("an agent is known to have an image as soon as its build has ended", async () => {
   const agent = {
     id: "agent",
     name: "a",
@@ -165,7 +165,7 @@ test("an agent is known to have an image as soon as its build is over", async ()
   expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
 });
 
-test("a build survives that the service is killed", async () => {
+test("a build survives a kill of the service", async () => {
   const lease = await leased();
   const client = await openIn(store.folder);
   const reopened = database(client);
@@ -190,7 +190,7 @@ test.each([
   expect(await findBuild(db, id)).toMatchObject({ status: "queued" });
 });
 
-test("whoever loses a race on a build is refused", async () => {
+test("the loser of a race on a build is refused", async () => {
   const lease = await leased();
   const events = ["one", "two"].map((hash) => finishBuild(db, lease, built, hash, 150));
   const kinds = (await Promise.all(events)).map(({ kind }) => kind);

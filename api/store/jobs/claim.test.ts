@@ -16,7 +16,7 @@ const terms = { agentId: "a", expiresAt: 1000, now: 100 };
 const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });
 const plain = offer("default");
 
-/** Submits jobs of these keys, one after the other; those of "K" are the urgent ones of k. */
+/** Submits a job for each letter, in order. The letter is the key; a capital "K" is an urgent job of key k. */
 async function submit(keys: string, changes = {}): Promise<string[]> {
   const ids: string[] = [];
   for (const key of keys) {
@@ -54,21 +54,21 @@ describe("the order of the queue", () => {
     expect(await order(submitted.length)).toBe(expected);
   });
 
-  test("is the same whatever number of jobs is leased at once", async () => {
+  test("is the same for any number of jobs leased at once", async () => {
     await submit("aaaaaabbbcA");
     let found = "";
     for (const slots of [1, 3, 2, 4, 1]) found += await order(slots);
     expect(found).toBe("abcababaaAa");
   });
 
-  test("a key that comes late stands where the others have come to, not before all that they had", async () => {
+  test("a key that comes late starts at the turn that the others have reached, not before it", async () => {
     await submit("aaaaaaaa");
     expect(await order(3)).toBe("aaa");
     await submit("bbb");
     expect(await order(8)).toBe("abababaa");
   });
 
-  test("a job that waits for its agent gives its key no turns on account", async () => {
+  test("a job that waits for its agent does not save up turns for its key", async () => {
     await submit("a", { jobType: "rare" });
     await submit("aaaaa");
     expect(await order(5)).toBe("aaaaa");
@@ -87,7 +87,7 @@ describe("the order of the queue", () => {
     expect(again?.id).toBe(first);
   });
 
-  test("a position counts those that go before", async () => {
+  test("a position counts the jobs that are leased earlier", async () => {
     const ids = await submit("aaaabA");
     const at = async (id: string) => queuePosition(store.db, (await findExecution(store.db, id))!);
     expect(await Promise.all(ids.map(at))).toEqual([1, 3, 4, 6, 2, 5]);
@@ -98,7 +98,7 @@ describe("keys take turns in each job type", () => {
   const rare = offer("rare");
   const low = { jobType: "low", priority: -1000 };
 
-  test("though an idle agent has leased a job of another type that was submitted last", async () => {
+  test("even if an idle agent has leased a job of another type that was submitted last", async () => {
     await submit("aaaaaaaa");
     await submit("a", { jobType: "rare" });
     expect(await claimed(1, 0, [rare])).toEqual(["rare"]);
@@ -106,7 +106,7 @@ describe("keys take turns in each job type", () => {
     expect(await order(10)).toBe("ababaaaaaa");
   });
 
-  test("though a job of low priority was leased before its time", async () => {
+  test("even if a job of low priority was leased before its turn", async () => {
     await submit("aaaaaaaa");
     await submit("a", low);
     expect(await claimed(1, 0, [offer("low")])).toEqual(["low"]);
@@ -114,7 +114,7 @@ describe("keys take turns in each job type", () => {
     expect(await order(10)).toBe("ababaaaaaa");
   });
 
-  test("though a job was leased for its high priority", async () => {
+  test("even if a job was leased for its high priority", async () => {
     await submit("aaaaaa");
     await submit("a", { jobType: "top", priority: 1000 });
     expect(await claimed(1, 0, [plain, offer("top")])).toEqual(["top"]);
@@ -122,7 +122,7 @@ describe("keys take turns in each job type", () => {
     expect(await order(8)).toBe("ababaaaa");
   });
 
-  test("though a job of it waits to be tried again", async () => {
+  test("even if a job of the type waits for its next attempt", async () => {
     await submit("aaaaaaaa");
     const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, [plain]);
     await claimNext(store.db, { ...terms, now: 101 }, { slots: 3, gpus: 0 }, [plain]);
@@ -133,7 +133,7 @@ describe("keys take turns in each job type", () => {
     expect(await order(8)).toBe("abababab");
   });
 
-  test("and with those that wait for another type on the same agents", async () => {
+  test("and with keys that wait for another type on the same agents", async () => {
     await submit("aaaaaaaa");
     expect(await claimed(4, 0, [plain, rare])).toEqual(["a", "a", "a", "a"]);
     await submit("bbbb", { jobType: "rare" });
@@ -150,7 +150,7 @@ describe("keys take turns in each job type", () => {
   });
 });
 
-test("jobs of high priority that come one after the other do not keep the others waiting for ever", async () => {
+test("a stream of jobs of high priority does not keep the others waiting forever", async () => {
   await submit("b");
   const taken: (string | null | undefined)[] = [];
   for (let n = 0; n < 4; n++) {
@@ -166,14 +166,14 @@ describe("GPUs", () => {
     for (const jobType of types) await submit("a", { jobType });
   };
 
-  test("no more are given than are free, and jobs that need none go on", async () => {
+  test("no more than the free ones are given, and jobs that need none are leased", async () => {
     await jobs("one", "two", "one", "default");
     expect(await claimed(4, 3, offers)).toEqual(["one", "two", "a"]);
     expect(await claimed(4, 0, offers)).toEqual([]);
     expect(await claimed(4, 1, offers)).toEqual(["one"]);
   });
 
-  test("a job that needs more than are free is not passed by those that need less", async () => {
+  test("a job that needs more than the free ones is not overtaken by jobs that need fewer", async () => {
     await jobs("two", "one", "one", "default");
     expect(await claimed(4, 1, offers)).toEqual(["a"]);
     expect(await claimed(4, 2, offers)).toEqual(["two"]);
@@ -187,10 +187,10 @@ const step = fc.oneof(
   fc.record({ slots: fc.integer({ min: 1, max: 4 }) }),
 );
 
-test("every key gets its share, in its own order, and nothing waits for ever", async () => {
+test("every key gets its share, in its own order, and no job waits forever", async () => {
   const property = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
     const waiting = new Map<string, string[]>();
-    /** By job: how many of its key were before it, and how many of each other key have passed. */
+    /** By job: number of earlier jobs of its key, and number of jobs of each other key leased before it. */
     const passed = new Map<string, { before: number; others: Map<string, number> }>();
     const take = async (slots: number) => {
       const rows = await claimNext(store.db, terms, { slots, gpus: 0 }, [plain]);

@@ -37,7 +37,7 @@ async function end(leaseId: string, now: number, executionMs: number, failed = f
   return finishExecution(store.db, leaseId, result, now);
 }
 
-/** The totals as "name job_type label": n. */
+/** The totals, as an object of "name job_type label": n. */
 async function totals(): Promise<Record<string, number>> {
   const rows = (await readCounts(store.db)).totals;
   return Object.fromEntries(
@@ -45,7 +45,7 @@ async function totals(): Promise<Record<string, number>> {
   );
 }
 
-test("each end is counted once, by job type and status, with the time of each phase", async () => {
+test("each ended execution is counted once, by job type and status, with the time of each phase", async () => {
   for (const executionMs of [5, 6, 7, 4_000_000]) {
     await submitExecution(store.db, newExecution({ createdAt: 70 }), 10);
     const lease = await claim(100);
@@ -66,7 +66,7 @@ test("each end is counted once, by job type and status, with the time of each ph
   expect(of("dep_install")).toEqual([]);
 });
 
-test("leases lost and retries are counted, whichever way they came about", async () => {
+test("lost leases and retries are counted for every cause", async () => {
   await submitExecution(store.db, newExecution(), 10);
   await claim(0, 10);
   await expireLeases(store.db, 10);
@@ -82,7 +82,7 @@ test("leases lost and retries are counted, whichever way they came about", async
   });
 });
 
-test("dead letters are counted down when they go", async () => {
+test("the count of dead letters falls when they are removed", async () => {
   for (let i = 0; i < 2; i++) {
     await submitExecution(store.db, newExecution(), 10);
     await end(await claim(0), 1, 1, true);
@@ -93,7 +93,7 @@ test("dead letters are counted down when they go", async () => {
   expect((await totals())["dead_letters"]).toBe(1);
 });
 
-test("the oldest that waits is told, and a claim is no end", async () => {
+test("the age of the oldest waiting execution is reported, and a claim does not count as an end", async () => {
   expect((await readCounts(store.db)).oldestQueuedAt).toBeNull();
   await submitExecution(store.db, newExecution({ createdAt: 7 }), 10);
   await submitExecution(store.db, newExecution({ createdAt: 9 }), 10);
@@ -103,7 +103,7 @@ test("the oldest that waits is told, and a claim is no end", async () => {
   expect(await totals()).toEqual({ dead_letters: 0 });
 });
 
-test("the trigger's bounds are those that are told", () => {
+test("the trigger has the same bounds as the reported histogram", () => {
   const text = readFileSync("api/store/migrations/0001_triggers.sql", "utf8");
   const bounds = [...text.matchAll(/<= (\d+) THEN \1\n/g)].map(([, bound]) => Number(bound));
   expect(bounds).toEqual(phaseBoundsMs);

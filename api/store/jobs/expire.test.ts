@@ -10,7 +10,7 @@ beforeEach(async () => {
 });
 afterEach(() => store.close());
 
-test("leases that expire together cost two calls of the database, however many they are", async () => {
+test("any number of leases that expire together cost two database calls", async () => {
   const { db } = store;
   for (let n = 0; n < 20; n++) await submitExecution(db, newExecution(), 100);
   const terms = { agentId: "a", expiresAt: 10, now: 1 };

@@ -63,7 +63,7 @@ describe("streams come back byte for byte", () => {
   });
 });
 
-test("a record shows its streams as text, with U+FFFD for what is not UTF-8", async () => {
+test("a record shows its streams as text, with U+FFFD for invalid UTF-8", async () => {
   const record = toRecord(
     await finishedWith({ stdout: utf8("\u{feff}a\0b"), stderr: new Uint8Array([0x61, 0xff]) }),
     undefined,
@@ -71,7 +71,7 @@ test("a record shows its streams as text, with U+FFFD for what is not UTF-8", as
   expect(record).toMatchObject({ stdout: "\u{feff}a\0b", stderr: "a\u{fffd}" });
 });
 
-test("everything that a result brings is kept", async () => {
+test("everything in a result is stored", async () => {
   const full = await finishedWith({ output: utf8('{"pi":3.10,"big":12345678901234567890}') });
   const record = toRecord(full, "full");
   expect(record).toMatchObject({

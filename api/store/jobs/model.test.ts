@@ -49,7 +49,7 @@ const cutPower = fc.record({
   garbage: fc.boolean(),
 });
 
-/** Shrinks towards steps that do nothing: what is left of a failing run is what it takes to fail. */
+/** Shrinks towards steps that do nothing, so that a failing run keeps only the steps that it needs to fail. */
 const step: fc.Arbitrary<Step> = fc.oneof(
   { withCrossShrink: true },
   { weight: 1, arbitrary: nothing },
@@ -65,7 +65,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: cutPower },
 );
 
-/** A run that meets none of these would prove little. */
+/** Outcomes that the runs must reach; otherwise they would prove little. */
 const mustBeSeen = [
   "accepted",
   "existing",
@@ -90,7 +90,7 @@ const mustBeSeen = [
   "cut, all written",
 ];
 
-test("whatever happens in whatever order, the store holds what it must", async () => {
+test("the store keeps its invariants under any events in any order", async () => {
   const seen = new Set<string>();
   const property = fc.asyncProperty(
     fc.array(step, { minLength: 30, maxLength: 45, size: "max" }),

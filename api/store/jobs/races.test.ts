@@ -19,7 +19,7 @@ afterAll(() => store.close());
 const parallel = <T>(n: number, run: (i: number) => Promise<T>): Promise<T[]> =>
   Promise.all(Array.from({ length: n }, (_, i) => run(i)));
 
-test("20 claimers at once take each of 500 executions exactly once, the oldest first", async () => {
+test("20 claimers at once take each of 500 executions exactly once, oldest first", async () => {
   const ids = Array.from({ length: 500 }, () => newExecution());
   for (const execution of ids) await submitExecution(store.db, execution, 500);
   const taken = await parallel(20, async (i) => {
@@ -90,7 +90,7 @@ function permutations<T>(items: T[]): T[][] {
 
 type Happening = { event: ExecutionEvent; now: number };
 
-/** The state after happenings one by one, as the state machine has it. */
+/** The state after these events one by one, by the state machine. */
 function after(happenings: Happening[], start: LeaseState): LeaseState {
   return happenings.reduce((state, { event, now }) => {
     const result = transition(state, event, now);
@@ -98,7 +98,7 @@ function after(happenings: Happening[], start: LeaseState): LeaseState {
   }, start);
 }
 
-test("what happens to one execution at once ends as it would one by one", async () => {
+test("concurrent events on one execution end in a state that sequential events could reach", async () => {
   const racing = await openTempStore();
   const { db } = racing;
   const happening = fc.record({

@@ -3,7 +3,7 @@ import { newExecution, openTempStore } from "../../testing/temp-store.ts";
 import { jobTypesUsedSince } from "./recent-job-types.ts";
 import { submitExecution } from "./submit.ts";
 
-test("tells the job types whose latest execution is recent, of those asked for", async () => {
+test("returns the requested job types whose latest execution is recent", async () => {
   const store = await openTempStore();
   try {
     const used: [string, number][] = [
