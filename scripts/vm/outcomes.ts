@@ -80,13 +80,14 @@ export async function checkOutcomes(
   });
 }
 
-/** Runs code to its end and returns the whole record. */
+/** Runs code to its end and returns the whole record, with the job's id. */
 export async function run(
   service: Pick<Service, "get" | "post">,
   code: string,
   more: object = {},
 ): Promise<Record<string, unknown>> {
-  return result(service, await submit(service, code, more));
+  const job_id = await submit(service, code, more);
+  return { ...(await result(service, job_id)), job_id };
 }
 
 export async function submit(

@@ -107,13 +107,15 @@ export function controls(guest: Guest, unit: string): Pick<Service, "log" | "sto
 
 /** Waits until a unit has logged these words. Throws with the end of its log where it ends before. */
 export async function untilLogged(guest: Guest, unit: string, words: string): Promise<void> {
+  // Of this start of the unit alone.
   const script = `
-while ! journalctl --no-pager -o cat -u ${unit} | grep -q ${quote(words)}; do
+log() { journalctl --no-pager -o cat "_SYSTEMD_INVOCATION_ID=$(systemctl show --value -p InvocationID ${unit})"; }
+while ! log | grep -q ${quote(words)}; do
   systemctl is-active -q ${unit} || systemctl is-active ${unit} | grep -q activating || break
   sleep 1
 done
-journalctl --no-pager -o cat -u ${unit} | tail -n 30
-journalctl --no-pager -o cat -u ${unit} | grep -q ${quote(words)}`;
+log | tail -n 30
+log | grep -q ${quote(words)}`;
   await guest.run(`# ${unit} logs "${words}"${script}`);
 }
 

@@ -23,7 +23,7 @@ cp ${IN_GUEST.project}/packaging/systemd/*.service /etc/systemd/system/
 systemctl daemon-reload`);
 
   await check("both start, and are enabled", async () => {
-    await guest.run(`systemctl enable --now ${API} ${AGENT}`);
+    await guest.run(`systemctl enable --quiet ${API} ${AGENT}\nsystemctl restart ${API} ${AGENT}`);
     await untilLogged(guest, API, "http://127.0.0.1:8080");
     await untilLogged(guest, AGENT, "answers");
   });
