@@ -22,20 +22,24 @@ export type AgentDeps = RunDeps &
   };
 
 export type AgentSignals = {
-  /** Take no more work, and end once that at hand is done. */
+  /** Take no more work; end when the current work is done. */
   readonly stop: AbortSignal;
   /** Give up all work and end now. */
   readonly abort: AbortSignal;
 };
 
-/** What containers get to go away in when there is no time for anything else. */
+/** How long containers may take to go away when the agent aborts. */
 const ABORT_GRACE_MS = 2000;
 const LEAVE_TIMEOUT_MS = 3000;
-/** What the reports of cancelled jobs get: an API that is gone must not keep the agent from ending. */
+/**
+ * How long the results of cancelled jobs may take: an unreachable API must not keep the agent
+ * alive.
+ */
 const LAST_POSTS_MS = 15_000;
 
 /**
- * Works for the API until told to end. Resolves with whether the API knows that it has left.
+ * Runs jobs for the API until a signal ends it. Resolves with whether the API knows that the agent
+ * has left.
  *
  * @throws ApiError of kind `unauthorized`.
  */
@@ -45,7 +49,10 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   const halt = AbortSignal.any([abort, broken.signal]);
   const fail = (error: unknown): void => broken.abort(error);
 
-  /** With all slots in use no poll brings a job. */
+  /**
+   * Whether the answer to a result may bring the next job: only while all slots are in use, when no
+   * poll brings one.
+   */
   const mayTake = (): boolean =>
     !stop.aborted &&
     !halt.aborted &&
@@ -67,7 +74,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     },
     AbortSignal.any([stop, halt]),
   ).catch(fail);
-  // Nobody comes for what waits any more.
+  // No job will use the ready containers any more.
   const emptied = deps.pool.close();
   await drain(deps, halt);
   await abortable(Promise.all([emptied, deps.pool.close()]), halt).catch(() => {});
@@ -78,7 +85,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   return hasLeft;
 }
 
-/** Runs one job after the other, as long as the result of each brings another. */
+/** Runs a job, then each next job that the answer to a result brings. */
 async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Promise<void> {
   const { leases, changes, clock } = deps;
   for (let lease: Lease | null = first; lease !== null;) {
@@ -91,7 +98,8 @@ async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Prom
     lease = null;
     try {
       const [job] = await runLease(deps, ended, takes);
-      // One that was long on its way comes again with the next poll, if still leased; or it has come.
+      // If the answer took too long, the job is skipped: the next poll lists it again while it is
+      // leased.
       const isNew = job && !leases.has(job.lease_id) && !leases.hasEnded(job.lease_id);
       if (isNew && leases.isFresh(askedMs)) lease = leases.replace(ended, job, askedMs);
     } finally {
@@ -109,7 +117,10 @@ async function workOnBuild(deps: AgentDeps, lease: Lease<LeasedBuild>): Promise<
   }
 }
 
-/** Waits for the held leases to end; cancels them after the grace, and drops those that last on, or all on `halt`. */
+/**
+ * Waits for the held leases to end. After the grace it cancels them, then drops those still held.
+ * `halt` skips the waits.
+ */
 async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
   const { leases, builds, changes, clock } = deps;
   const idle = changes.waitUntil(() => [leases, builds].every((held) => held.free() === held.size));
@@ -139,7 +150,7 @@ async function refuse(
     own.warn("no free slot: lease handed back");
   } catch (error) {
     if (error instanceof ApiError && error.endsAgent) throw error;
-    own.warn("lease not handed back: {reason}", { reason: describeError(error) });
+    own.warn("could not hand the lease back: {reason}", { reason: describeError(error) });
   }
 }
 
@@ -155,7 +166,7 @@ async function leave(
     );
     return true;
   } catch (error) {
-    log.warn("could not take leave: {reason}", { reason: describeError(error) });
+    log.warn("could not sign off from the API: {reason}", { reason: describeError(error) });
     return false;
   }
 }

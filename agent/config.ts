@@ -12,7 +12,7 @@ import type { Policy } from "./policy/policy.ts";
 import { fixedToken, joinedToken, type TokenSource } from "./api/token-source.ts";
 import type { Registry } from "./image/registry.ts";
 
-/** What an agent needs of the configuration. */
+/** The part of the configuration that an agent uses. */
 export type AgentConfig = {
   readonly api: ApiAddress;
   readonly token: TokenSource;
@@ -20,10 +20,13 @@ export type AgentConfig = {
   readonly labels: Readonly<Record<string, string>>;
   /** GPUs to give to jobs, by index or UUID. */
   readonly gpus: readonly string[];
-  /** Address of the engine; undefined where it is to be looked for. */
+  /** Address of the engine; undefined to look for one. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
-  /** Containers kept ready for each kind of job that came lately and of all, and for how long. */
+  /**
+   * Containers kept ready: `least` for each kind of recent job, `most` for all kinds together. A
+   * kind that gets no job for `idleMs` is given up.
+   */
   readonly warmPool: { readonly least: number; readonly most: number; readonly idleMs: number };
   readonly runtime: RuntimePolicy;
   readonly policy: Policy;
@@ -32,25 +35,25 @@ export type AgentConfig = {
   readonly drainGraceMs: number;
   readonly spoolDir: string;
   readonly registry: Registry;
-  /** Largest image that is given to, or taken from, the API's artifact store; unpacked bytes. */
+  /** Largest image that goes to or comes from the API's artifact store; unpacked bytes. */
   readonly maxImageBytes: number;
-  /** Bound of the images that other hosts have built; unpacked bytes. */
+  /** Total size of the images that other hosts have built; unpacked bytes. */
   readonly maxFetchedBytes: number;
   readonly pip: PipConfig;
-  /** Packages that jobs bring; `cache` is null where they are not kept. */
+  /** Packages that jobs ask for; `cache` is null if they are not cached. */
   readonly requirements: {
     readonly allowed: boolean;
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
   readonly log: LogConfig;
-  /** In use until the server has sent its own. */
+  /** Used until the API has sent its own. */
   readonly intervals: Intervals;
 };
 
 const localApi = "http://127.0.0.1:8080";
 
 /**
- * The agent's configuration: its settings, and what its host has joined with.
+ * Reads the agent's settings and the credentials that its host got by joining.
  *
  * @throws ConfigError with one line per fault.
  */
@@ -80,7 +83,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     policy: config,
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,
-    // As the engine sees it, which reads a file of it.
+    // An absolute path, because the engine reads a file in this folder.
     spoolDir: resolve(config.spool_dir ?? join(data_dir, "spool")),
     registry: registryOf(config),
     maxImageBytes: config.max_image_bytes,
@@ -112,7 +115,7 @@ function registryOf(config: Config): Registry {
   if (username === undefined && password === undefined) return { name, auth: undefined };
   if (name === undefined || username === undefined || password === undefined) {
     throw new ConfigError(
-      "image_registry_username and image_registry_password need each other, and image_registry: they are told to that registry alone",
+      "set image_registry, image_registry_username and image_registry_password together: the password is sent to that registry only",
     );
   }
   return { name, auth: { username, password } };
@@ -131,7 +134,7 @@ function runtimePolicyOf(config: Config): RuntimePolicy {
   return { runtime, strict: true };
 }
 
-/** The environment variables that an agent reads, each with what it means. */
+/** The environment variables that an agent reads, each with its description. */
 export function configHelp(): string {
   const lines = agentKeys.map((key) => {
     const name = `AIRLOCK_${key.toUpperCase()}`;

@@ -36,7 +36,7 @@ import { openSpoolDir } from "./sandbox/output/spool-dir.ts";
 
 const BUILDS_AT_ONCE = 1;
 
-/** All that an agent works with, of its configuration. `end` gives up what is under way. */
+/** Creates everything that an agent works with from its configuration. `end` aborts all work. */
 export async function createDeps(
   config: AgentConfig,
   agent: AgentIdentity,
@@ -73,7 +73,8 @@ export async function createDeps(
     sweep: async (signal) => {
       const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
-      // Their containers first: what is leased again should not run twice.
+      // Containers of dead agents are removed first, so that a job that is leased again does not
+      // run twice.
       await spool.removeLeftOvers(isAlive, reportCrash);
     },
     errors,
@@ -85,7 +86,8 @@ export async function createDeps(
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
   const pool = createPool({
     start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
-    // A start waits for the kernel and the disk, too: one more than cores keeps them busy.
+    // A start also waits for the kernel and the disk: one more start than cores keeps the cores
+    // busy.
     starters: Math.min(16, availableParallelism() + 1),
     size: { ...config.warmPool, slots: config.slots },
     idleMs: config.warmPool.idleMs,

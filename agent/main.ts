@@ -25,8 +25,8 @@ jobs may finish within drain_grace_s; a second signal ends it at once.
 Read from the environment, or as keys in lower case without AIRLOCK_ from airlock.toml:
 ${configHelp()}
 
-Exit codes: 0 stopped, 1 wrong configuration, 2 token or code refused, 3 another version of the
-protocol than the API's, 70 an error of its own (starting it again may help), 130 stopped by a
+Exit codes: 0 stopped, 1 wrong configuration, 2 token or code refused, 3 the API speaks another version of
+the protocol, 70 internal error (starting the agent again may help), 130 stopped by a
 second signal.
 `;
 
@@ -73,7 +73,8 @@ async function obey(command: string, args: string[]): Promise<number> {
 
 async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSignals) {
   const deps = await createDeps(config, agent, signals.abort);
-  // The folder of one whose leases the API may not have freed tells the next start to report it.
+  // If the API may not have freed this agent's leases, its spool folder stays: the next agent to
+  // start finds it and reports the crash.
   let holdsNothing = false;
   try {
     holdsNothing = await runAgent(deps, signals);
@@ -87,7 +88,7 @@ async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSi
   }
 }
 
-/** One line for what the operator can mend, and its exit code. */
+/** One line that tells the operator what to do, and the exit code. */
 function explain(error: unknown): { readonly text: string; readonly exitCode: number } {
   if (error instanceof ConfigError) return { text: error.message, exitCode: exitCodes.config };
   if (error instanceof ApiError) {
@@ -97,7 +98,7 @@ function explain(error: unknown): { readonly text: string; readonly exitCode: nu
     if (error.kind !== "unauthorized") return { text: describeError(error), exitCode: 1 };
     if (process.argv[2] === "join")
       return { text: error.message, exitCode: exitCodes.unauthorized };
-    const text = `${error.message.replace(/\.$/, "")}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or a host that joined must join anew`;
+    const text = `${error.message.replace(/\.$/, "")}; AIRLOCK_AGENT_TOKEN must be one of the API's agent_tokens, or, if this host joined, it must join again`;
     return { text, exitCode: exitCodes.unauthorized };
   }
   return { text: describeError(error), exitCode: exitCodes.failed };

@@ -2,11 +2,11 @@ import type { EventEmitter } from "node:events";
 import type { AgentSignals } from "./agent.ts";
 import type { Clock } from "./waiting/clock.ts";
 
-/** One Ctrl-C comes twice under npm, from the terminal and passed on: together they count as one. */
+/** Under npm one Ctrl-C arrives twice, from the terminal and from npm: both count as one. */
 const SAME_PRESS_MS = 1000;
 
 /**
- * SIGTERM, SIGINT or the parent's end: take no more work. A second signal: end now.
+ * SIGTERM, SIGINT or the end of the parent process: take no more work. A second signal: end now.
  */
 export function listenForStop(
   process: EventEmitter,

@@ -87,7 +87,7 @@ describe("a transient failure", () => {
     await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
       kind: "transient",
       message:
-        "POST /poll answered 403, and not by an Airlock API: look for a proxy or a firewall in between",
+        "POST /poll answered 403, but not by an Airlock API: look for a proxy or a firewall in between",
     });
   });
 

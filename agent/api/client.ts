@@ -25,10 +25,10 @@ import { openResumed } from "./resumed.ts";
 import type { SpooledArtifact } from "../sandbox/types.ts";
 
 /**
- * The API as an agent sees it. Posts about a lease are idempotent and repeated, with the same body,
- * while the failure is transient; the other calls are made once.
+ * The API as an agent sees it. Posts about a lease are idempotent: they are repeated with the same
+ * body after a transient failure. Other calls are made once.
  *
- * Every call throws ApiError, or the signal's reason once that is aborted.
+ * Every call throws ApiError, or the signal's reason once the signal is aborted.
  */
 export type Client = ReturnType<typeof createClient>;
 
@@ -38,15 +38,18 @@ export type RetryTimes = {
   readonly maxTimeout: number;
 };
 
-/** Posts are repeated until their signal ends them with the lease: an API that is back before gets the result. */
+/**
+ * Posts are repeated until the lease ends and aborts their signal: if the API is back before that,
+ * it gets the result.
+ */
 export const retryTimes: RetryTimes = { retries: Infinity, minTimeout: 200, maxTimeout: 5000 };
-/** A download that fails is begun anew later. */
+/** After this many retries a download fails; it is started again later. */
 const ARCHIVE_RETRIES = 10;
 
 const TIMEOUT_MS = 30_000;
-/** A store takes its time to have a large file on its disks. */
+/** A store needs a long time to write a large file. */
 const IMAGE_TIMEOUT_MS = 5 * 60_000;
-/** What an answer to a poll may take beyond the wait that the poll asks for. */
+/** How much longer than the requested wait an answer to a poll may take. */
 const POLL_SLACK_MS = 10_000;
 
 const taken = z.object({});
@@ -126,7 +129,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       report(`/leases/${leaseId}/started`, message, signal),
     logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
       report(`/leases/${leaseId}/logs`, message, signal),
-    /** Returns what the answer brings: with `takes` perhaps the next job. */
+    /** Returns the answer; if `takes`, it may bring the next job. */
     result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/result`;
       const headers = takes ? { [takeHeader]: "1" } : {};
@@ -142,13 +145,13 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     buildRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
       report(`/builds/${leaseId}/release`, message, signal),
 
-    /** Streams a spooled artifact, from its first byte again at each repetition. */
+    /** Streams a spooled artifact; each retry starts at its first byte. */
     upload: (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/artifacts/${encodeURIComponent(artifact.name)}`;
       return put(path, artifact, TIMEOUT_MS, signal);
     },
 
-    /** Streams the archive of an image that was built, in the same way. */
+    /** Streams the archive of a built image, with the same retries. */
     buildImage: (leaseId: string, archive: Omit<SpooledArtifact, "name">, signal: AbortSignal) =>
       put(`/builds/${leaseId}/image`, archive, IMAGE_TIMEOUT_MS, signal),
     imageSource: (image: string, signal: AbortSignal) =>
@@ -161,7 +164,10 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
         timeoutMs: TIMEOUT_MS,
         signal,
       }),
-    /** The archive as it comes; where it breaks off, or nothing comes for half a minute, from there on. */
+    /**
+     * Streams the archive of an image. If the connection breaks or is silent for 30 s, it resumes
+     * at that byte.
+     */
     imageArchive: (image: string, signal: AbortSignal) => {
       const path = `/images/${image}/archive`;
       const ask = (headers: Record<string, string>, until: AbortSignal) =>

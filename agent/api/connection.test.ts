@@ -162,7 +162,7 @@ describe("an address", () => {
     writeFileSync(empty, "");
     for (const api_ca_file of [empty, join(folder, "missing.pem")]) {
       const open = () => apiAddress("https://a.example", { ...plain, api_ca_file });
-      expect(open).toThrowError(/^api_ca_file = ".*\.pem": no certificate/);
+      expect(open).toThrowError(/^api_ca_file = ".*\.pem": cannot read a certificate/);
     }
   });
 });

@@ -5,14 +5,17 @@ import { Agent, type Dispatcher, EnvHttpProxyAgent, Pool } from "undici";
 import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 
-/** The API's address, and the certificates (PEM) it is trusted by; undefined for the system's. */
+/**
+ * The API's address, and the certificates (PEM) that verify it; undefined means the system's
+ * certificates.
+ */
 export type ApiAddress = { readonly url: string; readonly ca: string | undefined };
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** What a proxy may take to connect to the API. */
+/** How long a proxy may take to connect to the API. */
 const TUNNEL_TIMEOUT_MS = 10_000;
 
-/** @throws ConfigError where the address or the certificates cannot be used. */
+/** @throws ConfigError if the address or the certificates cannot be used. */
 export function apiAddress(
   url: string,
   { allow_plain_http, api_ca_file }: Pick<Config, "allow_plain_http" | "api_ca_file">,
@@ -27,14 +30,15 @@ export function apiAddress(
 }
 
 /**
- * Connections to the API. The certificate must be for the name in its address, whatever
- * NODE_TLS_REJECT_UNAUTHORIZED says. What goes over TLS takes the proxy that HTTPS_PROXY names,
- * unless NO_PROXY names the host; a proxy is asked for a tunnel only, and sees no request.
+ * Connections to the API. The API's certificate must match the name in the address;
+ * NODE_TLS_REJECT_UNAUTHORIZED cannot switch this off. TLS connections go through the proxy in
+ * HTTPS_PROXY, unless NO_PROXY lists the host. The proxy only tunnels (CONNECT) and sees no
+ * request.
  *
- * @throws ConfigError where HTTPS_PROXY is no address.
+ * @throws ConfigError if HTTPS_PROXY is not an address.
  */
 export function connectApi({ url, ca }: ApiAddress, env: NodeJS.ProcessEnv): Dispatcher {
-  // With HTTP/2 all requests would share a connection, and a renewal wait for an upload.
+  // No HTTP/2: all requests would share one connection, and a renewal would wait for an upload.
   const tls = { rejectUnauthorized: true, allowH2: false, ...(ca !== undefined && { ca }) };
   const direct = { allowH2: false, connect: { ...tls, timeout: CONNECT_TIMEOUT_MS } };
   const proxy = env["https_proxy"] || env["HTTPS_PROXY"];
@@ -54,7 +58,7 @@ export function connectApi({ url, ca }: ApiAddress, env: NodeJS.ProcessEnv): Dis
   });
 }
 
-/** The address may hold a password, and is not shown. */
+/** The message does not show the address: it may contain a password. */
 function checkProxy(proxy: string): void {
   const protocol = URL.canParse(proxy) ? new URL(proxy).protocol : "";
   if (protocol !== "http:" && protocol !== "https:") {
@@ -62,7 +66,7 @@ function checkProxy(proxy: string): void {
   }
 }
 
-/** Throws where the first certificate of a PEM text is none. */
+/** Throws if the PEM text does not begin with a valid certificate. */
 const checkCertificate = (pem: string): X509Certificate => new X509Certificate(pem);
 
 function readCertificates(file: string): string {
@@ -72,7 +76,7 @@ function readCertificates(file: string): string {
     return text;
   } catch (cause) {
     const reason = describeError(cause);
-    throw new ConfigError(`api_ca_file = "${file}": no certificate (PEM) to be read: ${reason}`, {
+    throw new ConfigError(`api_ca_file = "${file}": cannot read a certificate (PEM): ${reason}`, {
       cause,
     });
   }

@@ -15,11 +15,11 @@ import { AgentToken, HostName } from "../../shared/wire/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
-/** What a host has joined with. */
+/** What a host got by joining. */
 export const Credentials = z.object({ api_url: z.url(), name: HostName, token: AgentToken });
 export type Credentials = z.infer<typeof Credentials>;
 
-/** `joining` and `rotating` hold a token that the API may or may not know of yet. */
+/** In stages `joining` and `rotating` the file holds a token that the API may not know yet. */
 type Stage = "joined" | "joining" | "rotating";
 
 export function credentialsFile(dataDir: string, stage: Stage = "joined"): string {
@@ -27,9 +27,9 @@ export function credentialsFile(dataDir: string, stage: Stage = "joined"): strin
 }
 
 /**
- * Reads them from `data_dir`; undefined where the host has not joined.
+ * Reads the credentials from `data_dir`; undefined if the host has not joined.
  *
- * @throws ConfigError where the file cannot be used, or others than its user can read it.
+ * @throws ConfigError if the file cannot be used, or if other users can read it.
  */
 export function readCredentials(dataDir: string, stage?: Stage): Credentials | undefined {
   const file = credentialsFile(dataDir, stage);
@@ -39,14 +39,15 @@ export function readCredentials(dataDir: string, stage?: Stage): Credentials | u
     return Credentials.parse(parse(text));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    const reason = error instanceof z.ZodError ? "not what a join wrote" : describeError(error);
+    const reason =
+      error instanceof z.ZodError ? "not in the format that join writes" : describeError(error);
     throw new ConfigError(`cannot use ${file}, the token that this host joined with: ${reason}`, {
       cause: error,
     });
   }
 }
 
-/** Written whole or not at all, for its user alone, and there after a power cut. */
+/** Writes the file atomically, readable by its owner only, and synced to disk. */
 export function writeCredentials(dataDir: string, credentials: Credentials, stage: Stage): void {
   makeFolder(dataDir);
   const file = credentialsFile(dataDir, stage);
@@ -56,7 +57,7 @@ export function writeCredentials(dataDir: string, credentials: Credentials, stag
   put(dataDir, draft, file);
 }
 
-/** Makes what a stage has left the credentials of this host. */
+/** Makes the credentials of a stage the credentials of this host. */
 export function adoptCredentials(dataDir: string, stage: Stage): void {
   put(dataDir, credentialsFile(dataDir, stage), credentialsFile(dataDir));
 }

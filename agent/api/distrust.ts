@@ -1,6 +1,6 @@
 /**
- * Says what an operator can do where the API's certificate is not trusted; undefined for any other
- * failure. Source of the codes: OpenSSL's verification errors, as Node passes them on.
+ * Tells the operator what to do if the API's certificate is not trusted; undefined for any other
+ * failure. Source of the codes: OpenSSL's verification errors, as Node reports them.
  */
 export function explainDistrust(error: unknown): string | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {

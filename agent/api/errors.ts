@@ -1,7 +1,7 @@
 /**
- * `unauthorized`: the token is wrong. `incompatible`: the API is of another version of the
- * protocol. `lease_lost`: the lease is another's or over. `rejected`: the
- * same request will never do. `transient`: later it may.
+ * `unauthorized`: the token is wrong. `incompatible`: the API speaks another version of the
+ * protocol. `lease_lost`: the lease is over or belongs to another agent. `rejected`: the same
+ * request will always fail. `transient`: the same request may succeed later.
  */
 export type ApiErrorKind =
   | "unauthorized"
@@ -14,7 +14,7 @@ export type ApiErrorKind =
 export class ApiError extends Error {
   override name = "ApiError";
   readonly kind: ApiErrorKind;
-  /** Milliseconds the API asks to wait. */
+  /** Milliseconds that the API asks the agent to wait. */
   readonly retryAfterMs: number;
 
   constructor(
@@ -27,16 +27,17 @@ export class ApiError extends Error {
     this.retryAfterMs = options.retryAfterMs ?? 0;
   }
 
-  /** Whether nothing that the agent asks will be answered until somebody changes it or the API. */
+  /** Whether every request will fail until an operator changes the agent or the API. */
   get endsAgent(): boolean {
     return this.kind === "unauthorized" || this.kind === "incompatible";
   }
 }
 
 /**
- * Of an answer other than 200; below 400 it comes from a proxy, not from the API.
+ * Classifies an answer other than 200. A status below 400 comes from a proxy, not from the API.
  *
- * @param isOfApi Whether the answer is the API's own: only the API can refuse the agent for good.
+ * @param isOfApi Whether the answer comes from the API itself: only the API can refuse the agent
+ *   permanently.
  */
 export function kindOfStatus(status: number, isOfApi: boolean): ApiErrorKind {
   if (status === 401 || status === 403) return isOfApi ? "unauthorized" : "transient";

@@ -14,7 +14,8 @@ export type Http = {
    */
   readonly send: <T>(call: Call<T>) => Promise<T>;
   /**
-   * An answer whose body is still to come: all of it (200) or the part that `headers` ask for (206).
+   * Sends a GET and returns the answer before its body is read: the whole body (200) or the part
+   * that `headers` ask for (206).
    *
    * @throws ApiError; the signal's reason.
    */
@@ -45,7 +46,7 @@ type Answer = Awaited<ReturnType<typeof request>>;
 
 export type ApiAccess = {
   readonly url: string;
-  /** Undefined for one who has none yet. */
+  /** Undefined for a host that has no token yet. */
   readonly token: TokenSource | undefined;
   readonly dispatcher: Dispatcher;
 };
@@ -62,7 +63,7 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     } catch (error) {
       call.signal.throwIfAborted();
       if (isRefused(error) && token?.isReplaced(presented)) {
-        throw new ApiError("transient", "the token was rotated; from now on the new one is used");
+        throw new ApiError("transient", "the token was rotated; the agent now uses the new one");
       }
       if (error instanceof ApiError) throw error;
       const distrust = explainDistrust(error);
@@ -111,7 +112,7 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
     const isOfApi = problem.success && answer.headers[protocolHeader] !== undefined;
     const reason = isOfApi
       ? `: ${problem.data.detail}`
-      : ", and not by an Airlock API: look for a proxy or a firewall in between";
+      : ", but not by an Airlock API: look for a proxy or a firewall in between";
     throw new ApiError(
       kindOfStatus(answer.statusCode, isOfApi),
       `${what} answered ${answer.statusCode}${reason}`,
@@ -120,7 +121,8 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   }
   const reply = call.reply.safeParse(body);
   if (reply.success) return reply.data;
-  // What answers 200 with something else is no Airlock API, a proxy perhaps, and may go away.
+  // Transient, because an unknown shape comes from something other than an Airlock API, such as a
+  // proxy.
   throw new ApiError("transient", `${what} answered with an unknown shape`, { cause: reply.error });
 }
 
@@ -137,7 +139,10 @@ function parse(text: string): unknown {
   }
 }
 
-/** Retry-After in its form of seconds, which is the one the API sends; bounded, as a proxy may send any. */
+/**
+ * Reads Retry-After in seconds, the form that the API sends. Bounded, because a proxy may send any
+ * value.
+ */
 function retryAfterMs(header: string | string[] | undefined): number {
   const seconds = Number(header);
   return seconds > 0 ? Math.min(seconds * 1000, MAX_RETRY_AFTER_MS) : 0;

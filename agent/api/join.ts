@@ -27,8 +27,8 @@ const TIMEOUT_MS = 30_000;
 
 /**
  * `join --url <address> --code <code>`: exchanges a one-time code for this host's own token. The
- * token is made here and kept before the API hears of it, so that the same command again is safe
- * where its answer was lost. Returns what to tell the operator.
+ * token is made and stored here before it is sent, so the command can be repeated if the API's
+ * answer was lost. Returns a message for the operator.
  */
 export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<string> {
   const options = joinOptions(args);
@@ -40,7 +40,7 @@ export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<s
   const known = readCredentials(dataDir);
   if (known) {
     throw new ConfigError(
-      `this host has joined ${known.api_url} as ${known.name}; to join anew, remove ${credentialsFile(dataDir)}`,
+      `this host has joined ${known.api_url} as ${known.name}; to join again, remove ${credentialsFile(dataDir)}`,
     );
   }
   const code = await readCode(options.code);
@@ -58,8 +58,8 @@ export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<s
 }
 
 /**
- * `rotate`: another token for a host that joined. The old one holds until the new one is used,
- * which this does last; an agent that runs takes the new one up by itself.
+ * `rotate`: gives a joined host a new token. The old token is valid until the new one is first
+ * used, which is the last step here. A running agent switches to the new token by itself.
  */
 export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
   const config = readConfig(env);
@@ -67,7 +67,7 @@ export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
   const old = readCredentials(dataDir);
   if (config.agent_token !== undefined || !old) {
     throw new ConfigError(
-      "only a token that this host joined with can be rotated; one that is configured (agent_token) is changed there",
+      "only a token that this host got by joining can be rotated; change a configured agent_token in the configuration",
     );
   }
   const url = config.api_url ?? old.api_url;

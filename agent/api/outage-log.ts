@@ -2,7 +2,10 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import type { Clock } from "../waiting/clock.ts";
 
-/** Tells of the API's outages by one line when one begins and one when it is over; what fails in between is for debugging. */
+/**
+ * Logs one line when an outage of the API begins and one when it ends; failures in between are
+ * logged at debug level.
+ */
 export type OutageLog = {
   readonly failed: (error: unknown, waitMs: number) => void;
   readonly answered: () => void;

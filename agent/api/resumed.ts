@@ -1,18 +1,19 @@
 import { PassThrough, pipeline, type Readable } from "node:stream";
 import type { Http } from "./http.ts";
 
-/** How often in a row nothing more may come before that is the end of it. */
+/** After this many connections in a row that brought no byte, the download fails. */
 const MAX_EMPTY = 3;
 
 type Answer = Awaited<ReturnType<Http["open"]>>;
 type Ask = (headers: Record<string, string>, signal: AbortSignal) => Promise<Answer>;
 
 /**
- * What an API sends for as long as it is read; where it breaks off, the same from there on.
+ * Opens a download that resumes at the same byte if the connection breaks.
  *
- * @param ask For all of it.
- * @param askAgain For a part of it, while the API is away too.
- * @throws what `ask` throws. The body fails with what broke it off, or with what `askAgain` throws.
+ * @param ask Requests the whole body.
+ * @param askAgain Requests the rest; retries while the API is unreachable.
+ * @throws what `ask` throws. If it cannot resume, the body fails with the error that broke the
+ *   connection, or with what `askAgain` throws.
  */
 export async function openResumed(ask: Ask, askAgain: Ask, signal: AbortSignal): Promise<Readable> {
   const closed = new AbortController();

@@ -3,7 +3,7 @@ import { readCredentials } from "./credentials.ts";
 /** Where an agent's token comes from. */
 export type TokenSource = {
   readonly current: () => string;
-  /** Looks again after a token was refused: whether there is another one by now. */
+  /** Reads the token again after the API refused it, and returns whether it has changed. */
   readonly isReplaced: (refused: string) => boolean;
 };
 
@@ -11,7 +11,7 @@ export function fixedToken(token: string): TokenSource {
   return { current: () => token, isReplaced: () => false };
 }
 
-/** The token that this host joined with: `rotate` replaces it while the agent runs. */
+/** The token that this host got by joining. `rotate` may replace it while the agent runs. */
 export function joinedToken(dataDir: string, token: string): TokenSource {
   let current = token;
   return {

@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type Docker from "dockerode";
 
-/** One request of dockerode's connection; the part of its options that is used here. */
+/** A request on dockerode's connection, with the options used here. */
 type Dial = (
   request: {
     path: string;
@@ -19,9 +19,9 @@ type Dial = (
 ) => void;
 
 /**
- * Opens a container's stdin, and its stdout and stderr multiplexed. Not by dockerode's own call, which
- * sends a body along: Podman hands that to the container as the first of its input.
- * Source: Docker Engine API 1.41, ContainerAttach.
+ * Opens a container's stdin, and its stdout and stderr multiplexed. dockerode's own call is not
+ * used: it sends a body, which Podman passes to the container as input. Source: Docker Engine API
+ * 1.41, ContainerAttach.
  */
 export async function attachStreams(
   docker: Docker,
@@ -34,7 +34,8 @@ export async function attachStreams(
       path: `/containers/${id}/attach?`,
       method: "POST",
       options: { _query: { stream: true, stdin: true, stdout: true, stderr: true } },
-      // For a length of 0: without it the body would be an empty one in chunks, five bytes long.
+      // Sends Content-Length: 0. Without it the body would be an empty chunked one, which is five
+      // bytes long.
       file: Buffer.alloc(0),
       headers: {},
       hijack: true,

@@ -5,12 +5,12 @@ import { labels } from "../sandbox/profile.ts";
 import { loadModules, source } from "../sandbox/supervisor.ts";
 import type { SandboxLabels } from "../sandbox/types.ts";
 
-/** An image to make of another one by installing packages into it. */
+/** A request to make an image from a base image by installing packages. */
 export interface ImageRequest {
   readonly baseImage: string;
   readonly requirements: readonly string[];
   readonly pipEnv: Readonly<Record<string, string>>;
-  /** Files that go along, under /tmp/airlock-build. */
+  /** Files that are copied to /tmp/airlock-build. */
   readonly files: readonly {
     readonly name: string;
     readonly path: string;
@@ -31,12 +31,12 @@ const program = loadModules({
   install: source("install"),
 });
 
-/** Label of an image that serves in the place of the one it names. */
+/** Label of an image that stands in for the image that it names. */
 export const STANDS_IN_FOR = "io.airlock.stands-in-for";
 
 /**
- * The body of the create call. The engine's default runtime: gVisor keeps what is written to
- * itself, so that there would be nothing to commit.
+ * The body of the create call. It sets no runtime, so that the engine's default is used: gVisor
+ * keeps written files to itself, and there would be nothing to commit.
  */
 export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk: boolean }) {
   const { agentId, agentName, leaseId } = request.owner;
@@ -67,7 +67,7 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
       NanoCpus: Math.round(cpus * 1e9),
       PidsLimit: pids,
       ...(boundsDisk && { StorageOpt: { size: String(diskBytes) } }),
-      // Anonymous: gone with the container, and never part of the image.
+      // An anonymous volume is removed with the container and never becomes part of the image.
       Mounts: [{ Type: "volume" as const, Target: "/tmp" }],
       LogConfig: { Type: "none", Config: {} },
     },
@@ -76,12 +76,15 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
 
 export type BuildProfile = ReturnType<typeof buildProfile>;
 
-/** What the image is told beyond its files; the labels of base and container must not live on. */
+/**
+ * The Dockerfile instructions of the commit. They blank the labels of the base image and the
+ * container, which must not be inherited.
+ */
 export function imageChanges({ jobType, repository, tags, requirements }: ImageRequest): string[] {
   const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
   const imageLabels = {
     "io.airlock.job-type": jobType,
-    // Stays when a rebuild has taken the tags away.
+    // Still there after a rebuild has taken the tags away.
     "io.airlock.repository": repository,
     "io.airlock.version": tags[0] ?? "",
     "io.airlock.requirements": hash,

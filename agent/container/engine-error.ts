@@ -1,12 +1,17 @@
 import { EngineError, type EngineErrorCode } from "../sandbox/types.ts";
 
-/** What the engine's client throws: an answer with a status, or a failure to get one. */
+/**
+ * What the engine's client throws: an answer with an error status, or a failure without an answer.
+ */
 interface ClientError {
   readonly message: string;
   readonly statusCode?: number;
 }
 
-/** Puts a failure of the engine's client in our words; the one place that knows the engine's. */
+/**
+ * Translates an error of the engine's client to an EngineError; only this file knows the engine's
+ * wording.
+ */
 export function engineError(error: unknown): EngineError {
   if (error instanceof EngineError) return error;
   const { message, statusCode } = error as ClientError;
@@ -21,7 +26,7 @@ function codeOf(message: string, statusCode: number | undefined): EngineErrorCod
   if (statusCode === 404 && /no such image|image not known/i.test(message)) {
     return "image_not_found";
   }
-  // In the words of runc, and of gVisor.
+  // The messages of runc and of gVisor.
   if (/executable file not found|exec(utable)?:? .*no such file or directory/i.test(message)) {
     return "command_not_found";
   }

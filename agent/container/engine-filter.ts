@@ -1,7 +1,10 @@
 import { existsSync, writeFileSync } from "node:fs";
 import type { EngineError } from "../sandbox/types.ts";
 
-/** How an engine takes the filter of system calls, best first: as it is, as a file, or not at all. */
+/**
+ * How the filter of system calls is passed to the engine, best first: as text, as a file, or not at
+ * all.
+ */
 export type FilterForm = "text" | "file" | "none";
 
 interface Filtered {
@@ -11,16 +14,17 @@ interface Filtered {
 const prefix = "seccomp={";
 
 /**
- * Podman takes the seccomp profile of a create call for the name of a file, and refuses it.
- * Source: github.com/containers/podman issue 27710.
+ * Podman takes the seccomp profile in a create call as a file name, and refuses it. Source:
+ * github.com/containers/podman issue 27710.
  */
 export function refusesProfile({ message }: EngineError): boolean {
   return /seccomp profile.*(file name too long|no such file|permission denied)/is.test(message);
 }
 
 /**
- * The form to try after an engine has refused one; `file` for one that the engine may read. Whoever
- * removed that file, such as a cleaner of temporary files, does not turn the filter off.
+ * The form to try after the engine has refused one. `file` is a path that the engine can read. If
+ * the file has been removed since, for example by a cleaner of temporary files, it is written
+ * again; the filter stays on.
  */
 export function nextForm(form: FilterForm, profile: Filtered, file: string | null): FilterForm {
   const text = profile.HostConfig.SecurityOpt.find((option) => option.startsWith(prefix));
@@ -30,7 +34,7 @@ export function nextForm(form: FilterForm, profile: Filtered, file: string | nul
   return "file";
 }
 
-/** The container with its filter in another form. */
+/** The profile with its filter in another form. */
 export function withFilter<T extends Filtered>(
   profile: T,
   form: FilterForm,

@@ -3,8 +3,8 @@ import { existsSync } from "node:fs";
 const DEFAULT_SOCKET = "/var/run/docker.sock";
 
 /**
- * The address of the engine: `configured`, or DOCKER_HOST, or the first of the sockets of Docker
- * and Podman that is there.
+ * The address of the engine: `configured`, else DOCKER_HOST, else the first socket of Docker or
+ * Podman that exists.
  */
 export function engineHost(
   configured: string | undefined,

@@ -1,4 +1,7 @@
-/** What matters of an engine's answer to GET /info. Source: Docker Engine API 1.41, Podman 4.3. */
+/**
+ * The fields of an engine's answer to GET /info that are used here. Source: Docker Engine API 1.41,
+ * Podman 4.3.
+ */
 export interface EngineInfo {
   readonly ServerVersion: string;
   readonly DefaultRuntime?: string;
@@ -7,15 +10,17 @@ export interface EngineInfo {
   readonly MemoryLimit?: boolean;
   readonly CpuCfsQuota?: boolean;
   readonly PidsLimit?: boolean;
-  /** Docker's way to say that it is rootless. */
+  /** Docker says here that it is rootless. */
   readonly SecurityOptions?: readonly string[];
-  /** Podman's. */
+  /** Podman says here that it is rootless. */
   readonly Rootless?: boolean;
-  /** Told by Podman alone. */
+  /** Only Podman sets this. */
   readonly BuildahVersion?: string;
 }
 
-/** What matters of an engine's answer to GET /libpod/info. Source: Podman 4.0 API. */
+/**
+ * The fields of an engine's answer to GET /libpod/info that are used here. Source: Podman 4.0 API.
+ */
 export interface PodmanInfo {
   readonly host?: { readonly cgroupControllers?: readonly string[] };
 }
@@ -25,16 +30,16 @@ const remedy = "start the host with cgroup v2 and let the engine's user have its
 const controllerOf = { memory: "memory", cpu: "CPU", pids: "processes" };
 
 /**
- * Whether /info does not tell which limits the engine holds. On cgroup v2 Podman always says there that it
- * holds memory and process limits and no CPU limit; the controllers in its own info tell.
+ * Whether /info does not say which limits the engine enforces. On cgroup v2 Podman always reports
+ * memory and process limits and no CPU limit there; the controllers in its own info are right.
  */
 export function hidesLimits(info: EngineInfo): boolean {
   return info.BuildahVersion !== undefined && info.CgroupVersion === "2";
 }
 
 /**
- * Why jobs on this engine would run without their limits; null where they would not. A rootless
- * Podman on cgroup v1 takes limits, says that it holds them, and drops them.
+ * Why jobs on this engine would run without limits; null if the engine enforces them. A rootless
+ * Podman on cgroup v1 accepts limits and reports them, but does not enforce them.
  */
 export function limitsProblem(info: EngineInfo, podman?: PodmanInfo): string | null {
   const isRootless = info.Rootless === true || info.SecurityOptions?.includes("name=rootless");

@@ -32,34 +32,36 @@ export interface ContainerEntry {
 
 /** A container engine. Every method throws EngineError, or its signal's reason on abort. */
 export interface Engine extends ImageCalls {
-  /** Returns when the engine answers; costs it next to nothing. */
+  /** Returns when the engine answers; costs the engine almost nothing. */
   ping(signal: AbortSignal): Promise<void>;
-  /** Whether it answers, its version and its runtimes. */
+  /** The engine's version and its runtimes. */
   describe(signal: AbortSignal): Promise<EngineHealth>;
   /** Returns the container's id. */
   create(profile: ContainerProfile | BuildProfile, signal: AbortSignal): Promise<string>;
   /** The container's stdin, and its stdout and stderr multiplexed; see `engineDemux`. */
   attach(id: string, signal: AbortSignal): Promise<Duplex>;
   start(id: string, signal: AbortSignal): Promise<void>;
-  /** Returns when the container is not running any more. */
+  /** Returns when the container has stopped. */
   wait(id: string, signal: AbortSignal): Promise<void>;
   inspect(id: string, signal: AbortSignal): Promise<ContainerState>;
-  /** Whether the engine tells, within a second, that a process of the container was out of memory. */
+  /**
+   * Whether the engine reports within a second that a process of the container ran out of memory.
+   */
   tellsOutOfMemory(id: string, signal: AbortSignal): Promise<boolean>;
-  /** Kills and removes; a container that is gone already is fine. */
+  /** Kills and removes the container; it is no error if there is none. */
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
 }
 
-/** Docker's news of the kernel's kill comes up to 220 ms after that of the container's end. */
+/** Docker reports the kernel's kill up to 220 ms after the end of the container. */
 const outOfMemoryLagMs = 1000;
 const ownFilter =
   "the engine takes no seccomp profile: its own filter applies instead of Airlock's";
 
 /**
- * The engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say.
- * `folder` is for files that an engine on this host is to read.
+ * The engine at `unix://path` or `tcp://host:port`; DOCKER_TLS_VERIFY and DOCKER_CERT_PATH set TLS.
+ * `folder` holds files that an engine on this host reads.
  */
 export function connectEngine(
   host: string,
@@ -72,10 +74,11 @@ export function connectEngine(
   let isPodman = false;
   const options = connection(host);
   const docker = new Docker(options);
-  // On a connection of its own each time: an engine that goes down still answers on those it has.
+  // Uses a new connection for each call: an engine that shuts down still answers on open
+  // connections.
   const agent = options.protocol === "https" ? new HttpsAgent() : new HttpAgent();
   const anew = new Docker({ ...options, agent } as Docker.DockerOptions);
-  // Their types leave out that they take options.
+  // dockerode's types leave out the options of these calls.
   type Ask<T> = (options: { abortSignal: AbortSignal }) => Promise<T>;
   const ping = anew.ping.bind(anew) as unknown as Ask<unknown>;
   const readInfo = anew.info.bind(anew) as unknown as Ask<EngineInfo>;
@@ -103,7 +106,8 @@ export function connectEngine(
           const form = filterForm;
           const version = filterVersion;
           const name = `${namePrefix(profile.Labels[labels.agentId])}${randomUUID()}`;
-          // Apart, as dockerode would else repeat the whole profile in the address.
+          // Query and body apart: otherwise dockerode would repeat the whole profile in the
+          // address.
           const filtered = withFilter(fitted, form, filterFile);
           const Labels = { ...filtered.Labels, [labels.agentPlace]: ownPlace };
           const _body = { ...filtered, Labels };
@@ -112,7 +116,7 @@ export function connectEngine(
             return (await docker.createContainer(request)).id;
           } catch (error) {
             if (form === "none" || !refusesProfile(engineError(error))) throw error;
-            // Another call has mended it meanwhile.
+            // Another call has changed the form in the meantime.
             if (version !== filterVersion) continue;
             filterVersion += 1;
             filterForm = nextForm(form, fitted, filterFile);
@@ -177,8 +181,8 @@ export function connectEngine(
 }
 
 /**
- * One request to the engine. It gets a signal of its own: the caller's may be aborted long after
- * the answer came, and would then tear down an attached stream.
+ * Makes one request to the engine with a signal of its own: the caller's signal may be aborted long
+ * after the answer, and would then close an attached stream.
  */
 async function call<T>(
   signal: AbortSignal,

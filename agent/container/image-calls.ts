@@ -14,30 +14,33 @@ export interface RegistryAuth {
 export interface NamedImage {
   /** `sha256:…` */
   readonly id: string;
-  /** Unpacked, with layers that other images have too. */
+  /** Unpacked size, including layers that other images share. */
   readonly sizeBytes: number;
-  /** When it was made; epoch ms. */
+  /** When the image was made; epoch ms. */
   readonly createdMs: number;
 }
 
 /** What an engine does with images. Every method throws EngineError, or its signal's reason on abort. */
 export interface ImageCalls {
-  /** The id of an image, null where there is none. */
+  /** The id of an image, or null if there is none. */
   imageId(reference: string, signal: AbortSignal): Promise<string | null>;
-  /** The id of an image, its tags and its digests in registries; none where it is not there. */
+  /** The id of an image, its tags and its registry digests; empty if there is no such image. */
   imageNames(reference: string, signal: AbortSignal): Promise<string[]>;
   /**
-   * The id of the oldest image of one layer with the label `name=value`, null where there is none:
-   * what was made of it has its label too.
+   * The id of the oldest image with one layer and the label `name=value`, or null. Images built
+   * from it inherit the label, so those do not count.
    */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
-  /** Those that have a name in this repository of the engine's own. */
+  /** The engine's images that have a name in this repository. */
   imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
-  /** What an image's programs run on, such as "amd64"; null where there is no image, or it is not told. */
+  /**
+   * The processor architecture of an image, such as "amd64"; null if there is no such image or it
+   * does not say.
+   */
   imageArchitecture(reference: string, signal: AbortSignal): Promise<string | null>;
-  /** What the engine runs on, in the same words. */
+  /** The engine's processor architecture, in the same form. */
   architecture(signal: AbortSignal): Promise<string>;
-  /** Makes an image of a container, changed by Dockerfile instructions, and returns its id. */
+  /** Makes an image of a container, applies Dockerfile instructions, and returns the image's id. */
   commit(
     id: string,
     repository: string,
@@ -46,18 +49,18 @@ export interface ImageCalls {
     signal: AbortSignal,
   ): Promise<string>;
   tag(imageId: string, repository: string, tag: string, signal: AbortSignal): Promise<void>;
-  /** Takes a name away, and with the last one the image; none there is fine. */
+  /** Removes a name, and the image with its last name; it is no error if there is none. */
   removeName(reference: string, signal: AbortSignal): Promise<void>;
   pull(reference: string, signal: AbortSignal, auth?: RegistryAuth): Promise<void>;
-  /** Returns the digest that the registry has given the image's manifest, `sha256:…`. */
+  /** Returns the digest of the image's manifest in the registry, `sha256:…`. */
   push(repository: string, tag: string, signal: AbortSignal, auth?: RegistryAuth): Promise<string>;
-  /** The image as a tar of the engine's own, see `readImageTar`. */
+  /** The image as a tar in the engine's format, see `readImageTar`. */
   save(imageId: string, signal: AbortSignal): Promise<Readable>;
-  /** Takes in a tar such as `save` gives; nothing of one that breaks off. */
+  /** Loads a tar in the format of `save`; a truncated tar leaves nothing. */
   load(tar: Readable, signal: AbortSignal): Promise<void>;
 }
 
-/** One request to the engine, with a signal of its own; what it throws is put in our words. */
+/** Makes one request to the engine with a signal of its own, and throws EngineError. */
 export type Call = <T>(
   signal: AbortSignal,
   request: (abortSignal: AbortSignal) => Promise<T>,
@@ -78,7 +81,7 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
     imageId: async (reference, signal) => (await inspect(reference, signal))?.Id ?? null,
     imageNames: async (reference, signal) => {
       const image = await inspect(reference, signal);
-      // Of an image without a name some engines say null.
+      // Some engines say null for an image without a name.
       return image ? [image.Id, image.RepoTags ?? [], image.RepoDigests ?? []].flat() : [];
     },
     labelledImageId: async (name, value, signal) => {
@@ -94,7 +97,7 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
     },
     imagesNamed: (repository, signal) =>
       call(signal, async (abortSignal) => {
-        // Podman's names have a host.
+        // Podman's names begin with a host.
         const filters = { reference: [repository, `localhost/${repository}`] };
         const images = await docker.listImages({ filters, abortSignal });
         return images.map(({ Id, Size, Created }) => ({
@@ -111,7 +114,7 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       call(signal, async (abortSignal) => {
         const request = { repo: repository, tag, changes, abortSignal };
         const { Id } = (await docker.getContainer(id).commit(request)) as { Id: string };
-        // Podman leaves the algorithm out.
+        // Podman leaves out the algorithm.
         return Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
       }),
     tag: (imageId, repository, tag, signal) =>
@@ -132,14 +135,15 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       }),
     push: (repository, tag, signal, auth) =>
       call(signal, async (abortSignal) => {
-        // Docker wants the header, be it empty.
+        // Docker requires the authentication header, even if it is empty.
         const options = { tag, authconfig: auth ?? {}, abortSignal };
         const said = await words(
           (await docker.getImage(repository).push(options as Docker.ImagePushOptions)) as Readable,
           "other",
         );
         const digest = said.map(({ aux }) => aux?.Digest).findLast((one) => one !== undefined);
-        if (digest === undefined) throw new EngineError("other", "a push told no digest");
+        if (digest === undefined)
+          throw new EngineError("other", "the engine reported no digest for the push");
         return digest;
       }),
     save: (imageId, signal) =>
@@ -164,7 +168,10 @@ interface Line {
   readonly aux?: { readonly Digest?: string };
 }
 
-/** What an engine says of its progress, a line of JSON each; it tells failures there too. */
+/**
+ * Reads an engine's progress report, one JSON object per line, and throws the failure that it
+ * reports.
+ */
 async function words(progress: Readable, code: "image_not_found" | "other"): Promise<Line[]> {
   const said: Line[] = [];
   for await (const line of createInterface({ input: progress })) {

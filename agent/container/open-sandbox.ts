@@ -10,11 +10,14 @@ import type { Link } from "../sandbox/protocol/link.ts";
 import { supervisorProgram } from "../sandbox/supervisor.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 
-/** Milliseconds for a call to the engine that its caller cannot give up. */
+/** Timeout of an engine call that the caller cannot abort, in ms. */
 const callMs = 30_000;
-/** Milliseconds in which a dead container's end shows at the engine. */
+/** How long the engine may take to report how a container ended, in ms. */
 const autopsyMs = 5000;
-/** Milliseconds for a supervisor to end by itself: to kill it would cost the engine one more process. */
+/**
+ * How long a supervisor may take to end by itself, in ms: killing it would cost the engine one more
+ * process.
+ */
 const partingMs = 5000;
 
 const programsOfOne = bytecodes();
@@ -32,7 +35,8 @@ export async function openSandbox(
 ): Promise<Sandbox> {
   signal.throwIfAborted();
   const beganAtMs = performance.now();
-  // Not for the caller's signal to abort: the engine would go on to make a container nobody knows.
+  // The caller's signal does not abort this call: the engine would still create the container, and
+  // nobody would know its id.
   const profile = containerProfile(spec);
   const isReused = spec.reuse > 1;
   const programs = isReused ? programsOfMany : programsOfOne;
@@ -75,7 +79,7 @@ export async function openSandbox(
       async install(packages, limit) {
         await session.install(packages, limit).catch(async (error: unknown) => {
           if (!(error instanceof EngineError)) throw error;
-          // Under gVisor what is out of memory takes its container along.
+          // Under gVisor a process that runs out of memory ends its container.
           const found = await autopsy(engine, containerId);
           throw found?.outOfMemory ? new InstallError(noMemory, { cause: error }) : error;
         });
@@ -96,13 +100,14 @@ export async function openSandbox(
       close,
     };
   } catch (error) {
-    // The first failure is the one to tell; what cannot be removed now is left to the reaper.
+    // The first error is reported; if the removal fails too, the reaper removes the container
+    // later.
     await remove().catch(() => {});
     throw error;
   }
 }
 
-/** A call that only the engine itself may delay. */
+/** Makes an engine call with a timeout that does not depend on the caller. */
 async function bounded<T>(request: (limit: AbortSignal) => Promise<T>): Promise<T> {
   const limit = AbortSignal.timeout(callMs);
   try {
@@ -114,7 +119,7 @@ async function bounded<T>(request: (limit: AbortSignal) => Promise<T>): Promise<
   }
 }
 
-/** A supervisor over the stream of an attached container. */
+/** The link to a supervisor over the stream of an attached container. */
 function linkOf(stream: Duplex): Link {
   let diagnostics = "";
   stream.on("error", () => {});
@@ -136,7 +141,7 @@ function linkOf(stream: Duplex): Link {
   };
 }
 
-/** Adds to a lost run what the engine knows of its container's end. */
+/** Adds to a lost run how the engine says its container ended. */
 async function autopsied(engine: Engine, id: string, report: RunReport): Promise<RunReport> {
   const found = await autopsy(engine, id);
   if (found === null) return report;
@@ -144,7 +149,7 @@ async function autopsied(engine: Engine, id: string, report: RunReport): Promise
   return { ...report, outOfMemory: found.outOfMemory, lostReason };
 }
 
-/** Adds to a failed start what the engine knows of its container's end. */
+/** Adds to a failed start how the engine says its container ended. */
 async function explained(engine: Engine, id: string, error: EngineError): Promise<EngineError> {
   const found = await autopsy(engine, id);
   if (found === null) return error;
@@ -153,7 +158,7 @@ async function explained(engine: Engine, id: string, error: EngineError): Promis
   return new EngineError(error.code, message, { cause: error, transient: error.transient });
 }
 
-/** How the engine saw a container end; null where it does not say. */
+/** How the engine says a container ended; null if it does not say. */
 async function autopsy(engine: Engine, id: string): Promise<ContainerState | null> {
   const signal = AbortSignal.timeout(autopsyMs);
   try {

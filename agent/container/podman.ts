@@ -11,8 +11,13 @@ interface Settings {
 }
 
 /**
+<<<<<<< HEAD
  * The container without what Podman adds to a read-only one: a /var/tmp, and with Podman 5 a /run/lock,
  * that everyone may write to, without a size.
+=======
+ * The profile without Podman's addition to read-only containers: a world-writable /var/tmp of
+ * unlimited size.
+>>>>>>> e490a9b (agent's main rooms in plain English: api, lease, job, container, health, main, config)
  */
 export function forPodman<T extends Mounted>(profile: T): T {
   const HostConfig: Settings = profile.HostConfig;
@@ -22,7 +27,7 @@ export function forPodman<T extends Mounted>(profile: T): T {
   return { ...profile, HostConfig: { ...HostConfig, Tmpfs } };
 }
 
-/** Podman's own answer beside Docker's /info, which every Podman from 4.0 on gives at this address. */
+/** Reads Podman's own info; every Podman from 4.0 on answers at this address. */
 export function readPodmanInfo(docker: Docker, abortSignal: AbortSignal): Promise<PodmanInfo> {
   return new Promise((resolve, reject) => {
     const statusCodes = { 200: true, 500: "server error" };

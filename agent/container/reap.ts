@@ -1,27 +1,28 @@
 import type { ContainerEntry, Engine } from "./engine.ts";
 import { labels, namePrefix } from "../sandbox/profile.ts";
 
-/** Whose containers to reap: those of agents with this name that do not live any more. */
+/** Whose containers to reap: those of dead agents with this name. */
 export interface Owner {
   readonly agentName: string;
-  /** The agent that reaps. */
+  /** The agent that runs the reaper. */
   readonly agentId: string;
-  /** Whether the reaping agent holds the lease, or keeps what it started ahead under that label. */
+  /** Whether this agent holds the lease, or keeps a container ready under that label. */
   readonly isHeld: (leaseId: string) => boolean;
-  /** Null where that cannot be seen from here. */
+  /** Null if that cannot be seen from here. */
   readonly isAlive: (agentId: string, place: string) => Promise<boolean | null>;
   readonly nowMs: () => number;
 }
 
-/** More than an agent takes to make an image of a build's container that has ended. */
+/** Longer than an agent takes to commit the ended container of a build. */
 const ENDED_MS = 10 * 60_000;
 
 /**
- * Removes the containers that a dead agent or a failed removal left, and returns their number.
+ * Returns a function that removes the containers left by dead agents and failed removals, and
+ * returns their number.
  *
- * An agent in another place, see place.ts, may live. Its running containers prove it: a container
- * ends once its input does, and the engine ends that with the agent's connection. Those that have
- * ended are left alone for ten minutes.
+ * An agent in another place (place.ts) may be alive. If its container runs, it is: when an agent
+ * dies, the engine closes the container's input, and the container ends. Its ended containers are
+ * kept for ten minutes.
  *
  * @throws (the returned function) EngineError; the signal's reason.
  */
@@ -29,14 +30,14 @@ export function createReaper(
   engine: Engine,
   owner: Owner,
 ): (signal: AbortSignal) => Promise<number> {
-  /** When containers from other places were first seen not to run. */
+  /** When containers were first seen stopped. */
   let endedMs = new Map<string, number>();
 
   async function isInUse({ id, labels: its, isRunning }: ContainerEntry): Promise<boolean> {
     const agentId = its[labels.agentId] ?? "";
     const leaseId = its[labels.leaseId];
     if (agentId === owner.agentId) {
-      // Built images blank the label, and their containers take it over.
+      // Images that builds make have a blank label, which their containers inherit.
       return leaseId ? owner.isHeld(leaseId) : isRunning;
     }
     const lives = await owner.isAlive(agentId, its[labels.agentPlace] ?? "");
@@ -59,7 +60,7 @@ export function createReaper(
   };
 }
 
-/** Somebody's container of an image that brings our labels along has another name. */
+/** Checks the name too: a container of another program may inherit our labels from its image. */
 function isOfAgent({ name, labels: its }: ContainerEntry): boolean {
   return name.startsWith(namePrefix(its[labels.agentId] ?? ""));
 }

@@ -1,17 +1,19 @@
 import type { Logger } from "@logtape/logtape";
 import { JobRefusal } from "../policy/refusal.ts";
 
-/** Which engine runtime containers get; null stands for the engine's default. */
+/** Which runtime containers get; null means the engine's default. */
 export type RuntimePolicy = {
   readonly runtime: string | null;
-  /** Refuse jobs rather than fall back where the engine lacks the runtime. */
+  /** If the engine lacks the runtime, refuse jobs instead of using its default. */
   readonly strict: boolean;
 };
 
-/** Chooses the engine runtime of a container, given those the engine has; null is its default. */
+/**
+ * Chooses a container's runtime from those that the engine has; null means the engine's default.
+ */
 export type RuntimeChoice = (runtimes: readonly string[]) => string | null;
 
-/** The choice throws JobRefusal where it must not fall back. */
+/** The returned function throws JobRefusal if it must not fall back. */
 export function createRuntimeChoice(
   { runtime, strict }: RuntimePolicy,
   log: Logger,
@@ -25,7 +27,8 @@ export function createRuntimeChoice(
         `security_mode strict requires the runtime ${runtime}, which this agent's engine lacks`,
       );
     }
-    if (!hasWarned) log.warn("no runtime {runtime}: falling back to the engine's own", { runtime });
+    if (!hasWarned)
+      log.warn("the engine lacks the runtime {runtime}: its default is used instead", { runtime });
     hasWarned = true;
     return null;
   };

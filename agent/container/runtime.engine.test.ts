@@ -58,7 +58,7 @@ it("runs jobs on gVisor where it is configured", async () => {
 it("falls back when permissive, and says so in the log and the report", async () => {
   const { report, log } = await runWith(absent);
   expect(report).toEqual({ ...fine, container_runtime: "runc", out: "False\n['2']\n" });
-  expect(log).toContain("no runtime runsc-absent: falling back to the engine's own");
+  expect(log).toContain("the engine lacks the runtime runsc-absent: its default is used instead");
 });
 
 it("fails the job when strict", async () => {

@@ -5,17 +5,17 @@ import { join } from "node:path";
 import { ownPlace } from "../container/place.ts";
 
 /**
- * A socket per agent process, named after its id. The kernel closes it however the process ends, so
- * that whoever finds an agent's containers or files can tell whether that agent still lives. Only
- * processes in the same network namespace see it.
+ * Each agent process listens on a socket named after its id. The kernel closes it however the
+ * process ends, so another agent that finds containers or files can tell whether their agent is
+ * alive. Only processes in the same network namespace see the socket.
  */
 function socketOf(agentId: string): string {
   const name = `airlock-agent-${agentId}`;
-  // Linux has names outside the file system, which leave nothing behind.
+  // On Linux the name is abstract (outside the file system), so nothing is left behind.
   return process.platform === "linux" ? `\0${name}` : join(tmpdir(), `${name}.sock`);
 }
 
-/** Shows that this process is the agent `agentId`, until disposed of. */
+/** Shows that this process is the agent `agentId`, until disposed. */
 export async function showAlive(agentId: string): Promise<Disposable> {
   const server = createServer((socket) => socket.destroy()).listen(socketOf(agentId));
   await once(server, "listening");
@@ -23,7 +23,7 @@ export async function showAlive(agentId: string): Promise<Disposable> {
   return { [Symbol.dispose]: () => server.close() };
 }
 
-/** Whether the process of the agent `agentId` lives; null where that cannot be seen from here. */
+/** Whether the agent `agentId` is alive; null if that cannot be seen from here. */
 export async function isAlive(agentId: string, place: string): Promise<boolean | null> {
   if (await answers(agentId)) return true;
   return place === ownPlace ? false : null;

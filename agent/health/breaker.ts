@@ -11,7 +11,7 @@ export type Breaker = {
   readonly openedMs: number;
 };
 
-/** `failure` and `success` speak of the engine, never of the code; `tick` lets time pass. */
+/** `failure` and `success` concern the engine, never the code. `tick` only lets time pass. */
 export type BreakerEvent = "failure" | "success" | "tick";
 
 export const FAILURES_TO_OPEN = 5;
@@ -45,7 +45,10 @@ function recover(breaker: Breaker, nowMs: number): Breaker {
     : { ...breaker, state: "half_open", successes: 0 };
 }
 
-/** While open a failure is one of a job begun before: it must not put the recovery off. */
+/**
+ * A failure while the breaker is open comes from a job that started before; it must not delay the
+ * recovery.
+ */
 function fail(breaker: Breaker, nowMs: number): Breaker {
   const failures = breaker.failures + 1;
   const failed = { ...breaker, failures, successes: 0, lastFailureMs: nowMs };
@@ -64,7 +67,7 @@ function succeed(breaker: Breaker): Breaker {
     : { ...breaker, successes };
 }
 
-/** The breaker as health shows it. */
+/** The breaker as /health shows it. */
 export function describeBreaker(breaker: Breaker): CircuitBreaker {
   const { lastFailureMs } = breaker;
   return {

@@ -2,14 +2,14 @@ import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { Engine } from "../container/engine.ts";
 import { EngineError } from "../sandbox/types.ts";
 
-/** The calls that ask whether the engine is well. */
+/** The calls that check the engine. */
 const probes: readonly string[] = ["ping", "describe"] satisfies (keyof Engine)[];
 
 export type EngineErrors = NonNullable<EngineHealth["errors"]>;
 
 /**
- * The same engine, and how many of its calls have failed so far, by call and kind. One that the
- * agent gave up is none of the engine's failures, but for the question whether it answers.
+ * Wraps the engine and counts its failed calls by call and kind. A call that the agent aborted is
+ * not counted, except a check of the engine that timed out.
  */
 export function countErrors(engine: Engine): { engine: Engine; errors: () => EngineErrors } {
   const counts = new Map<string, EngineErrors[number]>();

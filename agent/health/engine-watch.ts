@@ -12,34 +12,37 @@ import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineErrors } from "./count-errors.ts";
 
-/** What the agent knows of its engine, and how many jobs that lets it take. */
+/** What the agent knows about its engine, and how many jobs it may therefore take. */
 export type EngineWatch = {
   readonly health: () => EngineHealth;
   readonly breaker: () => CircuitBreaker;
-  /** Of `free` slots those that may be offered while `held` leases run. */
+  /** How many of `free` slots may be offered while `held` leases run. */
   readonly slotsToOffer: (free: number, held: number) => number;
   /** The engine did what a job asked of it. */
   readonly recordSuccess: () => void;
-  /** The engine failed a job; it is asked at once whether it still answers. */
+  /** The engine failed a job; it is checked at once. */
   readonly recordFailure: () => void;
-  /** The engine may have failed a job, or the job itself did: the engine is asked. */
+  /** Either the engine or the job failed: the engine is checked at once. */
   readonly checkSoon: () => void;
-  /** Asks the engine now, for a run that was lost: false where it does not answer in time. */
+  /** Checks the engine now, for a run that was lost; false if it does not answer in time. */
   readonly checkNow: () => Promise<boolean>;
-  /** Resolves once the engine has been asked for the first time. */
+  /** Resolves after the first check. */
   readonly firstChecked: Promise<void>;
-  /** Asks the engine every few seconds until `end`. */
+  /** Checks the engine every few seconds until `end`. */
   readonly run: (end: AbortSignal) => Promise<void>;
 };
 
 export type EngineWatchDeps = {
-  /** Asks the engine whether it is there; throws where it does not answer. */
+  /** Throws if the engine does not answer. */
   readonly ping: (signal: AbortSignal) => Promise<void>;
-  /** Asks the engine what it is, which costs it more: Docker executes its runtimes. Throws likewise. */
+  /**
+   * Asks for the engine's version and runtimes; throws if it does not answer. It costs more than
+   * `ping`: Docker executes its runtimes.
+   */
   readonly describe: (signal: AbortSignal) => Promise<EngineHealth>;
-  /** Removes what dead agents and failed removals left on the engine. */
+  /** Removes containers that dead agents and failed removals left on the engine. */
   readonly sweep: (signal: AbortSignal) => Promise<void>;
-  /** Of the engine's calls those that failed so far. */
+  /** The failed calls of the engine so far. */
   readonly errors: () => EngineErrors;
   readonly clock: Clock;
   readonly changes: ChangeSignal;
@@ -49,7 +52,7 @@ export type EngineWatchDeps = {
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
 const DESCRIBE_EVERY_MS = 60_000;
-/** A removal that failed unnoticed is made up for within this time. */
+/** A removal that failed unnoticed is repeated within this time. */
 const SWEEP_EVERY_MS = 60_000;
 
 export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
@@ -58,7 +61,10 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   let health: EngineHealth = { available: false, version: null, runtimes: [] };
   let describedMs = clock.nowMs();
   let breaker = closedBreaker;
-  /** Whether the engine stopped answering; only then do its answers prove that it is well again. */
+  /**
+   * Whether the engine stopped answering. Only then does an answer count as a success for the
+   * breaker.
+   */
   let wasSilent = false;
   let needsSweep = true;
   let sweptMs = clock.nowMs();
@@ -88,7 +94,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     }
   }
 
-  /** What the engine is: as it said last, unless that was a minute or an outage ago. */
+  /** Describes the engine once a minute and after an outage; in between it only pings. */
   async function probe(signal: AbortSignal): Promise<EngineHealth> {
     if (health.available && clock.nowMs() - describedMs < DESCRIBE_EVERY_MS) {
       await deps.ping(signal);
@@ -138,7 +144,9 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     } catch (error) {
       needsSweep = true;
       if (!end.aborted) {
-        log.warn("left-over containers stay for now: {reason}", { reason: describeError(error) });
+        log.warn("could not remove left-over containers, trying again soon: {reason}", {
+          reason: describeError(error),
+        });
       }
     }
   }
@@ -178,7 +186,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
 
 const startIt = "; start the engine, or name another with docker_host";
 
-/** What an operator can do about a socket that nobody answers at, or that is closed to the agent. */
+/** What an operator can do if nothing answers on the socket or the agent may not open it. */
 const remedies: Readonly<Record<string, string>> = {
   EACCES:
     "; the agent's user has to be in the socket's group, or docker_host has to name another engine",

@@ -20,11 +20,11 @@ export type AcquireDeps = {
   readonly engine: Pick<EngineWatch, "health">;
   readonly chooseRuntime: RuntimeChoice;
   readonly seccomp: boolean;
-  /** What may be installed for a job. */
+  /** Whether packages may be installed for a job. */
   readonly requirements: { readonly allowed: boolean };
 };
 
-/** A container for one job, the reference that pins its image, and the runtime where it is known. */
+/** A container for one job, the reference that pins its image, and the runtime if it is known. */
 export type Acquired = {
   readonly sandbox: Sandbox;
   readonly jobRef: string;
@@ -79,7 +79,7 @@ function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: Lea
   throw new JobRefusal("config_error", message);
 }
 
-/** All of a container that is fixed before its job is known. */
+/** The properties of a container that are fixed before its job is known. */
 export function containerRequest(
   { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
   job_type: LeasedJobType,
@@ -105,12 +105,12 @@ export function containerRequest(
   return { jobType: job_type.name, spec };
 }
 
-/** A container that packages are installed into gets no other job before or after. */
+/** A container in which packages are installed runs only that one job. */
 function singleUse({ job_type, requirements }: LeasedJob): LeasedJobType {
   return requirements.length === 0 ? job_type : { ...job_type, reuse: 1 };
 }
 
-/** A network and a device may keep traces that cannot be wiped from inside. */
+/** No reuse with a network or a GPU: they may keep traces that cannot be wiped from inside. */
 function reuseOf({ network, gpus, reuse }: LeasedJobType): number {
   return network === "none" && gpus === 0 ? reuse : 1;
 }

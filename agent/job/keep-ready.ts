@@ -10,7 +10,7 @@ export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
   readonly log: Logger;
 };
 
-/** Has the pool expect jobs of these kinds, where their image is on the engine already. */
+/** Makes the pool expect jobs of these kinds, if their image is already on the engine. */
 export async function keepReady(
   deps: KeepReadyDeps,
   kinds: readonly ReadyKind[],
@@ -18,7 +18,7 @@ export async function keepReady(
 ): Promise<void> {
   const { images, pool, inventory, log } = deps;
   for (const { job_type, image } of kinds) {
-    // A container with a GPU is started for its job.
+    // Containers with a GPU are not started ahead.
     if (job_type.gpus > 0 || !inventory.present().includes(image)) continue;
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);

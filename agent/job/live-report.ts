@@ -5,13 +5,13 @@ import { type Clock, OVER } from "../waiting/clock.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
 import type { StreamName } from "../sandbox/types.ts";
 
-/** Tells the API of the run while the code runs, and never holds the code up. */
+/** Reports the run to the API while the code runs, and never delays the code. */
 export type LiveReport = {
   readonly started: (jobRef: string) => void;
   readonly output: (stream: StreamName, bytes: Uint8Array) => void;
-  /** The code has ended: no more chunks, the result will hold all output. */
+  /** The code has ended: no more chunks are sent; the result contains all output. */
   readonly ended: () => void;
-  /** Gives up what is still on its way. */
+  /** Aborts posts that are still pending. */
   readonly close: () => Promise<void>;
 };
 
@@ -20,7 +20,7 @@ export type LiveReportDeps = {
   readonly clock: Clock;
 };
 
-/** Code that ends sooner says all in its result: two posts at once would only delay each other. */
+/** Code that ends sooner reports only its result: two posts at once would delay each other. */
 const STARTED_AFTER_MS = 50;
 const CHUNK_EVERY_MS = 1000;
 const CHUNK_MAX_BYTES = 256 * 1024;
@@ -33,7 +33,7 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
   const tails = { stdout: createTail("stdout"), stderr: createTail("stderr") };
   const tasks: Promise<void>[] = [];
 
-  /** Failures do not matter, but for one: the lease is lost, and the code runs for nothing. */
+  /** Ignores failures, except a lost lease: then it ends the run. */
   async function attempt(task: () => Promise<void>): Promise<void> {
     try {
       await task();

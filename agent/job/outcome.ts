@@ -5,7 +5,7 @@ import { isStopped, type Lease } from "../lease/leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";
 import { EngineError, type SpooledArtifact } from "../sandbox/types.ts";
 
-/** What there is to tell the API at the end of a lease. */
+/** What the agent reports to the API at the end of a lease. */
 export type Outcome =
   | {
       readonly kind: "result";
@@ -14,7 +14,7 @@ export type Outcome =
     }
   | { readonly kind: "release"; readonly error: ExecutionError; readonly agentStops?: true };
 
-/** The outcome of code that was lost with its engine. */
+/** The outcome when the engine was lost while the code ran. */
 export const engineLost: Outcome = {
   kind: "release",
   error: {
@@ -24,12 +24,12 @@ export const engineLost: Outcome = {
   },
 };
 
-/** The outcome of a run whose files the agent could not write down. */
+/** The outcome of a run whose files the agent could not store. */
 const diskFailed: Outcome = {
   kind: "release",
   error: {
     type: "internal_error",
-    message: "The agent's disk did not take what the code wrote.",
+    message: "The agent could not store the files that the code wrote.",
     phase: "execution",
   },
 };
@@ -42,8 +42,8 @@ function isOfTheDisk(error: unknown): boolean {
 }
 
 /**
- * The outcome of a run that `error` ended: retried elsewhere only where no code had begun, or where
- * the agent's disk failed.
+ * The outcome of a run that `error` ended. It is retried elsewhere only if the code had not started
+ * or the agent's disk failed.
  */
 export function failureOutcome(error: unknown, lease: Lease, times: Times): Outcome {
   if (isOfTheDisk(error)) return diskFailed;
@@ -69,7 +69,7 @@ export function failureOutcome(error: unknown, lease: Lease, times: Times): Outc
 const unavailable = "The container engine is not available.";
 const broken = "The container could not be started.";
 
-/** An agent that stops leaves a job that has not begun to the next one. */
+/** An agent that stops hands back a job whose code has not started. */
 function outcomeOfCancel(lease: Lease, times: Times): Outcome {
   if (isStopped(lease)) {
     const error = startupError("service_unavailable", "The agent stopped before the code began.");

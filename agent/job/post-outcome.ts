@@ -14,8 +14,8 @@ export type PostDeps = {
 };
 
 /**
- * Tells the API how a lease ended, artifacts first, unless the lease is no longer ours. What cannot
- * be told is left to the lease's expiry. Returns the jobs that came with the answer, where `takes`.
+ * Posts how a lease ended, after its artifacts, unless the agent no longer holds the lease. If the
+ * post fails, the lease expires. If `takes`, returns the jobs that came with the answer.
  *
  * @throws ApiError of kind `unauthorized`.
  */
@@ -60,7 +60,10 @@ export async function postOutcome(
   return [];
 }
 
-/** A result that the API will never take must not make the code run a second time. */
+/**
+ * If the API rejects a result for good, posts it without its output: the code must not run a second
+ * time.
+ */
 async function postResult(
   { client, log }: PostDeps,
   leaseId: string,
@@ -72,7 +75,7 @@ async function postResult(
     return (await client.result(leaseId, result, takes, signal)).jobs;
   } catch (error) {
     if (!(error instanceof ApiError) || error.kind !== "rejected") throw error;
-    log.error("result refused: {reason}", { reason: describeError(error) });
+    log.error("the API rejected the result: {reason}", { reason: describeError(error) });
     return (await client.result(leaseId, withoutOutput(result), takes, signal)).jobs;
   }
 }

@@ -17,9 +17,9 @@ import { InstallError } from "../sandbox/package-request.ts";
 
 export type RequirementsDeps = {
   readonly requirements: {
-    /** The operator of this host lets jobs bring packages. */
+    /** Whether the operator of this host lets jobs install packages. */
     readonly allowed: boolean;
-    /** Null where nothing is kept. */
+    /** Null if nothing is cached. */
     readonly cache: PackageCache | null;
   };
   readonly pip: PipConfig;
@@ -29,9 +29,9 @@ export type RequirementsDeps = {
 const MAX_PROBLEMS = 5;
 
 /**
- * The API has looked at them too; this host has its own say.
+ * Checks the job's requirements against this host's own settings; the API has checked them before.
  *
- * @throws JobRefusal where the job's requirements may not be installed here.
+ * @throws JobRefusal if the job's requirements may not be installed here.
  */
 export function admitRequirements({ requirements }: RequirementsDeps, job: LeasedJob): void {
   if (job.requirements.length === 0) return;
@@ -47,9 +47,10 @@ export function admitRequirements({ requirements }: RequirementsDeps, job: Lease
 }
 
 /**
- * Installs the job's requirements into its container, within what is left of its startup_timeout.
+ * Installs the job's requirements into its container, in the time that is left of its
+ * startup_timeout.
  *
- * @param note told how many milliseconds pip took, as soon as it has ended.
+ * @param note called when pip has ended, with the milliseconds that it took.
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */
 export async function installRequirements(
@@ -95,7 +96,8 @@ async function install(
   const { certificates, reach } = source;
   const problems = new Set<string>();
   const from = {
-    // What runs once is not worth compiling all of it.
+    // Without the cache, packages are used once: compiling all of them would cost more than it
+    // saves.
     pipEnv: { ...source.pipEnv, ...(keeper === null && { PIP_NO_COMPILE: "1" }) },
     files: certificates === null ? {} : { [certificatesName]: certificates },
     serve: createPackageProxy(reach, (words) => problems.add(words)),
@@ -116,7 +118,10 @@ async function install(
   await keeper?.commit();
 }
 
-/** The same for jobs that pip would give the same packages; sets are never mixed. */
+/**
+ * Equal for jobs to which pip would give the same packages. Each set of requirements has an entry
+ * of its own.
+ */
 function cacheKey(job: LeasedJob, { sandbox, jobRef, runtime }: Acquired, source: RuntimeSource) {
   const image = jobRef.slice(jobRef.indexOf("@") + 1);
   const set = [...new Set(job.requirements.map(canonicalRequirement))].sort();

@@ -4,12 +4,12 @@ import type { ResultReport } from "../../shared/wire/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import type { RunReport, Verdict } from "../sandbox/types.ts";
 
-/** When what happened to one job, milliseconds on the agent's clock. */
+/** The times of one job, milliseconds on the agent's clock. */
 export type Times = {
   readonly takenMs: number;
-  /** How long packages were installed. */
+  /** How long the installation of packages took. */
   readonly installMs: number;
-  /** Null where the code never began. */
+  /** Null if the code never started. */
   readonly startedMs: number | null;
   readonly endedMs: number;
 };
@@ -42,7 +42,7 @@ export function resultOfReport(
   };
 }
 
-/** The result of a job of whose run there is no report: mostly it never began. */
+/** The result of a job whose run gave no report, mostly because the code never started. */
 export function resultWithoutReport(
   status: "failed" | "timeout" | "cancelled",
   error: ExecutionError,
@@ -64,7 +64,10 @@ export function resultWithoutReport(
   };
 }
 
-/** The code's own time is PID 1's measure: word of its beginning may come later than that of its end. */
+/**
+ * PID 1 measures the execution time: the message that the code started may arrive late, even after
+ * the message that it ended.
+ */
 function timing(
   { takenMs, installMs, startedMs, endedMs }: Times,
   executionMs: number,

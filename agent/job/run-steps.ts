@@ -1,11 +1,14 @@
 import { channel } from "node:diagnostics_channel";
 
-/** The container is there; its code has begun; all that there is of it has come back. */
+/**
+ * `acquired`: the job has its container. `started`: its code has started. `ended`: all output and
+ * files are back.
+ */
 export type RunStep = "acquired" | "started" | "ended";
 
 const steps = channel("airlock:run");
 
-/** Tells whoever subscribes to the channel `airlock:run`, such as the bench; for nobody it is free. */
+/** Publishes on the channel `airlock:run`, for the bench; costs nothing without subscribers. */
 export function markStep(step: RunStep): void {
   steps.publish(step);
 }

@@ -248,7 +248,7 @@ describe("a container that is lost", () => {
     (await t.sandbox(0)).fail(full);
     await ended;
     expect((await t.api.request("/release")).json).toMatchObject({
-      error: { message: "The agent's disk did not take what the code wrote." },
+      error: { message: "The agent could not store the files that the code wrote." },
     });
     expect(t.api.count("/result")).toBe(0);
   });

@@ -27,7 +27,7 @@ export type RunDeps = StartUpDeps &
     readonly log: Logger;
   };
 
-/** One run on its way, as far as it has come. */
+/** The state of one run. */
 type Run = {
   readonly lease: Lease;
   readonly live: LiveReport;
@@ -37,7 +37,8 @@ type Run = {
 
 /**
  * Runs one leased job, from its container to its posted result. Leaves no container and no file.
- * Returns the jobs that came with the answer to the result, asked for where it then `takes` them.
+ * `takes` is called before the result is posted; if it returns true, the answer may bring the next
+ * jobs, which are returned.
  *
  * @throws ApiError of kind `unauthorized`.
  */
@@ -47,7 +48,7 @@ export async function runLease(
   takes?: () => boolean,
 ): Promise<readonly LeasedJob[]> {
   const log = agent.log.with({ correlationId: lease.job.correlation_id });
-  // At once: the next poll must not offer them again.
+  // Before any await: the next poll must not offer these GPUs again.
   using gpus = agent.gpus.lease(lease.job.job_type.gpus);
   const deps = { ...agent, log };
   const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
@@ -59,7 +60,8 @@ export async function runLease(
     await using loan = borrowed(deps.pool, lease, sandbox);
     await installRequirements(deps, lease, acquired, (ms) => (run.installMs = ms));
     const outcome = await runCode(deps, run, acquired, folder.path);
-    // To remove a container takes more CPU than to run a short job: only an upload is worth less.
+    // Removing a container takes more CPU than a short job, so the result is posted first, unless
+    // artifacts have to be uploaded before it.
     if (outcome.kind === "result" && outcome.artifacts.length > 0)
       await loan[Symbol.asyncDispose]();
     return await postOutcome(deps, lease, outcome, takes);
@@ -77,13 +79,15 @@ export async function runLease(
   }
 }
 
-/** A container until it is disposed of, once: from then on the pool may lend it to another job. */
+/**
+ * A borrowed container. Disposing it gives it back once; then the pool may lend it to another job.
+ */
 function borrowed(
   pool: Pick<Pool, "giveBack" | "discard">,
   { drop }: Lease,
   sandbox: Sandbox,
 ): AsyncDisposable {
-  // Work that is no longer ours deserves no grace: it may already run elsewhere.
+  // If the lease is dropped, the container is removed at once: the job may already run elsewhere.
   const discard = (): void => pool.discard(sandbox);
   drop.signal.addEventListener("abort", discard);
   let isOurs = true;
@@ -97,7 +101,7 @@ function borrowed(
   };
 }
 
-/** Of several the last says most: they are pip's. */
+/** The last line: pip puts the cause there. */
 function lastLine(text: string): string {
   return text.slice(text.lastIndexOf("\n") + 1);
 }
@@ -106,7 +110,7 @@ function isInfrastructure(error: unknown, { cancel, drop }: Lease): boolean {
   return !(error instanceof JobRefusal) && !cancel.signal.aborted && !drop.signal.aborted;
 }
 
-/** @throws EngineError where the code never began. */
+/** @throws EngineError if the code never started. */
 async function runCode(
   deps: RunDeps,
   run: Run,
@@ -141,7 +145,8 @@ async function runCode(
   if (!report.started)
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
   const verdict = withStopReason(deps.judge(report), run.lease);
-  // Code that ends its own container must not get itself run again: the engine has to be gone too.
+  // Code that kills its own container must not be run again; the lease is released only if the
+  // engine is gone too.
   if (verdict.error?.type === "internal_error" && !(await deps.engine.checkNow()))
     return engineLost;
   const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);

@@ -9,7 +9,7 @@ import { EngineError } from "../sandbox/types.ts";
 export type StartUpDeps = AcquireDeps & { readonly engine: EngineWatch; readonly clock: Clock };
 
 /**
- * A container for the lease's job within the job's startup_timeout.
+ * Gets a container for the lease's job within the job's startup_timeout.
  *
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */

@@ -9,8 +9,8 @@ export type UploadDeps = { readonly client: Pick<Client, "upload">; readonly log
 const AT_ONCE = 4;
 
 /**
- * Uploads artifacts, a few at once. One that the API will never take is left out; any other failure
- * ends all.
+ * Uploads artifacts, a few at once. An artifact that the API rejects for good is left out; any
+ * other failure ends the upload.
  *
  * @throws ApiError; the signal's reason.
  */
@@ -48,6 +48,8 @@ async function upload(
     await client.upload(leaseId, artifact, signal);
   } catch (error) {
     if (!(error instanceof ApiError) || error.kind !== "rejected") throw error;
-    log.error("artifact left out: {reason}", { reason: describeError(error) });
+    log.error("the API rejected an artifact, which is left out: {reason}", {
+      reason: describeError(error),
+    });
   }
 }

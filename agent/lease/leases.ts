@@ -2,7 +2,7 @@ import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 
-/** A run is told to end early, though its result is still wanted. */
+/** Reason to end a run early; its result is still reported. */
 export class RunCancelled extends Error {
   override name = "RunCancelled";
   readonly by: "request" | "stop";
@@ -13,49 +13,58 @@ export class RunCancelled extends Error {
   }
 }
 
-/** A lease is no longer the agent's. */
+/** Reason to end a run whose lease is no longer held by this agent; nothing more is posted. */
 export class LeaseDropped extends Error {
   override name = "LeaseDropped";
 }
 
-/** A leased execution, or build, in this agent's hands. */
+/** A leased execution or build that this agent holds. */
 export type Lease<Work extends Leased = LeasedJob> = {
   readonly job: Work;
   readonly takenMs: number;
-  /** Aborted with RunCancelled to end the run; what there is of a result is reported. */
+  /** Aborted with RunCancelled to end the run; the result so far is reported. */
   readonly cancel: AbortController;
-  /** Aborted with LeaseDropped when the lease is no longer ours: the run ends and nothing more is posted. */
+  /**
+   * Aborted with LeaseDropped when the agent no longer holds the lease: the run ends and nothing
+   * more is posted.
+   */
   readonly drop: AbortController;
-  /** Its end is being told: the answer to that says whose it was, not a poll that crosses it. */
+  /**
+   * The result or release is being posted. Only the answer to that post says whether the lease was
+   * still held; a `lost` in a poll's reply is ignored, because it may have crossed the post.
+   */
   isReporting: boolean;
 };
 
 export type Leased = LeasedJob | LeasedBuild;
 
-/** What a reply says of leases. */
+/** The part of a reply that concerns leases. */
 export type News = Pick<RenewReply, "cancel" | "lost" | "intervals">;
 
 export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
   readonly free: () => number;
   readonly has: (leaseId: string) => boolean;
-  /** Held leases but those that the API gave up: asked about again it would only repeat itself. */
+  /** Held leases, without those that the API has already reported as lost. */
   readonly ids: () => string[];
   /** Held leases that are being cancelled already. */
   readonly cancelling: () => string[];
   readonly intervals: () => Intervals;
-  /** Whether a lease that was asked for at `askedMs` surely lives long enough to be renewed. */
+  /** Whether a lease that was requested at `askedMs` lasts long enough to be renewed. */
   readonly isFresh: (askedMs: number) => boolean;
-  /** Holds the lease of a job that was asked for at `askedMs`. */
+  /** Holds the lease of a job that was requested at `askedMs`. */
   readonly take: (job: Work, askedMs: number) => Lease<Work>;
   readonly end: (lease: Lease<Work>) => void;
-  /** Ends a lease and at once holds that of another job in its slot. */
+  /** Ends a lease and holds another job's lease in the same slot, with no free slot in between. */
   readonly replace: (ended: Lease<Work>, job: Work, askedMs: number) => Lease<Work>;
-  /** Whether the lease ended here lately: its code must not run a second time. */
+  /** Whether the lease ended here recently: its code must not run a second time. */
   readonly hasEnded: (leaseId: string) => boolean;
-  /** Whether a lease has been held for `ms` that `listed` leaves out: nobody hears of its cancellation. */
+  /**
+   * Whether a lease that is not in `listed` has been held for `ms` or longer: its cancellation
+   * would not reach the agent.
+   */
   readonly isMissing: (listed: readonly string[], ms: number) => boolean;
-  /** Takes in the reply to a request that listed `listed` and was sent at `askedMs`. */
+  /** Applies the reply to a request that listed the leases `listed` and was sent at `askedMs`. */
   readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
   readonly cancelAll: () => void;
   readonly dropAll: () => void;
@@ -68,9 +77,11 @@ type Held<Work extends Leased> = {
   isLost: boolean;
 };
 
-/** The part of its life that a lease is given up before its end: the API's clock is never seen. */
+/**
+ * A lease is given up when this fraction of its time is left: the agent cannot see the API's clock.
+ */
 const MARGIN = 0.1;
-/** More than can end while one answer is on its way. */
+/** More leases than can end while one answer is in transit. */
 const ENDED_KEPT = 1000;
 
 export function createLeases<Work extends Leased = LeasedJob>(
@@ -90,7 +101,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
     return leftMs(askedMs) >= Math.min(renew_every_s, lease_ttl_s / 4) * 1000;
   }
 
-  /** Drops the lease when it has not been renewed in time, whatever the API thinks of it. */
+  /** Drops the lease if it is not renewed in time, even if the API still counts it as held. */
   async function watch(entry: Held<Work>): Promise<void> {
     const { signal } = entry.over;
     const left = (): number => leftMs(entry.renewedMs);
@@ -153,7 +164,10 @@ export function createLeases<Work extends Leased = LeasedJob>(
     entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
   }
 
-  /** The lease's new life counts from the request, which surely came before the API's renewal. */
+  /**
+   * The renewed time counts from when the request was sent, because the API renewed the lease after
+   * that.
+   */
   function renew(entry: Held<Work> | undefined, askedMs: number): void {
     if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
   }
@@ -181,7 +195,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   };
 }
 
-/** Whether a run is told to end because the agent stops. */
+/** Whether a run is cancelled because the agent stops. */
 export function isStopped({ cancel }: Pick<Lease, "cancel">): boolean {
   const reason: unknown = cancel.signal.reason;
   return reason instanceof RunCancelled && reason.by === "stop";

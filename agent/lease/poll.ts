@@ -24,29 +24,31 @@ export type PollDeps = StatusDeps & {
   readonly log: Logger;
   readonly start: (lease: Lease) => void;
   readonly startBuild: (lease: Lease<LeasedBuild>) => void;
-  /** Hands back a job for which there is no slot, or that has run already. */
+  /** Hands back a job that has no free slot or has run already. */
   readonly refuse: (job: LeasedJob) => void;
-  /** Has containers ready for jobs that may come. */
+  /** Keeps containers ready for jobs of these kinds. */
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
-  /** Gets those of these images that other agents have built. */
+  /** Fetches those of these images that other agents have built. */
   readonly fetchImages: (references: readonly string[]) => void;
-  /** The API has answered a poll, and knows all that it asks of this agent. */
+  /**
+   * Called when the API has answered a poll and knows the state of every image that it asked about.
+   */
   readonly polled: () => void;
 };
 
 /**
- * How long a job that came with a result may run before the pending poll must know of it. A poll
- * anew costs both sides about as much as a short job.
+ * How long a job that arrived with the answer to a result may run before the pending poll is sent
+ * again to list it. A new poll costs both sides about as much as a short job.
  */
 export const MISSING_MS = 250;
 const LOOK_UP_MS = 5000;
-/** What the pool does is told soon, many changes at once. */
+/** Changes of the pool are collected for this long, then reported together. */
 const POOL_NEWS_MS = 1000;
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5000;
 
 /**
- * Asks the API for work, one long poll after another, until `stop`.
+ * Polls the API for work, one long poll after another, until `stop`.
  *
  * @throws ApiError of kind `unauthorized`.
  */
@@ -66,7 +68,7 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
     } catch (error) {
       if (stop.aborted) return;
       if (!(error instanceof ApiError) || error.endsAgent) throw error;
-      // One that was long on its way has been cut off, by a proxy perhaps, not refused.
+      // A poll that failed after a long time was cut off, for example by a proxy, and not refused.
       failures = clock.nowMs() - askedMs < LONGEST_WAIT_MS ? failures + 1 : 1;
       const waitMs = Math.max(
         error.retryAfterMs,
@@ -79,15 +81,15 @@ export async function pollForJobs(deps: PollDeps, stop: AbortSignal): Promise<vo
 }
 
 /**
- * A poll may hang on a connection that is gone, and a lease that it brings may date from the moment
- * it was sent: it is over long before the agent counts as dead, or the lease ends.
+ * The wait of a poll. It is much shorter than liveness and lease time, because a poll may hang on a
+ * dead connection, and a lease that it brings may have begun when the poll was sent.
  */
 function waitS(leases: Leases): number {
   const { poll_wait_s, renew_every_s } = leases.intervals();
   return Math.min(poll_wait_s, 2 * renew_every_s);
 }
 
-/** Returns whether the API knows all that it asks of this agent. */
+/** Returns whether the API knows the state of every image that it asked about. */
 async function pollOnce(
   deps: PollDeps,
   asking: Pick<PollRequest, "wait_s" | "is_new">,
@@ -121,7 +123,8 @@ async function pollOnce(
     outage.answered();
     leases.learn(reply, request.leases, askedMs);
     builds.learn(reply, request.builds, askedMs);
-    // What an answer brings that was long on its way comes again with the next, if still leased.
+    // Jobs of an answer that took too long are skipped: the next answer lists them again while they
+    // are leased.
     if (leases.isFresh(askedMs)) {
       for (const job of reply.jobs) accept(deps, job, askedMs);
       for (const build of reply.builds) acceptBuild(deps, build, askedMs);
@@ -138,7 +141,7 @@ async function pollOnce(
   }
 }
 
-/** A signal that aborts once it is disposed of. */
+/** A signal that aborts when it is disposed. */
 function whenOver(): Disposable & { readonly signal: AbortSignal } {
   const over = new AbortController();
   return { signal: over.signal, [Symbol.dispose]: () => over.abort() };
@@ -147,7 +150,10 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
 const noneMissing: Missing = [];
 const noneIfEmpty = (missing: Missing): Missing => (missing.length > 0 ? missing : noneMissing);
 
-/** Whether a pending poll keeps work away that could be taken, or the truth from the API. */
+/**
+ * Whether the pending poll shows the API an outdated state: it could offer more, or it would hide a
+ * change.
+ */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
   const { engine, gpus, inventory, leases } = deps;
   const images = inventory.present();
@@ -171,7 +177,7 @@ function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
   else deps.refuse(job);
 }
 
-/** One for which there is no room comes again, with the next poll that has some. */
+/** A build without a free slot is skipped: a later poll with a free slot brings it again. */
 function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, askedMs: number): void {
   if (!builds.has(build.lease_id) && builds.free() > 0) startBuild(builds.take(build, askedMs));
 }

@@ -17,7 +17,7 @@ export type RenewDeps = StatusDeps & {
 const FIRST_WAIT_MS = 500;
 
 /**
- * Renews the held leases at the API's interval until `end`, whatever the poll is doing.
+ * Renews the held leases at the API's interval until `end`, independently of the poll.
  *
  * @throws ApiError of kind `unauthorized`.
  */
@@ -47,7 +47,7 @@ async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
   const { client, leases, builds, clock } = deps;
   const status = agentStatus(deps.agent, deps);
   const askedMs = clock.nowMs();
-  // A renewal that hangs gives way to the next.
+  // A renewal that hangs is given up when the next one is due.
   const timeoutMs = leases.intervals().renew_every_s * 1000;
   const reply = await client.renew(status, timeoutMs, end);
   leases.learn(reply, status.leases, askedMs);

@@ -9,8 +9,8 @@ export type ReportCrashDeps = {
 
 /**
  * Reports agents of this host whose processes have died, so that their jobs are leased again at
- * once, and not when their leases end. The returned function tells whether the API knows of one; it
- * does not wait for that, so ask again later.
+ * once, not only when their leases expire. The returned function starts the report and returns
+ * whether it has ended; it does not wait, so call it again later.
  */
 export function createCrashReporter(
   { client, log }: ReportCrashDeps,
@@ -23,8 +23,8 @@ export function createCrashReporter(
       await client.reportCrash(agentId, end);
     } catch (error) {
       if (end.aborted) return;
-      // It may have had another token: its leases end by themselves.
-      log.warn("the crash of agent {agentId} is not reported: {reason}", {
+      // The dead agent may have had another token; then its leases expire by themselves.
+      log.warn("could not report the crash of agent {agentId}: {reason}", {
         agentId,
         reason: describeError(error),
       });

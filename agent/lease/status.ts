@@ -8,17 +8,17 @@ import type { Pool } from "../pool/pool.ts";
 
 export type StatusDeps = {
   readonly leases: Leases;
-  /** Builds use no slot: one may run beside the jobs of all. */
+  /** Builds use no slot: one may run while every slot runs a job. */
   readonly builds: Leases<LeasedBuild>;
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<Pool, "stats">;
-  /** Built images that the API wants here and that were not got, with why. */
+  /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
 };
 
-/** What the agent tells the API of itself now. */
+/** The current state of the agent, as sent to the API. */
 export function agentStatus(
   agent: AgentIdentity,
   { leases, builds, engine, gpus, inventory, pool, missingImages }: StatusDeps,
@@ -39,7 +39,7 @@ export function agentStatus(
   };
 }
 
-/** How many jobs the agent can take on now. */
+/** How many jobs the agent can take now. */
 export function freeSlots({ leases, engine }: Pick<StatusDeps, "leases" | "engine">): number {
   return engine.slotsToOffer(leases.free(), leases.size - leases.free());
 }
