@@ -12,13 +12,13 @@ const flags = [
   "--disable-sync",
 ];
 
-/** Longer than the slowest machine takes to start it, or to show a page. */
+/** Longer than the slowest machine needs to start it or to show a page. */
 const patienceMs = 120_000;
 
 /**
  * Debian's Chromium, which `npm test` installs.
  *
- * @param localNames Names that it takes for this machine's.
+ * @param localNames Names that it resolves to this machine.
  */
 export function openBrowser(localNames: string[] = []): Promise<Browser> {
   const rules = localNames.map((name) => `MAP ${name} 127.0.0.1`).join(",");
@@ -31,13 +31,13 @@ export function openBrowser(localNames: string[] = []): Promise<Browser> {
 
 export interface WatchedPage {
   page: Page;
-  /** Addresses of all that the page asked for. */
+  /** Addresses of all requests of the page. */
   requested: string[];
-  /** Uncaught exceptions, and what its console warns of: violations of its content security policy. */
+  /** Uncaught exceptions and warnings of the console, for example violations of the content security policy. */
   complaints: string[];
 }
 
-/** A page of its own, watched from before its first request. */
+/** Opens a new page that is watched from before its first request. */
 export async function openPage(browser: Browser): Promise<WatchedPage> {
   const page = await browser.newPage();
   page.setDefaultTimeout(patienceMs);

@@ -28,7 +28,7 @@ import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
 
-/** The contract, rule by rule, as anyone sees it who speaks HTTP. */
+/** The contract, rule by rule, as an HTTP client sees it. */
 export const contractTable: Row[] = [
   ...healthRows,
   ...probeRows,
@@ -64,9 +64,9 @@ interface Service {
 }
 
 /**
- * Runs rows of the table against a service, once for each configuration that they ask for.
+ * Runs rows of the table against a service, one service for each configuration that they need.
  *
- * @param start Starts a service with AIRLOCK_ variables, and nothing in its store.
+ * @param start Starts a service with AIRLOCK_ variables and an empty store.
  */
 export function testContract(
   start: (vars: Record<string, string>) => Promise<Service>,
@@ -75,7 +75,7 @@ export function testContract(
   for (const name of Object.keys(servers) as ServerName[]) {
     const rows = table.filter(({ server = "open" }) => server === name);
     if (rows.length === 0) continue;
-    // Services wait side by side; the rows of one, which share its store, run one after the other.
+    // Services run in parallel. The rows of one service share its store, so they run one after the other.
     describe(`a service ${name}`, { concurrent: true }, () => {
       let service: Service;
       beforeAll(async () => {

@@ -3,13 +3,13 @@ import type { Bucket } from "../platform/artifacts/artifacts-r2.worker.ts";
 
 type Env = Record<string, { fetch(request: Request): Promise<Response> }> & { BUCKET: Bucket };
 
-/** What R2 says when it fails. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
+/** R2's message when it fails. Source: https://developers.cloudflare.com/r2/api/error-codes/ */
 const internalError = "We encountered an internal error. Please try again. (10001)";
 let isFailing = false;
 
 /**
- * Stands before the isolates of a test: `/<name>/…` goes on to the worker bound under that name.
- * To a worker it is a bucket too, which fails from `/bucket/fails` to `/bucket/works`.
+ * Proxy of the isolates of a test: passes `/<name>/…` to the worker bound under that name. It is also a
+ * bucket, which fails between `/bucket/fails` and `/bucket/works`.
  */
 export default class Isolates extends WorkerEntrypoint<Env> {
   async fetch(request: Request): Promise<Response> {

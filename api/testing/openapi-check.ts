@@ -9,7 +9,7 @@ import {
   resolve,
 } from "./openapi-document.ts";
 
-/** An answer of the service, whole. */
+/** A complete answer of the service. */
 export interface Answer {
   status: number;
   headers: Headers;
@@ -17,14 +17,14 @@ export interface Answer {
 }
 
 export interface OpenApiCheck {
-  /** What of a value its schema does not allow. */
+  /** Faults of a value by its schema. */
   faultsOfValue(schema: JsonSchema, value: unknown): string[];
   describes(method: string, path: string): boolean;
-  /** What of an answer its description does not allow, an undescribed field included. */
+  /** Faults of an answer by its description; an undescribed field is a fault. */
   faultsOfAnswer(method: string, path: string, answer: Answer): string[];
 }
 
-/** Holds values and answers to an OpenAPI document. */
+/** Checks values and answers against an OpenAPI document. */
 export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   addFormats.default(ajv);
@@ -80,7 +80,7 @@ export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
   };
 }
 
-/** A path template as a pattern; more than one segment only where a name may hold slashes. */
+/** A path template as a pattern. A parameter matches several segments only if its name may have slashes. */
 function patternOf(path: string): RegExp {
   const pattern = path
     .replaceAll(/[.]/g, "\\.")
@@ -89,12 +89,12 @@ function patternOf(path: string): RegExp {
   return new RegExp(`^${pattern}$`);
 }
 
-/** A schema, as text, whose references point into the document of that name. */
+/** A schema as text. Its references point into the document with that name. */
 function absolute(schema: JsonSchema, within: string): string {
   return JSON.stringify(schema).replaceAll('"$ref":"#', `"$ref":"${within}#`);
 }
 
-/** The document with every object closed that is not open on purpose. */
+/** The document with every object closed, except those that are open on purpose. */
 function closed(document: OpenApiDocument): OpenApiDocument {
   return JSON.parse(JSON.stringify(document), (_key, value: unknown) => {
     const isShape =

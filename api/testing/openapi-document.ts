@@ -1,4 +1,4 @@
-/** The parts of an OpenAPI document that the tests read; references resolved only by `resolve`. */
+/** The parts of an OpenAPI document that the tests read. Only `resolve` resolves references. */
 export interface OpenApiDocument {
   openapi: string;
   tags: { name: string; description: string }[];
@@ -62,7 +62,7 @@ export function endpointsOf({ paths }: OpenApiDocument): Endpoint[] {
   );
 }
 
-/** What a reference into the document points at; anything else unchanged. */
+/** The target of a reference into the document; any other value unchanged. */
 export function resolve<T extends object>(document: OpenApiDocument, value: T | Ref): T {
   if (!("$ref" in value)) return value;
   const steps = value.$ref.replace("#/", "").split("/");

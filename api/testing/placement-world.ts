@@ -37,7 +37,7 @@ export const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
 export const withBase = agent({ images: [base] });
 export const withBuilt = agent({ images: [digest] });
 
-/** What jobs of a type run on, whose image has been built or has not. */
+/** The environment of a job type, with or without a built image. */
 export function environmentOf(
   jobType: object,
   { isBuilt = false, production_mode = false } = {},

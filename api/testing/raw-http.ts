@@ -1,8 +1,8 @@
 import { connect } from "node:net";
 
 /**
- * Sends bytes that need not be HTTP, and gives all that comes back until the server closes.
- * With `hangUp` the client ends its side at once, as it must where the bytes are no whole request.
+ * Sends bytes that need not be HTTP, and returns everything received until the server closes.
+ * With `hangUp` the client ends its side at once; it must do so if the bytes are no complete request.
  */
 export function sendRaw(url: string, bytes: string | Uint8Array, hangUp = false): Promise<string> {
   const { hostname, port } = new URL(url);
@@ -20,7 +20,7 @@ export function sendRaw(url: string, bytes: string | Uint8Array, hangUp = false)
   });
 }
 
-/** The status of an HTTP answer as it came over the wire; undefined where none came. */
+/** The status of a raw HTTP answer; undefined if there was none. */
 export function statusOf(answer: string): number | undefined {
   const status = /^HTTP\/1\.1 (\d{3}) /.exec(answer)?.[1];
   return status === undefined ? undefined : Number(status);

@@ -2,20 +2,20 @@ import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type Server } from "node:net";
 
-/** Below the range from which Linux serves who asks for any port, so that none of them gets it meanwhile. */
+/** Below the range of ports that Linux picks itself, so that no other program gets the port. */
 const FIRST = 20_000;
 const COUNT = 10_000;
 
 /**
- * A port of this address for a server that has to come back at the same one, or that cannot say which it
- * got. No other test gets it as long as this process lives.
+ * Reserves a port for a server that must restart on the same port, or that cannot report its port. No
+ * other test gets it while this process lives.
  */
 export async function reservePort(host = "127.0.0.1"): Promise<number> {
   for (;;) {
     const port = FIRST + randomInt(COUNT);
     const reservation = await listen({ path: `\0airlock-port-${port}` });
     if (!reservation) continue;
-    // The kernel frees an abstract socket however its owner dies.
+    // The kernel frees an abstract socket when its owner ends in any way.
     reservation.unref();
     const listener = await listen({ host, port });
     if (!listener) continue;
@@ -25,7 +25,7 @@ export async function reservePort(host = "127.0.0.1"): Promise<number> {
   }
 }
 
-/** Undefined where that place is taken. */
+/** Undefined if the port is taken. */
 async function listen(
   place: { path: string } | { host: string; port: number },
 ): Promise<Server | undefined> {

@@ -10,7 +10,7 @@ import {
   takeHeader,
 } from "../../shared/wire/lease.ts";
 
-/** An answer of the service, its body read whole. */
+/** An answer of the service with its whole body. */
 export interface Reply {
   status: number;
   headers: Headers;
@@ -18,12 +18,12 @@ export interface Reply {
 }
 
 /**
- * An agent without an engine: it speaks the agents' protocol over HTTP and does what a test tells
- * it. Each instance is an agent process of its own.
+ * An agent without an engine: it uses the agents' protocol over HTTP and does what a test says. Each
+ * instance stands for one agent process.
  */
 export class ScriptedAgent {
   readonly id = crypto.randomUUID();
-  /** Leases that it knows of; each poll lists them. */
+  /** Leases that it knows; each poll lists them. */
   readonly held = new Set<string>();
   readonly #given = new Set<string>();
   readonly #baseUrl: string;
@@ -70,7 +70,7 @@ export class ScriptedAgent {
     return RenewReply.parse(await this.#accepted("/renew", { ...this.status(), ...changes }));
   }
 
-  /** Polls until it is given a job. */
+  /** Polls until it gets a job. */
   async takeJob(): Promise<LeasedJob> {
     for (;;) {
       const { jobs } = await this.poll({ free_slots: 1, wait_s: 2 });
@@ -78,7 +78,7 @@ export class ScriptedAgent {
     }
   }
 
-  /** Polls until it is given a build. */
+  /** Polls until it gets a build. */
   async takeBuild(changes: Partial<PollRequest> = {}): Promise<LeasedBuild> {
     for (;;) {
       const { builds } = await this.poll({ free_slots: 0, free_builds: 1, wait_s: 2, ...changes });
@@ -86,12 +86,12 @@ export class ScriptedAgent {
     }
   }
 
-  /** Posts about the lease of a build: `logs`, `result`, `release`. */
+  /** Posts for the lease of a build: `logs`, `result`, `release`. */
   async postBuild(leaseId: string, what: string, body: object): Promise<Reply> {
     return this.send("POST", `/builds/${leaseId}/${what}`, JSON.stringify(body));
   }
 
-  /** Posts about a lease: `started`, `logs`, `result`, `release`. */
+  /** Posts for a lease: `started`, `logs`, `result`, `release`. */
   async post(
     leaseId: string,
     what: string,
@@ -101,7 +101,7 @@ export class ScriptedAgent {
     return this.send("POST", `/leases/${leaseId}/${what}`, JSON.stringify(body), headers);
   }
 
-  /** Ends a lease as `result` does, and takes the job that comes with the answer. */
+  /** Ends a lease like `result`, and takes the job in the answer. */
   async resultAndTake(
     leaseId: string,
     changes: Partial<ResultReport> = {},
@@ -129,7 +129,7 @@ export class ScriptedAgent {
     return this.send("PUT", path, bytes, { "X-Airlock-SHA256": await sha256(bytes), ...headers });
   }
 
-  /** Ends a lease; without changes, with exit code 0 and nothing written. */
+  /** Ends a lease. By default the exit code is 0 and nothing was written. */
   async result(leaseId: string, changes: Partial<ResultReport> = {}): Promise<Reply> {
     const reply = await this.post(leaseId, "result", { ...success, ...changes });
     if (reply.status === 200) this.held.delete(leaseId);
@@ -140,7 +140,7 @@ export class ScriptedAgent {
     return this.send("POST", "/leave", JSON.stringify({ agent_id: this.id, crashed: false }));
   }
 
-  /** Ends as cancelled what it was given and has not ended, and leaves. */
+  /** Ends its open leases as cancelled, and leaves. */
   async close(): Promise<void> {
     const error = { type: "cancelled", message: "", phase: "execution" } as const;
     for (const leaseId of this.#given) {

@@ -18,8 +18,8 @@ export interface Isolates extends RunningService {
 const front = fileURLToPath(new URL("isolates.worker.ts", import.meta.url));
 
 /**
- * Starts the API in three isolates, at `/first`, `/second` and `/alone`: the second one's bucket
- * can be made to fail (isolates.worker.ts), and the last one cannot reach the Durable Object.
+ * Starts the API in three isolates, at `/first`, `/second` and `/alone`. The bucket of the second can be
+ * made to fail (isolates.worker.ts); the last cannot reach the Durable Object.
  */
 export async function startIsolates(vars: Record<string, string>): Promise<Isolates> {
   return startHarness(vars, (airlock, folder) => {

@@ -8,16 +8,16 @@ import { fileURLToPath } from "node:url";
 
 const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
 
-/** `api/node.ts` in a process of its own, with its own data, on a port of its choosing. */
+/** `api/node.ts` in a separate process with its own data, on a port that it picks. */
 export interface NodeProcess {
   url: string;
   databaseUrl: string;
   child: ChildProcess;
-  /** Its exit code, once it has ended; null after a signal that it did not handle. */
+  /** Its exit code when it has ended; null after a signal that it did not handle. */
   exited: Promise<number | null>;
-  /** What it logged, once it has ended. */
+  /** Its log, when it has ended. */
   logged: Promise<string>;
-  /** Kills it, and removes its data where they are its own. */
+  /** Kills it, and removes its data unless the folder is the caller's. */
   close(): Promise<void>;
 }
 
@@ -34,7 +34,7 @@ export async function startNode(vars: Record<string, string> = {}): Promise<Node
   };
 }
 
-/** The same over a data folder that stays. */
+/** The same with a data folder that stays. */
 export async function startNodeIn(
   folder: string,
   vars: Record<string, string> = {},
@@ -61,7 +61,7 @@ export async function startNodeIn(
   };
 }
 
-/** Starts the API where it is expected to refuse: its exit code and what it says. */
+/** Starts the API, which should refuse; returns its exit code and output. */
 export async function refusedStart(
   vars: Record<string, string>,
 ): Promise<{ code: number | null; said: string }> {
@@ -72,7 +72,7 @@ export async function refusedStart(
 
 function forkNode(vars: Record<string, string>): { child: ChildProcess; stderr: Promise<string> } {
   const child = fork(entry, [], {
-    // As scripts/run starts it.
+    // The same way as scripts/run starts it.
     execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], ...vars },

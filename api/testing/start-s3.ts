@@ -14,9 +14,9 @@ export interface S3Service {
   bucket: S3Settings;
   /** The same as AIRLOCK_ variables. */
   vars: Record<string, string>;
-  /** The keys that the bucket holds. */
+  /** The keys in the bucket. */
   keys(): Promise<string[]>;
-  /** Holds it still, as a service that does not answer; `resume` lets it go on. */
+  /** Freezes it, so that it does not answer; `resume` continues it. */
   pause(): void;
   resume(): void;
   close(): Promise<void>;
@@ -29,7 +29,7 @@ type S3Settings = Record<
 
 export async function startS3(): Promise<S3Service> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-s3-"));
-  // Debian's own Python, whatever else is on the PATH: its package is for that one.
+  // Debian's own Python, not another one on the PATH: the package is installed for Debian's.
   const child = spawn("/usr/bin/python3", [program, folder, "0"], {
     stdio: ["ignore", "pipe", "pipe"],
   });

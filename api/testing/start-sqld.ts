@@ -5,7 +5,7 @@ import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { reservePort } from "./reserve-port.ts";
 
-/** A libSQL server under test, with the schema and nothing in it. */
+/** A libSQL server under test, with an empty schema. */
 export interface RunningDatabase {
   url: string;
   /** Kills it; its data stays in the folder. */
@@ -14,7 +14,7 @@ export interface RunningDatabase {
 
 const require = createRequire(import.meta.url);
 
-/** Starts sqld over a folder. */
+/** Starts sqld with its data in a folder. */
 export async function startSqld(folder: string): Promise<RunningDatabase> {
   const sqld = await startEmptySqld(folder);
   (await openDatabase(Config.parse({ database_url: sqld.url }))).close();
@@ -47,7 +47,7 @@ async function end(child: ChildProcess): Promise<void> {
   await exited;
 }
 
-/** A server says nothing when it begins to listen, so it is asked until it answers. */
+/** The server does not say when it listens, so it is polled until it answers. */
 async function untilAnswers(url: string, child: ChildProcess): Promise<void> {
   const giveUp = AbortSignal.timeout(120_000);
   for (;;) {

@@ -20,7 +20,7 @@ export interface RunningWorker extends RunningService {
 }
 
 /**
- * The part of wrangler's test harness that tests need; its own types take a compiler minutes.
+ * The part of wrangler's test harness that tests need. Compiling with its own types takes minutes.
  * Source: https://developers.cloudflare.com/workers/testing/
  */
 export interface Harness {
@@ -31,19 +31,19 @@ export interface Harness {
 export interface WorkerHandle {
   scheduled(options: { cron: string }): Promise<{ outcome: string }>;
   getEnv(): Promise<Record<string, unknown>>;
-  /** Ends a running Durable Object; its sockets break, or stay where it only sleeps. */
+  /** Ends a running Durable Object. Its sockets break, unless it only sleeps. */
   evictDurableObject(
     className: string,
     options: { name: string; webSockets: "close" | "hibernate" },
   ): Promise<void>;
 }
 
-/** A worker as the harness is told of it. */
+/** A worker as the harness describes it. */
 export interface WorkerInput {
   configPath: string;
   prebuiltWorkerDir: string;
   vars: Record<string, string>;
-  /** Services, by name, that take the place of bindings. */
+  /** Services that replace bindings, by name. */
   bindingOverrides?: Record<string, string>;
 }
 
@@ -53,7 +53,7 @@ const { createTestHarness } = require("wrangler") as {
 };
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Keeps wrangler to this machine. */
+/** Keeps wrangler from using the network. */
 Object.assign(process.env, {
   CLOUDFLARE_CF_FETCH_ENABLED: "false",
   WRANGLER_SEND_METRICS: "false",
@@ -61,13 +61,13 @@ Object.assign(process.env, {
   WRANGLER_LOG: "error",
 });
 
-/** Starts what wrangler.toml deploys in workerd, over a libSQL server of its own (sqld). */
+/** Starts the deployment of wrangler.toml in workerd, with a new libSQL server (sqld). */
 export async function startWorker(vars: Record<string, string>): Promise<RunningWorker> {
   const { harness, ...running } = await startHarness(vars, (airlock) => [airlock]);
   return { ...running, worker: harness.getWorker() };
 }
 
-/** Starts workers in workerd, made from what wrangler.toml deploys; the first one answers. */
+/** Starts workers made from wrangler.toml in workerd; the first one gets the requests. */
 export async function startHarness(
   vars: Record<string, string>,
   workers: (airlock: WorkerInput, folder: string) => object[],
@@ -95,7 +95,7 @@ export async function startHarness(
   };
 }
 
-/** The variables of a worker under test: open to anyone unless they say otherwise. */
+/** The variables of a worker under test. By default it needs no keys. */
 export function workerVars(
   databaseUrl: string,
   vars: Record<string, string>,
@@ -110,7 +110,7 @@ export function workerVars(
 
 let building: Promise<Built> | undefined;
 
-/** What `wrangler deploy` would send, built once in a process. */
+/** The files that `wrangler deploy` would send, built once per process. */
 export function built(): Promise<Built> {
   building ??= build();
   return building;
@@ -118,7 +118,7 @@ export function built(): Promise<Built> {
 
 export interface Built {
   folder: string;
-  /** What wrangler printed of it. */
+  /** Output of wrangler about it. */
   said: string;
 }
 

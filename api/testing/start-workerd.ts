@@ -14,8 +14,8 @@ const require = createRequire(createRequire(import.meta.url).resolve("wrangler/p
 const { default: workerd } = require("workerd") as { default: string };
 
 /**
- * Starts what wrangler.toml deploys in workerd alone, over a libSQL server of its own: what
- * `wrangler dev` puts in front keeps to itself that a client hung up. Without bucket and assets.
+ * Starts the deployment of wrangler.toml in workerd alone, with a new libSQL server. The proxy of
+ * `wrangler dev` does not pass on that a client hung up. There is no bucket and no assets.
  *
  * @param hasWakes Whether it reaches the Durable Object of the wake-ups.
  */
@@ -40,7 +40,7 @@ export async function startWorkerd(
     databaseUrl: database.url,
     database,
     async close() {
-      // Asked to end, it would wait for polls whose agents it does not know to be gone.
+      // A graceful end would wait for polls, because it does not know that their agents are gone.
       child.kill("SIGKILL");
       await exited;
       await database.close();
@@ -49,7 +49,7 @@ export async function startWorkerd(
   };
 }
 
-/** The port that workerd tells of as it begins to listen. */
+/** The port that workerd reports when it listens. */
 async function portOf(control: Readable): Promise<number> {
   for await (const line of createInterface(control)) {
     const told = JSON.parse(line) as { event: string; port: number };
@@ -89,5 +89,5 @@ const config :Workerd.Config = (
 `;
 }
 
-/** Text of Cap'n Proto has the escapes of C, those of JSON that matter here among them. */
+/** Cap'n Proto text has the escapes of C, which include the JSON escapes that occur here. */
 const quoted = (text: string): string => JSON.stringify(text);

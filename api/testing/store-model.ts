@@ -9,22 +9,22 @@ import { limits } from "../../shared/wire/limits.ts";
 import { transition, type ExecutionEvent, type LeaseState } from "../domain/transition.ts";
 import type { Snapshot } from "./store-snapshot.ts";
 
-/** What a test knows of an execution that was accepted. */
+/** What a test knows about an accepted execution. */
 export interface Known {
   id: string;
   mode: "sync" | "async";
   key: string | undefined;
   payload: string;
   state: LeaseState;
-  /** Bodies of the posts that its present lease made: a repeat must be told from another body. */
+  /** Bodies posted for its present lease, to tell a repeat from a different body. */
   posts: Map<string, number>;
 }
 
-/** The executions as they should be: `transition` applied to each, in the order of submission. */
+/** The expected executions: `transition` applied to each, in order of submission. */
 export class StoreModel {
   now = 1_000_000;
   readonly known: Known[] = [];
-  /** Every lease ever given, the latest last. */
+  /** Every lease ever given, latest last. */
   readonly leases: string[] = [];
   readonly #executionOfLease = new Map<string, string>();
 
@@ -44,7 +44,7 @@ export class StoreModel {
     this.known.push({ ...known, posts: new Map(), state: { ...queued, availableAt: this.now } });
   }
 
-  /** What may be claimed, first come first served. */
+  /** Executions that can be claimed, in order of submission. */
   claimable(): Known[] {
     return this.withStatus("queued").filter(({ state }) => state.availableAt <= this.now);
   }
@@ -55,7 +55,7 @@ export class StoreModel {
     this.leases.push(leaseId);
   }
 
-  /** Applies an event as the state machine says; false when it refuses. */
+  /** Applies an event by the state machine; false if it refuses. */
   apply(known: Known, event: ExecutionEvent): boolean {
     const result = transition(known.state, event, this.now);
     if (!result.ok) return false;
@@ -103,7 +103,7 @@ function failure(type: ExecutionError["type"]): ExecutionError {
 
 const dead = new Set<ExecutionStatus>(["failed", "timeout", "oom"]);
 
-/** What must hold whatever happened, read from the database alone: docs/faults.md. */
+/** Invariants that must always be true, read from the database alone: docs/faults.md. */
 export function checkInvariants(before: Snapshot, now: Snapshot, maxQueueSize: number): void {
   const { rows, letters, queued } = now;
   for (const old of before.rows) {
@@ -135,7 +135,7 @@ function expectDistinct(values: (string | null)[]): void {
   expect(new Set(given).size).toBe(given.length);
 }
 
-/** The database says of every execution what the state machine says, and of no other execution. */
+/** The database has exactly the expected executions, each in the expected state. */
 export function checkAgainstModel(model: StoreModel, { rows, shown }: Snapshot): void {
   expect(rows.map(({ id }) => id)).toEqual(model.known.map(({ id }) => id));
   for (const [i, row] of rows.entries()) {
@@ -153,7 +153,7 @@ export const artifactName = "sub/a.txt";
 export const resultText = (body: number): string => `result ${body}`;
 export const logText = (body: number): string => `log ${body}`;
 
-/** The stream of the result, else what the last lease logged before it was lost. */
+/** The stream of the result; without one, the log of the last lease before it was lost. */
 function shownStdout({ state, posts }: Known): string {
   const result = posts.get("result");
   if (result !== undefined) return resultText(result);

@@ -15,7 +15,7 @@ export type Post = "start" | "log" | "upload" | "result" | "release";
 
 export const releaseError = { type: "docker_error", message: "gone", phase: "startup" } as const;
 
-/** Posts about a lease as an agent does; each number makes another body. */
+/** Posts for a lease, like an agent's. Each number gives a different body. */
 export async function sendPost(
   deps: Deps,
   leaseId: string,

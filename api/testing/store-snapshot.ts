@@ -9,15 +9,15 @@ import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";
 import { deadLetters, executions } from "../store/schema.ts";
 
-/** Thousands of commits: where there is a file system in memory, none of them waits for a disk. */
+/** On a file system in memory, if there is one: thousands of commits then need not wait for a disk. */
 export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
 
-/** All that a database tells of its executions. */
+/** Everything that a database has about its executions. */
 export interface Snapshot {
   rows: ExecutionRow[];
   /** Executions that have a dead letter, one entry per letter. */
   letters: string[];
-  /** How many it takes for queued. */
+  /** Its count of queued executions. */
   queued: number;
   shown: Map<string, FullExecution>;
 }
@@ -35,7 +35,7 @@ export async function snapshot(db: Database): Promise<Snapshot> {
   };
 }
 
-/** What a start would find, had only the first `bytes` of the write-ahead log reached the disk. */
+/** What a start would find if only the first `bytes` of the write-ahead log had reached the disk. */
 export async function afterPowerCut(
   dataFolder: string,
   bytes: number,

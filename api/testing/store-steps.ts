@@ -5,8 +5,7 @@ export const leaseTtlMs = 30_000;
 export const agentIds = ["agent 0", "agent 1", "agent 2"];
 
 /**
- * One thing that happens. Numbers that pick something wrap around at what there is; what is picked
- * counts from the latest.
+ * One step. A number that picks something counts from the latest one and wraps around.
  */
 export type Step =
   | { do: "nothing" }

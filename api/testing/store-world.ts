@@ -24,11 +24,11 @@ import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./st
 import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
 import { testDeps } from "./test-deps.ts";
 
-/** A real store beside the model of what it should hold. */
+/** A real store, and the model of its expected content. */
 export class StoreWorld {
   readonly #model = new StoreModel();
   readonly #folder: string;
-  /** Leases that each agent knows of. */
+  /** Leases that each agent knows. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
   #seen: Snapshot = { rows: [], letters: [], queued: 0, shown: new Map() };
@@ -50,7 +50,7 @@ export class StoreWorld {
     rmSync(this.#folder, { recursive: true });
   }
 
-  /** Takes a step, checks all that must hold, and says what came of it. */
+  /** Takes a step, checks all invariants, and returns the outcome. */
   async run(step: Step): Promise<string> {
     if (step.do === "cut power") return this.#cutPower(step);
     const outcome = await this.#take(step);
@@ -188,7 +188,7 @@ export class StoreWorld {
     return `${step.what} ${expected}${known?.state.status === "queued" ? " requeued" : ""}`;
   }
 
-  /** Applies a post to the model and says how it is answered. */
+  /** Applies a post to the model and returns the expected answer. */
   #expectPost(known: Known, leaseId: string, { what, body, byAnother }: StepOf<"post">): number {
     if (byAnother) return 403;
     if (what === "log" && known.posts.has("result")) return 200;
@@ -221,7 +221,7 @@ export class StoreWorld {
     }
   }
 
-  /** A released execution waits for a moment that the API draws by lot. */
+  /** A released execution waits for a random delay that the API picks. */
   async #learnRetryTime({ id, state }: Known): Promise<void> {
     const row = await findExecution(this.#db, id);
     const delayMs = (row?.availableAt ?? 0) - this.#model.now;
@@ -248,7 +248,7 @@ export class StoreWorld {
     return due.length ? `expire ${due.at(-1)?.state.status}` : "none due";
   }
 
-  /** Takes a step, and looks at what a power cut in the middle of its writing would leave. */
+  /** Takes a step, and checks what a power cut during its writes would leave. */
   async #cutPower({ during, writtenOfTen, garbage }: StepOf<"cut power">): Promise<string> {
     const before = this.#seen;
     const bytesBefore = walBytes(this.#folder);

@@ -13,7 +13,7 @@ export interface TempStore {
   close(): void;
 }
 
-/** A migrated database in a folder of its own, opened as the service opens it. */
+/** A migrated database in a new folder, opened like the service opens it. */
 export async function openTempStore(): Promise<TempStore> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-store-"));
   const client = await openIn(folder);
@@ -27,7 +27,7 @@ export async function openTempStore(): Promise<TempStore> {
   };
 }
 
-/** Opens the database of a data folder, as the service does at its start. */
+/** Opens the database of a data folder like the service at its start. */
 export function openIn(folder: string): Promise<Client> {
   return openDatabase(Config.parse({ data_dir: folder }));
 }

@@ -8,7 +8,7 @@ import { sha256 } from "../platform/hash.node.ts";
 import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
 
-/** The dependencies of an API over a database and a folder, silent, with a clock of the test's. */
+/** Dependencies of an API with a given database and folder. They log nothing and use the test's clock. */
 export function testDeps(
   db: Database,
   folder: string,

@@ -46,7 +46,7 @@ export const agentRows: Row[] = [
       const [agent, other] = [api.agent(), api.agent()];
       const waiting = agent.poll({ wait_s: 20 });
       const { job_id } = await api.submit();
-      // Whoever is not woken looks again after five seconds; this one answers after three.
+      // A poll that is not woken looks again after five seconds; this one must answer after three.
       const idle = other.poll({ free_slots: 0, wait_s: 3 });
       const first = await Promise.race([waiting, idle]);
       expect(first.jobs.map((job) => job.execution_id)).toEqual([job_id]);

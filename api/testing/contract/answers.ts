@@ -10,7 +10,7 @@ interface OpenApi {
   paths: Record<string, Record<string, unknown>>;
 }
 
-/** Every reference in a document, and what it points at. */
+/** Every reference in a document, and its target. */
 function references(document: OpenApi): Map<string, unknown> {
   const found = new Map<string, unknown>();
   JSON.stringify(document, (key, value: unknown) => {
@@ -51,7 +51,7 @@ async function echoed(api: Api, given: string): Promise<string> {
   return reply.headers.get("X-Correlation-ID") ?? "";
 }
 
-/** A request for each way in which an answer may come about. */
+/** A request for each way in which an answer is made. */
 const requests: [
   what: string,
   status: number,
@@ -83,7 +83,7 @@ export const answerRows: Row[] = [
     ([what]) => `The answer to ${what} has the security headers and a correlation id`,
     async (api, [, status, send]) => {
       const { job_id } = await api.submit();
-      // Api.send holds every answer to them.
+      // Api.send checks them for every answer.
       expect((await send(api, job_id)).status).toBe(status);
     },
   ),

@@ -10,10 +10,10 @@ import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";
 
-/** A service under test, as one row of the table uses it. */
+/** A service under test, for one row of the table. */
 export class Api {
   readonly url: string;
-  /** Where its operator's commands find what it keeps. */
+  /** Where commands of its operator find its data. */
   readonly databaseUrl: string;
   readonly #agents: ScriptedAgent[] = [];
 
@@ -22,10 +22,10 @@ export class Api {
     this.databaseUrl = databaseUrl;
   }
 
-  /** Sends a request and holds its answer to what every answer has, and to its description. */
+  /** Sends a request. Checks the answer against the rules for every answer and against its OpenAPI description. */
   async send(method: string, path: string, init: RequestInit = {}): Promise<Reply> {
     const headers = new Headers(init.headers);
-    // An edge runtime compresses text, and then there is no Content-Length to look at.
+    // An edge runtime compresses text, and a compressed answer has no Content-Length.
     headers.set("Accept-Encoding", "identity");
     const response = await fetch(this.url + path, { ...init, headers, method });
     const reply = {
@@ -42,7 +42,7 @@ export class Api {
     return this.send("GET", path, { headers });
   }
 
-  /** Posts a value as JSON, or a text as it is. */
+  /** Posts a value as JSON, or a text unchanged. */
   post(path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
     const text = typeof body === "string" ? body : JSON.stringify(body);
     return this.send("POST", path, {
@@ -57,7 +57,7 @@ export class Api {
     return agent;
   }
 
-  /** Submits a job and returns what was answered. */
+  /** Submits a job and returns the answer. */
   async submit(fields: Record<string, unknown> = {}): Promise<SubmittedJob> {
     const reply = await this.post("/execute/async", { code: "print(1)", ...fields });
     expect(reply.status).toBe(202);
@@ -72,13 +72,13 @@ export class Api {
     return ExecutionRecord.parse(body(await this.get(`/executions/${id}${query}`)));
   }
 
-  /** Ids of the executions stored, the newest first. */
+  /** Ids of the stored executions, newest first. */
   async stored(): Promise<string[]> {
     const page = ExecutionPage.parse(body(await this.get("/executions?limit=1000")));
     return page.items.map(({ execution_id }) => execution_id);
   }
 
-  /** Leaves the service without agents and without unfinished jobs. */
+  /** Removes all agents and unfinished jobs from the service. */
   async tidy(): Promise<void> {
     await Promise.all(this.#agents.map((agent) => agent.close()));
     const headers = { Authorization: `Bearer ${apiKeys[0]}` };

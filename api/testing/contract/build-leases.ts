@@ -6,7 +6,7 @@ import { agentTokens } from "./servers.ts";
 
 const server = "with job types";
 
-/** What becomes of a build whose agent repeats itself, hands it back, leaves or is lost. */
+/** Builds whose agent repeats a post, releases the build, leaves or is lost. */
 export const buildLeaseRows: Row[] = [
   {
     rule: "A build whose agent never got the reply is delivered again to that agent",

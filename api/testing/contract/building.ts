@@ -6,7 +6,7 @@ import { type Api, body } from "./api.ts";
 
 export const defaultImage = "python:3.13-slim";
 
-/** An image of its own for each number. */
+/** A different image for each number. */
 export const digest = (n: number): string => `sha256:${String(n).padStart(64, "0")}`;
 
 export const success = {
@@ -24,7 +24,7 @@ interface Started {
   answer: Promise<Reply>;
 }
 
-/** Asks for a build and has an agent take it. */
+/** Requests a build and lets an agent take it. */
 export async function startBuild(
   api: Api,
   agent: ScriptedAgent,

@@ -13,7 +13,7 @@ const missing = {
   phase: "startup",
 } as const;
 
-/** Has an agent build whatever is asked for, until it is told to stop. */
+/** Lets an agent build every requested image until it is stopped. */
 async function buildOnAndOn(agent: ScriptedAgent, stop: AbortSignal): Promise<void> {
   while (!stop.aborted) {
     for (const { lease_id } of (await agent.poll({ free_builds: 1, wait_s: 0.1 })).builds) {
@@ -201,7 +201,7 @@ export const buildRows: Row[] = [
       await agent.postBuild(lease.lease_id, "result", success);
       const first = await answer;
       expect(first.status).toBe(200);
-      // A request may have been so slow that it came after the build was over.
+      // A slow request may have arrived after the build had ended.
       const serving = new AbortController();
       const late = buildOnAndOn(agent, serving.signal);
       for (const one of await others) expect(body(one)).toEqual(body(first));

@@ -22,7 +22,7 @@ function derived(reply: Reply): DerivedJob {
   return job;
 }
 
-/** What the agent is told of a job and of one derived from it, but for their ids. */
+/** A job and one derived from it, as the agent gets them, without their ids. */
 async function leased(api: Api, ...jobs: { job_id: string }[]): Promise<object[]> {
   const agent = api.agent();
   const given = [];

@@ -6,7 +6,7 @@ import { apiKeys } from "./servers.ts";
 
 const checks = new Map<string, Promise<OpenApiCheck>>();
 
-/** Holds an answer to what the service's own OpenAPI document says of it. */
+/** Checks an answer against the service's own OpenAPI document. */
 export async function expectDescribed(
   url: string,
   method: string,

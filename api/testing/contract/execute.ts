@@ -8,7 +8,7 @@ import { maxQueueSize } from "./servers.ts";
 
 const base64 = (text: string): string => btoa(text);
 
-/** A refusal that says when to come back, and after which nothing is stored. */
+/** Expects a refusal with Retry-After, after which nothing is stored. */
 async function expectUnavailable(api: Api, path: string): Promise<void> {
   const before = await api.stored();
   const reply = await api.post(path, { code: "print(1)" });
@@ -35,7 +35,7 @@ const hangUps: HangUp[] = [
   },
 ];
 
-/** A client that has sent its request, and waits. */
+/** A client that has sent its request and waits. */
 function waitingClient(api: Api, idempotency_key?: string): Socket {
   const { hostname, port } = new URL(api.url);
   const client = connect(Number(port), hostname);
@@ -246,7 +246,7 @@ const openBreaker = {
   last_failure: null,
 } as const;
 
-/** The id of a job that is about to be queued. */
+/** Waits until a new job is queued, and returns its id. */
 async function newJob(api: Api): Promise<string> {
   for (;;) {
     const page = body(await api.get("/executions?status=queued")) as {

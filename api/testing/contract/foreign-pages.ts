@@ -5,7 +5,7 @@ import { apiKeys } from "./servers.ts";
 
 const key = { Authorization: `Bearer ${apiKeys[0]}` };
 
-/** Headers that browsers put on the requests of pages of other sites. */
+/** Headers that browsers send with requests of pages of other sites. */
 const foreign: Record<string, string>[] = [
   { "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors" },
   { "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors" },
@@ -15,7 +15,7 @@ const foreign: Record<string, string>[] = [
   { Origin: "http://localhost:1" },
 ];
 
-/** Headers of the service's own page, of an address typed in, and of programs. */
+/** Headers of the service's own page, of a typed address, and of programs. */
 const own = ({ url }: Api): Record<string, string>[] => [
   { "Sec-Fetch-Site": "same-origin", Origin: url },
   { "Sec-Fetch-Site": "none" },
@@ -106,7 +106,7 @@ export const foreignPageRows: Row[] = [
       for (const Host of ["tools.example", "tools.example:8443", "localhost"]) {
         expect((await api.get("/executions", { Host })).status).toBe(200);
       }
-      // The proxy may leave the Host as it is, or name this service.
+      // A proxy may keep the Host header or replace it with this service's name.
       for (const headers of [{ Host: "tools.example" }, {}]) {
         const Origin = "https://tools.example";
         const reply = await api.post("/execute/async", { code: "1" }, { ...headers, Origin });

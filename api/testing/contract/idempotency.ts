@@ -103,7 +103,7 @@ export const idempotencyRows: Row[] = [
   },
 ];
 
-/** Sends again, nine times at most, what got no whole answer: a busy wrangler breaks some connections off. */
+/** Repeats a request without a complete answer, at most nine times: a busy wrangler breaks off some connections. */
 async function insist<T>(request: () => Promise<T>, tries = 10): Promise<T> {
   try {
     return await request();

@@ -25,12 +25,12 @@ async function put(
   bytes: Uint8Array<ArrayBuffer>,
   hash?: string,
 ): Promise<Reply> {
-  // Whoever refuses a body unread may close its connection, which then serves no other request.
+  // A server that refuses a body without reading it may close the connection, so the connection is not reused.
   const headers = { "X-Airlock-SHA256": hash ?? (await sha256(bytes)), Connection: "close" };
   return agent.send("PUT", `/builds/${leaseId}/image`, bytes, headers);
 }
 
-/** A build under way; `end` reports it. */
+/** A running build; `end` reports its result. */
 async function building(api: Api, name: string) {
   const agent = api.agent();
   await agent.poll({ free_slots: 0 });

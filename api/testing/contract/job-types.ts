@@ -141,7 +141,7 @@ export const jobTypeRows: Row[] = [
       const hangUp = new AbortController();
       const pending = agent.poll({ wait_s: 20, free_slots: 0, images: [] }, hangUp.signal);
       pending.catch(() => {});
-      // Two requests at once have no order: the poll's word is in once the agent is known.
+      // Concurrent requests have no order: the poll's status is stored when the agent is known.
       let pool = "";
       while (!pool.includes(agent.id)) pool = (await api.get("/pool/stats")).text;
       await agent.renew({ images: [defaultImage] });

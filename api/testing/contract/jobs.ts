@@ -151,7 +151,7 @@ export const jobRows: Row[] = [
       const { lease_id } = await agent.takeJob();
       const answer = api.get(`/jobs/${job_id}/result?wait=true&timeout=30`);
       await agent.result(lease_id);
-      // Whoever is not woken hears of the end after five seconds; this one is told after three.
+      // A waiter that is not woken looks again after five seconds; this one must answer after three.
       const early = api.get(`/jobs/${other.job_id}/result?wait=true&timeout=3`);
       const first = await Promise.race([answer, early]);
       expect(first.status).toBe(200);

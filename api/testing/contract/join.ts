@@ -14,7 +14,7 @@ import { agentTokens } from "./servers.ts";
 
 const minuteMs = 60_000;
 
-/** Does what a command of the operator does, over a connection of its own. */
+/** Does what an operator's command does, over a separate connection. */
 async function operate<T>(api: Api, work: (db: Database) => Promise<T>): Promise<T> {
   const client = createClient({ url: api.databaseUrl, concurrency: 1, timeout: 10_000 });
   try {
@@ -159,7 +159,7 @@ export const joinRows: Row[] = [
       const heir = api.agent(next);
       expect((await heir.send("POST", "/rotate", order)).status).toBe(200);
       expect((await heir.post(lease_id, "started", { job_ref: null })).status).toBe(200);
-      // What was found a moment ago may be believed for a second.
+      // A token that was just found is cached for a second.
       while ((await pollStatus(api, token)) === 200) await sleep(100);
       expect(await pollStatus(api, token)).toBe(401);
       expect((await heir.result(lease_id)).status).toBe(200);

@@ -4,7 +4,7 @@ import { each, type Row } from "./row.ts";
 import { agentTokens } from "./servers.ts";
 import { failure, log, release, working } from "./working.ts";
 
-/** Every post about a lease, with a body and another one. */
+/** Every post for a lease, with two different bodies. */
 const posts: [
   what: string,
   send: (agent: ScriptedAgent, lease: string, other?: boolean) => Promise<Reply>,
@@ -77,7 +77,7 @@ export const leasePostRows: Row[] = [
       if (what === "a result") return;
       await agent.result(lease_id);
       expect((await send(agent, lease_id)).status).toBe(200);
-      // A result has all output: logs are of no use any more.
+      // A result has all output, so logs are no longer needed.
       const late = (await send(agent, lease_id, true)).status;
       expect(late).toBe(what === "logs" ? 200 : 409);
     },

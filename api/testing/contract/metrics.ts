@@ -5,7 +5,7 @@ import { apiKeys } from "./servers.ts";
 
 type Series = Map<string, number>;
 
-/** Every series of a scrape, by its name and labels; each line is held to the text format. */
+/** Every series of a scrape, by name and labels. Checks each line against the text format. */
 async function scrape(api: Api): Promise<Series> {
   const reply = await api.get("/metrics");
   expect(reply.status).toBe(200);
@@ -23,7 +23,7 @@ async function scrape(api: Api): Promise<Series> {
   return found;
 }
 
-/** What a part of the work added to the series that it changed. */
+/** The increase of each series that changed during some work. */
 async function added(api: Api, work: () => Promise<unknown>): Promise<Record<string, number>> {
   const before = await scrape(api);
   await work();
@@ -41,7 +41,7 @@ const requests = (route: string, status: number): string =>
 const failed = (operation: string, kind: string): string =>
   `airlock_engine_errors_total{agent="scripted",operation="${operation}",kind="${kind}"}`;
 
-/** Not in the contract: what a monitoring system reads. */
+/** Metrics for monitoring; not in the contract. */
 export const metricsRows: Row[] = [
   {
     rule: "GET /metrics counts executions by job type and status, and their phases",

@@ -2,7 +2,7 @@ import { expect } from "vitest";
 import { body } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
-/** Not in the contract: beside its /health, for supervisors of processes and load balancers. */
+/** Probes for process supervisors and load balancers; unlike /health, not in the contract. */
 export const probeRows: Row[] = each(
   ["/health/live", "/health/ready"],
   (path) => `GET ${path} is 200 while the service serves, with an agent or without`,

@@ -5,10 +5,10 @@ import { type Api, problemOf } from "./api.ts";
 import type { Row } from "./row.ts";
 import { apiKeys } from "./servers.ts";
 
-/** The rows' own requests; the first key is the one that tidies up after them. */
+/** The keys of the rows. The first key is for cleaning up after them. */
 const key = { "X-API-Key": apiKeys[1] };
 
-/** Requests left, as an answer tells; NaN where it does not. */
+/** Requests left according to an answer; NaN if it does not say. */
 const left = ({ headers }: Reply): number => Number(headers.get("RateLimit-Remaining") ?? NaN);
 
 function expectRefused(reply: Reply): void {
@@ -81,14 +81,14 @@ export const rateLimitRows: Row[] = [
       const beganMs = performance.now();
       let served = 0;
       let refused: Reply;
-      // On a slow machine a burst goes over the end of a window.
+      // On a slow machine a burst may last beyond the end of a window.
       do {
         const burst = Array.from({ length: 80 }, () => api.get("/pool/stats", key));
         const replies = await Promise.all(burst);
         served += replies.filter(({ status }) => status === 200).length;
         refused = await api.get("/pool/stats", key);
       } while (refused.status !== 429);
-      // A window may end as the first request comes, and another may begin with the last.
+      // A window may end at the first request, and another one may begin at the last.
       const windows = Math.floor((performance.now() - beganMs) / 1000 / windowS) + 2;
       expect(served).toBeLessThanOrEqual(limit * windows);
 

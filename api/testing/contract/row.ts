@@ -1,19 +1,19 @@
 import type { Api } from "./api.ts";
 import type { ServerName } from "./servers.ts";
 
-/** One rule of the contract, and how to see that a service keeps it. */
+/** One rule of the contract, and its check. */
 export interface Row {
   rule: string;
-  /** The configuration that it needs; "open" where it says nothing. */
+  /** The configuration that it needs; default "open". */
   server?: ServerName;
-  /** The one platform that it is a rule of, and why; of both where it says nothing. */
+  /** The only platform that it applies to, and why; default: both. */
   only?: { on: "node" | "workerd"; why: string };
-  /** Why it shows on workerd alone, without what wrangler puts in front of it. */
+  /** Why it can be checked only on workerd alone, without wrangler's proxy. */
   hiddenByWrangler?: string;
   check: (api: Api) => Promise<void>;
 }
 
-/** A rule for each of several cases, named by what differs. */
+/** A rule for each of several cases, named by the difference. */
 export function each<T>(
   cases: readonly T[],
   rule: (one: T) => string,

@@ -6,7 +6,7 @@ export const customHeader = "X-Airlock-Key";
 export const maxRequestBytes = 64 * 1024;
 export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
-/** Longer than a slow machine takes for a lease's first post. */
+/** Longer than a slow machine needs for the first post of a lease. */
 const leaseTtlS = 4;
 export const maxImageBytes = 50_000;
 
@@ -22,7 +22,7 @@ const common = {
 
 const locked = { AIRLOCK_API_AUTH_ENABLED: "true", AIRLOCK_API_KEYS: apiKeys.join(",") };
 
-/** Job types of the rows about builds: what a row has built stays, so each row has its own. */
+/** Job types of the rows about builds. Built images stay, so each row has its own type. */
 const buildable = Object.fromEntries(
   Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
 );
@@ -31,7 +31,7 @@ const withImages = Object.fromEntries(
   Array.from({ length: 6 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),
 );
 
-/** The configurations that the rows of the table ask for, as AIRLOCK_ variables. */
+/** The configurations that rows of the table need, as AIRLOCK_ variables. */
 export const servers = {
   open: common,
   "with keys": { ...common, ...locked },

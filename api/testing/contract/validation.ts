@@ -3,20 +3,20 @@ import { type Api, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 import { maxRequestBytes, maxTimeoutS } from "./servers.ts";
 
-/** A request body as it goes over the wire. */
+/** A request body as it is sent. */
 type Body = string | Uint8Array<ArrayBuffer>;
 
 const paths = ["/execute", "/execute/async"];
 const long = (n: number): string => "x".repeat(n);
 
-/** What pip, a shell or a file system would take for more than a package's name. */
+/** Texts that pip, a shell or a file system would not treat as a plain package name. */
 const notNames = (
   "--index-url=https://x|-e .|-r /etc/passwd|a --no-binary :all:|a @ file:///x|a@https://x/a.whl|" +
   "git+https://github.com/x/y|https://x/a.whl|a; echo|a && b|$(id)|${HOME}|../x|/x|./x|a.whl|" +
   "a.tar.gz|a\nb|a\n--index-url x|a\r|a\\|a\0|a #x|ä|a\ud800| "
 ).split("|");
 
-/** Fields with a value that no request may have; the fault names the first part of the path. */
+/** Fields with an invalid value. The error names the first part of the path. */
 const faults: [path: string, value: unknown][] = [
   ["code", undefined],
   ["code", null],

@@ -2,10 +2,10 @@ import * as fc from "fast-check";
 import type { JsonSchema } from "../openapi-document.ts";
 import { nasty } from "./nasty.ts";
 
-/** Finds what a `$ref` points at. */
+/** Finds the target of a `$ref`. */
 export type Lookup = (ref: string) => JsonSchema;
 
-/** Values that a schema allows, and now and then, at any depth, one that it does not. */
+/** Values that a schema allows and, sometimes and at any depth, a value that it does not allow. */
 export function arbitraryOf(schema: JsonSchema, lookup: Lookup, odd = 1): fc.Arbitrary<unknown> {
   return fc.oneof(
     { weight: 12, arbitrary: allowed(schema, lookup, odd) },

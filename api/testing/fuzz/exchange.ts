@@ -10,7 +10,7 @@ export interface FuzzRequest {
   body?: Uint8Array<ArrayBuffer> | undefined;
 }
 
-/** A request that takes longer hangs. */
+/** A request that takes longer counts as hanging. */
 const hangMs = 60_000;
 
 export async function send(url: string, request: FuzzRequest): Promise<Answer> {
@@ -25,7 +25,7 @@ export async function send(url: string, request: FuzzRequest): Promise<Answer> {
   return { status: response.status, headers: response.headers, body: await response.text() };
 }
 
-/** What must hold for the answer to any request: docs/contract.md 4.27, 7.8, 9.16 and 9.18. */
+/** Checks the rules for the answer to any request: docs/contract.md 4.27, 7.8, 9.16 and 9.18. */
 export function expectSound(request: FuzzRequest, answer: Answer): void {
   const { status, headers, body } = answer;
   expect({ status, body }).not.toMatchObject({ status: 500 });
@@ -40,7 +40,7 @@ export function expectSound(request: FuzzRequest, answer: Answer): void {
   expect(problem.correlation_id).toBe(headers.get("x-correlation-id"));
 }
 
-/** As `expectSound`, and as the OpenAPI document tells it; 431 comes before there is an endpoint. */
+/** Checks `expectSound` and the OpenAPI document. A 431 is sent before an endpoint is known. */
 export function expectDescribed(check: OpenApiCheck, request: FuzzRequest, answer: Answer): void {
   expectSound(request, answer);
   if (answer.status === 431) return;

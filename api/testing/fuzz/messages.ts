@@ -4,7 +4,7 @@ import type { JsonSchema } from "../openapi-document.ts";
 import { arbitraryOf } from "./arbitrary-of.ts";
 import { damaged } from "./nasty.ts";
 
-/** Messages of a schema; a body with one of them, mostly whole. */
+/** Bodies with a message of a schema, mostly undamaged. */
 export function bodiesOf(schema: z.ZodType): fc.Arbitrary<Uint8Array<ArrayBuffer>> {
   return valuesOf(schema, 1).chain((value) => damaged(JSON.stringify(value)));
 }

@@ -10,10 +10,10 @@ import { arbitraryOf, type Lookup } from "./arbitrary-of.ts";
 import type { FuzzRequest } from "./exchange.ts";
 import { damaged, nastyText } from "./nasty.ts";
 
-/** Values of path parameters that name something which exists, by the parameter's name. */
+/** Values of path parameters that name existing things, by parameter name. */
 export type Known = Record<string, string[]>;
 
-/** Requests to an endpoint: most of their parts as described, some not. */
+/** Requests to an endpoint. Most of their parts match the description, some do not. */
 export function requestsTo(
   { method, path, operation }: Endpoint,
   document: OpenApiDocument,
@@ -43,10 +43,10 @@ export function requestsTo(
     }));
 }
 
-/** Path segments of percent-encoded text. */
+/** Path segments, percent-encoded. */
 export const segments = nastyText.map(segmentOf);
 
-/** Never empty, and dots encoded twice: a client would resolve `..` itself. */
+/** Never empty. Dots are encoded twice, because a client would resolve `..` itself. */
 function segmentOf(value: unknown): string {
   return encodeURIComponent(textOf(value)).replaceAll(".", "%252e") || "0";
 }
@@ -56,7 +56,7 @@ const contentTypes = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom("text/plain", "application/xml", "json", "") },
 );
 
-/** What a header may hold on the wire: bytes, but no line breaks. */
+/** Values that a header can have: bytes without line breaks. */
 const headerValues = fc.oneof(
   fc.constantFrom("*", '"x"', 'W/"x"', "bytes=0-0", "bytes=-1", "bytes=9-1", "bytes=0-,1-", "\xff"),
   fc.string({ maxLength: 30 }).map((text) => text.replaceAll(/[^\x20-\x7e]/g, "").trim()),
