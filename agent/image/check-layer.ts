@@ -3,9 +3,9 @@ import { ImageArchiveError } from "./image-error.ts";
 import { BLOCK, checksum } from "./tar.ts";
 
 /**
- * What engines take for a compressed layer, by its first bytes, in hexadecimal. They decompress it before they hold
- * it against its digest: a small layer could fill the disk.
- * Source: github.com/moby/go-archive compression.go, github.com/containers/image pkg/compression.
+ * The first bytes (hexadecimal) by which engines recognise a compressed layer. They decompress it
+ * before they check its digest, so a small layer could fill the disk. Source:
+ * github.com/moby/go-archive compression.go, github.com/containers/image pkg/compression.
  */
 const compressions: readonly (readonly [name: string, magic: RegExp])[] = [
   ["gzip", /^1f8b/],
@@ -14,25 +14,25 @@ const compressions: readonly (readonly [name: string, magic: RegExp])[] = [
   ["zstd", /^(28b52ffd|5[0-9a-f]2a4d18)/],
 ];
 
-/** Extended headers are read into memory; Go's reader takes no longer ones either. */
+/** Extended headers are read into memory; Go's reader has the same limit. */
 const MAX_EXTENSION_BYTES = 1024 * 1024;
 const file = "0";
 const pax = "x";
-/** A name or a link's target that is too long for the header; GNU. */
+/** GNU entries for a name or link target that is too long for the header. */
 const longNames = ["L", "K"];
-/** Links, devices, folders and pipes: they have no bytes. */
+/** Links, devices, folders and pipes, which have no content. */
 const withoutBytes = ["1", "2", "3", "4", "5", "6"];
 
 /**
- * Passes on the bytes of a layer that comes from another host, and throws where unpacking it would
- * take more of the disk than its own size, or where readers of tar may disagree on what it holds.
+ * Passes on the bytes of a layer from another host. Throws if unpacking it would take more disk
+ * space than its own size, or if two tar readers could read it differently.
  *
- * @throws ImageArchiveError; Error where the layer ends too early.
+ * @throws ImageArchiveError; Error if the layer ends too early.
  */
 export async function* checkLayer(bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const source = byteSource(bytes);
   let isFirst = true;
-  /** Of the next file, where its header has no room for it. */
+  /** Size of the next file, if it does not fit its header. */
   let paxSize: number | undefined;
   while (!(await source.isAtEnd())) {
     const header = await source.whole(BLOCK);
@@ -67,7 +67,10 @@ function refuseCompressed(header: Buffer): void {
   if (found) refuse(`${found[0]} data in the place of a tar`);
 }
 
-/** Nothing comes after the end of the tar that another reader may take for more of it. */
+/**
+ * Allows only zeros after the end of the tar, because another reader could take other bytes for
+ * entries.
+ */
 async function* zeros(source: ByteSource): AsyncGenerator<Buffer> {
   while (!(await source.isAtEnd())) {
     const block = await source.whole(BLOCK);
@@ -76,7 +79,10 @@ async function* zeros(source: ByteSource): AsyncGenerator<Buffer> {
   }
 }
 
-/** @returns the size of the file that follows, where the records tell it: "<length> <key>=<value>\n" each. */
+/**
+ * @returns the size of the next file, if a record gives it. Each record is "<length>
+ *   <key>=<value>\n".
+ */
 function readPax(records: Buffer): number | undefined {
   let size: number | undefined;
   for (let at = 0; at < records.length;) {

@@ -24,16 +24,16 @@ export type FetchDeps = {
   readonly log: Logger;
 };
 
-/** This host can never use the image; the message tells why. */
+/** This host can never use the image; the message says why. */
 export class UnfitImage extends Error {
   override name = "UnfitImage";
 }
 
 /**
- * Gets one image that another agent has built, from where the API says.
+ * Fetches one image that another agent has built, from the source that the API names.
  *
- * @param makeRoom Asked before anything is transferred; throws where there is none.
- * @returns false where the image is not for this agent, or only its builder's host has it.
+ * @param makeRoom called before the transfer; throws if there is no room.
+ * @returns false if the image is not for this agent, or only the host that built it has it.
  * @throws UnfitImage; ImageArchiveError; JobRefusal; EngineError; ApiError; the signal's reason.
  */
 export async function fetchImage(
@@ -83,7 +83,10 @@ async function load(
   await verifyImage(imageCalls, name, image, signal);
 }
 
-/** A pull by digest moves no tag; its name stays, for an operator's `agent_images`. */
+/**
+ * Pulls by digest, which moves no tag. The name by digest stays, because an operator's
+ * `agent_images` may list it.
+ */
 async function pull(
   { imageCalls, registry }: FetchDeps,
   { image }: ImageSource,
@@ -100,7 +103,10 @@ async function pull(
   await imageCalls.tag(image, repository, tag, signal);
 }
 
-/** Takes back an image that this engine gave another id, as one with containerd's store would. */
+/**
+ * Removes the image again if this engine gave it another id, as an engine with containerd's image
+ * store does.
+ */
 async function verifyImage(
   imageCalls: FetchDeps["imageCalls"],
   name: string,

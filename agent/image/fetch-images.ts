@@ -7,11 +7,15 @@ import { type FetchDeps, fetchImage, UnfitImage } from "./fetch-image.ts";
 import type { FetchedImages } from "./fetched-images.ts";
 import type { Inventory } from "./inventory.ts";
 
-/** Built images that other hosts have and this one is to get. */
+/** Fetches images that other hosts have built. */
 export type ImageFetcher = {
-  /** Takes in what the API wants here; fetches what is missing and can be got, one at a time. */
+  /**
+   * Takes the list of images that the API wants here, and fetches the missing ones, one at a time.
+   */
   readonly want: (references: readonly string[]) => void;
-  /** What is wanted and was not got, and why; another array once that changes. */
+  /**
+   * The wanted images that could not be fetched, with the reason. A new array after each change.
+   */
   readonly missing: () => Missing;
 };
 
@@ -32,7 +36,7 @@ const REASON_MAX_LENGTH = 500;
 
 type Failure = { readonly count: number; readonly againMs: number; readonly reason: string | null };
 
-/** Fetches until `end`. What fails is tried again, ever later. */
+/** Fetches until `end`. A failed fetch is repeated after growing waits. */
 export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFetcher {
   const { inventory, changes, clock, log } = deps;
   const failures = new Map<string, Failure>();
@@ -78,7 +82,7 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
     const reason = error instanceof NotHere ? null : describeError(error);
     failures.set(image, { count, againMs: clock.nowMs() + waitMs, reason });
     if (reason === null) return;
-    log.warn("image {image} is not fetched: {reason}", { image, reason });
+    log.warn("could not fetch the image {image}: {reason}", { image, reason });
     noteMissing();
     changes.notify();
   }
@@ -102,5 +106,5 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
   return { want, missing: () => missing };
 }
 
-/** Not for this agent, or nowhere to be got: nothing to tell the operator. */
+/** The image is not for this agent, or no source has it: not reported to the operator. */
 class NotHere extends Error {}

@@ -4,21 +4,22 @@ import type { Clock } from "../waiting/clock.ts";
 import type { ImageCalls, NamedImage } from "../container/image-calls.ts";
 import { EngineError } from "../sandbox/types.ts";
 
-/** Repository of the names that fetched images get on this host, each by its id. */
+/** Repository of the names of fetched images on this host; the tag is the image's id. */
 export const FETCHED = "airlock-fetched";
 
-/** Longer than any job waits between its lease and its container, which the engine then heeds. */
+/** Longer than any job waits from lease to container; from then on the engine keeps the image. */
 const IN_USE_MS = 15 * 60_000;
 
 /** The images on this host's engine that other agents have built. */
 export type FetchedImages = {
-  /** A job is about to run on this image. */
+  /** Notes that a job is about to run on this image. */
   readonly used: (image: string) => void;
   /**
-   * Removes images, the least recently used first, until all together are within the bound: none
-   * that is needed or in use.
+   * Removes images, least recently used first, until their total size is within the limit. Keeps
+   * those that are needed or in use.
    *
-   * @returns bytes that are left, the bytes that images share counted for each.
+   * @returns the total size of the images that are left, in bytes; shared layers count once per
+   *   image.
    * @throws EngineError; the signal's reason.
    */
   readonly prune: (needed: readonly string[], signal: AbortSignal) => Promise<number>;
@@ -41,7 +42,7 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
     let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     const ends = images
       .filter((image) => !needed.includes(image.id) && !isInUse(image))
-      // Of those that were not used since this agent began, the oldest first.
+      // Images that were not used since this agent started sort by age, oldest first.
       .sort((a, b) => lastUse(a) - lastUse(b) || a.createdMs - b.createdMs);
     for (const image of ends) {
       if (bytes <= maxBytes) break;
@@ -53,11 +54,11 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
   const lastUse = ({ id }: NamedImage): number => usedMs.get(id) ?? -Infinity;
   const isInUse = (image: NamedImage): boolean => clock.nowMs() - lastUse(image) < IN_USE_MS;
 
-  /** False where the engine keeps it: a container has it. */
+  /** False if the engine keeps the image because a container uses it. */
   async function remove({ id }: NamedImage, signal: AbortSignal): Promise<boolean> {
     try {
       const names = await imageCalls.imageNames(id, signal);
-      // Its own name last: with that it goes, and is found until then.
+      // Its own name last: that removes the image, and until then it can be found by it.
       const digests = names.filter((name) => name.includes("@"));
       const own = names.filter((name) => name.includes(`${repository}:`));
       for (const name of [...digests, ...own]) await imageCalls.removeName(name, signal);

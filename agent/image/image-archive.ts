@@ -6,9 +6,10 @@ import { ImageArchiveError } from "./image-error.ts";
 import { MAX_TAR_FILE_BYTES } from "./tar.ts";
 
 /**
- * An image on its way from host to host: a line of JSON with the sizes of its parts, its
- * configuration, its layers in their order; all of it compressed with zstd. An image's id is the
- * SHA-256 of its configuration, which names that of each layer: both sides check every byte.
+ * The format in which images go from host to host: a line of JSON with the sizes of the parts, the
+ * image's configuration, then its layers in order; everything compressed with zstd. An image's id
+ * is the SHA-256 of its configuration, which holds the SHA-256 of each layer, so both sides can
+ * check every byte.
  */
 export const Sizes = z.object({
   config: z
@@ -30,8 +31,8 @@ export const otherIds =
   "an engine with containerd's image store cannot share images through the artifact store: set image_registry, or turn containerd-snapshotter off";
 
 /**
- * Holds a configuration against the id of its image and, where one is given, the engine's
- * architecture; returns the SHA-256 of each layer.
+ * Checks a configuration against the id of its image and, if given, the engine's architecture.
+ * Returns the SHA-256 of each layer.
  */
 export function readConfig(
   bytes: Buffer,
@@ -52,7 +53,10 @@ export function readConfig(
   return rootfs.diff_ids;
 }
 
-/** Passes on the bytes of a layer, and throws where they must not be unpacked, or in the end where they are another's. */
+/**
+ * Passes on the bytes of a layer. Throws if they must not be unpacked, and at the end if their
+ * digest is not `diffId`.
+ */
 export async function* checked(
   bytes: AsyncIterable<Buffer>,
   diffId: string,

@@ -1,4 +1,4 @@
-/** The image cannot be passed on, or taken in, as it is; the message tells why. */
+/** The image cannot be sent or accepted as it is; the message says why. */
 export class ImageArchiveError extends Error {
   override name = "ImageArchiveError";
 }

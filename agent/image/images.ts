@@ -7,33 +7,36 @@ import type { RegistryAuth } from "../container/image-calls.ts";
 
 export type Images = {
   /**
-   * The id, `sha256:…`, of the image that serves as `reference`: itself, an image labelled as its
-   * stand-in, or what a registry gives.
+   * The id, `sha256:…`, of the image to use for `reference`: that image, an image labelled as its
+   * stand-in, or the one pulled from a registry.
    *
-   * @throws JobRefusal where there is none; EngineError; the signal's reason.
+   * @throws JobRefusal if there is none; EngineError; the signal's reason.
    */
   readonly resolve: (reference: string, signal: AbortSignal) => Promise<string>;
   /**
-   * What `reference` may be called: itself; where it is, or may be, an id, the id and all names
-   * that the engine has for its image.
+   * The names of `reference`: itself; if it may be an id, the image's id and all names that the
+   * engine has for it.
    *
    * @throws EngineError; the signal's reason.
    */
   readonly namesOf: (reference: string, signal: AbortSignal) => Promise<string[]>;
-  /** The engine no longer has the image: the next `resolve` looks again. */
+  /** Call this when the engine no longer has the image: the next `resolve` looks it up again. */
   readonly forget: (reference: string) => void;
 };
 
 /** The engine's store of images. */
 export type ImageStore = Pick<Engine, "imageId" | "imageNames" | "labelledImageId" | "pull">;
 
-/** An engine takes the beginning of an id for the whole. */
+/** Engines accept the beginning of an id. */
 const ID = /^(sha256:)?[0-9a-f]+$/i;
 
 /** Longer than any job waits for its start. */
 const LOOKUP_TIMEOUT_MS = 15 * 60_000;
 
-/** Lookups are shared and live until `end`: a pull that outlasts one job serves the next. */
+/**
+ * Lookups are shared and last until `end`: a pull that takes longer than one job's start-up serves
+ * the next job.
+ */
 export function createImages(
   store: ImageStore,
   end: AbortSignal,
@@ -65,7 +68,7 @@ export function createImages(
   return { resolve, namesOf, forget };
 }
 
-/** The id of the image on the engine that serves as `reference`, null where there is none. */
+/** The id of the engine's image to use for `reference`, or null. */
 export async function findImage(
   store: Pick<ImageStore, "imageId" | "labelledImageId">,
   reference: string,
@@ -90,7 +93,7 @@ async function lookUp(
     () => new Error("it is gone again"),
     (error: unknown) => error,
   );
-  // This throws where the pull failed because the engine is gone.
+  // Throws if the pull failed because the engine is gone.
   const pulled = await store.imageId(reference, signal);
   if (pulled === null) throw notFound(reference, failure);
   return pulled;

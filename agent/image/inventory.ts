@@ -1,15 +1,15 @@
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { findImage, type ImageStore } from "./images.ts";
 
-/** Which of the images that the API asks about the engine has. */
+/** Knows which of the images that the API asks about are on the engine. */
 export type Inventory = {
   readonly present: () => readonly string[];
   /**
-   * Takes in what the API asks about. False where some of it is new, and has now been looked for:
-   * the API does not know of it yet.
+   * Takes the list of images that the API asks about. Returns false if some of them are new: they
+   * have been looked up now, but the API does not know the result yet.
    */
   readonly want: (references: readonly string[], signal: AbortSignal) => Promise<boolean>;
-  /** Looks again for everything that is asked about. */
+  /** Looks up every image again. */
   readonly refresh: (signal: AbortSignal) => Promise<void>;
   /** Notes an image that has just been made. */
   readonly add: (reference: string) => void;
@@ -19,7 +19,7 @@ export function createInventory(
   store: Pick<ImageStore, "imageId" | "labelledImageId">,
   changes: ChangeSignal,
 ): Inventory {
-  /** Made here: looked for from then on, whether or not the API has heard of them yet. */
+  /** Images built here; they are looked up even before the API asks about them. */
   const made: string[] = [];
   let wanted: readonly string[] = [];
   let present: readonly string[] = [];
@@ -39,7 +39,7 @@ export function createInventory(
   async function want(references: readonly string[], signal: AbortSignal): Promise<boolean> {
     const isKnown = references.every((one) => wanted.includes(one));
     wanted = [...new Set([...references, ...made])];
-    // An engine that fails now is looked after by its watch, which also refreshes.
+    // If the engine fails now, the engine watch calls `refresh` once it is back.
     if (!isKnown) await refresh(signal).catch(() => {});
     return isKnown;
   }

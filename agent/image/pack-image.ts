@@ -11,7 +11,7 @@ import { checked, otherIds, readConfig, sha256, Sizes } from "./image-archive.ts
 import { ImageArchiveError } from "./image-error.ts";
 import { readTar } from "./tar.ts";
 
-/** manifest.json of a tar that an engine gives; the other files are named in it. */
+/** manifest.json of an engine's tar; it names the other files. */
 const Manifest = z.tuple([z.object({ Config: z.string(), Layers: z.array(z.string()) })]);
 
 export interface PackedImage {
@@ -25,9 +25,9 @@ export interface PackedImage {
 const zstdLevel = { [constants.ZSTD_c_compressionLevel]: 1 };
 
 /**
- * Makes an archive of a tar that an engine saved, in a folder that it makes.
+ * Creates `folder` and makes an archive in it from a tar that an engine saved.
  *
- * @throws ImageArchiveError where the engine's image cannot be passed on; what `tar` throws.
+ * @throws ImageArchiveError if the engine's image cannot be sent; what `tar` throws.
  */
 export async function packImage(
   tar: Readable,
@@ -60,7 +60,10 @@ interface Part {
   readonly sizeBytes: number;
 }
 
-/** Writes the files of the tar into the folder under numbers, and finds those that make the image. */
+/**
+ * Writes the files of the tar into the folder with numbers as names, and finds the configuration
+ * and the layers.
+ */
 async function spread(tar: Readable, folder: string, maxBytes: number) {
   const files = new Map<string, Part>();
   const links = new Map<string, string>();

@@ -14,24 +14,24 @@ export type ShareDeps = {
   readonly spool: SpoolDir;
   readonly registry: Registry;
   readonly maxImageBytes: number;
-  /** How often a push is repeated, and when. */
+  /** Retries of a push. */
   readonly times: RetryTimes;
 };
 
-/** About as long as a registry takes to start anew. */
+/** Together about as long as a registry takes to restart. */
 export const pushTimes: RetryTimes = { retries: 4, minTimeout: 1000, maxTimeout: 10_000 };
 
-/** The registry does not take an image that has been built; the engine is well. */
+/** The registry did not accept a built image; the engine is well. */
 export class PushError extends Error {
   override name = "PushError";
 }
 
 /**
- * Brings an image that has been built to where other agents get it, as its lease says. One that the
- * artifact store cannot get stays where it is, and `say` is told why: it is built all the same.
+ * Uploads a built image to where other agents fetch it, as the lease says. If it cannot be stored
+ * in the artifact store, it stays on this host and `say` gets the reason; the build still succeeds.
  *
- * @returns the digest of its manifest in the registry; null where it is in none.
- * @throws PushError; ApiError where the agent or its lease is refused; the signal's reason.
+ * @returns the digest of its manifest in the registry; null without a registry.
+ * @throws PushError; ApiError if the agent or its lease is refused; the signal's reason.
  */
 export async function shareImage(
   deps: ShareDeps,

@@ -10,10 +10,10 @@ export const BLOCK = 512;
 /** Names and sizes that do not fit the header come in a small file before it. */
 const MAX_EXTENSION_BYTES = 64 * 1024;
 
-/** What fits the eleven octal digits of a header. */
+/** The largest size that fits the eleven octal digits of a header. */
 export const MAX_TAR_FILE_BYTES = 8 ** 11 - 1;
 
-/** Bytes that fill a file of this size up to the next block. */
+/** The padding that fills a file of this size up to the next block. */
 export function tarPadding(sizeBytes: number): Buffer {
   return Buffer.alloc((BLOCK - (sizeBytes % BLOCK)) % BLOCK);
 }
@@ -40,10 +40,10 @@ export function checksum(header: Buffer): number {
 }
 
 /**
- * The files and links of a tar in their order. The bytes of each file are to be taken from
- * `source` before the next entry is asked for; the padding is not part of them.
+ * Yields the files and links of a tar in order. The caller reads the bytes of each file, without
+ * padding, from `source` before it asks for the next entry.
  *
- * @throws Error where it is no tar.
+ * @throws Error if it is not a tar.
  */
 export async function* readTar(source: ByteSource): AsyncGenerator<TarEntry> {
   let more: Record<string, string> = {};
@@ -73,7 +73,10 @@ export async function* readTar(source: ByteSource): AsyncGenerator<TarEntry> {
   }
 }
 
-/** Of pax (x: "<length> <key>=<value>\n", each) and of GNU (L: name, K: link). */
+/**
+ * Reads an extension header: pax (x: records of "<length> <key>=<value>\n") or GNU (L: name, K:
+ * link).
+ */
 async function readExtension(
   source: ByteSource,
   type: "x" | "L" | "K",

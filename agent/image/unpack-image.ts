@@ -6,20 +6,20 @@ import { checked, readConfig, Sizes, sizesMaxBytes } from "./image-archive.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
-/** Bounds the memory that somebody else's archive has the reader take: 8 MiB. */
+/** Limits the memory that a foreign archive can make the reader use: 8 MiB. */
 const zstdWindow = { [constants.ZSTD_d_windowLogMax]: 23 };
 
 export interface UnpackBounds {
-  /** Of the unpacked image. */
+  /** Size of the unpacked image. */
   readonly maxBytes: number;
-  /** What it must be for, such as "amd64". */
+  /** The required processor architecture, such as "amd64". */
   readonly architecture: string;
 }
 
 /**
- * The archive of an image as a tar that an engine loads: nothing but that image, under one name.
- * It throws in the middle where the archive holds anything else, and engines keep nothing of a tar
- * that breaks off.
+ * Turns the archive of an image into a tar that an engine can load, with only that image under one
+ * name. If the archive holds anything else, it throws halfway; engines keep nothing of a truncated
+ * tar.
  *
  * @throws ImageArchiveError
  */
@@ -53,7 +53,7 @@ export async function* unpackImage(
     yield tarEnd;
   } catch (error) {
     if (error instanceof ImageArchiveError) throw error;
-    // What broke the stream off says more than that it ended.
+    // The error that broke the stream says more than that it ended.
     if (archive.errored) await unzipping;
     throw new ImageArchiveError("it is damaged", { cause: error });
   } finally {

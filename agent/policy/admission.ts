@@ -3,7 +3,7 @@ import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
 import { JobRefusal } from "./refusal.ts";
 import { type Policy, explainRefusal } from "./policy.ts";
 
-/** Holds what the API asks for against the operator's policy. Neither pulls nor starts anything. */
+/** Checks what the API asks for against the operator's policy. Pulls and starts nothing. */
 export type Admission = {
   /** @throws JobRefusal; EngineError; the signal's reason. */
   readonly admitJob: (job: JobAsked, runtime: string | null, signal: AbortSignal) => Promise<void>;
@@ -13,7 +13,7 @@ export type Admission = {
   readonly admitImage: (jobType: string, names: readonly string[]) => void;
 };
 
-/** A job, or as much as is known of one that may come. */
+/** A job, or the known part of a job that may come. */
 export type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
   Partial<Pick<LeasedJob, "timeout_s" | "caps">>;
 
@@ -47,7 +47,10 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
     if (refusal) throw refused("job", refusal);
   }
 
-  /** A build runs on the engine's own runtime, and may overwrite what has the name of its image. */
+  /**
+   * A build runs on the engine's default runtime. Its own image names are checked too, because it
+   * may overwrite them.
+   */
   async function admitBuild(build: LeasedBuild, signal: AbortSignal) {
     const { job_type, base_image, repository, tags } = build;
     const made = tags.map((tag) => [`${repository}:${tag}`]);

@@ -2,7 +2,10 @@ import { parseBytes } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { matchesPattern } from "../../shared/pattern.ts";
 
-/** What its operator lets an agent do, whatever the API says; a key that is not set limits nothing. */
+/**
+ * What the operator allows the agent to do; the API cannot override it. A key that is not set
+ * limits nothing.
+ */
 export type Policy = Pick<
   Config,
   | "agent_job_types"
@@ -18,37 +21,39 @@ export type Policy = Pick<
   | "agent_builds"
 >;
 
-/** What a job or a build asks of its host. */
+/** What a job or a build asks for. */
 export type Asked = {
   readonly jobType: string;
-  /** Each image under all its names, of which one has to be accepted. */
+  /** Each image with all its names; one of them has to be accepted. */
   readonly images: readonly (readonly string[])[];
   readonly networks: readonly string[];
   readonly runtime: string;
   readonly isBuild?: boolean;
-  /** As a job type writes it, such as "512m". */
+  /** In the form of job types, such as "512m". */
   readonly memory?: string;
   readonly cpus?: number;
   readonly gpus?: number;
   readonly timeoutS?: number;
-  /** Kept of each stream. */
+  /** Bytes kept of each output stream. */
   readonly stdoutBytes?: number;
   readonly artifactBytes?: number;
 };
 
-/** What a build may take of its host. */
+/** What a build may use of its host. */
 export interface BuildLimits {
   readonly memoryBytes: number;
   readonly cpus: number;
   /** Processes and threads at a time. */
   readonly pids: number;
-  /** Of the container's own files, where the engine can bound them. */
+  /** Size of the container's own files, if the engine can limit it. */
   readonly diskBytes: number;
 }
 
 const GiB = 1024 ** 3;
 
-/** What a build, which asks for nothing, may take of its host. */
+/**
+ * The limits of a build: the policy's, else defaults, because a build does not ask for any itself.
+ */
 export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {
   return {
     memoryBytes: agent_max_memory === undefined ? 2 * GiB : parseBytes(agent_max_memory),
@@ -58,7 +63,7 @@ export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): Build
   };
 }
 
-/** Why the policy forbids what is asked for; undefined where it does not. */
+/** Why the policy forbids the request; undefined if it allows it. */
 export function explainRefusal(policy: Policy, asked: Asked): string | undefined {
   const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;
   const { stdoutBytes = 0, artifactBytes = 0 } = asked;

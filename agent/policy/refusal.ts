@@ -1,6 +1,6 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 
-/** The job did not start and shall not be tried again; the message is for who submitted it. */
+/** The job did not start and is not retried; its submitter sees the message. */
 export class JobRefusal extends Error {
   override name = "JobRefusal";
   readonly type: ExecutionErrorType;

@@ -1,23 +1,25 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 
-/** Removals of containers, and what gets them ready again: nobody waits for them but the end. */
+/** Tasks that remove containers or make them ready again. Only the agent's end waits for them. */
 export type BackgroundTasks = {
-  /** Does a task; the promise resolves, whatever comes of it, once it is done. */
+  /** Starts a task; the promise resolves when it has ended, even if it failed. */
   readonly start: (task: () => Promise<void>) => Promise<void>;
   readonly count: () => number;
-  /** Resolves when nothing is left to do. */
+  /** Resolves when no task is running. */
   readonly whenIdle: () => Promise<void>;
 };
 
-/** `failed` hears that the engine did not do what it was asked. */
+/** `onFailure` is called when the engine fails a task. */
 export function createBackgroundTasks(log: Logger, onFailure: () => void): BackgroundTasks {
   const underWay = new Set<Promise<void>>();
 
   function start(task: () => Promise<void>): Promise<void> {
     const running = task()
       .catch((error: unknown) => {
-        log.warn("container not removed yet: {reason}", { reason: describeError(error) });
+        log.warn("could not remove a container, trying again later: {reason}", {
+          reason: describeError(error),
+        });
         onFailure();
       })
       .finally(() => underWay.delete(running));

@@ -1,11 +1,12 @@
 import type { SandboxSpec } from "../sandbox/types.ts";
 
-/** What a job needs of its container. */
+/** The container that a job needs. */
 export type ContainerRequest = { readonly jobType: string; readonly spec: SandboxSpec };
 
 /**
- * Requests of one kind take the same containers: equal in all that is fixed at creation but labels.
- * Those with GPUs are started for one job each, so that which ones it has makes no other kind.
+ * Requests with the same key can use the same containers: everything that is fixed at creation is
+ * equal, except labels. Which GPUs a container has does not matter, because containers with GPUs
+ * are started for one job each.
  */
 export function kindKey({ jobType, spec }: ContainerRequest): string {
   const { labels: _, gpus, ...fixed } = spec;

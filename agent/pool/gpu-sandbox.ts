@@ -8,8 +8,8 @@ const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 30_000;
 
 /**
- * Starts containers that keep their GPUs until the engine has removed them: one that it is late
- * with may still use them. Removals are asked for again until `end`.
+ * Starts containers that hold their GPUs until the engine has removed them, because until then a
+ * container may still use them. A failed removal is repeated until `end`.
  */
 export function withGpus(
   start: StartSandbox,

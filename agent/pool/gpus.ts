@@ -1,20 +1,20 @@
 /**
- * The host's GPUs. Each belongs to one container at a time, from before that is made until the
+ * The host's GPUs. Each belongs to one container at a time, from before its creation until the
  * engine has removed it.
  */
 export type Gpus = {
   readonly total: number;
-  /** Those that nobody has and nobody waits for. */
+  /** GPUs that are not leased, less those that leases are waiting for. */
   readonly free: () => number;
-  /** Asks for as many; whoever asked first gets theirs first. */
+  /** Asks for `count` GPUs; leases are granted in the order of the calls. */
   readonly lease: (count: number) => GpuLease;
-  /** Keeps leased ones from others until the returned function is called, however the lease ends. */
+  /** Holds leased GPUs until the returned function is called, even after the lease has ended. */
   readonly hold: (ids: readonly string[]) => () => void;
 };
 
-/** Ends when it is disposed of, whether it was granted or not. */
+/** Ends when it is disposed, whether it was granted or not. */
 export type GpuLease = Disposable & {
-  /** The ids, once there are enough; pending for good where the host has fewer. */
+  /** Resolves with the ids once enough are free; never resolves if the host has fewer. */
   readonly ids: Promise<readonly string[]>;
 };
 
@@ -22,11 +22,14 @@ const none: GpuLease = { ids: Promise.resolve([]), [Symbol.dispose]: () => {} };
 
 type Waiting = { readonly count: number; readonly grant: (ids: readonly string[]) => void };
 
-/** `ids`: indices or UUIDs, as the engine takes them. `changed` hears when some are given back. */
+/**
+ * `ids`: indices or UUIDs, as the engine accepts them. `changed` is called when GPUs are given
+ * back.
+ */
 export function createGpus(ids: readonly string[], changed: () => void): Gpus {
   const free = [...ids];
   const waiting: Waiting[] = [];
-  /** How many hold what was leased together. */
+  /** How many holders each granted group of GPUs has. */
   const holders = new Map<readonly string[], number>();
 
   function grant(): void {

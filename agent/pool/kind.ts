@@ -9,19 +9,22 @@ export type Kind = {
   readonly ready: ReadyContainer[];
   /** Containers that have served a key and can serve it again, the oldest first. */
   readonly used: UsedContainer[];
-  /** Containers that are being made ready for the next job of their key; taken out, one is that job's. */
+  /**
+   * Containers that are being made ready for the next job of their key. A job that takes one out
+   * gets that container.
+   */
   readonly rearming: RearmingContainer[];
-  /** Jobs that wait for one of the starts under way, never more than there are. */
+  /** Jobs that wait for a start in progress; never more than `starting`. */
   readonly waiting: ((sandbox: Sandbox | null) => void)[];
-  /** Starts under way that no job has asked for. */
+  /** Starts ahead in progress. */
   starting: number;
   inUse: number;
   rate: Rate;
-  /** What a start takes, lately. */
+  /** Recent average duration of a start. */
   startMs: number;
-  /** When a job last came, or was last expected. */
+  /** When a job was last requested or expected. */
   askedMs: number;
-  /** Since when there have been too few; null where there are enough. */
+  /** Since when too few containers have been ready; null if there are enough. */
   shortSinceMs: number | null;
   /** Failed starts in a row, and when the next may be tried. */
   failures: number;
@@ -30,10 +33,10 @@ export type Kind = {
 
 export type ReadyContainer = { readonly sandbox: Sandbox; readonly sinceMs: number };
 
-/** `keyId` is the API key whose jobs it ran; null stands for all who need none. */
+/** `keyId` is the API key whose jobs it ran; null if jobs need no key. */
 export type UsedContainer = ReadyContainer & { readonly keyId: string | null };
 
-/** `sandbox` resolves to null where it could not be made ready. */
+/** `sandbox` resolves to null if the container could not be made ready. */
 export type RearmingContainer = {
   readonly keyId: string | null;
   readonly sandbox: Promise<Sandbox | null>;
@@ -54,7 +57,7 @@ export function newKind(request: ContainerRequest): Kind {
 }
 
 /**
- * Waits for a start under way; null where there is none to spare or it failed.
+ * Waits for a start in progress; null if none is unclaimed, or if it failed.
  *
  * @throws the signal's reason.
  */
@@ -62,7 +65,7 @@ export async function takeStarting(kind: Kind, signal: AbortSignal): Promise<San
   signal.throwIfAborted();
   if (kind.waiting.length >= kind.starting) return null;
   const { promise, resolve, reject } = Promise.withResolvers<Sandbox | null>();
-  // At once, so that no container goes to a job that has given up.
+  // Removed at once, so that no container goes to a job that has given up.
   const leave = (): void => {
     const at = kind.waiting.indexOf(resolve);
     if (at < 0) return;
@@ -74,14 +77,14 @@ export async function takeStarting(kind: Kind, signal: AbortSignal): Promise<San
   return promise.finally(() => signal.removeEventListener("abort", leave));
 }
 
-/** Takes the container that has served the key last, if there is one. */
+/** Takes the container that ran the key's most recent job, if there is one. */
 export function takeUsed({ used }: Kind, keyId: string | null): UsedContainer | undefined {
   const entry = used.findLast((one) => one.keyId === keyId);
   if (entry) removeEntry(used, entry);
   return entry;
 }
 
-/** Waits for a container that has just served the key: it takes less than to start one. */
+/** Waits for a container that has just run a job of the key: that is faster than starting one. */
 export async function takeRearming(
   { rearming: returning }: Kind,
   keyId: string | null,
@@ -92,10 +95,15 @@ export async function takeRearming(
   return entry.sandbox.catch(() => null);
 }
 
-/** The row that a container's death is looked for in; a container comes back to it many times. */
+/**
+ * For each `died` signal, the list that has a listener already: a reused container is added to its
+ * list many times.
+ */
 const watched = new WeakMap<AbortSignal, readonly ReadyContainer[]>();
 
-/** Puts a container into a row of its kind until it is taken out or dies, which is told. */
+/**
+ * Adds a container to a list of its kind. If it dies there, it is removed and `onDeath` is called.
+ */
 export function addUntilDead<Entry extends ReadyContainer>(
   row: Entry[],
   entry: Entry,
@@ -114,7 +122,7 @@ export function addUntilDead<Entry extends ReadyContainer>(
   died.addEventListener("abort", drop, { once: true });
 }
 
-/** False where it is not there any more. */
+/** False if the entry is not in the list any more. */
 export function removeEntry<Entry>(row: Entry[], entry: Entry): boolean {
   const at = row.indexOf(entry);
   if (at >= 0) row.splice(at, 1);

@@ -4,30 +4,36 @@ import { kindKey, type ContainerRequest } from "./container-request.ts";
 import { newKind, type Kind, removeEntry } from "./kind.ts";
 import { rateAt, shareOut, type Size, countWanted } from "./sizing.ts";
 
-/** All kinds of containers that were asked for lately, and which have too few or too many. */
+/** All kinds of containers with recent requests, and which of them have too few or too many. */
 export type Kinds = {
   readonly all: () => Kind[];
-  /** The kind of a request that may come. */
+  /** Notes a request that may come, and returns its kind. */
   readonly noteExpected: (request: ContainerRequest) => Kind;
-  /** The kind of a request that has come. */
+  /** Notes a request that has come, and returns its kind. */
   readonly noteRequested: (request: ContainerRequest) => Kind;
-  /** The kind that lacks a container and may be filled now, the last asked for first. */
+  /** The most recently requested kind that lacks a container and may be filled now. */
   readonly nextToFill: () => Kind | undefined;
-  /** Removes what is too much or has waited too long, the oldest first, and forgets idle kinds. */
+  /**
+   * Removes surplus containers and those that have waited too long, oldest first, and forgets idle
+   * kinds.
+   */
   readonly trim: () => void;
 };
 
 export type KindsDeps = {
   readonly size: Size;
-  /** How long a kind is kept ready after its last job, and a container at the most. */
+  /** How long a kind is kept ready after its last job, and the longest that a container waits. */
   readonly idleMs: number;
   readonly clock: Clock;
   readonly remove: (sandbox: Sandbox) => void;
 };
 
-/** A start ahead waits until the last job to come has most likely ended; */
+/**
+ * A start ahead waits until no job has arrived for this long, when the last one has most likely
+ * ended.
+ */
 export const QUIET_MS = 100;
-/** but where jobs come all the time, no longer than this. */
+/** If jobs arrive all the time, a start ahead waits no longer than this. */
 const PATIENCE_MS = 500;
 
 export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
@@ -51,12 +57,12 @@ export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
     return noteExpected(request);
   }
 
-  /** The kinds, the last asked for first, each with the number that is to be ready. */
+  /** The kinds, most recently requested first, each with the number of containers to keep ready. */
   function shares(): { readonly kind: Kind; readonly share: number }[] {
     const nowMs = clock.nowMs();
     const line = all().toSorted((a, b) => b.askedMs - a.askedMs);
     const wants = line.map((kind) => {
-      // Containers that hold a device must not lie in wait.
+      // Containers with a GPU are not kept ready: they would hold the device.
       if (kind.request.spec.gpus.length > 0 || isOld(kind.askedMs)) return 0;
       return countWanted(size, rateAt(kind.rate, nowMs), kind.startMs);
     });
@@ -89,7 +95,7 @@ export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
     makeRoom();
   }
 
-  /** Containers that serve one key only go before any that serves all. */
+  /** Removes used containers, which serve only one key, before unused ones, which serve any key. */
   function makeRoom(): void {
     const room = size.most - all().reduce((sum, { ready }) => sum + ready.length, 0);
     const used = all().flatMap((kind) => kind.used.map((entry) => ({ kind, entry })));

@@ -20,10 +20,10 @@ import { withSpare } from "./spare.ts";
 import { createKinds, QUIET_MS } from "./kinds.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 
-/** Where a job gets its container from. */
+/** Gives jobs their containers. */
 export type Pool = {
   /**
-   * A container that waits for a job of this API key; whoever acquires it gives it back.
+   * Takes a container for a job of this API key; the caller gives it back.
    *
    * @throws EngineError; the signal's reason.
    */
@@ -33,18 +33,22 @@ export type Pool = {
     signal: AbortSignal,
   ) => Promise<Sandbox>;
   /**
-   * Takes a container back after its job, and removes it in the background, or keeps it for the next
-   * job of its key. Resolves at once, but where more removals wait than there are slots; safe to call twice.
+   * Takes a container back after its job. Removes it in the background, or keeps it for the next
+   * job of its key. Resolves at once, unless more removals are pending than there are slots. Safe
+   * to call twice.
    */
   readonly giveBack: (sandbox: Sandbox) => Promise<void>;
-  /** Removes an acquired container, whatever it does. */
+  /** Removes an acquired container, even while it runs. */
   readonly discard: (sandbox: Sandbox) => void;
-  /** Has containers ready for requests that may come. */
+  /** Keeps containers ready for requests like this one. */
   readonly expect: (request: ContainerRequest) => void;
   readonly stats: () => PoolKind[];
-  /** Whether a container with this label is the pool's, and not being removed. */
+  /** Whether a container with this label belongs to the pool and is not removed. */
   readonly owns: (label: string) => boolean;
-  /** Removes the containers that wait, and starts no more ahead; resolves when no removal is under way. */
+  /**
+   * Starts no more containers ahead and removes the waiting ones; resolves when no removal is
+   * pending.
+   */
   readonly close: () => Promise<void>;
 };
 
@@ -53,33 +57,40 @@ export type StartSandbox = (spec: SandboxSpec, signal: AbortSignal) => Promise<S
 export type PoolDeps = {
   readonly start: StartSandbox;
   readonly size: Size;
-  /** Starts ahead at a time. */
+  /** How many starts ahead may run at once. */
   readonly starters: number;
-  /** How long a kind is kept ready after its last job, and a container at the most. */
+  /** How long a kind is kept ready after its last job, and the longest that a container waits. */
   readonly idleMs: number;
-  /** Whether the engine is well enough to start what nobody has asked for yet. */
+  /** Whether the engine is well enough for starts ahead. */
   readonly isEngineWell: () => boolean;
-  /** The engine failed what no job waits for: it should be asked whether it is well. */
+  /**
+   * Called when the engine failed a start or removal that no job waits for, so that it is checked.
+   */
   readonly checkEngine: () => void;
   readonly clock: Clock;
-  /** Told when a container is ready or gone; tells when the engine's health changes. */
+  /**
+   * Notified when a container is ready or gone; notifies the pool when the engine's health changes.
+   */
   readonly changes: ChangeSignal;
   readonly log: Logger;
 };
 
-/** A container in use, and for whom. */
+/** The kind and the API key of a container in use. */
 type Loan = { readonly kind: Kind; readonly keyId: string | null };
 
 const TICK_MS = 15_000;
-/** What a start under way gets at the end: given up half way, the engine may keep the container. */
+/**
+ * How long starts in progress may take after `close`: the engine may keep the container of an
+ * aborted start.
+ */
 const CLOSE_GRACE_MS = 5000;
-/** What the replacement of a container that died gets to start in. */
+/** How long the replacement of a dead container may take to start. */
 const SPARE_MS = 60_000;
 
 /** Keeps containers ready, so that a job does not wait for its container to start. */
 export function createPool(deps: PoolDeps): Pool {
   const { size, idleMs, clock, changes, log } = deps;
-  /** What the pool's containers carry as their label, each its own. */
+  /** The label of each container of the pool. */
   const owned = new Set<string>();
   const lent = new Map<Sandbox, Loan>();
   const withSpares = new WeakSet<Sandbox>();
@@ -104,7 +115,10 @@ export function createPool(deps: PoolDeps): Pool {
     return sandbox;
   }
 
-  /** Waits for a container that has just served the key, and removes it where it comes too late. */
+  /**
+   * Waits for a container that has just run a job of the key. If the signal aborts first, removes
+   * it when it is ready.
+   */
   async function waitForRearm(
     kind: Kind,
     keyId: string | null,
@@ -156,7 +170,7 @@ export function createPool(deps: PoolDeps): Pool {
     kinds.trim();
   }
 
-  /** As it may die between the last look at it and its use. */
+  /** A container may die between the last check and its use; then a fresh one replaces it. */
   function replaceIfDead(kind: Kind, sandbox: Sandbox): Sandbox {
     const sparing = withSpare(sandbox, async (signal) => {
       log.warn("a container died before its job came: a fresh one takes its place");
@@ -167,7 +181,7 @@ export function createPool(deps: PoolDeps): Pool {
     return sparing;
   }
 
-  /** What is known of a container in use, which it is no more. */
+  /** Ends the loan of a container and returns it; undefined if it is not on loan. */
   function endLoan(sandbox: Sandbox): Loan | undefined {
     const loan = lent.get(sandbox);
     if (loan && lent.delete(sandbox)) loan.kind.inUse -= 1;
@@ -188,7 +202,7 @@ export function createPool(deps: PoolDeps): Pool {
     const back = { keyId, sandbox: rearm(kind, sandbox) };
     kind.rearming.push(back);
     const kept = await back.sandbox.finally(() => (isTaken = !removeEntry(kind.rearming, back)));
-    // It is removed already; the pool has its label to forget.
+    // The container is removed already; this makes the pool forget its label.
     if (kept === null) return sandbox.close();
     if (isTaken) return;
     if (end.signal.aborted) return kept.close();

@@ -12,7 +12,7 @@ export type RefillDeps = {
   /** The kind to fill now, if there is one. */
   readonly next: () => Kind | undefined;
   readonly put: (kind: Kind, sandbox: Sandbox) => void;
-  /** The engine failed a start: it should be asked whether it is well. */
+  /** Called when the engine failed a start, so that it is checked. */
   readonly checkEngine: () => void;
   readonly clock: Clock;
   readonly changes: ChangeSignal;
@@ -22,7 +22,7 @@ export type RefillDeps = {
 export type RefillSignals = {
   /** Start no more. */
   readonly end: AbortSignal;
-  /** Give up the starts under way, too. */
+  /** Also abort the starts in progress. */
   readonly halt: AbortSignal;
 };
 
@@ -46,7 +46,7 @@ export async function refill(deps: RefillDeps, { end, halt }: RefillSignals): Pr
   }
 }
 
-/** Starts one container; null where that failed, and the kind rests for a while. */
+/** Starts one container; null if that failed, and then the kind pauses for a while. */
 async function start(deps: RefillDeps, kind: Kind, halt: AbortSignal): Promise<Sandbox | null> {
   const { clock, log } = deps;
   const beganMs = clock.nowMs();
@@ -69,7 +69,7 @@ async function start(deps: RefillDeps, kind: Kind, halt: AbortSignal): Promise<S
     });
     if (!(error instanceof EngineError)) return null;
     if (error.transient) deps.checkEngine();
-    // Its image is gone, say: the next job of the kind has it tried again.
+    // Permanent, for example a missing image: nothing is started until the next job of the kind.
     else kind.askedMs = 0;
     return null;
   }

@@ -1,8 +1,8 @@
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 
 /**
- * A container that waits, with a fresh one in its place where it turns out to have died before the
- * code began: between the last look at it and its use nothing else tells.
+ * Wraps a waiting container. If its first use shows that it died before the code started, a fresh
+ * container replaces it: nothing else reports a death between the last check and the use.
  */
 export function withSpare(
   waiting: Sandbox,

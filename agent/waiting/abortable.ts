@@ -1,4 +1,4 @@
-/** `promise`, given up with the signal's reason once `signal` is aborted. */
+/** Waits for `promise`; rejects with the signal's reason if `signal` aborts first. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = (): void => reject(signal.reason as Error);

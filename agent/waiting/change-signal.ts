@@ -1,9 +1,9 @@
-/** Tells whoever listens that what the agent may take on has changed. */
+/** Notifies listeners that the agent's capacity or state has changed. */
 export type ChangeSignal = {
   readonly notify: () => void;
-  /** Listens until disposed of. */
+  /** Listens until the result is disposed. */
   readonly subscribe: (listener: () => void) => Disposable;
-  /** Waits until `holds`, looking again at each change. */
+  /** Waits until `holds` returns true; checks it after each change. */
   readonly waitUntil: (holds: () => boolean) => Promise<void>;
 };
 

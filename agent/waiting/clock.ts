@@ -1,4 +1,4 @@
-/** The agent's time. It starts at the machine's clock and from then on never jumps or goes back. */
+/** The agent's clock. It starts at the machine's time and never jumps or goes back. */
 export type Clock = {
   /** Milliseconds. */
   readonly nowMs: () => number;
@@ -8,7 +8,8 @@ export type Clock = {
 
 export const systemClock: Clock = {
   nowMs: () => performance.timeOrigin + performance.now(),
-  // That of node:timers/promises makes an error with a stack of each sleep that is cut short, as one of each job is.
+  // Not node:timers/promises: it creates an error with a stack for each aborted sleep, and every
+  // job aborts one.
   sleep: (ms, signal) =>
     new Promise((resolve, reject) => {
       signal.throwIfAborted();
@@ -24,10 +25,13 @@ export const systemClock: Clock = {
     }),
 };
 
-/** To abort with where nobody asks why: the default reason records a stack each time. */
+/**
+ * An abort reason for signals whose reason nobody reads: the default reason records a stack each
+ * time.
+ */
 export const OVER = new Error("over");
 
-/** A signal that aborts after `ms`, unless it is disposed of before. */
+/** A signal that aborts after `ms`, unless it is disposed first. */
 export function deadline(clock: Clock, ms: number): Disposable & { readonly signal: AbortSignal } {
   const expiry = new AbortController();
   const disposal = new AbortController();

@@ -6,10 +6,10 @@ import { pullImage } from "./pull-image.ts";
 import { withSetupLock } from "./setup-lock.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
-/** What an engine calls an image that has no name. */
+/** An engine's name for an image without a name. */
 const UNNAMED = "<none>:<none>";
 
-/** The image that serves as `baseImage`: itself, or a stand-in; pulled or built where missing. */
+/** Returns the name of `baseImage` or its stand-in; pulls or builds it if both are missing. */
 export async function ensureBaseImage(docker: Docker, baseImage: string): Promise<string> {
   const there = await findBaseImage(docker, baseImage);
   if (there) return there;
@@ -22,7 +22,7 @@ export async function ensureBaseImage(docker: Docker, baseImage: string): Promis
   });
 }
 
-/** The name under which the engine has `baseImage` or its stand-in, if it has either. */
+/** The engine's name of `baseImage` or its stand-in; undefined if it has neither. */
 export async function findBaseImage(
   docker: Docker,
   baseImage: string,
@@ -31,7 +31,7 @@ export async function findBaseImage(
   const filters = { label: [`${STANDS_IN_FOR}=${baseImage}`] };
   const found = await docker.listImages({ filters });
   const images = await Promise.all(found.map(({ Id }) => inspect(docker, Id)));
-  // What somebody made of a stand-in has its label too.
+  // Images built from a stand-in inherit its label.
   const [oldest] = images
     .filter((image) => image?.RootFS.Layers?.length === 1)
     .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));

@@ -6,19 +6,24 @@ import { importImage } from "./import-image.ts";
 import { hasCommand } from "./install-engine.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
-/** What the official Python images set too. */
+/** The settings of the official Python images. */
 export const PYTHON_SETTINGS = [
   "ENV LANG=C.UTF-8",
   "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   'CMD ["python3"]',
 ];
 
-/** Whether this process may build an image: debootstrap needs root, and apt to come from. */
+/**
+ * Whether this process may build an image: it needs root for debootstrap, and apt to install it.
+ */
 export function mayBuild(): boolean {
   return process.getuid?.() === 0 && hasCommand("apt-get");
 }
 
-/** Builds an image from Debian's packages to use as `baseImage`. Undefined where Debian has none. */
+/**
+ * Builds an image from Debian's packages to use as `baseImage`. Undefined if no Debian release
+ * fits.
+ */
 export async function buildStandIn(docker: Docker, baseImage: string): Promise<string | undefined> {
   const mirror = debianMirror();
   const standIn = await firstCarried(mirror, standInsFor(baseImage));

@@ -2,7 +2,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import Docker from "dockerode";
 
-/** A client for the engine at `unix://path` or `tcp://host:port`; TLS as DOCKER_CERT_PATH says. */
+/**
+ * A client for the engine at `unix://path` or `tcp://host:port`; DOCKER_TLS_VERIFY and
+ * DOCKER_CERT_PATH set TLS.
+ */
 export function connect(host: string, timeoutMs?: number): Docker {
   const timeout = timeoutMs === undefined ? {} : { timeout: timeoutMs };
   if (host.startsWith("unix://")) {

@@ -5,12 +5,14 @@ import { say } from "../command/say.ts";
 
 const DAEMON_JSON = "/etc/docker/daemon.json";
 
-/** `--network=none`: Debian's runsc cannot build its network on recent kernels, and jobs want none. */
+/**
+ * `--network=none`: Debian's runsc cannot set up its network on recent kernels, and jobs need none.
+ */
 const RUNSC = { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] };
 
 type DaemonConfig = { runtimes?: Record<string, unknown>; [key: string]: unknown };
 
-/** The text of daemon.json with runsc as a runtime, all else kept; undefined where it has one. */
+/** The text of daemon.json with the runtime runsc added; undefined if it has that runtime. */
 export function addRunsc(text: string | undefined): string | undefined {
   const config = (text?.trim() ? JSON.parse(text) : {}) as DaemonConfig;
   if (config.runtimes?.["runsc"]) return undefined;
@@ -25,9 +27,12 @@ export function registerRunsc(file = DAEMON_JSON): boolean {
   try {
     after = addRunsc(before);
   } catch (cause) {
-    throw new OperatorError(`${file} is not valid JSON: mend or remove it, then run this again`, {
-      cause,
-    });
+    throw new OperatorError(
+      `${file} is not valid JSON: correct or remove it, then run this again`,
+      {
+        cause,
+      },
+    );
   }
   if (after === undefined) return false;
   mkdirSync(dirname(file), { recursive: true });

@@ -23,7 +23,10 @@ export async function firstCarried(
   return undefined;
 }
 
-/** Only a plain 404 says no: where fetch fails, debootstrap may still know a way (a proxy). */
+/**
+ * Only a 404 means no: if fetch fails, debootstrap may still reach the mirror, for example through
+ * a proxy.
+ */
 async function carries(mirror: string, suite: string): Promise<boolean> {
   try {
     const signal = AbortSignal.timeout(ANSWER_TIMEOUT_MS);

@@ -6,13 +6,13 @@ import { LOG_DIR } from "./setup-log.ts";
 import type { StandIn } from "./stand-in.ts";
 import { tools } from "./tools.ts";
 
-/** On disk, not in /tmp: that may be a tmpfs, where debootstrap can make no device nodes. */
+/** Not /tmp, which may be a tmpfs, where debootstrap cannot make device nodes. */
 const PARENT = "/var/tmp";
 const PREFIX = "airlock-image-";
 
 const PACKAGES = ["ca-certificates", "python3", "python3-pip", "python3-venv", "python-is-python3"];
 
-/** Folders that the image keeps, empty: what /dev holds would be hidden, the rest is never read. */
+/** Folders that are emptied: in a container /dev is replaced, and the others are never read. */
 const EMPTIED = [
   "dev",
   "usr/share/doc",
@@ -24,11 +24,13 @@ const EMPTIED = [
   "var/log",
 ];
 
-/** Runs what follows in namespaces that die with this process, so that no mount outlives it. */
+/**
+ * Runs the following command in namespaces that end with this process, so that no mount is left.
+ */
 const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
 export type Debian = StandIn & {
-  /** Packages beside Python and pip. */
+  /** Packages in addition to Python and pip. */
   packages?: string[];
 };
 
@@ -74,6 +76,6 @@ function trim(root: string, python: string): void {
     rmSync(join(root, path), { recursive: true, force: true });
     mkdirSync(join(root, path));
   }
-  // The official image lets pip install into it; so does this one.
+  // Lets pip install into the image, as in the official one.
   rmSync(join(root, `usr/lib/python${python}/EXTERNALLY-MANAGED`), { force: true });
 }

@@ -9,7 +9,7 @@ import { type Process, readPidFile, readProcess } from "./processes.ts";
 const CONTAINERD_GRACE_MS = 5000;
 const SYSTEM_CONTAINERD_SOCKET = "/run/containerd/containerd.sock";
 
-/** The dockerd that the pid file names, if it lives. */
+/** The dockerd of the pid file, if it is running. */
 export function runningDockerd(place: DockerdPlace): Process | undefined {
   const pid = readPidFile(place.pidFile);
   const found = pid === undefined ? undefined : readProcess(pid);
@@ -17,8 +17,9 @@ export function runningDockerd(place: DockerdPlace): Process | undefined {
 }
 
 /**
- * Removes what a killed dockerd left and a new one would stumble over. Call it when none runs.
- * dockerd trusts its pid files: a pid in use by any other program keeps it from starting.
+ * Removes files of a killed dockerd that would keep a new one from starting. Call it only when no
+ * dockerd is running. dockerd trusts its pid files: it does not start if the pid belongs to any
+ * other program.
  */
 export async function clearLeftovers(place: DockerdPlace): Promise<void> {
   rmSync(place.pidFile, { force: true });
@@ -56,7 +57,7 @@ async function end(pid: number): Promise<void> {
   }
 }
 
-/** dockerd takes this socket's mere presence for a containerd to use. */
+/** If this socket exists, dockerd tries to use the containerd behind it. */
 async function clearStaleSocket(path: string): Promise<void> {
   const socket = connect(path);
   try {

@@ -1,4 +1,4 @@
-/** Where one dockerd keeps its files, and the command and options that make it so. */
+/** The files of one dockerd, and the command and options that start it there. */
 export type DockerdPlace = {
   command: string;
   socket: string;
@@ -8,7 +8,7 @@ export type DockerdPlace = {
   args: string[];
 };
 
-/** The machine's own dockerd. No options: dockerd refuses one that daemon.json has too. */
+/** The machine's own dockerd. No options: dockerd refuses an option that daemon.json also sets. */
 export const MACHINE_DOCKERD: DockerdPlace = {
   command: "dockerd",
   socket: "/var/run/docker.sock",

@@ -1,15 +1,15 @@
 export type HostSearch = {
   /** Engine addresses in the order to try them, such as `unix:///var/run/docker.sock`. */
   hosts: string[];
-  /** The setting that names the engine; no other is tried then. */
+  /** The setting that names the engine; then no other engine is tried. */
   setBy?: "docker_host" | "DOCKER_HOST";
 };
 
 export const DEFAULT_HOST = "unix:///var/run/docker.sock";
-/** Root's; others cannot even look into its folder, whether or not it is there. */
+/** Root's socket; other users cannot see whether it exists. */
 export const ROOT_PODMAN = "unix:///run/podman/podman.sock";
 
-/** Where an engine may be: the one that is set, else the sockets of Docker and Podman. */
+/** Where to look for an engine: the configured address, else the sockets of Docker and Podman. */
 export function engineHosts(dockerHost: string | undefined, env: NodeJS.ProcessEnv): HostSearch {
   if (dockerHost) return { hosts: [dockerHost], setBy: "docker_host" };
   if (env["DOCKER_HOST"]) return { hosts: [env["DOCKER_HOST"]], setBy: "DOCKER_HOST" };

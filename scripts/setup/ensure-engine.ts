@@ -14,11 +14,11 @@ import { startDockerd } from "./start-dockerd.ts";
 export type Engine = {
   /** Its address, such as `unix:///var/run/docker.sock`. */
   dockerHost: string;
-  /** Ends the dockerd that this call started. */
+  /** Command that stops the engine that this call started. */
   stopCommand?: string;
 };
 
-/** An engine that answers: the one that is there, else one installed and started now. */
+/** Returns an engine that answers; installs and starts one if there is none. */
 export async function ensureEngine(dockerHost: string | undefined): Promise<Engine> {
   const search = await findEngine(dockerHost);
   if (search.found) return { dockerHost: search.found };
@@ -34,7 +34,7 @@ export async function ensureEngine(dockerHost: string | undefined): Promise<Engi
 async function installAndStart(): Promise<Engine> {
   if (!hasCommand("dockerd")) await installEngine();
   const registered = hasCommand("runsc") && registerRunsc();
-  // The package's own scripts may have started it already: it reads its runtimes anew on SIGHUP.
+  // The package's scripts may have started dockerd already; on SIGHUP it reloads its runtimes.
   const running = runningDockerd(MACHINE_DOCKERD);
   if (running && registered) process.kill(running.pid, "SIGHUP");
 

@@ -46,7 +46,7 @@ test("tells a missing socket from one whose engine is gone", async () => {
   renameSync(join(dir, "live.sock"), join(dir, "stale.sock"));
   close();
   const stale = await findEngine(`unix://${dir}/stale.sock`, {});
-  expect(stale.pings[0]).toMatchObject({ state: "silent", reason: "nobody listens there" });
+  expect(stale.pings[0]).toMatchObject({ state: "silent", reason: "nothing listens there" });
 });
 
 test("gives up on an engine that takes the connection and says nothing", async () => {

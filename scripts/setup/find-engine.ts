@@ -7,7 +7,10 @@ export type EngineSearch = HostSearch & {
   pings: PingResult[];
 };
 
-/** Looks for an engine that answers: in `dockerHost` or DOCKER_HOST if set, else on the usual sockets. */
+/**
+ * Looks for an engine that answers: at `dockerHost` or DOCKER_HOST if set, else on the usual
+ * sockets.
+ */
 export async function findEngine(
   dockerHost: string | undefined,
   env: NodeJS.ProcessEnv = process.env,

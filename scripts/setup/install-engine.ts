@@ -13,15 +13,18 @@ export function hasCommand(name: string): boolean {
   return dirs.some((dir) => isExecutable(join(dir, name)));
 }
 
-/** Installs Docker, and gVisor's runtime where the distribution has it. Needs root and apt. */
+/** Installs Docker, and gVisor's runtime if the distribution has it. Needs root and apt. */
 export async function installEngine(): Promise<void> {
-  say("no container engine here; as root with apt at hand, set-up installs one");
+  say("no container engine found: installing Docker with apt");
   await aptUpdate();
   const runsc = aptHas("runsc") ? ["runsc"] : [];
   await aptInstall(["docker.io", "iptables", "ca-certificates", ...runsc]);
 }
 
-/** Refreshes apt's lists. A repository that is out of reach is no failure: installing tells. */
+/**
+ * Refreshes apt's lists. An unreachable repository is not an error: installing a package from it
+ * fails later.
+ */
 export async function aptUpdate(): Promise<void> {
   const title = "reading the package lists";
   try {

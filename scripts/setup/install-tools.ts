@@ -10,7 +10,7 @@ import { withSetupLock } from "./setup-lock.ts";
 import { LOG_DIR } from "./setup-log.ts";
 import { type Tool, type ToolName, tools } from "./tools.ts";
 
-/** Installs those of these tools that are missing. Returns the ones that it may not install. */
+/** Installs the missing tools. Returns those that it may not install. */
 export async function installTools(names: readonly ToolName[]): Promise<ToolName[]> {
   const missing = missingOf(names);
   if (missing.length === 0 || !mayInstall()) return missing;
@@ -24,7 +24,7 @@ export async function installTools(names: readonly ToolName[]): Promise<ToolName
   return missingOf(names);
 }
 
-/** The same where nothing works without them. Throws OperatorError. */
+/** Installs the missing tools, and throws OperatorError if one is still missing. */
 export async function requireTools(names: readonly ToolName[], forWhat: string): Promise<void> {
   const missing = await installTools(names);
   if (missing.length === 0) return;
@@ -50,7 +50,7 @@ async function installApart({ packages, unpackInto, debian }: Tool): Promise<voi
     await withDebian(debian, debianMirror(), async (root) => {
       rmSync(debian.folder, { recursive: true, force: true });
       mkdirSync(dirname(debian.folder), { recursive: true });
-      // Unlike a rename, it goes over to another file system too.
+      // mv also works across file systems, unlike rename.
       execFileSync("mv", [root, debian.folder]);
     });
   }

@@ -10,8 +10,8 @@ export type Machine = {
 };
 
 /**
- * What is wrong and what to do, in two lines, where no engine answers and set-up may not install one;
- * undefined where it may.
+ * Explains in two lines what is wrong and what to do if no engine answers and set-up may not
+ * install one; undefined if it may.
  */
 export function noEngineAdvice(search: EngineSearch, machine: Machine): string | undefined {
   const tried = search.pings.map((ping) => `${ping.host}: ${ping.reason}`).join("; ");

@@ -7,10 +7,13 @@ export type PingResult = {
   reason: string;
 };
 
-/** A Podman that its socket starts takes a second or two to answer, on a busy machine ten. */
+/**
+ * A Podman that is started through its socket takes a second or two to answer, ten on a busy
+ * machine.
+ */
 const PING_TIMEOUT_MS = 20_000;
 
-/** Asks the engine at `host` for a sign of life. Never throws. */
+/** Asks the engine at `host` to answer. Never throws. */
 export async function pingEngine(host: string, timeoutMs = PING_TIMEOUT_MS): Promise<PingResult> {
   try {
     await connect(host, timeoutMs).ping();
@@ -28,7 +31,7 @@ function explain(error: NodeJS.ErrnoException, timeoutMs: number): Omit<PingResu
     case "EPERM":
       return { state: "denied", reason: "no permission on the socket" };
     case "ECONNREFUSED":
-      return { state: "silent", reason: "nobody listens there" };
+      return { state: "silent", reason: "nothing listens there" };
     case "ECONNRESET":
       return { state: "silent", reason: `no answer within ${timeoutMs / 1000} s` };
     default:

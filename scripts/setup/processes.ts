@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 
 export type Process = { pid: number; name: string; args: string[]; parentPid: number };
 
-/** What /proc tells of a live process; undefined where there is none (or a zombie). */
+/** A running process from /proc; undefined if there is none or it is a zombie. */
 export function readProcess(pid: number): Process | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
@@ -16,7 +16,7 @@ export function readProcess(pid: number): Process | undefined {
   }
 }
 
-/** The pid in a pid file; undefined where the file is missing or holds none. */
+/** The pid in a pid file; undefined if the file is missing or has no valid pid. */
 export function readPidFile(path: string): number | undefined {
   try {
     const pid = Number(readFileSync(path, "utf8").trim());

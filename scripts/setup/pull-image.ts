@@ -5,7 +5,7 @@ import { readEngineStream } from "./engine-stream.ts";
 const STALL_MS = 20_000;
 const PROGRESS_EVERY_MS = 5000;
 
-/** Pulls an image, and gives up when nothing moves for `stallMs`. Throws the engine's own error. */
+/** Pulls an image; gives up if there is no progress for `stallMs`. Throws the engine's error. */
 export async function pullImage(docker: Docker, image: string, stallMs = STALL_MS): Promise<void> {
   say(`pulling ${image} …`);
   const stalled = new AbortController();

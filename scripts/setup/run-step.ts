@@ -10,23 +10,24 @@ export type Step = {
   title: string;
   command: string;
   args: string[];
-  /** Takes everything the command prints; its end is shown when the command fails. */
+  /** Receives all output of the command; its end is shown if the command fails. */
   logFile: string;
-  /** A log of the command's own that says more, where it got as far as writing it. */
+  /** A more detailed log that the command writes itself; it may not exist. */
   detailFile?: string;
   env?: NodeJS.ProcessEnv;
 };
 
 const PROGRESS_EVERY_MS = 5000;
 
-/** Runs a slow command, with a sign of life every few seconds. Throws OperatorError when it fails. */
+/** Runs a slow command and prints progress every few seconds. Throws OperatorError if it fails. */
 export async function runStep(step: Step): Promise<void> {
   mkdirSync(dirname(step.logFile), { recursive: true });
   const log = openSync(step.logFile, "w");
   const elapsed = withProgress(step.title);
   try {
     const child = spawn(step.command, step.args, {
-      // Out of reach of Ctrl-C: an installation that is cut short leaves its packages half configured.
+      // Detached so that Ctrl-C does not reach it: an interrupted installation leaves packages half
+      // configured.
       detached: true,
       stdio: ["ignore", log, log],
       env: { ...process.env, ...step.env },
@@ -40,7 +41,7 @@ export async function runStep(step: Step): Promise<void> {
   say(`${step.title}: done in ${elapsed.seconds()} s`);
 }
 
-/** Announces a slow step and repeats it with the time it has taken so far, until `stop()`. */
+/** Prints the title of a slow step, and again with the elapsed time until `stop()`. */
 export function withProgress(title: string): { seconds(): number; stop(): void } {
   const start = performance.now();
   const seconds = (): number => Math.round((performance.now() - start) / 1000);

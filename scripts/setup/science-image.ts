@@ -16,12 +16,12 @@ const REPO = "airlock/science";
 const TAG = "latest";
 const NAME = `${REPO}:${TAG}`;
 
-/** OpenBLAS is the one that starts threads, as numpy's own wheels do. */
+/** OpenBLAS, because it starts threads, as numpy's own wheels do. */
 const PACKAGES = ["python3-numpy", "python3-pandas", "libopenblas0-pthread"];
 
 /**
- * The name of an image with numpy and pandas, for tests and benchmarks; made where it is missing: from
- * Debian's packages, or with pip where this process may not do that.
+ * Returns the name of an image with numpy and pandas, for tests and benchmarks. If it is missing,
+ * builds it from Debian's packages, or with pip if this process may not do that.
  */
 export async function ensureScienceImage(docker: Docker): Promise<string> {
   if (await isThere(docker)) return NAME;

@@ -4,11 +4,11 @@ import { connect } from "./connect.ts";
 import { type Engine, ensureEngine } from "./ensure-engine.ts";
 
 export type SetUp = Engine & {
-  /** The image that serves as `base_image`. */
+  /** The image that is used as `base_image`. */
   image: string;
 };
 
-/** Makes sure of an engine that answers and of the default image; quick where both are there. */
+/** Makes sure that an engine answers and has the default image; fast if both are there. */
 export async function setUp(config: Config): Promise<SetUp> {
   const engine = await ensureEngine(config.docker_host);
   const image = await ensureBaseImage(connect(engine.dockerHost), config.base_image);

@@ -6,8 +6,9 @@ import { say } from "../command/say.ts";
 const RETRY_MS = 500;
 
 /**
- * Runs `work` while nobody else on this machine holds the lock of this name. All set-up shares the default one.
- * The lock is an abstract Linux socket: the kernel frees it however its owner dies.
+ * Runs `work` while holding the lock `name`, which only one process of this machine can hold. All
+ * of set-up uses the default name. The lock is an abstract Linux socket, so the kernel frees it
+ * however its owner ends.
  */
 export async function withSetupLock<T>(work: () => Promise<T>, name = "airlock-setup"): Promise<T> {
   for (let waited = 0; ; waited += 1) {
@@ -16,7 +17,7 @@ export async function withSetupLock<T>(work: () => Promise<T>, name = "airlock-s
       await once(lock, "listening");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
-      if (waited === 0) say("another set-up is at work on this machine, waiting for it");
+      if (waited === 0) say("another set-up is running on this machine, waiting for it");
       await sleep(RETRY_MS);
       continue;
     }

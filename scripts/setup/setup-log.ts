@@ -1,2 +1,2 @@
-/** Where set-up keeps the output of what it runs; only root gets as far as writing there. */
+/** Where set-up stores the output of its commands; only root runs any. */
 export const LOG_DIR = "/var/log/airlock";

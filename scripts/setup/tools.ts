@@ -6,22 +6,22 @@ import type { Tier } from "../test/tiers.ts";
 import { hasCommand } from "./install-engine.ts";
 import type { StandIn } from "./stand-in.ts";
 
-/** What tests and set-up run beside npm's packages and the container engine. */
+/** A program that tests and set-up need besides npm's packages and the container engine. */
 export type Tool = {
-  /** The tiers of tests that need it; set-up installs it for no other. */
+  /** The tiers of tests that need it; set-up installs it only for these. */
   tiers: readonly Tier[];
   isThere: () => boolean;
-  /** The Debian packages that bring it. */
+  /** The Debian packages that contain it. */
   packages: readonly string[];
   /** A folder to unpack them into, for a package that would start a service when installed. */
   unpackInto?: string;
-  /** In the place of packages: a Debian with its Python, and the folder that it goes to. */
+  /** Instead of packages: a Debian release with its Python, and the folder for it. */
   debian?: StandIn & { folder: string };
 };
 
 export type ToolName = keyof typeof table;
 
-/** Where Debian's package puts the browser. */
+/** The browser's path in Debian's package. */
 export const CHROMIUM = "/usr/bin/chromium";
 const SWIFT = "/usr/lib/python3/dist-packages/swift";
 const REGISTRY_FOLDER = "/var/cache/airlock/docker-registry";
@@ -47,13 +47,13 @@ const table = {
     packages: ["docker-registry"],
     unpackInto: REGISTRY_FOLDER,
   },
-  // uidmap is for a rootless one.
+  // Rootless Podman needs uidmap.
   podman: {
     tiers: ["lab"],
     isThere: has("podman", "runc", "newuidmap"),
     packages: ["podman", "runc", "uidmap"],
   },
-  // What makes networks and breaks them.
+  // Tools that create networks and break them.
   "network tools": {
     tiers: ["lab"],
     isThere: has("ip", "tc", "iptables", "nsenter"),
@@ -64,9 +64,9 @@ const table = {
     isThere: () => composeCommand() !== undefined,
     packages: ["docker-compose"],
   },
-  // Says what a unit file is worth without systemd running.
+  // Checks unit files without a running systemd.
   "systemd-analyze": { tiers: ["lab"], isThere: has("systemd-analyze"), packages: ["systemd"] },
-  // Builds the base image where none can be pulled; set-up installs it then.
+  // Builds the base image if it cannot be pulled; set-up installs it only then.
   debootstrap: {
     tiers: [],
     isThere: has("debootstrap"),
@@ -79,7 +79,9 @@ const table = {
 
 export const tools: Record<ToolName, Tool> = table;
 
-/** A Python that the documents promise; of those that this machine lacks set-up makes Debian's. */
+/**
+ * A Python version that the documents promise; if this machine lacks it, set-up installs Debian's.
+ */
 function debianPython(python: string, suite: string): Tool {
   return {
     tiers: ["lab"],
@@ -100,7 +102,9 @@ export function registryProgram(): string {
   return existsSync(REGISTRY) ? REGISTRY : "docker-registry";
 }
 
-/** The command of Compose here: Docker's plug-in, else Debian's package; undefined where there is none. */
+/**
+ * The command of Compose: Docker's plug-in, else Debian's package; undefined if there is neither.
+ */
 export function composeCommand(): string[] | undefined {
   const plugin = spawnSync("docker", ["compose", "version"], { stdio: "ignore" });
   if (plugin.status === 0) return ["docker", "compose"];

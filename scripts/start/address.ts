@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { OperatorError } from "../command/operator-error.ts";
 
-/** Throws OperatorError where the API could not listen on `host` and `port`. */
+/** Throws OperatorError if the API could not listen on `host` and `port`. */
 export async function checkAddress(host: string, port: number): Promise<void> {
   const server = createServer().listen(port, host);
   try {
@@ -14,7 +14,10 @@ export async function checkAddress(host: string, port: number): Promise<void> {
   }
 }
 
-/** How this machine's own processes reach an API that listens at `url`: an address for all is none to call. */
+/**
+ * The URL at which processes of this machine reach an API that listens at `url`: replaces a
+ * wildcard address.
+ */
 export function localUrl(url: string): string {
   return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
 }
@@ -27,7 +30,7 @@ function explain(host: string, port: number, error: NodeJS.ErrnoException): stri
       return `no permission to listen on port ${port}: choose one above 1023: npm start -- --port 8080`;
     case "EADDRNOTAVAIL":
     case "ENOTFOUND":
-      return `${host} is no address of this machine: npm start -- --host 127.0.0.1`;
+      return `${host} is not an address of this machine: npm start -- --host 127.0.0.1`;
     default:
       return `cannot listen on ${host}, port ${port}: ${error.message}`;
   }

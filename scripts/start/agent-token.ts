@@ -12,8 +12,9 @@ export function agentToken(dataDir: string): string {
 }
 
 /**
- * The name of the agent with this token: the same after a restart, so that it finds the containers
- * it left, and another for each data folder, so that it never takes another agent's for its own.
+ * The name of the agent with this token. It stays the same after a restart, so that the agent finds
+ * containers it left. It differs for each data folder, so that no agent takes another's containers
+ * for its own.
  */
 export function agentName(token: string): string {
   return `${hostname()}-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`;
@@ -28,7 +29,10 @@ function readToken(file: string): string | undefined {
   }
 }
 
-/** Written aside and linked: neither a crash nor another start can leave half a token, or two. */
+/**
+ * Writes a draft and links it, so that neither a crash nor a second start can leave half a token or
+ * two tokens.
+ */
 function makeToken(file: string): string {
   const draft = `${file}.${process.pid}`;
   writeFileSync(draft, `${randomBytes(32).toString("hex")}\n`, { mode: 0o600, flush: true });

@@ -2,28 +2,32 @@ import { fork } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { OperatorError } from "../command/operator-error.ts";
 
-/** What a child sends once it serves; the URL is the API's. */
+/** The message of a child that is ready; `url` is the API's. */
 export type ReadyMessage = { type: "ready"; url: string };
 
 export type Child = {
   /** Rejects with OperatorError when the child ends first. */
   ready: Promise<ReadyMessage>;
-  /** Settles when it has ended, with its exit code (1 for a signal). */
+  /** Resolves with the exit code when the child has ended; 1 for a signal. */
   ended: Promise<number>;
-  /** Asks it to stop and waits; ends it by force after `graceMs`. */
+  /** Asks the child to stop and waits; kills it after `graceMs`. */
   stop(graceMs: number): Promise<void>;
-  /** Tells it to drop everything: the second signal of the children's contract. */
+  /** Sends the second signal, on which the child ends at once. */
   hurry(): void;
 };
 
 const HURRY_MS = 3000;
 
-/** Starts an entry point of ours. It ends by itself if this process dies, as its IPC channel closes. */
+/**
+ * Starts an entry point of Airlock. If this process dies, the IPC channel closes and the child ends
+ * by itself.
+ */
 export function startChild(name: string, file: string, env: NodeJS.ProcessEnv): Child {
   const child = fork(file, [], {
-    // As scripts/run does.
+    // The same options as in scripts/run.
     execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
-    // A process group of its own: Ctrl-C reaches this process alone, which stops the children in order.
+    // A process group of its own: Ctrl-C then reaches only this process, which stops the children
+    // in order.
     detached: true,
     stdio: ["ignore", "inherit", "inherit", "ipc"],
     env,

@@ -6,10 +6,13 @@ export type AgentKeeper = Pick<Child, "ready" | "stop" | "hurry">;
 
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 30_000;
-/** An agent that lived this long was well: the next wait is short again. */
+/** After an agent has run this long, the next wait is short again. */
 const HEALTHY_MS = 60_000;
 
-/** Keeps one agent running: one that dies after its start is started again, ever less often. */
+/**
+ * Keeps one agent running: restarts it when it ends, after growing waits. The first start is not
+ * repeated.
+ */
 export function keepAgent(start: () => Child): AgentKeeper {
   const stopping = new AbortController();
   let agent = start();

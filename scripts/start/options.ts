@@ -13,11 +13,11 @@ const OPTIONS = {
 
 export type StartOptions = {
   help: boolean;
-  /** What the options set, as AIRLOCK_<KEY> variables. */
+  /** The options as AIRLOCK_<KEY> variables. */
   env: Record<string, string>;
 };
 
-/** Reads the arguments of `npm start --`. Throws OperatorError on one that it does not know. */
+/** Reads the arguments of `npm start --`. Throws OperatorError for an unknown option. */
 export function parseStartOptions(args: string[]): StartOptions {
   const { values } = parseCommandLine("npm start", { args, options: OPTIONS });
   const env: Record<string, string | undefined> = {

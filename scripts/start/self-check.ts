@@ -13,11 +13,14 @@ print("Python", platform.python_version())
 
 type Answer = { success: boolean; stdout: string; output: unknown; error: unknown };
 
-/** Runs one real job through the API and says what came back. Throws OperatorError if it is wrong. */
+/**
+ * Runs one real job through the API and prints its answer. Throws OperatorError if the answer is
+ * wrong.
+ */
 export async function selfCheck(url: string, config: Config): Promise<void> {
   let began = performance.now();
   let answer = await runJob(url, config);
-  // The default job type has no image: production_mode wants one, or the one it had is gone.
+  // The default job type has no image: production_mode requires one, or its image was removed.
   if (answer.status === 400 || answer.status === 503) {
     await buildDefault(url, config);
     began = performance.now();
@@ -55,13 +58,13 @@ async function post(url: string, config: Config, timeoutMs: number, body?: objec
   return { status: response.status, text: await response.text() };
 }
 
-/** The header that a request needs where API keys are required. */
+/** The header that a request needs if API keys are required. */
 function keyHeader(config: Config): Record<string, string> {
   const [key] = config.api_keys;
   return config.api_auth_enabled && key ? { [config.api_auth_header]: key } : {};
 }
 
-/** A command to try first, for this address and these keys. */
+/** A first command to try, with this address and key header. */
 export function curlLine(url: string, config: Config): string {
   const key = config.api_auth_enabled ? ` -H '${config.api_auth_header}: <your key>'` : "";
   return `curl -s ${url}/execute${key} -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'`;

@@ -1,8 +1,8 @@
 const SAME_PRESS_MS = 1000;
 
 /**
- * Resolves at the first SIGINT, SIGTERM or SIGHUP; calls `onSecond` at the next.
- * One Ctrl-C arrives twice under npm, from the terminal and passed on by npm: the two count as one.
+ * Resolves at the first SIGINT, SIGTERM or SIGHUP; calls `onSecond` at the next. Under npm one
+ * Ctrl-C arrives twice, from the terminal and from npm: both count as one.
  */
 export async function untilStopSignal(onSecond: () => void): Promise<void> {
   await new Promise<void>((resolve) => {
