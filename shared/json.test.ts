@@ -187,7 +187,7 @@ describe("the number of keys and values", () => {
     expect(measureJson(text).values).toBe(values);
   });
 
-  test("is bounded where the caller asks for it, before anything is built of the text", () => {
+  test("has the limit that the caller sets, checked before the text is parsed", () => {
     const text = `[${"{},".repeat(98)}{}]`;
     const parse = vi.spyOn(JSON, "parse");
     expect(() => parseJson(text, 8, 99)).toThrow("it holds 100 keys and values; the limit is 99");

@@ -1,4 +1,4 @@
-/** A JSON object as it came over the wire. */
+/** A JSON object as received. */
 export type JsonObject = { [key: string]: unknown };
 
 export class JsonError extends Error {

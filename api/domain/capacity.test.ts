@@ -13,7 +13,7 @@ function agent(state: BreakerState, silentMs = 0): AgentReport {
   return agentReport({ slots: 4, engine, breaker, lastSeenAt: now - silentMs });
 }
 
-test("an agent is live for liveness_s after it was last heard of", () => {
+test("an agent is live for liveness_s after it last contacted the API", () => {
   expect(isLive(agent("closed", 30_000), config, now)).toBe(true);
   expect(isLive(agent("closed", 30_001), config, now)).toBe(false);
 });

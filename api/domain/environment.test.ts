@@ -16,7 +16,7 @@ const config = (given: Record<string, unknown> = {}) => loadConfig(given, {});
 const science = { requirements: ["numpy"] };
 const digest = `sha256:${"1".repeat(64)}`;
 
-/** A build of a job type as it is configured. */
+/** A build of a job type with its present configuration. */
 function builtOf(given: Record<string, unknown>, name: string): BuiltImage {
   const jobType = resolveJobType(config(given), name);
   if (!jobType) throw new Error(`no ${name}`);
@@ -69,7 +69,7 @@ describe("the image of a job type", () => {
   );
 });
 
-test("a pinned reference holds the digest", () => {
+test("a pinned reference contains the digest", () => {
   expect(pinnedRef("science", digest)).toBe(`science@${digest}`);
   expect(digestOf(`science@${digest}`)).toBe(digest);
 });
@@ -91,7 +91,7 @@ describe("python_version", () => {
     expect(pythonOf(jobType, given)).toBe(version);
   });
 
-  test("of a built image is what it has, whatever is configured", () => {
+  test("of a built image is the one in the image, not the configured one", () => {
     const given = { job_types: { t: { python_version: "3.12" } } };
     const all = config(given);
     const view = toJobTypeView(environment(all, [builtOf(given, "t")], "t")!, new Set(), all);

@@ -90,7 +90,7 @@ test.each([
   },
 );
 
-test("an agent serves while it is heard of, its engine answers and its breaker is not open", () => {
+test("an agent serves while it is live, its engine answers and its breaker is not open", () => {
   const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
   const engine = { available: false, version: null, runtimes: [] };
   const serves = (changes: Partial<AgentReport>, now = 1000) =>

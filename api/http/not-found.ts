@@ -3,7 +3,7 @@ import { TrieRouter } from "hono/router/trie-router";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Answers what no route of an app takes: 405 with Allow where the path is that of an endpoint, else 404. */
+/** Answers requests that match no route: 405 with Allow if the path is an endpoint's, else 404. */
 export function refuseUnrouted({ routes }: Pick<Hono<AppEnv>, "routes">): NotFoundHandler<AppEnv> {
   const methods = new TrieRouter<string>();
   for (const { method, path } of routes) if (method !== "ALL") methods.add("ALL", path, method);

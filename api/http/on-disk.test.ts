@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => store.close());
 
-/** The API over a disk that ends its syncs when told. */
+/** The API on a disk whose syncs end when the test says so. */
 function start() {
   const { promise, resolve } = Promise.withResolvers<void>();
   const db = { ...store.db, durable: () => promise };

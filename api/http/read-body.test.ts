@@ -10,7 +10,7 @@ test("dropping ends with the body", async () => {
   expect(await parts.next()).toEqual({ done: true, value: undefined });
 });
 
-test("dropping ends after so many bytes of a body that goes on", async () => {
+test("dropping ends after the given number of bytes of a longer body", async () => {
   let given = 0;
   const parts = (async function* () {
     for (;;) {
@@ -22,13 +22,13 @@ test("dropping ends after so many bytes of a body that goes on", async () => {
   expect(given).toBe(100);
 });
 
-test("dropping ends after its time where no more comes", async () => {
+test("dropping ends after the given time if no more bytes arrive", async () => {
   const stalled = new ReadableStream<Uint8Array>();
   await dropRest(stalled.values(), { bytes: 100, ms: 10 });
   expect(stalled.locked).toBe(true);
 });
 
-test("dropping ends where the body breaks off", async () => {
+test("dropping ends if the body breaks off", async () => {
   // oxlint-disable-next-line require-yield
   const parts = (async function* (): AsyncGenerator<Uint8Array> {
     throw new Error("aborted");

@@ -18,12 +18,12 @@ test("of a hundred thousand bad values, a hundred are named, other fields' first
   expect(faults[0]).toEqual({ path: "code", message: "is required" });
 });
 
-test("a field's name is cut where it is long", () => {
+test("a long field name is cut", () => {
   const [fault] = faultsOf({ code: "", numbers: [], ["x".repeat(1_000_000)]: 1 });
   expect(fault?.path).toBe("x".repeat(256));
 });
 
-test("what is missing is told from what is of another type", () => {
+test("a missing field and a field of the wrong type have different messages", () => {
   const Typed = z.object({
     text: z.string(),
     count: z.int(),

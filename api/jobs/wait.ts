@@ -73,7 +73,7 @@ export async function waitForSync(
   }
 }
 
-/** False where the execution has ended meanwhile: its result is the answer. */
+/** False if the execution has already ended; then its result is the answer. */
 async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
   try {
     await cancel(deps, id);

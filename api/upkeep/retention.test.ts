@@ -54,7 +54,7 @@ async function end(leaseId: string, status: "succeeded" | "failed" = "succeeded"
   await finishExecution(store.db, leaseId, result, clock);
 }
 
-/** Stores and records a file of a lease; where its bytes are. */
+/** Stores and records a file of a lease; returns the key of its bytes. */
 async function upload(executionId: string, leaseId: string, text: string): Promise<string> {
   const sha256 = createHash("sha256").update(text).digest("hex");
   const announced = { sizeBytes: text.length, sha256 };
@@ -80,7 +80,7 @@ async function rows(): Promise<Record<string, number>> {
 }
 
 describe("executions", () => {
-  test("go with all that hangs on them when they ended longer ago than is kept; the bytes after", async () => {
+  test("are removed with their rows when they ended before the retention time; their bytes follow later", async () => {
     const old = await submit();
     const file = await (async () => {
       const lease = await claim();
@@ -140,7 +140,7 @@ describe("executions", () => {
     expect(await findExecution(store.db, child)).toMatchObject({ parentExecutionId: parent });
   });
 
-  test("stay for ever unless told otherwise", async () => {
+  test("stay forever by default", async () => {
     const id = await submit();
     await end(await claim());
     clock += 10_000 * dayMs;
@@ -180,8 +180,8 @@ describe("executions", () => {
   });
 });
 
-describe("bytes that nobody will see", () => {
-  test("of a lost lease go an hour later, whether or not anything is kept for ever", async () => {
+describe("bytes that no record shows", () => {
+  test("of a lost lease are removed an hour later, even if executions are kept forever", async () => {
     deps = testDeps(store.db, store.folder, () => clock);
     const id = await submit();
     const lost = await upload(id, await claim(), "lost");
@@ -201,7 +201,7 @@ describe("bytes that nobody will see", () => {
     expect(await findArtifact(store.db, id, "kept")).toBeDefined();
   });
 
-  test("of the last lease go too where it brought no result, and its log stays", async () => {
+  test("of the last lease are removed, too, if it brought no result, and its log stays", async () => {
     const id = await submit();
     for (let attempt = 0; attempt < 2; attempt++) {
       const leaseId = await claim();

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => store.close());
 
-/** A dead letter of this age, of an execution of its own. */
+/** A dead letter of this age, with a new execution. */
 async function letterOf(ageMs: number): Promise<string> {
   const execution = newExecution();
   await submitExecution(store.db, execution, 10_000);
@@ -49,7 +49,7 @@ test("dead letters go after dlq_retention_days, their records stay", async () =>
   expect(await findExecution(store.db, old)).toBeDefined();
 });
 
-test("the look for expired leases, which comes every second, only reads where there is none", async () => {
+test("the check for expired leases, which runs every second, only reads if there are none", async () => {
   const { client } = store.db;
   const execute = client.execute.bind(client);
   const writes: string[] = [];
@@ -63,7 +63,7 @@ test("the look for expired leases, which comes every second, only reads where th
   expect(writes).toEqual([]);
 });
 
-test("a removal tells whether more is left, so that the next one follows soon", async () => {
+test("a removal returns whether more is left, so that the next one follows soon", async () => {
   for (let i = 0; i < 1001; i++) await letterOf(20 * dayMs);
   const deps = testDeps(store.db, store.folder, () => now, { dlq_retention_days: 7 });
   expect(await removeOld(deps)).toBe(true);

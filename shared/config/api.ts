@@ -218,13 +218,13 @@ export const apiSettings = {
     .min(0.4)
     .default(30)
     .describe(
-      "Seconds without word from an agent until it counts as dead: it is left out of /health and gets no work. It renews its leases four times in that time.",
+      "An agent that has not contacted the API for this many seconds counts as dead: it is left out of /health and gets no work. Agents renew their leases four times in this time.",
     ),
   lease_ttl_s: z
     .number()
     .min(0.4)
     .default(180)
     .describe(
-      "Seconds until an unrenewed lease expires: a shorter outage of the API or its database ends no running job. Its agent gives the job up before, the API then leases it again. At least liveness_s.",
+      "Seconds until a lease that is not renewed expires. A shorter outage of the API or its database ends no running job. The agent gives a job up before its lease expires; after that the API leases the job again. At least liveness_s.",
     ),
 };

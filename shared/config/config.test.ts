@@ -8,7 +8,7 @@ interface Example {
   /** The text of AIRLOCK_<KEY>, and the value it gives. */
   env: string;
   gives: unknown;
-  /** A value that is refused, with what the refusal says is allowed; none where any text will do. */
+  /** A refused value, and what its message says is allowed; missing if any text is allowed. */
   refused?: [value: unknown, allowed: string];
 }
 
@@ -213,7 +213,7 @@ describe("a value that is not allowed", () => {
   );
 
   test.each(refusals)(
-    "%s is refused by its name, value and what is allowed",
+    "the message about %s gives its name, its value and what is allowed",
     (name, value, allowed) => {
       const message = refusal({ [name]: value }, {});
       expect(message).toContain(name);
@@ -223,14 +223,14 @@ describe("a value that is not allowed", () => {
     },
   );
 
-  test("of the environment is refused in the same words", () => {
+  test("in the environment gives the same message", () => {
     expect(refusal({}, { AIRLOCK_PORT: "http" })).toBe(
       'port = "http": Invalid input: expected number, received string',
     );
     expect(refusal({ port: 1 }, { AIRLOCK_PORT: "70000" })).toContain("port = 70000: ");
   });
 
-  test("deep in a job type is shown alone, by its path", () => {
+  test("deep in a job type is shown with its path, without the rest", () => {
     const job_types = { ml: { env: { TOKEN: "hunter2" }, memory_limit: "7t" } };
     for (const [file, env] of [
       [{ job_types }, {}],
@@ -240,7 +240,7 @@ describe("a value that is not allowed", () => {
     }
   });
 
-  test("is a lease that ends before its agent counts as dead", () => {
+  test("is a lease_ttl_s below liveness_s", () => {
     expect(refusal({ lease_ttl_s: 10 }, {})).toBe(
       "lease_ttl_s = 10: must be at least liveness_s (30): set it to 30 or more, or liveness_s to 10 or less",
     );
@@ -250,7 +250,7 @@ describe("a value that is not allowed", () => {
     expect(loadConfig({ lease_ttl_s: 10, liveness_s: 10 }, {})).toMatchObject({ lease_ttl_s: 10 });
   });
 
-  test("is one of several: each has its line", () => {
+  test("has its own line in the message if there are several", () => {
     expect(refusal({ port: -1, log_level: "loud" }, {}).split("\n")).toHaveLength(2);
   });
 });
@@ -274,7 +274,7 @@ describe("an unknown key is refused", () => {
   });
 });
 
-describe("a secret never shows in a refusal", () => {
+describe("a secret is never in a message", () => {
   const secret = "hunter2";
   test.each<[string, Record<string, unknown>, Record<string, string>]>([
     ["a short key", { api_keys: [secret] }, {}],
@@ -307,7 +307,7 @@ function refusal(file: Record<string, unknown>, env: Record<string, string>): st
   throw new Error("the configuration was accepted");
 }
 
-/** The value inside of single-entry lists and tables: the one that is wrong. */
+/** The wrong value, taken out of lists and tables with a single entry. */
 function deepest(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   return deepest(Object.values(value)[0]);

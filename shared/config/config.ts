@@ -44,7 +44,7 @@ export class ConfigError extends Error {
 /**
  * Reads the configuration from a parsed airlock.toml and the environment.
  *
- * @throws ConfigError naming the key, the value and what is allowed.
+ * @throws ConfigError that names the key, the value and what is allowed.
  */
 export function loadConfig(
   file: Record<string, unknown>,
@@ -113,7 +113,7 @@ const secretKeys = new Set([
   "image_registry_password",
 ]);
 
-/** Keys and tokens, and whatever of a job type holds its `env`. */
+/** Keys and tokens, and every value that contains the `env` of a job type. */
 function isSecret([key = "", , field]: string[]): boolean {
   return secretKeys.has(key) || (key === "job_types" && (field === undefined || field === "env"));
 }

@@ -72,7 +72,7 @@ export type OutputCaps = z.infer<typeof OutputCaps>;
 export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
-/** A leased execution: all that an agent needs to run it. */
+/** A leased execution: everything that an agent needs to run it. */
 export const LeasedJob = z.object({
   lease_id: Uuid,
   execution_id: Uuid,

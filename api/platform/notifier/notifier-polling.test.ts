@@ -34,7 +34,7 @@ async function lookedTwice(wait: () => Promise<void>): Promise<void> {
   while (looked.times < enough) await wait();
 }
 
-/** Resolves at the next wake-up after `change`, which no process tells this one of. */
+/** Resolves at the next wake-up after `change`, of which no process notifies this one. */
 async function wakesAt(topics: Topic[], change: () => Promise<unknown>): Promise<boolean> {
   const subscription = notifier.subscribe(topics);
   try {
@@ -77,7 +77,7 @@ test("a job that falls due again wakes", async () => {
   expect(await wakesAt(["job"], isDue)).toBe(true);
 });
 
-test("an end that another process was told of wakes", async () => {
+test("an end that another process has stored wakes", async () => {
   const id = await submit();
   const end = () => advance(store.db, { id }, { kind: "cancel" }, clock);
   expect(await wakesAt([`execution:${id}`], end)).toBe(true);
@@ -106,7 +106,7 @@ test("a process wakes itself at once, without a look", async () => {
   expect(looked.times).toBeLessThan(2);
 });
 
-test("a database out of reach wakes nobody, and is asked again", async () => {
+test("a database out of reach wakes nobody, and is queried again", async () => {
   let isOut = true;
   const flaky = pollingNotifier(async (awaited) => {
     looked.times++;
@@ -122,7 +122,7 @@ test("a database out of reach wakes nobody, and is asked again", async () => {
   subscription.close();
 });
 
-test("nothing is asked while nobody waits", async () => {
+test("nothing is queried while nobody waits", async () => {
   await wakesAt(["job"], submit);
   await expect
     .poll(

@@ -30,7 +30,7 @@ test("nothing written takes no sync", async () => {
   expect(syncs).toHaveLength(0);
 });
 
-test("what is committed during a sync is in the next one, which all who wait share", async () => {
+test("commits during a sync are in the next sync, which all waiters share", async () => {
   const { syncs, log } = slowDisk();
   const ended: string[] = [];
   log.wrote();
@@ -47,7 +47,7 @@ test("what is committed during a sync is in the next one, which all who wait sha
   expect(syncs).toHaveLength(2);
 });
 
-test("a sync that fails is told to all who wait, and made again for the next", async () => {
+test("a failed sync rejects all its waiters, and the next waiter gets a new sync", async () => {
   const { syncs, log } = slowDisk();
   log.wrote();
   const waiting = Promise.allSettled([log.synced(), log.synced()]);
@@ -58,22 +58,22 @@ test("a sync that fails is told to all who wait, and made again for the next", a
   await again;
 });
 
-test("a commit that nobody waits for is synced all the same", async () => {
+test("a commit that nobody waits for is synced as well", async () => {
   const synced = Promise.withResolvers<void>();
   walSync(async () => synced.resolve()).wrote();
   await expect(synced.promise).resolves.toBeUndefined();
 });
 
-test("a file that cannot be synced is an outage of the store; one that is gone is on disk", async () => {
+test("a file that cannot be synced is an outage of the store; a missing file counts as on disk", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
-  // The kernel refuses to sync what is no file of a disk.
+  // The kernel refuses to sync a file that is not on a disk.
   symlinkSync("/proc/self/stat", join(folder, "refused-wal"));
   await expect(walFile(join(folder, "refused")).sync()).rejects.toSatisfy(isStoreOutage);
   await walFile(join(folder, "gone")).sync();
   rmSync(folder, { recursive: true });
 });
 
-test("a log that is let go of while it opens is closed; the next sync is of the one that took its place", async () => {
+test("a log that is forgotten while it opens is closed; the next sync is of its replacement", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
   const path = join(folder, "airlock.db-wal");
   writeFileSync(path, "");
