@@ -141,7 +141,7 @@ test("a package that cannot be installed is told in pip's words, and what was ou
   expect(report.timing.dep_install_ms).toBeGreaterThan(100);
   expect(report.error?.message).toMatch(/No matching distribution found for airlock-meta==1/);
   expect(report.error?.message).toContain(
-    "What could not be reached: 169.254.169.254:80 is not on the internet.",
+    "What could not be reached: 169.254.169.254:80 is not on the internet (pip_hosts).",
   );
   expect((await run()).status).toBe("succeeded");
 });
