@@ -2,16 +2,18 @@ import type { BuildLogChunk } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Clock } from "../waiting/clock.ts";
 
-/** The log of a build on its way to the API, a piece each second; what is too much is left out. */
+/**
+ * Sends the log of a build to the API, one piece per second; the excess over the limit is left out.
+ */
 export type BuildLog = {
   readonly add: (bytes: Uint8Array) => void;
-  /** Sends what is left. */
+  /** Sends the rest. */
   readonly close: () => Promise<void>;
 };
 
 const EVERY_MS = 1000;
 const CHUNK_MAX_BYTES = 256 * 1024;
-/** What is kept of the end, where errors are told. */
+/** How much of the end is kept, because errors are reported there. */
 const END_BYTES = 64 * 1024;
 const HEAD_BYTES = limits.buildLogMaxBytes - END_BYTES - 100;
 

@@ -26,7 +26,10 @@ export type MakeImage = (
   signal: AbortSignal,
 ) => Promise<MadeImage>;
 
-/** Brings an image to where other agents get it; returns its digest in the registry, if it is in one. */
+/**
+ * Uploads an image to where other agents fetch it; returns its digest in the registry, if it is in
+ * one.
+ */
 export type ShareImage = (
   build: LeasedBuild,
   image: string,
@@ -113,7 +116,7 @@ async function build(
   signal: AbortSignal,
 ): Promise<MadeImage> {
   await admission.admitBuild(job, signal);
-  // A build takes the base image as it is now.
+  // A build uses the current base image.
   images.forget(job.base_image);
   const baseImage = await images.resolve(job.base_image, signal);
   const { files, pipEnv, hosts } = await readPackageSource(pip);

@@ -20,9 +20,9 @@ export interface MadeImage {
 
 const LastWord = z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) });
 
-/** Milliseconds for a call to the engine that nobody else bounds. */
+/** Timeout of an engine call without another limit, in ms. */
 const callMs = 30_000;
-/** Bytes of the log's end in which pip's errors are looked for. */
+/** Bytes of the end of the log that are searched for pip's errors. */
 const tailBytes = 64 * 1024;
 
 /**
@@ -39,7 +39,8 @@ export async function makeImage(
   signal: AbortSignal,
 ): Promise<MadeImage> {
   signal.throwIfAborted();
-  // Not for the signal to abort: the engine would go on to make a container nobody knows.
+  // The signal does not abort this call: the engine would still create the container, and nobody
+  // would know its id.
   const id = await createContainer(engine, request);
   try {
     const pythonVersion = await install(engine, id, request, onLog, signal);
@@ -49,12 +50,12 @@ export async function makeImage(
     for (const tag of others) await engine.tag(digest, repository, tag, signal);
     return { digest, pythonVersion };
   } finally {
-    // What cannot be removed now is left to the reaper.
+    // If the removal fails, the reaper removes the container later.
     await engine.remove(id, AbortSignal.timeout(callMs)).catch(() => {});
   }
 }
 
-/** Engines that cannot bound a container's files: most can only on XFS with project quotas. */
+/** Engines that cannot limit a container's files: most can only on XFS with project quotas. */
 const withoutDiskBound = new WeakSet<Engine>();
 
 async function createContainer(engine: Engine, request: ImageRequest): Promise<string> {
@@ -84,7 +85,7 @@ async function install(
   signal.addEventListener("abort", giveUp);
   try {
     await engine.start(id, signal);
-    // A container that ends early ends the stream; its exit code tells why.
+    // A container that ends early closes the stream; its exit code says why.
     void send(stream, request).catch(giveUp);
     const { lastWord, log } = await serveInstall(stream, request.serve, onLog);
     signal.throwIfAborted();
@@ -140,7 +141,8 @@ async function serveInstall(
       }
     }
   } catch {
-    // A stream that breaks, or lies, says no more than one that ends: the container is asked.
+    // A broken stream or wrong frames end the build's stream; the exit code of the container
+    // decides.
     stream.destroy();
   } finally {
     tunnel.close();

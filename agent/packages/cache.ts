@@ -5,21 +5,21 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
-/** Installed packages kept for the next job that asks for the same; see `cacheKey`. */
+/** Caches installed packages for the next job with the same requirements; see `cacheKey`. */
 export type PackageCache = {
-  /** What was kept under a key, checked; null where there is nothing, or nothing whole. */
+  /** The entry of a key, with its checksum verified; null if it is missing or incomplete. */
   readonly find: (key: string) => Promise<KeptSet | null>;
   readonly begin: (key: string) => Promise<KeepWriter>;
 };
 
 export type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
 
-/** Takes what is to be kept. What cannot be written is not kept, and no reason to fail a job. */
+/** Writes a cache entry. If it cannot be written, it is not cached; the job does not fail. */
 export type KeepWriter = AsyncDisposable & {
-  /** Forgets what came so far. */
+  /** Drops the pieces so far. */
   readonly restart: () => Promise<void>;
   readonly write: (piece: Uint8Array) => Promise<void>;
-  /** It is whole: the next job may have it. */
+  /** Completes the entry, so that the next job can use it. */
   readonly commit: () => Promise<void>;
 };
 
@@ -31,8 +31,8 @@ const PIECE_BYTES = 256 * 1024;
 const PART_MAX_AGE_MS = 60 * 60_000;
 
 /**
- * A folder of files `<key>.packages`: the bytes that were kept, then their SHA-256. Several agents
- * may share it. Only what root wrote before any code ran comes here.
+ * Opens a folder of files `<key>.packages`: the cached bytes, then their SHA-256. Several agents
+ * may share it. It only gets files that root wrote before any code ran.
  */
 export async function openPackageCache(
   folder: string,
@@ -121,7 +121,7 @@ export async function openPackageCache(
   return { find, begin };
 }
 
-/** What a file holds; null where that is not whole. */
+/** The content of a file; null if it is incomplete. */
 async function read(file: FileHandle): Promise<KeptSet | null> {
   const size = (await file.stat()).size - DIGEST_BYTES;
   if (size < 0 || !(await isWhole(file, size))) return null;
@@ -146,7 +146,7 @@ async function* piecesOf(file: FileHandle, size: number): AsyncGenerator<Uint8Ar
   }
 }
 
-/** Removes what was not used for longest until the rest fits, and what writers left behind. */
+/** Removes the least recently used files until the rest fits, and left-over parts of writers. */
 async function prune(folder: string, maxBytes: number): Promise<void> {
   const found = await Promise.all(
     (await readdir(folder)).map((name) => describeFile(folder, name)),
@@ -163,7 +163,7 @@ async function prune(folder: string, maxBytes: number): Promise<void> {
   }
 }
 
-/** A file of the cache's own; none where another agent has just removed it. */
+/** A file of the cache; none if another agent has just removed it. */
 async function describeFile(folder: string, name: string) {
   if (!name.endsWith(ENDING) && !name.endsWith(PART)) return [];
   const path = join(folder, name);

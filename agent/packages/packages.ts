@@ -24,9 +24,9 @@ const modules = { tunnel: source("tunnel"), packages: source("packages") };
 const runner = source("run_pip");
 
 /**
- * Has the supervisor put packages in place.
+ * Makes the supervisor install packages.
  *
- * @throws InstallError in pip's own words; FrameError where the container ends or lies.
+ * @throws InstallError with pip's message; FrameError if the container ends or breaks the protocol.
  */
 export async function installPackages(
   link: Link,
@@ -53,7 +53,7 @@ export async function installPackages(
   throwUnlessInstalled(await installed);
 }
 
-/** Serves pip until it has ended, and passes on what it installed. */
+/** Serves pip until it has ended, and passes on the installed files. */
 async function serveInstall(
   link: Link,
   nextFrame: () => Promise<Frame>,
@@ -104,6 +104,6 @@ function throwUnlessInstalled({
   throw new InstallError(isFull ? `${words}\n${noMemory}` : words);
 }
 
-/** Said of an installation that met the memory limit. */
+/** The message for an installation that reached the memory limit. */
 export const noMemory =
   "The packages do not fit. They are copied into the job's memory: raise memory_limit of its job type, or build the packages into the job type.";

@@ -11,21 +11,22 @@ import { describeError } from "../../shared/log-line.ts";
 import type { PackageFile } from "./source.ts";
 import { type Hosts, openTunnel, Refusal, requestOptions } from "./route.ts";
 
-/** What pip may reach, and what the agent itself offers under `filesUrl`. */
+/** The hosts that pip may reach, and the files that the agent offers under `filesUrl`. */
 export type Reach = Hosts & { readonly files: readonly PackageFile[] };
 
-/** Where the agent's own files are found: a name that nobody can own (RFC 6761). */
+/** The URL of the agent's own files, with a name that nobody can register (RFC 6761). */
 export const filesUrl = "http://packages.airlock.invalid/";
 const filesHost = new URL(filesUrl).host;
 
-/** A status line, which pip repeats. */
+/** A status line, which pip shows in its errors. */
 type Answer = { readonly status: number; readonly text: string };
 
 /**
- * An HTTP proxy without a port of its own: it serves the connections that it is given; see
- * route.ts for what it reaches.
+ * An HTTP proxy without a port: it serves the connections that it is given. route.ts decides which
+ * hosts it reaches.
  *
- * @param onProblem told what could not be reached, which pip keeps to itself where it has other links.
+ * @param onProblem called with what could not be reached, because pip does not report it if it has
+ *   other links.
  */
 export function createPackageProxy(
   reach: Reach,
@@ -50,7 +51,7 @@ export function createPackageProxy(
   return (connection) => server.emit("connection", connection);
 }
 
-/** Passes on what a client says to a host of its choice, mostly TLS. */
+/** Tunnels a client's bytes, mostly TLS, to a host of its choice. */
 async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buffer) {
   const target = new URL(`http://${authority}`);
   const port = Number(/:([0-9]+)$/.exec(authority)?.[1]);

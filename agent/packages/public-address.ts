@@ -2,9 +2,8 @@ import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { networkInterfaces } from "node:os";
 
 /**
- * Addresses that are nobody's on the internet, and that of Azure's host, which is routed nowhere
- * else and gives machines their certificates.
- * Source: IANA IPv4 and IPv6 Special-Purpose Address Registries.
+ * Special-purpose addresses, and the address of Azure's host, which is routed only there and gives
+ * machines their certificates. Source: IANA IPv4 and IPv6 Special-Purpose Address Registries.
  */
 const special = new BlockList();
 for (const [address, bits] of [
@@ -35,11 +34,14 @@ for (const [address, bits] of [
   special.addSubnet(address, bits, "ipv6");
 }
 
-/** All that is routed on the internet; mapped, translated, local and multicast addresses are outside. */
+/**
+ * The IPv6 addresses that are routed on the internet; mapped, translated, local and multicast ones
+ * are outside.
+ */
 const global = new BlockList();
 global.addSubnet("2000::", 3, "ipv6");
 
-/** Whether an address is one of the internet's, and not this machine's own. */
+/** Whether an address is on the internet and not this machine's own. */
 export function isPublicAddress(address: string): boolean {
   if (isOwnAddress(address)) return false;
   if (isIPv4(address)) return !special.check(address, "ipv4");
@@ -47,7 +49,7 @@ export function isPublicAddress(address: string): boolean {
   return global.check(address, "ipv6") && !special.check(address, "ipv6");
 }
 
-/** What listens on a public address of this machine may still trust its neighbours. */
+/** A service on a public address of this machine may trust local clients. */
 function isOwnAddress(address: string): boolean {
   return Object.values(networkInterfaces()).some((all) =>
     all?.some((one) => one.address === address),

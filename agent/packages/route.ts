@@ -5,11 +5,14 @@ import { connect, type LookupFunction } from "node:net";
 import type { Duplex } from "node:stream";
 import { isPublicAddress } from "./public-address.ts";
 
-/** What pip may reach while it installs packages, and nothing else. */
+/** The only hosts that pip may reach while it installs packages. */
 export type Hosts = {
-  /** `host:port` of the operator's own index and of the further hosts it names, wherever they are. */
+  /** `host:port` of the operator's index and of further configured hosts, public or private. */
   readonly hosts: readonly string[];
-  /** Ports 80 and 443 of every public address. Not through a proxy, whose neighbours are not to be seen. */
+  /**
+   * Whether ports 80 and 443 of every public address are allowed. False behind a proxy: the agent
+   * cannot see which addresses the proxy would reach.
+   */
   readonly internet: boolean;
   /** HTTP proxy for named hosts without a private address; null for none. */
   readonly proxy: URL | null;
@@ -19,7 +22,7 @@ export class Refusal extends Error {}
 
 type Route = { readonly proxy: URL } | { readonly lookup: LookupFunction };
 
-/** A connection to a host of pip's choice. */
+/** Opens a connection to a host that pip chose. */
 export async function openTunnel(
   hosts: Hosts,
   target: URL,
@@ -48,7 +51,7 @@ export async function openTunnel(
   return promise;
 }
 
-/** Where to send a request without TLS, and as what. */
+/** Where to send a request without TLS, and with which path and headers. */
 export async function requestOptions(
   hosts: Hosts,
   target: URL,
@@ -62,7 +65,7 @@ export async function requestOptions(
   return { ...throughProxy(route.proxy), path: `${target.origin}${path}` };
 }
 
-/** Names are looked up here, and the connection goes to the address that was checked. */
+/** Names are resolved here, and the connection goes to the checked address. */
 async function findRoute(
   { hosts, internet, proxy }: Hosts,
   target: URL,
@@ -98,7 +101,7 @@ function throughProxy(proxy: URL) {
   return { host: bare(proxy), port: port || 80, headers };
 }
 
-/** A host's name or address, an IPv6 one without its brackets. */
+/** A host's name or address; IPv6 without brackets. */
 function bare({ hostname }: URL): string {
   return hostname.replace(/^\[|\]$/g, "");
 }

@@ -11,20 +11,20 @@ import {
   unreadable,
 } from "./source.ts";
 
-/** Where pip finds what it needs while it installs packages for a job. */
+/** Where pip gets packages for a job. */
 export type RuntimeSource = {
   readonly pipEnv: Readonly<Record<string, string>>;
   readonly reach: Reach;
-  /** Certificates (PEM) that pip trusts, where the operator gave some. */
+  /** Certificates (PEM) that pip trusts; null if none are configured. */
   readonly certificates: Uint8Array | null;
-  /** The same for as long as packages come from the same place. */
+  /** Changes when packages come from another place. */
   readonly fingerprint: string;
 };
 
-/** Where pip finds the certificates; inside/packages.py makes the folder. */
+/** The path of the certificates; inside/packages.py creates the folder. */
 export const certificatesName = ".pip/ca.pem";
 
-/** @throws JobRefusal where a configured file or folder cannot be read. */
+/** @throws JobRefusal if a configured file or folder cannot be read. */
 export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSource> {
   const { indexUrl, findLinks, caFile } = config;
   const files = await listPackages(findLinks);
@@ -33,7 +33,7 @@ export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSourc
   const trusted = [index["PIP_TRUSTED_HOST"] ?? [], files.length > 0 ? new URL(filesUrl).host : []];
   const pipEnv = {
     ...pipAlways,
-    // What is refused stays refused, and the start-up's time is short.
+    // Few retries: a refused host stays refused, and the start-up time is short.
     PIP_RETRIES: "1",
     ...index,
     ...(trusted.flat().length > 0 && { PIP_TRUSTED_HOST: trusted.flat().join(" ") }),

@@ -4,17 +4,19 @@ import { describeError } from "../../shared/log-line.ts";
 import type { Hosts } from "./route.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 
-/** Where packages are installed from: the agent's keys `pip_…`. */
+/** The agent's keys `pip_…`: where packages come from. */
 export type PipConfig = {
   readonly indexUrl: string | undefined;
   readonly findLinks: string | undefined;
   readonly caFile: string | undefined;
-  /** `host` or `host:port` that may be reached, besides the index, wherever they are. */
+  /**
+   * `host` or `host:port` of hosts that may be reached in addition to the index, public or private.
+   */
   readonly hosts: readonly string[];
   readonly proxyUrl: string | undefined;
 };
 
-/** A file of the agent's host that pip is to have. */
+/** A file of the agent's host that pip needs. */
 export type PackageFile = {
   readonly name: string;
   readonly path: string;
@@ -23,7 +25,7 @@ export type PackageFile = {
 
 export type PackageSource = {
   readonly files: readonly PackageFile[];
-  /** Settings of pip, with the files where `folder` will hold them. */
+  /** Settings of pip, with the paths of the files in `folder`. */
   readonly pipEnv: Readonly<Record<string, string>>;
   readonly hosts: Hosts;
 };
@@ -31,9 +33,10 @@ export type PackageSource = {
 /** Where a build finds its files. */
 const FOLDER = "/tmp/airlock-build";
 
-/** Settings of pip that hold whatever it installs from. */
+/** Settings of pip for every source of packages. */
 export const pipAlways = {
-  // Debian's Python belongs to apt (PEP 668); in an image of one purpose nothing else uses it.
+  // On Debian only apt may install into the system's Python (PEP 668); in a single-purpose image
+  // pip may.
   PIP_BREAK_SYSTEM_PACKAGES: "1",
   PIP_ROOT_USER_ACTION: "ignore",
   PIP_DISABLE_PIP_VERSION_CHECK: "1",
@@ -42,7 +45,7 @@ export const pipAlways = {
   PIP_PROGRESS_BAR: "off",
 };
 
-/** @throws JobRefusal where a configured file or folder cannot be read. */
+/** @throws JobRefusal if a configured file or folder cannot be read. */
 export async function readPackageSource(config: PipConfig): Promise<PackageSource> {
   const { indexUrl, findLinks, caFile } = config;
   const wheels = (await listPackages(findLinks)).map((file) => ({
@@ -63,7 +66,7 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
   };
 }
 
-/** What pip may reach through the agent, which alone has a network. */
+/** The hosts that pip may reach through the agent; the container itself has no network. */
 export function reachableHosts(config: PipConfig): Hosts {
   const { proxyUrl } = config;
   const proxy = proxyUrl === undefined ? null : new URL(proxyUrl);
@@ -76,7 +79,7 @@ const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
 function namedHosts(config: PipConfig): string[] {
   const { indexUrl, hosts } = config;
   const index = indexUrl === undefined ? [] : [placeOf(indexUrl)];
-  // A proxy is asked for named hosts alone.
+  // Through a proxy, only named hosts are allowed.
   const usual = asksIndex(config) && indexUrl === undefined && config.proxyUrl ? pypi : [];
   const further = hosts.flatMap((host) =>
     /:[0-9]+$/.test(host) ? [host] : [`${host}:80`, `${host}:443`],
@@ -89,12 +92,14 @@ function placeOf(indexUrl: string): string {
   return `${hostname}:${port || (protocol === "http:" ? 80 : 443)}`;
 }
 
-/** Whether pip asks an index: PyPI unless the operator names another, or has files alone. */
+/**
+ * Whether pip uses an index: PyPI unless another is configured; none if only files are configured.
+ */
 export function asksIndex({ indexUrl, findLinks }: PipConfig): boolean {
   return findLinks === undefined || indexUrl !== undefined;
 }
 
-/** An index without TLS is left out by pip, unless it is told that its operator wants it. */
+/** pip ignores an index without TLS unless it is listed as trusted. */
 export function indexEnv(indexUrl: string): Record<string, string> {
   const { protocol, host } = new URL(indexUrl);
   return { PIP_INDEX_URL: indexUrl, ...(protocol === "http:" && { PIP_TRUSTED_HOST: host }) };

@@ -1,7 +1,10 @@
 import { Duplex } from "node:stream";
 import { dataBytes, encodeFrame, type Frame, FrameError } from "../sandbox/protocol/frames.ts";
 
-/** The agent's end of the way out of a sandbox; inside/tunnel.py is the other end, and says how it works. */
+/**
+ * The agent's end of the tunnel out of a sandbox; inside/tunnel.py is the other end and describes
+ * the protocol.
+ */
 export interface Tunnel {
   /** @throws FrameError on a frame that does not belong. */
   take(frame: Frame): void;
@@ -9,14 +12,14 @@ export interface Tunnel {
   close(): void;
 }
 
-/** Bytes that a connection may be ahead of what has been passed on, in each direction. */
+/** Bytes of a connection that may be sent but not yet passed on, in each direction. */
 const windowBytes = 256 * 1024;
-/** More than the other end has: it forgets a connection sooner. */
+/** More than the other end allows, because it forgets a connection sooner. */
 const maxConnections = 64;
 /** Bytes in all, both directions. */
 const maxBytes = 8 * 1024 ** 3;
 
-/** `serve` gets each connection that is opened; closing it is up to `serve`, or to the tunnel's end. */
+/** `serve` gets each opened connection and closes it; the end of the tunnel closes it too. */
 export function openTunnel(
   send: (frame: Buffer) => void,
   serve: (connection: Duplex) => void,
@@ -65,7 +68,7 @@ function createConnection(
   let credit = windowBytes;
   let owed = 0;
   let isOver = false;
-  /** What is to be sent once the other side has passed on more. */
+  /** Bytes that are sent once the other side has passed on more. */
   let waiting: { bytes: Buffer; done: () => void } | null = null;
 
   const say = (type: string, data: Buffer = Buffer.alloc(0)): void =>

@@ -2,13 +2,16 @@ import type { Bytecode } from "./supervisor.ts";
 
 export interface Bytecodes {
   of(image: string): Bytecode | null;
-  /** Keeps what a supervisor of the image made; null drops it, so that the next one makes it anew. */
+  /**
+   * Stores the bytecode of the image's supervisor; null drops it, so that the next container
+   * compiles it again.
+   */
   keep(image: string, bytecode: Bytecode | null): void;
 }
 
 /**
- * The supervisor's bytecode by image, made by the image's own Python in the first container of it.
- * What a hostile image makes runs in containers of that image alone.
+ * The supervisor's bytecode by image, compiled by the image's own Python in its first container.
+ * Bytecode from a hostile image runs only in containers of that image.
  */
 export function bytecodes(limit = 64): Bytecodes {
   const byImage = new Map<string, Bytecode>();

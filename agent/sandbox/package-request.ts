@@ -1,30 +1,33 @@
 import type { Duplex } from "node:stream";
 
 /**
- * Packages that a container gets before its job; inside/packages.py puts them in place. An order
- * serves a second time where its container turns out to have died.
+ * Packages to install in a container before its job; inside/packages.py installs them. If the
+ * container turns out to be dead, the request is used again for another one.
  */
 export interface PackageRequest {
-  /** The lines of /input/_requirements.txt; checked before, as they come from anyone. */
+  /** The lines of /input/_requirements.txt; already checked, because they are user input. */
   readonly requirements: readonly string[];
   readonly from: PipSource | KeptPackages;
 }
 
 export interface PipSource {
-  /** Settings of pip, secrets among them: the code never sees them. */
+  /** Settings of pip, including secrets, which the code never sees. */
   readonly pipEnv: Readonly<Record<string, string>>;
-  /** Files under /packages that pip needs; /packages/.pip is gone when it has ended. */
+  /** Files under /packages that pip needs; /packages/.pip is removed when pip has ended. */
   readonly files: Readonly<Record<string, Uint8Array>>;
-  /** Gets what pip says to its proxy, one connection after the other. */
+  /** Serves each connection that pip opens to its proxy. */
   readonly serve: (connection: Duplex) => void;
-  /** Makes what takes all that was installed, piece by piece, where it is to be kept. */
+  /**
+   * Opens the writer for the installed files, which receives them piece by piece; null if they are
+   * not cached.
+   */
   readonly keep: (() => Promise<KeepPiece>) | null;
 }
 
 export type KeepPiece = (piece: Uint8Array) => Promise<void>;
 
 export interface KeptPackages {
-  /** From its beginning, what was kept of an earlier installation. */
+  /** Reads the cached files of an earlier installation from the beginning. */
   readonly kept: () => AsyncIterable<Uint8Array>;
 }
 

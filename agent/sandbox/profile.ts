@@ -10,20 +10,25 @@ export const labels = {
   leaseId: "io.airlock.lease",
 } as const;
 
-/** How the names of an agent's containers begin: an image can bring labels along, but no name. */
+/**
+ * The prefix of the names of an agent's containers: labels can come from an image, names cannot.
+ */
 export const namePrefix = (agentId: string): string => `airlock-${agentId}-`;
 
-/** Descriptors that one process may have open. */
+/** Limit of open descriptors per process. */
 const openFiles = 4096;
 /** Bytes that the supervisor and a small program need. */
 const processBytes = 28 * 1024 * 1024;
-/** Bytes that gVisor's own kernel takes of its container's limit: 20 MiB idle, more with files and processes. */
+/**
+ * Bytes of the container's limit that gVisor's own kernel uses: 20 MiB idle, more with files and
+ * processes.
+ */
 const gvisorBytes = 32 * 1024 * 1024;
 const seccomp = JSON.stringify(seccompProfile());
 
 /**
- * Everything the engine is told about a container: the body of its create call.
- * Source: Docker Engine API 1.41, ContainerCreate.
+ * The complete profile of a container: the body of its create call. Source: Docker Engine API 1.41,
+ * ContainerCreate.
  */
 export function containerProfile(spec: SandboxSpec) {
   const [entrypoint = "", ...command] = supervisorCommand;
@@ -40,17 +45,17 @@ export function containerProfile(spec: SandboxSpec) {
     Labels: {
       [labels.agentId]: spec.labels.agentId,
       [labels.agentName]: spec.labels.agentName,
-      // Empty rather than missing: an image may have one of its own.
+      // Empty instead of missing, because an image may set this label.
       [labels.leaseId]: spec.labels.leaseId ?? "",
     },
     Tty: false,
-    // A dying engine waits this long, in seconds, for a container that it is to stop; PID 1 ignores it.
+    // Seconds that an engine that shuts down waits for the container; PID 1 ignores its signal.
     StopTimeout: 1,
     OpenStdin: true,
     StdinOnce: true,
     // An image's own health check would run beside the code.
     Healthcheck: { Test: ["NONE"] },
-    // Spares the engine the network sandbox that even the network "none" has.
+    // Saves the engine the network sandbox that it makes even for the network "none".
     NetworkDisabled: spec.network === "none",
     HostConfig: {
       NetworkMode: spec.network,
@@ -81,7 +86,7 @@ export function containerProfile(spec: SandboxSpec) {
 
 export type ContainerProfile = ReturnType<typeof containerProfile>;
 
-/** Numbers of threads that libraries would otherwise take from the host's CPUs. */
+/** Thread counts that libraries would otherwise derive from the host's CPUs. */
 const threadCounts = [
   "OMP_NUM_THREADS",
   "OPENBLAS_NUM_THREADS",
@@ -92,7 +97,8 @@ const threadCounts = [
 
 function environment({ cpus, env, gpus }: SandboxSpec): string[] {
   const count = String(Math.max(1, Math.ceil(cpus)));
-  // Many images ask for all GPUs here, and a host whose usual runtime is nvidia's hands them out.
+  // Many images ask for all GPUs here, and a host whose default runtime is nvidia's would grant
+  // them.
   const visible = { NVIDIA_VISIBLE_DEVICES: gpus.join(",") || "void" };
   const threads = Object.fromEntries(threadCounts.map((name) => [name, count]));
   const all = { ...threads, ...env, ...visible };
@@ -100,18 +106,19 @@ function environment({ cpus, env, gpus }: SandboxSpec): string[] {
 }
 
 /**
- * The folders in memory. Their pages count against the memory limit, so that together they leave
- * enough of it to processes: a full disk is then the code's ENOSPC, and no process's death.
+ * The folders in memory. Their pages count against the memory limit, so their sizes together leave
+ * enough memory for processes: a full folder gives the code ENOSPC and kills no process.
  */
 function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
   const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
   const seventh = Math.floor((memoryBytes - forProcesses) / 7);
   const writable = `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`;
-  // Only the supervisor writes there, so that no size is needed to hold the code back.
+  // Only the supervisor writes there, so no smaller size is needed to limit the code.
   const readable = `rw,nosuid,nodev,noexec,mode=755,size=${memoryBytes}`;
-  // Full before pip, which needs some memory beside, meets the limit.
+  // Smaller than the memory limit, because pip needs memory too: the folder is full before pip is
+  // killed.
   const installed = `rw,nosuid,nodev,exec,mode=755,size=${Math.floor(memoryBytes * 0.75)}`;
-  // In the place of a file system where every file that is opened becomes a message queue.
+  // Replaces a file system where each opened file creates a message queue.
   const closed = "ro,nosuid,nodev,noexec";
   return {
     ShmSize: seventh,

@@ -1,13 +1,13 @@
 /**
- * Which system calls a sandbox may make: whatever is not listed here fails with EPERM. The engine's
- * own filter allows more, and changes with the engine.
- * Source: seccomp(2), and the format of Docker Engine's seccomp profiles.
+ * The system calls that a sandbox may make; all others fail with EPERM. The engine's own filter
+ * allows more and differs between versions. Source: seccomp(2), and the format of Docker Engine's
+ * seccomp profiles.
  */
 export function seccompProfile() {
   return {
     defaultAction: "SCMP_ACT_ERRNO",
-    // No 32-bit entry, as Docker's own filter has: those calls reach rarely used code of the kernel
-    // under numbers and argument layouts of their own. The kernel ends a process that makes one.
+    // Unlike Docker's filter, no 32-bit architecture: 32-bit calls reach rarely used kernel code
+    // and have their own numbers and argument layouts. The kernel kills a process that makes one.
     archMap: ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"].map((architecture) => ({
       architecture,
       subArchitectures: [],
@@ -15,7 +15,7 @@ export function seccompProfile() {
     syscalls: [
       { names: Object.values(allowed).flat(), action: "SCMP_ACT_ALLOW" },
       ...guarded.map(({ name, args }) => ({ names: [name], action: "SCMP_ACT_ALLOW", args })),
-      // A filter cannot see clone3's flags; told ENOSYS, the C library makes its threads with clone.
+      // A filter cannot see clone3's flags; on ENOSYS the C library uses clone to make threads.
       { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 },
     ],
   };
@@ -79,7 +79,7 @@ interface Argument {
   readonly op: "SCMP_CMP_MASKED_EQ";
 }
 
-/** An argument of type int: the kernel reads no more than its low half, so neither does the filter. */
+/** An argument of type int: the kernel reads only its low 32 bits, so the filter does too. */
 const int = (index: number, value: number): Argument => masked(index, 0xffff_ffff, value);
 
 function masked(index: number, mask: number, value: number): Argument {
@@ -91,19 +91,21 @@ const AF_NETLINK = 16;
 const NETLINK_ROUTE = 0;
 const internetFamilies = [2, 10];
 const streamOrDatagram = [1, 2];
-/** The default of the type, TCP and UDP: others have modules of the kernel loaded. */
+/** The default of the type, TCP and UDP; other protocols would make the kernel load modules. */
 const internetProtocols = [0, 6, 17];
 
-/** Calls that are allowed with some arguments only: any one of the lines of a name has to fit. */
+/**
+ * Calls that are allowed only with certain arguments: one line with the call's name has to match.
+ */
 export const guarded: readonly { readonly name: string; readonly args: readonly Argument[] }[] = [
   // Threads and processes, but no CLONE_NEW…: no namespaces.
   { name: "clone", args: [masked(0, 0x7e02_0000, 0)] },
-  // The default, and the question; others weaken address randomisation or bring old behaviour back.
+  // Sets or reads the default; others weaken address randomisation or restore old behaviour.
   { name: "personality", args: [int(0, 0)] },
   { name: "personality", args: [int(0, 0xffff_ffff)] },
   { name: "socketpair", args: [int(0, AF_UNIX)] },
   { name: "socket", args: [int(0, AF_UNIX)] },
-  // getifaddrs reads the interfaces by it, for a loopback too.
+  // getifaddrs uses it to read the interfaces, even with only a loopback.
   { name: "socket", args: [int(0, AF_NETLINK), int(2, NETLINK_ROUTE)] },
   ...internetFamilies.flatMap((family) =>
     streamOrDatagram.flatMap((type) =>

@@ -11,9 +11,9 @@ const reused = {
 };
 
 /**
- * The command of a sandbox's PID 1: it reads its program from stdin, so that any image with
- * python3 ≥ 3.9 will do. With the program as an argument the engine, which writes all of a
- * container's settings down at each of its steps, took an eighth more CPU time for a container.
+ * The command of a sandbox's PID 1. It reads its program from stdin, so any image with python3 ≥
+ * 3.9 works. With the program as an argument, the engine took an eighth more CPU time for a
+ * container (measured), because it writes all of a container's settings to disk at each step.
  */
 export const supervisorCommand: readonly string[] = [
   "python3",
@@ -24,13 +24,16 @@ export const supervisorCommand: readonly string[] = [
   source("boot"),
 ];
 
-/** What a supervisor made of its program's sources, for others with the same Python; see main in supervisor.py. */
+/**
+ * Bytecode that a supervisor compiled from its program, for others with the same Python; see main
+ * in supervisor.py.
+ */
 export type Bytecode = Uint8Array;
 
 /**
- * The program, for one job or for several: the first that goes to its stdin.
+ * The program, for one job or for several: the first bytes that go to PID 1's stdin.
  *
- * Without bytecode it is compiled over there, which takes as long as the interpreter's own start.
+ * Without bytecode the container compiles it, which takes as long as the start of the interpreter.
  */
 export function supervisorProgram(
   preload: readonly string[],
@@ -49,7 +52,7 @@ sys.modules["supervisor"].main(codes, ${JSON.stringify(preload)}, ${bytecode ===
   return Buffer.concat([size, text, bytecode ?? new Uint8Array()]);
 }
 
-/** A Python program that makes modules of their sources, each able to import those before it. */
+/** A Python program that creates modules from sources; each can import those before it. */
 export function loadModules(modules: Readonly<Record<string, string>>): string {
   return `import sys
 ${compiled(modules)}${loading}for name in codes:
@@ -57,7 +60,7 @@ ${compiled(modules)}${loading}for name in codes:
 `;
 }
 
-/** Python's bytecode is for the version that made it, which its magic number tells. */
+/** Bytecode is valid only for the Python version with the same magic number. */
 const packing = `import marshal
 import sys
 magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
@@ -75,7 +78,7 @@ const loading = `def load(name, text=None):
     return module
 `;
 
-/** A JSON string is a Python string, too. */
+/** A JSON string is also a Python string. */
 function compiled(texts: Readonly<Record<string, string>>): string {
   return `codes = {
     name: compile(text, "airlock/%s.py" % name, "exec")

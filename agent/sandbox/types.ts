@@ -3,7 +3,7 @@ import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
 import type { NetworkMode } from "../../shared/wire/job-type.ts";
 import type { PackageRequest } from "./package-request.ts";
 
-/** Everything that is fixed before a job is known, so that a container can wait ready for one. */
+/** Everything that is fixed before the job is known, so that a container can be started ahead. */
 export interface SandboxSpec {
   /** Reference or id of an image with python3 ≥ 3.9 on its PATH. */
   readonly image: string;
@@ -15,14 +15,14 @@ export interface SandboxSpec {
   readonly network: NetworkMode;
   /** The engine's runtime by name; null for its default. */
   readonly runtime: string | null;
-  /** Filter system calls, and with false none of them. */
+  /** Whether system calls are filtered; false filters none. */
   readonly seccomp: boolean;
-  /** Has /packages, for packages to be installed into. */
+  /** Whether the container has /packages, for installed packages. */
   readonly packages: boolean;
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];
-  /** GPUs of the container alone, by index or UUID. */
+  /** GPUs that only this container uses, by index or UUID. */
   readonly gpus: readonly string[];
   /** Jobs that the container may serve, one after the other; 1 for single use. */
   readonly reuse: number;
@@ -57,10 +57,13 @@ export type StreamName = "stdout" | "stderr";
 export interface RunOptions {
   /** Aborting it cancels the code: SIGTERM, a short grace, SIGKILL; then `run` still reports. */
   readonly signal: AbortSignal;
-  /** A folder of the agent's own; artifacts land there under numbers, never their names. Made with the first. */
+  /**
+   * The agent's own folder, created with the first artifact. File names are numbers, never the
+   * artifacts' names.
+   */
   readonly spoolDir: string;
   readonly onStarted?: () => void;
-  /** Live output up to half of the cap; whole bytes, not whole characters. */
+  /** Receives live output up to half of the cap; a piece may end within a character. */
   readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
 }
 
@@ -76,35 +79,38 @@ export interface Sandbox {
   /** Aborts when the container dies or its stream ends while it waits for a job. */
   readonly died: AbortSignal;
   /**
-   * Puts packages into /packages, before the job; the container is then good for that job alone.
+   * Installs packages into /packages before the job; the container can then run only that job.
    *
    * @throws InstallError in pip's own words; EngineError; the signal's reason on abort.
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
   /**
-   * Runs one job: the next one only after `rearm`. Code that fails, hangs or kills its container is data in the report.
+   * Runs one job; call `rearm` before the next one. If the code fails, hangs or kills its
+   * container, the report says so.
    *
-   * @throws EngineError where the container is gone before the code began.
+   * @throws EngineError if the container is lost before the code starts.
    */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-  /** Jobs that it can still serve at the most, the one that it waits for included; 0 once closed. */
+  /**
+   * How many more jobs the container may run, including the one that it waits for; 0 once closed.
+   */
   readonly jobsLeft: () => number;
   /**
-   * Wipes what the last job left and gets ready for one more. False where that is not certain to
-   * have succeeded, or no more jobs are due: then the container is removed.
+   * Wipes the traces of the last job and gets ready for one more. If that is not certain to have
+   * succeeded, or no more jobs are allowed, it removes the container and returns false.
    *
-   * @throws EngineError where the engine does not remove it in time.
+   * @throws EngineError if the engine does not remove it in time.
    */
   rearm(): Promise<boolean>;
   /**
    * Removes the container by force; safe to call twice.
    *
-   * @throws EngineError where the engine does not do so in time.
+   * @throws EngineError if the engine does not do so in time.
    */
   close(): Promise<void>;
 }
 
-/** An uncaught exception, as the interpreter itself told it before printing the traceback. */
+/** An uncaught exception, as the interpreter reported it before it printed the traceback. */
 export interface ExceptionReport {
   /** Class names with their modules, the exception's own first: "json.decoder.JSONDecodeError". */
   readonly mro: readonly string[];
@@ -112,12 +118,12 @@ export interface ExceptionReport {
 }
 
 export interface SpooledArtifact {
-  /** Relative to /output, "/" between folders: safe for a URL once percent-encoded. */
+  /** Relative to /output with "/" between folders; safe in a URL once percent-encoded. */
   readonly name: string;
   readonly sizeBytes: number;
   /** Lower-case hex. */
   readonly sha256: string;
-  /** The agent's own file that holds the bytes. */
+  /** The agent's file with the bytes. */
   readonly path: string;
 }
 
@@ -139,7 +145,7 @@ export interface Skipped {
   readonly names: readonly string[];
 }
 
-/** What became of /output/result.json. */
+/** The state of /output/result.json. */
 export type ResultFile =
   | { readonly kind: "absent" }
   /** Text of a JSON object, checked; numbers as the code wrote them. */
@@ -147,22 +153,22 @@ export type ResultFile =
   /** Not a usable object; a regular file is kept as the artifact "result.json". */
   | { readonly kind: "invalid"; readonly problem: string };
 
-/** How a run came to its end; "lost": the container died or went silent before it could tell. */
+/** How a run ended. "lost": the container died or went silent before it reported the end. */
 export type Ending = "exited" | "timeout" | "cancelled" | "lost";
 
 /** The facts of one run. */
 export interface RunReport {
   readonly ending: Ending;
-  /** Whether the code began. False only with "cancelled" and "lost". */
+  /** Whether the code started. False only with "cancelled" and "lost". */
   readonly started: boolean;
-  /** Exit status of the code, null where a signal ended it or nobody knows. */
+  /** Exit status of the code; null if a signal ended it or it is unknown. */
   readonly exitStatus: number | null;
   /** Such as "SIGSEGV". */
   readonly exitSignal: string | null;
   readonly exception: ExceptionReport | null;
-  /** The kernel ended the code, or with it the container, for want of memory. */
+  /** The kernel killed the code or the whole container because memory ran out. */
   readonly outOfMemory: boolean;
-  /** With "lost": what was seen, for the operator. */
+  /** With "lost": the reason, for the operator. */
   readonly lostReason: string | null;
   readonly stdout: Uint8Array;
   readonly stderr: Uint8Array;
@@ -173,7 +179,7 @@ export interface RunReport {
   readonly skipped: readonly Skipped[];
   /** Milliseconds that the code ran. */
   readonly executionMs: number;
-  /** Null where the container died before it could tell. */
+  /** Null if the container died before it reported its usage. */
   readonly usage: {
     readonly cpuTimeMs: number;
     readonly maxRssBytes: number;
@@ -181,7 +187,7 @@ export interface RunReport {
   } | null;
 }
 
-/** A report in the words of the contract. */
+/** The status, exit code and error of a run, as in the contract. */
 export interface Verdict {
   readonly status: TerminalStatus;
   readonly exitCode: number | null;
@@ -200,7 +206,10 @@ export type EngineErrorCode =
   | "command_not_found"
   | "other";
 
-/** The engine, or a container before its code began, failed; `transient` ones are worth a retry. */
+/**
+ * The engine failed, or a container failed before its code started. If `transient`, a retry may
+ * succeed.
+ */
 export class EngineError extends Error {
   override name = "EngineError";
   readonly code: EngineErrorCode;

@@ -1,6 +1,6 @@
 import { limits } from "../../../shared/wire/limits.ts";
 
-/** Names that the API gives to the execution's own code and input. */
+/** Names that the API uses for the execution's code and input. */
 const reserved = new Set(["_code.py", "_input.json"]);
 
 const forbidden = /[\p{Cc}\p{Surrogate}\\\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;

@@ -5,13 +5,13 @@ export interface ByteLog {
   all(): Buffer;
 }
 
-/** Pieces below this are copied together: a piece kept by itself takes 200 bytes beside its own. */
+/** Smaller pieces are copied together: each stored piece has an overhead of 200 bytes. */
 const smallBytes = 4096;
 const blockBytes = 64 * 1024;
 
 export function createByteLog(): ByteLog {
   const pieces: Uint8Array[] = [];
-  /** Where small pieces go; its filled part is a piece once it is followed by another. */
+  /** Buffer for small pieces; its filled part becomes a piece when another one follows. */
   let block = Buffer.alloc(0);
   let filled = 0;
   let length = 0;

@@ -3,7 +3,7 @@ import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { errorTypeOfException } from "./exception-types.ts";
 import type { RunReport, SkipReason, Verdict } from "../types.ts";
 
-/** Puts the facts of a run in the words of the contract: status, exit code and error. */
+/** Derives status, exit code and error, as in the contract, from the facts of a run. */
 export function classify(report: RunReport): Verdict {
   switch (report.ending) {
     case "cancelled": {
@@ -38,7 +38,10 @@ const signalTypes: Partial<Record<string, ExecutionErrorType>> = {
   SIGPIPE: "pipe_error",
 };
 
-/** Skips that say that the code wrote more than it may; others are nothing that could be kept. */
+/**
+ * Reasons that mean that the code exceeded a limit; the others concern entries that cannot be
+ * artifacts.
+ */
 const limitNames: Partial<Record<SkipReason, string>> = {
   too_many_files: "too many files",
   too_many_bytes: "too many bytes",
@@ -61,7 +64,7 @@ function classifyExit(report: RunReport): Verdict {
   return failed(exitStatus, "runtime_error", `The code exited with status ${exitStatus}.`);
 }
 
-/** Code that ended well may still have left something that cannot be returned. */
+/** Code that exited with 0 may still have written output that cannot be returned. */
 function classifyOutput(report: RunReport): Verdict {
   const { result, skipped, lostReason } = report;
   if (lostReason !== null) {
@@ -81,7 +84,7 @@ function classifyOutput(report: RunReport): Verdict {
   return { status: "succeeded", exitCode: 0, error: null, phaseAtExit: "completed" };
 }
 
-/** As a shell tells the end by a signal. */
+/** The exit code that a shell gives for a signal. */
 function signalExitCode(name: string): number {
   return 128 + ((constants.signals as Record<string, number>)[name] ?? Number(name.slice(3)));
 }

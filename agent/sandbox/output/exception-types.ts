@@ -2,8 +2,8 @@ import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import type { ExceptionReport } from "../types.ts";
 
 /**
- * Error types by class; the first row that names a class of the exception or a base of it counts.
- * More special rows come first: a JSONDecodeError is a ValueError, a gaierror an OSError.
+ * Error types by class. The first row with the exception's class or one of its bases applies, so
+ * specific rows come first: a JSONDecodeError is a ValueError, a gaierror an OSError.
  */
 const types: readonly (readonly [ExecutionErrorType, readonly string[]])[] = [
   ["json_error", ["json.decoder.JSONDecodeError"]],

@@ -6,15 +6,18 @@ import { makeFolder } from "../../../shared/process/make-folder.node.ts";
 
 /** This agent's folder for artifacts on their way from containers to the API. */
 export type SpoolDir = {
-  /** Readable by its owner and root alone. */
+  /** Readable only by its owner and root. */
   readonly path: string;
-  /** Where the files of one lease go, if it has any: a folder for them to make, gone once disposed of. */
+  /**
+   * The folder for the files of one lease. The caller creates it if it has files; disposing removes
+   * it.
+   */
   readonly folder: (leaseId: string) => AsyncDisposable & { readonly path: string };
-  /** Throws where no file can be written, as on a full disk. */
+  /** Throws if no file can be written, for example on a full disk. */
   readonly check: () => Promise<void>;
   /**
-   * Removes the folders of agents that do not live any more; `isAlive` says null where it cannot
-   * tell. The folder of one that is surely dead stays until `isReported`.
+   * Removes the folders of dead agents; `isAlive` returns null if it cannot tell. The folder of an
+   * agent that is certainly dead stays until `isReported`.
    */
   readonly removeLeftOvers: (
     isAlive: (agentId: string, place: string) => Promise<boolean | null>,
@@ -26,15 +29,18 @@ export type SpoolDir = {
 /** In such a folder only its owner may rename or remove an entry. */
 const STICKY = 0o1000;
 
-/** An agent writes to its folder every few seconds; one that is left behind stays as it is. */
+/**
+ * An agent writes to its folder every few seconds. A folder without writes for this long is left
+ * over.
+ */
 const LEFT_BEHIND_MS = 10 * 60_000;
-/** Names, in an agent's folder, where that agent's life can be seen. */
+/** A file in an agent's folder with the agent's place, from which its socket can be seen. */
 const PLACE = "place";
 
 /**
  * Opens the agent's own folder in `root`.
  *
- * @throws ConfigError where another user could put something else in its place; the system's errors.
+ * @throws ConfigError if another user could replace the folder; the system's errors.
  */
 export async function openSpoolDir(
   root: string,
@@ -56,7 +62,7 @@ export async function openSpoolDir(
     },
     check: async () => {
       await writeFile(probe, "airlock\n");
-      // Forced, as two may look at a time.
+      // With `force`, because two agents may check at once.
       await rm(probe, { force: true });
     },
     removeLeftOvers: async (isAlive, isReported) => {
@@ -89,7 +95,9 @@ function refuseForeign(root: string): void {
   }
 }
 
-/** Why what another user may do with a folder, or a link to it, is too much; null where it is not. */
+/**
+ * Why another user has too many rights on a folder or a link to it; null if the rights are safe.
+ */
 export function describeForeign(
   { uid, mode }: Pick<Stats, "uid" | "mode">,
   ownUid: number,
@@ -106,6 +114,6 @@ function isAgentId(name: string): boolean {
 }
 
 async function remove(path: string): Promise<void> {
-  // Most jobs never make theirs, and rm looks for it in several steps.
+  // Most jobs never create their folder, and rm is slower than this check.
   if (existsSync(path)) await rm(path, { recursive: true, force: true });
 }

@@ -8,7 +8,7 @@ import type { FileHead, OutputSummary } from "../protocol/messages.ts";
 import { readResultFile } from "./result-file.ts";
 import type { ResultFile, SpooledArtifact } from "../types.ts";
 
-/** Takes the files of one /output as they arrive, into numbered files of the agent's own. */
+/** Writes the files of one /output to numbered files of the agent as they arrive. */
 export interface Spool {
   readonly artifacts: readonly SpooledArtifact[];
   readonly result: ResultFile;
@@ -16,13 +16,13 @@ export interface Spool {
   begin(head: FileHead): Promise<void>;
   /** @throws FrameError on data that no head announced; file system errors as they are. */
   write(bytes: Buffer): Promise<void>;
-  /** @throws FrameError where a file is not complete. */
+  /** @throws FrameError if a file is not complete. */
   finish(summary: OutputSummary): void;
-  /** Drops a file that is not complete. */
+  /** Drops an incomplete file. */
   abandon(): Promise<void>;
 }
 
-/** Where the bytes of one file go; `keep` or `discard` ends it. */
+/** Receives the bytes of one file; `keep` or `discard` ends it. */
 interface Sink {
   write(bytes: Buffer): Promise<void>;
   keep(): Promise<void>;
@@ -88,7 +88,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
     names.add(name);
     if (!isArtifactName(name)) throw new FrameError(`an artifact named ${JSON.stringify(name)}`);
     bytesLeft -= size;
-    // One more than the limit: a result.json that is no result is kept beside the artifacts.
+    // One more than the limit: an invalid result.json is kept in addition to the artifacts.
     if (bytesLeft < 0 || artifacts.length > limits.artifactCountMax) {
       throw new FrameError("artifacts over their cap");
     }
@@ -115,7 +115,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
       await advance(0);
     },
     async write(bytes) {
-      // Without bytes there would be no end of it.
+      // Empty pieces could go on forever.
       if (current === null || bytes.length === 0 || bytes.length > current.missingBytes) {
         throw new FrameError("file data that was not announced");
       }

@@ -1,14 +1,14 @@
-/** Bytes that come in pieces, taken in the amounts that their reader asks for. */
+/** A stream of bytes that is read in amounts that the reader chooses. */
 export interface ByteSource {
-  /** Exactly so many bytes, in pieces as they come. */
+  /** Yields exactly `count` bytes, in pieces as they arrive. */
   pieces(count: number): AsyncGenerator<Buffer>;
-  /** Exactly so many bytes as one; for small amounts. */
+  /** Returns exactly `count` bytes in one buffer; for small amounts. */
   whole(count: number): Promise<Buffer>;
   /** Whether nothing more comes. */
   isAtEnd(): Promise<boolean>;
 }
 
-/** @throws (its methods) Error where the bytes end too early; what `bytes` throws. */
+/** @throws (its methods) Error if the bytes end too early; what `bytes` throws. */
 export function byteSource(bytes: AsyncIterable<Buffer>): ByteSource {
   const incoming = bytes[Symbol.asyncIterator]();
   let rest: Buffer = Buffer.alloc(0);

@@ -5,12 +5,12 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** The bytes are not what the other end may send. */
+/** The other end broke the protocol. */
 export class FrameError extends Error {
   override name = "FrameError";
 }
 
-/** Largest payload of a frame, bytes: that of a JSON message. */
+/** Largest payload of a frame, in bytes; JSON messages may be that large. */
 export const maxPayloadBytes = 256 * 1024;
 /** Payload of a frame of file data, bytes. */
 export const dataBytes = 64 * 1024;
@@ -25,7 +25,10 @@ export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0))
   return frame;
 }
 
-/** A decoder to be fed with chunks cut anywhere; it throws FrameError on a payload over the limit. */
+/**
+ * Returns a decoder for chunks that may be cut anywhere; it throws FrameError on a payload over the
+ * limit.
+ */
 export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
   let pending: Buffer[] = [];
   let pendingBytes = 0;
@@ -36,7 +39,7 @@ export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
     pendingBytes += chunk.length;
     if (pendingBytes < wantedBytes) return [];
 
-    // Only what spans chunks is copied.
+    // Only frames that span chunks are copied.
     let bytes = pending.length === 1 ? pending[0]! : Buffer.concat(pending);
     const frames: Frame[] = [];
     while (bytes.length >= frameHeadBytes) {
@@ -71,9 +74,9 @@ export interface EngineOutput {
 const engineHeadBytes = 8;
 
 /**
- * Tells apart the two streams of an attached container: a decoder to be fed with chunks cut anywhere,
- * which copies nothing, and throws FrameError on what no engine sends.
- * Source: Docker Engine API, ContainerAttach, "Stream format".
+ * Separates the two streams of an attached container. Returns a decoder for chunks that may be cut
+ * anywhere; it copies nothing and throws FrameError on data that no engine sends. Source: Docker
+ * Engine API, ContainerAttach, "Stream format".
  */
 export function engineDemux(): (chunk: Uint8Array) => EngineOutput[] {
   let head = Buffer.alloc(0);

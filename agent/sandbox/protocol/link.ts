@@ -1,12 +1,15 @@
 import type { Writable } from "node:stream";
 
-/** The two ends of a supervisor that the agent holds. */
+/** The agent's side of a connection to a supervisor. */
 export interface Link {
   readonly input: Writable;
-  /** What the supervisor sends; reading slowly slows it down. Ends when the supervisor does. */
+  /**
+   * The supervisor's frames; reading slowly slows the supervisor down. Ends when the supervisor
+   * ends.
+   */
   readonly output: AsyncIterable<Uint8Array>;
-  /** The last of the supervisor's own stderr: why it failed, never the code's output. */
+  /** The end of the supervisor's stderr, which says why it failed; never the code's output. */
   diagnostics(): string;
-  /** Ends both ends; `output` ends or throws. */
+  /** Closes both directions; `output` ends or throws. */
   destroy(): void;
 }

@@ -10,7 +10,7 @@ export type Ready = z.infer<typeof Ready>;
 
 export const NotReady = z.object({ message: z.string(), output: z.string() });
 
-/** What no run can reach: 30 years of one CPU. */
+/** A bound that no run can reach: 30 years of one CPU. */
 const millisecondsMax = 1e12;
 
 export const Exit = z
@@ -31,7 +31,7 @@ export type Exit = z.infer<typeof Exit>;
 export const FileHead = z.object({
   name: z.string(),
   size: z.int().min(0),
-  /** The file is /output/result.json, to be read rather than stored. */
+  /** The file is /output/result.json, which is read and not stored. */
   result: z.boolean(),
 });
 export type FileHead = z.infer<typeof FileHead>;
@@ -61,10 +61,10 @@ export const OutputSummary = z.object({
 });
 export type OutputSummary = z.infer<typeof OutputSummary>;
 
-/** Why the container is not ready for its next job; null where it is. */
+/** Why the container is not ready for its next job; null if it is ready. */
 export const Next = z.object({ problem: z.string().nullable() });
 
-/** @throws FrameError where the payload is not JSON of that shape. */
+/** @throws FrameError if the payload is not JSON of that shape. */
 export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {
   try {
     return schema.parse(JSON.parse(payload.toString("utf8")));

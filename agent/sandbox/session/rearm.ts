@@ -3,9 +3,9 @@ import { Next, parseMessage } from "../protocol/messages.ts";
 import type { Link } from "../protocol/link.ts";
 
 /**
- * Waits until the supervisor, as it does behind each job, has wiped its container and is ready for one more.
+ * Waits until the supervisor has wiped its container after a job and is ready for the next one.
  *
- * @returns why it could not; null once it waits for the job.
+ * @returns why it failed; null if it is ready.
  */
 export async function waitForNext(
   link: Pick<Link, "destroy">,

@@ -5,20 +5,22 @@ import { Exit, FileHead, OutputSummary, parseMessage } from "../protocol/message
 import { openSpool } from "../output/spool.ts";
 import type { Ending, RunOptions, RunReport, SandboxJob, StreamName } from "../types.ts";
 
-/** Room for the line that stands for what was left out of a stream. */
+/** Room for the line that replaces the omitted part of a stream. */
 const markerBytes = 100;
 
-/** Turns the frames of one run into its report, and holds them to the protocol and the caps. */
+/**
+ * Turns the frames of one run into its report, and checks them against the protocol and the caps.
+ */
 export interface Recorder {
   readonly progress: "sent" | "started" | "exited" | "complete";
   /** @throws FrameError on a frame that does not belong; file system errors as they are. */
   take(frame: Frame): Promise<void>;
   /**
-   * What is known so far. `ending` holds where the supervisor told none; `lostReason` says why
-   * there will be no more.
+   * What is known so far. `ending` applies if the supervisor reported none; `lostReason` says why
+   * no more frames will come.
    */
   report(ending: Ending, lostReason: string | null): Promise<RunReport>;
-  /** Drops what is not complete; safe to call twice. */
+  /** Drops an incomplete file; safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -110,7 +112,7 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   };
 }
 
-/** Of the names of one number the first is the usual one: SIGABRT before SIGIOT. */
+/** If a number has several names, the first is the usual one: SIGABRT before SIGIOT. */
 const signalNames = new Map<number, string>(
   Object.entries(constants.signals)
     .toReversed()

@@ -19,27 +19,29 @@ import { EngineError, type RunOptions, type RunReport, type SandboxJob } from ".
 export interface Session {
   readonly pythonVersion: string;
   readonly preloadErrors: Readonly<Record<string, string>>;
-  /** What it made of its program, where that came as text. */
+  /** The bytecode of its program, if it was sent as text. */
   readonly bytecode: Bytecode | null;
   /** Aborts when the supervisor ends while it waits for a job. */
   readonly died: AbortSignal;
   /**
-   * Puts packages in place, before the job.
+   * Installs packages before the job.
    *
    * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-  /** Gets ready for one more job after a run that ended by itself; says why where it cannot. */
+  /**
+   * Gets ready for one more job after a run that ended by itself. Returns why it failed, or null.
+   */
   rearm(): Promise<string | null>;
 }
 
 /** Milliseconds between SIGTERM and SIGKILL. */
 const graceMs = 500;
 
-/** Milliseconds until a supervisor that says nothing counts as lost. */
+/** Milliseconds until a silent supervisor counts as lost. */
 export interface Patience {
-  /** After the code's time is over and the supervisor should have ended it. */
+  /** After the code's time is over, when the supervisor should have killed it. */
   readonly overtimeMs: number;
   /** Between two pieces of /output. */
   readonly silenceMs: number;
@@ -55,9 +57,9 @@ const defaultPatience: Patience = {
 };
 
 /**
- * Waits until the supervisor is ready for a job.
+ * Waits until the supervisor is ready for its job.
  *
- * @throws EngineError where it ends or says that it cannot; the signal's reason on abort.
+ * @throws EngineError if it ends or reports a failure; the signal's reason on abort.
  */
 export async function openSession(
   link: Link,
@@ -115,7 +117,7 @@ export async function openSession(
 
 type Frames = AsyncGenerator<Frame, never>;
 
-/** Throws FrameError, and nothing else, when there are no more frames. */
+/** Throws FrameError, and no other error, when there are no more frames. */
 async function* readFrames(link: Link): Frames {
   const decode = frameDecoder();
   try {
