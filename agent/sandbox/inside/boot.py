@@ -1,4 +1,4 @@
-# The command of PID 1: runs the program that comes first on stdin, after its size in 4 bytes.
+# The command of PID 1: reads a size (4 bytes) and a program of that size from stdin, and runs it.
 import posix
 
 

@@ -1,4 +1,4 @@
-"""Sends the files in /output. Runs as uid 1000, when no process of the code is left to race with."""
+"""Sends the files in /output. Runs as uid 1000, after all processes of the code have ended."""
 
 import itertools
 import os
@@ -47,7 +47,7 @@ class Collector:
         self._frame(b"Z", to_json(summary))
 
     def _send_result(self, root):
-        """Sends result.json ahead of the rest; where it cannot be one, says why."""
+        """Sends result.json before the other files; if it cannot be the result, says why."""
         try:
             found = os.stat("result.json", dir_fd=root, follow_symlinks=False)
         except FileNotFoundError:
@@ -123,7 +123,9 @@ class Collector:
         return True
 
     def _open(self, directory, name, flags):
-        """Opens what the code may have made unreadable: it is ours, so its mode can be put right."""
+        """Opens an entry that the code may have made unreadable; uid 1000 owns it and can change
+        its mode.
+        """
         try:
             return os.open(name, flags, dir_fd=directory)
         except PermissionError:

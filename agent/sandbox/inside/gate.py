@@ -8,9 +8,10 @@ go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
 
 
 def report_exception_at_exit():
-    """Has the interpreter's last act be to tell the supervisor which exception ended the code.
+    """Makes the interpreter report, as its last act, which exception ended the code.
 
-    Returns a list of one pid, the process whose exception it is, and two to fill, or None: see freeze_start_up.
+    Returns a list of one pid, the process whose exception it is, and two to fill, or None: see
+    freeze_start_up.
 
     An excepthook is for the code to replace, and an audit hook makes each id() take 180 ns instead
     of 40, so that it serves only before 3.10, where what atexit knows dies with its module.
@@ -31,19 +32,19 @@ def report_exception_at_exit():
             forever.clear()
             thaw()
             return
-        # Nothing takes apart what is no module any more.
+        # An entry that is no longer a module is not taken apart.
         for name in spared:
             modules.pop(name, None)
 
     def is_called():
-        """Whether this is not the end: the code runs the functions of atexit itself."""
+        """Whether the code itself runs the atexit functions, before the interpreter's end."""
         try:
             return frame(2) is not None
         except ValueError:
             return False
 
     def has_finalizers():
-        """Whether anything that the code has made might have one; many things might."""
+        """Whether any object that the code created may have a finalizer."""
         made = made_since()
         if length(made) > 10_000:
             return True
@@ -99,7 +100,7 @@ def wait_for_go(job, spared, forever):
     forget_gate()
     count_cpus()
     failures = "".join(import_ahead(name) for name in preload)
-    # Has the finders read the folders of sys.path before the job is there.
+    # Makes the finders read the folders of sys.path before the job arrives.
     sys.meta_path[-1].find_spec("-")
     known = None if control_fd is None else import_for_forks()  # noqa: F821
     if forever is not None:
@@ -130,7 +131,9 @@ def forget_gate():
 
 
 def count_cpus():
-    """Has os.cpu_count() tell the job's CPUs, not the host's: before 3.13 Python knows no PYTHON_CPU_COUNT."""
+    """Makes os.cpu_count() return the job's CPUs, not the host's: PYTHON_CPU_COUNT works only from
+    Python 3.13 on.
+    """
     import os
     import sys
 
@@ -176,7 +179,7 @@ def freeze_start_up(spared, forever):
 
 
 def add_packages():
-    """Has the job's own packages come before the image's, here and in the processes it starts."""
+    """Puts the job's packages before the image's, here and in the processes that it starts."""
     import os
     import site
     import sys

@@ -36,7 +36,8 @@ class Job:
                 os.close(fd)
 
     def hear(self):
-        """Reads what the gate says once the interpreter waits there, or finds that it has ended."""
+        """Reads the gate's message that the interpreter waits there, or notices that it has ended.
+        """
         words = os.read(self.tell, 4096).decode("utf-8", "replace").split("\0")
         self.state = "failed"
         if len(words) < 4:
@@ -72,7 +73,7 @@ class Job:
 
 
 class Interpreter:
-    """Started at once, before anything of its job is known; for the one job that it runs."""
+    """An interpreter that runs one job and is started before the job is known."""
 
     def __init__(self, gate, preload):
         self._gate = gate
@@ -108,7 +109,9 @@ def remove_gate():
 
 
 def high_descriptors():
-    """Numbers for go, tell and control that code does not meet, below what select(2) can watch."""
+    """High numbers for go, tell and control that code rarely uses, but below the limit of
+    select(2).
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = min(soft, 1024) if soft > 0 else 1024
     return top - 2, top - 1, top - 3
@@ -136,7 +139,7 @@ def _exec_at_gate(descriptors):
 
 
 def prefer_for_oom():
-    """Has the kernel's OOM killer take the calling process rather than PID 1."""
+    """Makes the kernel's OOM killer choose the calling process, not PID 1."""
     try:
         write_file("/proc/self/oom_score_adj", b"1000")
     except OSError:

@@ -33,7 +33,7 @@ class Inbox:
         self._buffer = bytearray()
 
     def read(self):
-        """Yields the frames that one read completes."""
+        """Reads once and yields the frames that are complete."""
         chunk = os.read(self.fd, MAX_DATA)
         if not chunk:
             raise SystemExit(0)
@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def hold_ms(self):
-        """Milliseconds until what it holds is to be written."""
+        """Milliseconds until the held frames must be written."""
         if not self.patient or len(self._buffer) >= MAX_DATA:
             return 0.0
         return max(0.0, self._held_since + _HOLD_S - time.monotonic()) * 1000
@@ -101,7 +101,7 @@ def frame_head(kind, length):
 
 
 def to_json(value):
-    """As json.dumps, whose module takes as long to import as PID 1 takes for all else."""
+    """Like json.dumps. Importing json would take as long as everything else that PID 1 does."""
     return _json_of(value).encode()
 
 
@@ -118,6 +118,6 @@ def _json_of(value):
 
 
 def from_numbers(payload):
-    """Whole numbers by name, as in b"timeout_ms=500 grace_ms=20"."""
+    """Parses integers by name, such as b"timeout_ms=500 grace_ms=20"."""
     words = (word.split("=") for word in payload.decode().split())
     return {name: int(number) for name, number in words}

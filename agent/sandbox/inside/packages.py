@@ -30,7 +30,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 class Packages:
-    """One installation: by pip, or of files that the agent kept of an earlier one."""
+    """One installation, by pip or from files that the agent cached."""
 
     def __init__(self, outbox, order, count_oom_kills):
         self.pid = None  # pip's, while it runs
@@ -47,7 +47,8 @@ class Packages:
             os.mkdir(_WORK, 0o700)
 
     def watch(self):
-        """What to poll for: (descriptor, events, handler). A handler may come when all is over."""
+        """What to poll for: (descriptor, events, handler). A handler may be called after the end.
+        """
         if self._output_fd is not None:
             yield self._output_fd, select.POLLIN, self._read_output
         if self._tunnel is not None:
@@ -82,7 +83,7 @@ class Packages:
             self._open(None)
 
     def ended(self, status):
-        """Pip has ended: nothing of it is left, then the agent is told."""
+        """Handles the end of pip: kills its remaining processes, then reports to the agent."""
         self.pid = None
         self._tunnel.close()
         self._tunnel = None
@@ -137,7 +138,7 @@ class Packages:
         self._outbox.put_json(b"P", end)
 
     def _open(self, head):
-        """Begins the next of the files that come, and ends the one before."""
+        """Completes the current file and opens the next one."""
         if self._file is not None:
             self._file.close()
             os.utime(self._file.name, (self._mtime, self._mtime))
@@ -154,7 +155,7 @@ class Packages:
         self._mtime = head["mtime"]
 
     def _send_files(self):
-        """Blocks: there is nothing else to do, and the link's end ends this process."""
+        """Blocks, because there is nothing else to do; the end of the link ends this process."""
         os.set_blocking(self._outbox.fd, True)
         for folder, folders, names in os.walk(_ROOT):
             folders.sort()
@@ -181,7 +182,8 @@ class Packages:
 
 
 def _exec_pip(order, proxy, output):
-    """Becomes pip: root without a capability, which exec takes as the bounding set is empty."""
+    """Becomes pip, as root without capabilities: exec drops them because the bounding set is empty.
+    """
     os.setsid()
     prefer_for_oom()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -205,7 +207,7 @@ def _processes_of_root():
 
 
 def _strays():
-    """What pip wrote for a package whose commands have names that lead elsewhere."""
+    """Files that pip wrote outside the folder, for packages whose command names contain a path."""
     found = []
     for folder in _OTHERS:
         paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
@@ -214,7 +216,7 @@ def _strays():
 
 
 def _end_strangers(known):
-    """Ends what a pip that was tricked may have started; dead parents leave their children here."""
+    """Kills processes that a tricked pip may have started; orphans become children of PID 1."""
     while True:
         strangers = [pid for pid in _processes_of_root() if pid not in known]
         if not strangers:

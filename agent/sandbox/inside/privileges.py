@@ -1,4 +1,5 @@
-"""What a process inside the sandbox may do. Sources: capabilities(7), prctl(2), capset(2)."""
+"""Sets the rights of processes inside the sandbox. Sources: capabilities(7), prctl(2), capset(2).
+"""
 
 import _ctypes as ctypes  # the module around it takes a third as long as the interpreter's own start
 import errno
@@ -30,7 +31,8 @@ def _function(name):
 
 
 def harden_supervisor():
-    """Leaves PID 1 what it needs to become another user and to signal one, and its children nothing.
+    """Leaves PID 1 the capabilities to change its user and to signal other users; its children get
+    none.
 
     Descriptors beyond the standard ones can only be the engine's, left open by mistake.
     """
@@ -53,7 +55,7 @@ def harden_supervisor():
 
 
 def close_memory():
-    """Has the kernel show the calling process's memory to nobody; lost when its user changes."""
+    """Closes the calling process's memory to other processes; a change of user undoes this."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
@@ -68,7 +70,7 @@ def make_pipes_for_code(count):
 
 
 def become_unprivileged():
-    """Turns the calling process into uid 1000 without groups or capabilities, for good."""
+    """Turns the calling process irreversibly into uid 1000 without groups or capabilities."""
     os.setgroups([])
     os.setresgid(CODE_UID, CODE_UID, CODE_UID)
     os.setresuid(CODE_UID, CODE_UID, CODE_UID)
@@ -80,13 +82,13 @@ def _prctl(option, value):
 
 
 def _set_capabilities(mask):
-    """Effective and permitted become `mask`; inheritable, and by it ambient, become empty."""
+    """Sets effective and permitted to `mask`, and inheritable (and thereby ambient) to empty."""
     low, high = mask & 0xFFFFFFFF, mask >> 32
     _check(_function("capset")(_words(_LINUX_CAPABILITY_VERSION_3, 0), _words(low, low, 0, high, high, 0)))
 
 
 def _words(*values):
-    """An array of 32-bit words, to be read only."""
+    """A read-only array of 32-bit words."""
     return b"".join(value.to_bytes(4, sys.byteorder) for value in values)
 
 

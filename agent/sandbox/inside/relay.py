@@ -1,4 +1,4 @@
-"""A stream of the job on its way to the agent, cut to a cap in the middle."""
+"""Sends a stream of the job to the agent; over the cap, the middle is left out."""
 
 import os
 
@@ -36,7 +36,7 @@ class Stream:
         return self.total > self._cap
 
     def read(self, outbox):
-        """Takes one chunk; False where there was none."""
+        """Reads one chunk; False if there was none."""
         try:
             chunk = os.read(self.fd, MAX_DATA)
         except BlockingIOError:
@@ -50,7 +50,9 @@ class Stream:
         return self.open
 
     def drain(self, outbox):
-        """Takes what is in the pipe now: bounded by the pipe's size once its writers are dead."""
+        """Reads what is in the pipe now; once the writers are dead, that is at most the pipe's
+        size.
+        """
         while self.open and self.read(outbox):
             pass
 

@@ -1,8 +1,8 @@
-"""PID 1 of a sandbox that serves several jobs of one owner, each in a process tree of its own.
+"""PID 1 of a sandbox that runs several jobs of one owner, each in its own process tree.
 
-The interpreter is started once and waits at the gate for good (zygote.py); each job is a fork of it.
-Between two jobs the container is wiped and looked over. Where that is not certain to leave nothing,
-it says so and ends.
+The interpreter is started once and waits at the gate for good (zygote.py); each job is a fork of
+it. Between two jobs the container is wiped and checked. If it is not certain that nothing is left,
+PID 1 says so and ends.
 """
 
 import _socket
@@ -18,7 +18,8 @@ from supervisor import Supervisor
 from wipe import Unclean, count_sockets, forget_times, lasting_mounts, wipe
 
 _FORK_LIMIT_S = 5
-# Processes that fork faster than they are found are killed all at once, and the zygote with them.
+# After this many passes, processes that fork faster than they are found are killed all at once,
+# together with the zygote.
 _MAX_PASSES = 20
 
 
@@ -29,7 +30,9 @@ class Zygote:
         self._preload = preload
 
     def start(self, go, tell, out, err):
-        """Has a job's process forked; the first time, prints of the preload go to its streams."""
+        """Makes the zygote fork a job's process; the preload's prints go to the first job's
+        streams.
+        """
         if self.pid is None:
             self._control, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             control_fd = high_descriptors()[2]
@@ -37,7 +40,7 @@ class Zygote:
             self.pid = start_at_gate(self._gate, self._preload, control_fd, descriptors)
             theirs.close()
         rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (go, tell, out, err))
-        # One that is dead shows by the end of the pipes.
+        # If the zygote is dead, the pipes end and show it.
         with contextlib.suppress(BrokenPipeError):
             self._control.sendmsg([b"f"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
 
@@ -61,7 +64,7 @@ class Reuser(Supervisor):
             self.rearm()
 
     def rearm(self):
-        """Gets ready for one more job, or tells why not and ends."""
+        """Gets ready for one more job, or reports why it cannot and ends."""
         try:
             self.look_over()
             last = self.job
@@ -90,7 +93,7 @@ class Reuser(Supervisor):
             raise Unclean("a socket is left")
 
     def wait_for_fork(self):
-        """The zygote looks at itself before it forks, and ends where it was tampered with."""
+        """The zygote checks itself before it forks, and ends if it was tampered with."""
         limit = time.monotonic() + _FORK_LIMIT_S
         while self.job.state == "starting" and time.monotonic() < limit:
             self.turn(limit)
@@ -121,7 +124,7 @@ class Reuser(Supervisor):
 
 
 def count_tasks():
-    """Tasks of this container as its cgroup counts them; 0 where it does not."""
+    """Number of tasks of this container from its cgroup; 0 if the cgroup does not count them."""
     for path in ("/sys/fs/cgroup/pids/pids.current", "/sys/fs/cgroup/pids.current"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(read_lines(path)[0])

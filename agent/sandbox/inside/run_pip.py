@@ -1,4 +1,5 @@
-"""Runs pip so that it starts no other process: an sdist would run code of its own to be built."""
+"""Runs pip without letting it start processes: building an sdist would run the package's own code.
+"""
 
 import importlib.util
 import runpy
@@ -25,6 +26,6 @@ def refuse_processes(event, arguments):
 if importlib.util.find_spec("pip") is None:
     raise SystemExit("ERROR: the image has no pip to install the requirements with")
 sys.addaudithook(refuse_processes)
-# Where the code's interpreter will look, as PYTHONUSERBASE says.
+# The folder where the code's interpreter looks, set by PYTHONUSERBASE.
 sys.argv[2:2] = ["--target", site.getusersitepackages()]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)

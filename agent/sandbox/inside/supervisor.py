@@ -1,6 +1,6 @@
-"""PID 1 of a sandbox: runs one job and tells the agent all about it. See link.py for the frames.
+"""PID 1 of a sandbox: runs one job and reports it to the agent. See link.py for the frames.
 
-Whatever goes wrong in here ends PID 1, and with it every process of the container.
+Any error in here ends PID 1, and with it every process of the container.
 """
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
@@ -54,7 +54,7 @@ class Supervisor:
         self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
         self.job.go()
-        # At once: what takes the whole container along is known to be the code's doing.
+        # Sent before the code runs: if the whole container dies after this, the code is the cause.
         self.outbox.put(b"S")
         self.outbox.write()
         self.outbox.patient = True
@@ -84,7 +84,7 @@ class Supervisor:
         raise SystemExit(1)
 
     def watch(self, deadline):
-        """Waits for the job's end, or brings it about."""
+        """Waits for the job's end, or forces it."""
         while self.exit is None:
             if self.cancelled or time.monotonic() >= deadline:
                 ending = "cancelled" if self.cancelled else "timeout"
@@ -94,14 +94,16 @@ class Supervisor:
         return "exited"
 
     def terminate(self):
-        """Asks every process of the job to end, and waits a grace for its first one."""
+        """Asks every process of the job to end, and gives its first process a grace period."""
         self.signal_all(signal.SIGTERM)
         grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
         while self.exit is None and time.monotonic() < grace_over:
             self.turn(grace_over)
 
     def kill_all(self):
-        """Ends every process but this one; bounded, as one may be stuck in the kernel."""
+        """Kills every process except this one. The wait is bounded, because a process may be stuck
+        in the kernel.
+        """
         limit = time.monotonic() + _REAP_LIMIT_S
         while not self.is_over() and time.monotonic() < limit:
             self.signal_all(signal.SIGKILL)
@@ -138,7 +140,8 @@ class Supervisor:
         )
 
     def cpu_ms(self):
-        """CPU time of the job. Children of one that ignores SIGCHLD are in its cgroup's account only."""
+        """CPU time of the job. If a process ignores SIGCHLD, only the cgroup counts its children.
+        """
         waited_for = children_cpu_ms() - self.cpu_before_ms
         return max(0.0, waited_for, others_cpu_ms() - self.others_cpu_before_ms)
 
@@ -174,7 +177,7 @@ class Supervisor:
             self.turn()
 
     def turn(self, until=None):
-        """Waits for something to happen, at most until a monotonic time, and deals with it."""
+        """Waits for events, at most until a monotonic time, and handles them."""
         timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
         handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
         if self.job.state == "starting":
@@ -265,7 +268,7 @@ def children_cpu_ms():
 
 
 def others_cpu_ms():
-    """CPU time of all of this container but PID 1; cgroup v2, then v1; 0 where neither can be read."""
+    """CPU time of this container without PID 1, from cgroup v2 or v1; 0 if neither can be read."""
     own_ms = time.process_time() * 1000
     try:
         stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
@@ -280,7 +283,7 @@ def others_cpu_ms():
 
 
 def count_oom_kills():
-    """Processes of this container that the kernel killed for want of memory; cgroup v2, then v1."""
+    """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
             return int(dict(line.split() for line in read_lines(path))["oom_kill"])
@@ -290,7 +293,7 @@ def count_oom_kills():
 
 
 def main(codes, preload, pack):
-    """Runs until the last job is over. With `pack` it first tells the bytecode that it had to make."""
+    """Runs until the last job is over. With `pack` it first sends the bytecode that it compiled."""
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
@@ -301,5 +304,5 @@ def main(codes, preload, pack):
     if pack:
         supervisor.outbox.put(b"B", pack(codes))
     supervisor.run()
-    # To take the interpreter apart would take as long as a short job.
+    # A normal exit of the interpreter would take as long as a short job.
     os._exit(0)

@@ -39,7 +39,9 @@ class Tunnel:
                 yield connection.fileno(), events, handler
 
     def take(self, kind, payload):
-        """A frame of the agent. One of a connection that is over crossed its end: no matter."""
+        """Handles a frame of the agent. A frame for a closed connection crossed its end and is
+        ignored.
+        """
         connection = self._connections.get(payload[:4])
         if connection is None:
             return

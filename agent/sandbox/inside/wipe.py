@@ -1,4 +1,6 @@
-"""Makes a container as it was before its last job, once no process of that is left."""
+"""Restores a container to its state before the last job, after all processes of that job have
+ended.
+"""
 
 import contextlib
 import ctypes
@@ -14,7 +16,7 @@ _WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
 _DEVICES = ("/dev", "/dev/pts")
 _OURS = ("/code/main.py", "/input/data.json")
 _SAFE_MOUNTS = ("/proc", "/dev", "/sys", "/code", "/input", "/output", "/packages", "/tmp")
-# Under gVisor, which tells no sums.
+# For gVisor, which does not report the sums.
 _FAMILIES = ("unix", "tcp", "tcp6", "udp", "packet")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 1000
@@ -29,7 +31,7 @@ class Unclean(Exception):
 
 
 def wipe():
-    """Empties what the code could write, its System V IPC, and the files of its job."""
+    """Removes what the code could write, its System V IPC objects, and the files of its job."""
     for path in _OURS:
         os.unlink(path)
     folders = [folder for folder in _WRITABLE if _is_writable(folder)]
@@ -51,7 +53,7 @@ def wipe():
 
 @contextlib.contextmanager
 def rights_of_code():
-    """Touches the code's files as the code itself could; for when no process of it is left."""
+    """Works with the rights of the code; used after all processes of the code have ended."""
     os.seteuid(CODE_UID)
     try:
         yield
@@ -61,12 +63,12 @@ def rights_of_code():
 
 
 def forget_times():
-    """Those of devices too: to set a time to now takes no more than the right to write."""
+    """Also of devices: whoever may write to a file may set its times to now."""
     for path in (*filter(_is_writable, _WRITABLE), *_devices()):
         try:
             os.utime(path, (0, 0))
         except PermissionError:
-            # Rootless Podman lends out the host's own devices.
+            # Under rootless Podman these are the host's own devices.
             with contextlib.suppress(PermissionError):
                 os.utime(path)
 
@@ -80,7 +82,7 @@ def _devices():
 
 
 def lasting_mounts():
-    """Where a file could outlive its job: what is mounted writable but does not get wiped."""
+    """Writable mounts that are not wiped, where a file could outlive its job."""
     mounts = [line.split() for line in read_lines("/proc/mounts")]
     safe = tuple(folder + "/" for folder in _SAFE_MOUNTS)
     writable = [point for _, point, _, options, *_ in mounts if options.split(",")[0] != "ro"]
@@ -127,7 +129,7 @@ def _ipc_objects():
 
 
 def _empty(folder, limit):
-    """A subfolder's own folders move up before it goes, so that no depth is too deep."""
+    """Before a subfolder is removed, its folders are moved up, so that no path gets too deep."""
     top = os.open(folder, _DIRECTORY)
     fresh = ("%s-%d" % (os.urandom(8).hex(), number) for number in itertools.count())
     try:

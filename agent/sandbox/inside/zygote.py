@@ -62,7 +62,8 @@ def fork_jobs(known):
             return False
 
     def deny(numbers):
-        """Has these system calls fail with EPERM, here and in what is forked of this, and new namespaces.
+        """Makes these system calls and new namespaces fail with EPERM, in this process and its
+        forks.
 
         In a user namespace gVisor lets its root set up the network of all. Source: seccomp(2).
         """
@@ -72,14 +73,16 @@ def fork_jobs(known):
         lines += [(0x15, 5, 0, clone3), (0x15, 0, 2, clone)]
         lines += [(0x20, 0, 0, 16), (0x45, 1, 0, new_namespace)]  # load clone's flags; jump if any is set
         lines += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]  # allow; else EPERM
-        # Its flags are not to be seen; told so, the C library calls clone.
+        # A filter cannot see clone3's flags; on ENOSYS the C library uses clone.
         lines += [(0x06, 0, 0, 0x00050000 | enosys)]
         program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
         header = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program))
         return libc.prctl(22, 2, ctypes.create_string_buffer(header), 0, 0) == 0
 
     def condition():
-        """What a process of the same user may change of this one, memory and descriptors apart."""
+        """What another process of the same user can change in this one, except memory and
+        descriptors.
+        """
         scheduling = ctypes.create_string_buffer(64)
         libc.syscall(sched_getattr, 0, scheduling, 64, 0)
         return (
@@ -113,7 +116,7 @@ def fork_jobs(known):
         at_first = condition()
         while True:
             received = wait_for_request()
-            # The one between ends at once, so that the job becomes a child of PID 1.
+            # The process in between ends at once, so that the job becomes a child of PID 1.
             between = posix.fork()
             if between == 0:
                 if posix.fork() != 0:
