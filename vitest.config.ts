@@ -27,7 +27,7 @@ export default defineConfig({
         name,
         include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
-        env: { AIRLOCK_HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc" },
+        env: { HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc" },
         testTimeout: patienceMs[name],
         hookTimeout: patienceMs[name],
         retry: name === "unit" ? 0 : 1,

@@ -117,7 +117,7 @@ export async function createDeps(
     token: config.token,
     dispatcher: connectApi(config.api, process.env),
   });
-  const reportCrash = createCrashReporter({ client, log }, end);
+  const reportCrash = createCrashReporter({ client, log, onReported: watch.checkSoon }, end);
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
   const limits = buildLimits(config.policy);
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };

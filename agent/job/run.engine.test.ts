@@ -1,3 +1,4 @@
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { createHash, randomUUID } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -150,6 +151,9 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
       const job = testJob();
       second.offer(job);
       await second.request("/result");
+      await waitUntil("the dead agent's folder is gone", async () => {
+        return (await readdir(join(folder, "spool"))).length === 1;
+      });
       await stop(agent);
       expect(await containers()).toEqual([]);
       expect(await readdir(join(folder, "spool"))).toEqual([]);

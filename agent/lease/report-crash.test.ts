@@ -6,19 +6,26 @@ import { createCrashReporter } from "./report-crash.ts";
 
 let t: TestAgent;
 beforeEach(async () => {
+  reported = 0;
   t = await createTestAgent();
 });
 afterEach(() => t[Symbol.asyncDispose]());
 
-const reporter = () => createCrashReporter(t.deps, new AbortController().signal);
+let reported = 0;
+const reporter = () =>
+  createCrashReporter(
+    { ...t.deps, onReported: () => (reported += 1) },
+    new AbortController().signal,
+  );
 
-it("reports each crash once, and tells when the API knows of it", async () => {
+it("reports each crash once, and says when the API knows of it", async () => {
   const crashed = randomUUID();
   const report = reporter();
   t.api.answer("/leave", { status: 503 }, "cut");
   expect(report(crashed)).toBe(false);
   while (!report(crashed)) await setImmediate();
   expect(t.api.count("/leave")).toBe(3);
+  expect(reported).toBe(1);
   expect((await t.api.request("/leave", 3)).json).toEqual({ agent_id: crashed, crashed: true });
 });
 

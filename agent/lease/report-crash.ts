@@ -4,6 +4,8 @@ import type { Client } from "../api/client.ts";
 
 export type ReportCrashDeps = {
   readonly client: Pick<Client, "reportCrash">;
+  /** Called when a report has ended: what the dead agent left can be removed now. */
+  readonly onReported: () => void;
   readonly log: Logger;
 };
 
@@ -13,7 +15,7 @@ export type ReportCrashDeps = {
  * whether it has ended; it does not wait, so call it again later.
  */
 export function createCrashReporter(
-  { client, log }: ReportCrashDeps,
+  { client, onReported, log }: ReportCrashDeps,
   end: AbortSignal,
 ): (agentId: string) => boolean {
   const isKnown = new Map<string, boolean>();
@@ -30,6 +32,7 @@ export function createCrashReporter(
       });
     }
     isKnown.set(agentId, true);
+    onReported();
   }
 
   return (agentId) => {

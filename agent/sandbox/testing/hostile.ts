@@ -27,7 +27,7 @@ print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output
  * finds nothing.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
-  const runtime = process.env["AIRLOCK_HOSTILE_RUNTIME"] ?? "runc";
+  const runtime = process.env["HOSTILE_RUNTIME"] ?? "runc";
   describe(`under ${runtime}`, () => {
     const agentName = `hostile-${randomUUID()}`;
     let place: Awaited<ReturnType<typeof testEngine>>;
