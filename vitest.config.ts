@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./scripts/test/sequencer.ts";
 import { hostileFiles, stages, testFiles, type Tier, tiers } from "./scripts/test/tiers.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
@@ -21,6 +22,7 @@ function filesOf(tier: Tier): string[] {
 export default defineConfig({
   test: {
     pool: "forks",
+    sequence: { sequencer: LongestFirst },
     projects: tiers.map((name) => ({
       extends: true,
       test: {

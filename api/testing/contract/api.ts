@@ -1,3 +1,5 @@
+import { Readable } from "node:stream";
+import { request } from "undici";
 import { expect } from "vitest";
 import { Problem } from "../../../shared/wire/errors.ts";
 import {
@@ -9,6 +11,12 @@ import {
 import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";
+
+type Init = {
+  headers?: Record<string, string>;
+  body?: string | Uint8Array | Blob | ReadableStream;
+  signal?: AbortSignal;
+};
 
 /** A service under test, for one row of the table. */
 export class Api {
@@ -23,15 +31,23 @@ export class Api {
   }
 
   /** Sends a request. Checks the answer against the rules for every answer and against its OpenAPI description. */
-  async send(method: string, path: string, init: RequestInit = {}): Promise<Reply> {
-    const headers = new Headers(init.headers);
-    // An edge runtime compresses text, and a compressed answer has no Content-Length.
-    headers.set("Accept-Encoding", "identity");
-    const response = await fetch(this.url + path, { ...init, headers, method });
+  async send(method: string, path: string, init: Init = {}): Promise<Reply> {
+    // fetch sets Host and Sec-Fetch-Mode itself, so it cannot send what a row gives.
+    const { statusCode, headers, body } = await request(this.url + path, {
+      method,
+      // An edge runtime compresses text, and a compressed answer has no Content-Length.
+      headers: { "Accept-Encoding": "identity", ...init.headers },
+      body: await sendable(init.body),
+      signal: init.signal ?? null,
+    });
     const reply = {
-      status: response.status,
-      headers: response.headers,
-      text: await response.text(),
+      status: statusCode,
+      headers: new Headers(
+        Object.entries(headers).flatMap(([name, values]) =>
+          [values ?? []].flat().map((value): [string, string] => [name, value]),
+        ),
+      ),
+      text: await body.text(),
     };
     expectCommon(reply, method);
     await expectDescribed(this.url, method, path, reply);
@@ -87,6 +103,11 @@ export class Api {
       await this.post(`/jobs/${execution_id}/cancel`, undefined, headers);
     }
   }
+}
+
+async function sendable(body: Init["body"]): Promise<string | Uint8Array | Readable | null> {
+  if (body instanceof Blob) return new Uint8Array(await body.arrayBuffer());
+  return body instanceof ReadableStream ? Readable.fromWeb(body) : (body ?? null);
 }
 
 export function body(reply: Reply): unknown {

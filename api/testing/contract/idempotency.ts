@@ -61,7 +61,7 @@ export const idempotencyRows: Row[] = [
     async check(api) {
       const agent = api.agent();
       await agent.poll();
-      const request = { code: "print(1)", idempotency_key: "k-5" };
+      const request = { code: "print(1)", idempotency_key: crypto.randomUUID() };
       const first = api.post("/execute", request);
       const { lease_id, execution_id } = await agent.takeJob();
       const joined = api.post("/execute", request);
@@ -81,8 +81,9 @@ export const idempotencyRows: Row[] = [
     async check(api) {
       const agent = api.agent();
       await agent.poll();
-      const { job_id } = await api.submit({ idempotency_key: "k-6" });
-      const reply = api.post("/execute", { code: "print(1)", idempotency_key: "k-6" });
+      const request = { code: "print(1)", idempotency_key: crypto.randomUUID() };
+      const { job_id } = await api.submit(request);
+      const reply = api.post("/execute", request);
       const { lease_id } = await agent.takeJob();
       await agent.result(lease_id);
       expect(body(await reply)).toMatchObject({ success: true, job_id });

@@ -233,7 +233,6 @@ export const validationRows: Row[] = [
         const body = new Blob([JSON.stringify({ code: long(maxRequestBytes) })]).stream();
         const reply = await api.send("POST", path, {
           body,
-          duplex: "half",
           headers: { "Content-Type": "application/json" },
         });
         expect(reply.status).toBe(413);
@@ -248,7 +247,6 @@ export const validationRows: Row[] = [
       expect((await api.post("/execute/async", text)).status).toBe(202);
       const reply = await api.send("POST", "/execute/async", {
         body: new Blob([text]).stream(),
-        duplex: "half",
         headers: { "Content-Type": "application/json" },
       });
       expect(reply.status).toBe(202);
