@@ -16,7 +16,7 @@ test("a free port passes, a taken one is named", async () => {
 });
 
 test("an address of another machine is refused", async () => {
-  await expect(checkAddress("192.0.2.1", 0)).rejects.toThrow("no address of this machine");
+  await expect(checkAddress("192.0.2.1", 0)).rejects.toThrow("is not an address of this machine");
 });
 
 test.each([

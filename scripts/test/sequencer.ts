@@ -5,9 +5,11 @@ const LONGEST = ["api/tests/node.service.test.ts", "api/tests/worker.service.tes
 
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const isLong = ({ moduleId }: TestSpecification): boolean =>
-      LONGEST.some((name) => moduleId.endsWith(name));
     const sorted = await super.sort(files);
     return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
   }
+}
+
+function isLong({ moduleId }: TestSpecification): boolean {
+  return LONGEST.some((name) => moduleId.endsWith(name));
 }
