@@ -111,8 +111,8 @@ test(
   needs("swift"),
   async () => {
     await using ends = new AsyncDisposableStack();
-    const seed = Number(process.env["AIRLOCK_TEST_SEED"] ?? randomInt(2 ** 31));
-    process.stdout.write(`AIRLOCK_TEST_SEED=${seed}\n`);
+    const seed = Number(process.env["TEST_SEED"] ?? randomInt(2 ** 31));
+    process.stdout.write(`TEST_SEED=${seed}\n`);
     const { between, pick, next } = random(seed);
     const folder = mkdtempSync(join(tmpdir(), "airlock-processes-"));
     ends.defer(() => rmSync(folder, { recursive: true, force: true }));

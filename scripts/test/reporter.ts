@@ -4,7 +4,7 @@ import type { FileResult, RunResult } from "./results.ts";
 import type { Tier } from "./tiers.ts";
 
 /** Names the file that the results go to. */
-export const RESULTS_FILE = "AIRLOCK_TEST_RESULTS";
+export const RESULTS_FILE = "TEST_RESULTS_FILE";
 
 /** A vitest reporter that writes what became of every file, for the closing lines of `npm test`. */
 export default class ResultsReporter implements Reporter {
