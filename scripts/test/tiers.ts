@@ -10,7 +10,7 @@ export const stages: readonly (readonly Tier[])[] = [["unit"], ["service", "engi
 export const testFiles = "{api,agent,shared,scripts}/**/*.test.ts";
 
 /** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
-export const hostileFiles = "agent/sandbox/hostile/*.engine.test.ts";
+export const hostileFiles = "agent/sandbox/{hostile/*,reuse}.engine.test.ts";
 
 /** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
 export function tiersOf(file: string): Tier[] {
