@@ -95,10 +95,14 @@ test("it ends with 0 when its parent ends", async () => {
 });
 
 test("a second signal ends it at once", async () => {
+  await api.close();
+  await start({ AIRLOCK_STOP_DELAY_S: "3600" });
   const open = settled(new ScriptedAgent(api.url, token).poll({ free_slots: 0, wait_s: 60 }));
   await halfARequest();
   api.child.kill("SIGTERM");
-  await refusesConnections();
+  await waitUntil("it is not ready", async () => {
+    return (await fetch(`${api.url}/health/ready`)).status === 503;
+  });
   api.child.kill("SIGINT");
   expect(await api.exited).toBe(130);
   await open;
