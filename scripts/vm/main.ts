@@ -1,4 +1,5 @@
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { getPriority, setPriority } from "node:os";
 import { join } from "node:path";
 import { readArguments } from "../command/arguments.ts";
 import { readConfig } from "../command/config.ts";
@@ -26,6 +27,8 @@ await runMain(async () => {
   const names = readArguments(command, help);
   if (!names) return;
   const sections = chooseSections(names);
+  // An emulated machine keeps its processors busy: qemu and the rest of this run leave other work its share.
+  setPriority(Math.max(getPriority(), 10));
   await ensureVmTools();
   const { dockerHost, image: baseImage } = await setUp(readConfig(process.env));
   const image = await ensureGuestImage();

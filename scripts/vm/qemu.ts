@@ -62,7 +62,7 @@ export async function startMachine(
     ...disks.flatMap((file) => ["-drive", `file=${file},format=raw,if=virtio,snapshot=on`]),
   ];
   const errors = openSync(join(folder, "qemu.log"), "w");
-  const child = spawn("setpriv", ["--pdeathsig=KILL", "nice", "-n", "10", ...qemu], {
+  const child = spawn("setpriv", ["--pdeathsig=KILL", ...qemu], {
     stdio: ["pipe", "pipe", errors],
     // Where snapshot=on keeps what the guest writes, in files without a name.
     env: { ...process.env, TMPDIR: CACHE },
