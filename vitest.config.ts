@@ -5,6 +5,9 @@ import { hostileFiles, stages, testFiles, type Tier, tiers } from "./scripts/tes
 /** Two cores compute unit tests; most others wait for processes and containers. */
 const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, lab: 2 };
 
+/** An emulated machine needs more time: scripts/vm sets the factor. */
+const patience = Number(process.env["TEST_PATIENCE"] ?? 1);
+
 /** What hangs is ended; what is right has its time on the slowest machine. */
 const patienceMs: Record<Tier, number> = {
   unit: 60_000,
@@ -30,8 +33,8 @@ export default defineConfig({
         include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
         env: { HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc" },
-        testTimeout: patienceMs[name],
-        hookTimeout: patienceMs[name],
+        testTimeout: patience * patienceMs[name],
+        hookTimeout: patience * patienceMs[name],
         retry: name === "unit" ? 0 : 1,
         maxWorkers: workers[name],
         sequence: { groupOrder: stages.findIndex((stage) => stage.includes(name)) },

@@ -1,3 +1,4 @@
+import { tiersOf } from "../test/tiers.ts";
 import { IN_GUEST } from "./project-disk.ts";
 import type { World } from "./sections.ts";
 
@@ -28,10 +29,12 @@ export const IMAGE_TESTS = [
   "scripts/e2e/job-types.engine.test.ts",
 ];
 
+type Row = { status: string; fullName: string; meta?: { cannot?: string } };
+
 type Report = {
   numPassedTests: number;
   numFailedTests: number;
-  testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[];
+  testResults: { message: string; assertionResults: Row[] }[];
 };
 
 const REPORT = "/tmp/report.json";
@@ -39,7 +42,7 @@ const TIMEOUT_MS = 3_600_000;
 
 /** Runs files of tests in the guest against its engine, each as one check. */
 export async function runTests(
-  { guest, checks: { check } }: World,
+  { guest, checks: { check, note } }: World,
   files: readonly string[],
 ): Promise<void> {
   for (const file of files) {
@@ -49,12 +52,21 @@ cd ${IN_GUEST.project}
 export PATH=$PWD/node_modules/.bin:$PATH
 export AIRLOCK_DOCKER_HOST=unix:///var/run/docker.sock
 rm -f ${REPORT}
-vitest run --testTimeout=1200000 --hookTimeout=1200000 --reporter=json --outputFile=${REPORT} ${file} >/tmp/vitest.log 2>&1 || true
+export TEST_PATIENCE=4
+vitest run --project ${tiersOf(file)[0]} --retry 0 --reporter=json --outputFile=${REPORT} ${file} >/tmp/vitest.log 2>&1 || true
 cat ${REPORT} 2>/dev/null || { tail -n 30 /tmp/vitest.log; exit 1; }`;
       const report = JSON.parse(await guest.run(script, TIMEOUT_MS)) as Report;
+      for (const line of skipped(report)) note(line);
       if (report.numFailedTests > 0 || report.numPassedTests === 0) throw new Error(tell(report));
     });
   }
+}
+
+function skipped({ testResults }: Report): string[] {
+  return testResults
+    .flatMap(({ assertionResults }) => assertionResults)
+    .filter(({ status }) => status !== "passed" && status !== "failed")
+    .map(({ fullName, meta }) => `not run: ${fullName}${meta?.cannot ? `: ${meta.cannot}` : ""}`);
 }
 
 function tell(report: Report): string {
