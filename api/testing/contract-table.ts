@@ -23,39 +23,110 @@ import { metricsRows } from "./contract/metrics.ts";
 import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
 import { protocolRows } from "./contract/protocol.ts";
+import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
 
-/** The contract, rule by rule, as an HTTP client sees it. */
-export const contractTable: Row[] = [
-  ...healthRows,
-  ...probeRows,
-  ...metricsRows,
-  ...executeRows,
-  ...jobRows,
-  ...idempotencyRows,
-  ...deriveRows,
-  ...artifactRows,
-  ...executionRows,
-  ...deadLetterRows,
-  ...jobTypeRows,
-  ...placementRows,
-  ...buildRows,
-  ...buildLeaseRows,
-  ...imageRows,
-  ...validationRows,
-  ...exactnessRows,
-  ...answerRows,
-  ...authRows,
-  ...foreignPageRows,
-  ...rateLimitRows,
-  ...agentRows,
-  ...joinRows,
-  ...protocolRows,
-  ...leasePostRows,
+/** The rows of one file of contract/. */
+export interface Group {
+  file: string;
+  title: string;
+  /** The endpoints that it is about; default: several, or those of agents. */
+  endpoints?: readonly string[];
+  rows: readonly Row[];
+}
+
+/** The contract, rule by rule, as an HTTP client sees it. `npm run docs` lists every rule in docs/contract.md. */
+export const contractGroups: readonly Group[] = [
+  {
+    file: "health.ts",
+    title: "Health and pool",
+    endpoints: ["GET /health", "GET /pool/stats"],
+    rows: healthRows,
+  },
+  {
+    file: "probes.ts",
+    title: "Probes",
+    endpoints: ["GET /health/live", "GET /health/ready"],
+    rows: probeRows,
+  },
+  { file: "metrics.ts", title: "Metrics", endpoints: ["GET /metrics"], rows: metricsRows },
+  {
+    file: "execute.ts",
+    title: "Synchronous jobs",
+    endpoints: ["POST /execute"],
+    rows: executeRows,
+  },
+  {
+    file: "jobs.ts",
+    title: "Asynchronous jobs",
+    endpoints: [
+      "POST /execute/async",
+      "GET /jobs/{id}",
+      "GET /jobs/{id}/result",
+      "POST /jobs/{id}/cancel",
+    ],
+    rows: jobRows,
+  },
+  { file: "idempotency.ts", title: "Idempotency keys", rows: idempotencyRows },
+  {
+    file: "derive.ts",
+    title: "Rerun and fork",
+    endpoints: ["POST /jobs/{id}/rerun", "POST /jobs/{id}/fork"],
+    rows: deriveRows,
+  },
+  {
+    file: "artifacts.ts",
+    title: "Artifacts",
+    endpoints: [
+      "GET /jobs/{job_id}/artifacts/{artifact_name}",
+      "HEAD /jobs/{job_id}/artifacts/{artifact_name}",
+    ],
+    rows: artifactRows,
+  },
+  { file: "ranges.ts", title: "Ranges of artifacts", rows: rangeRows },
+  {
+    file: "executions.ts",
+    title: "Records",
+    endpoints: ["GET /executions", "GET /executions/{id}"],
+    rows: executionRows,
+  },
+  {
+    file: "dead-letters.ts",
+    title: "Dead letters",
+    endpoints: ["GET /dlq", "GET /dlq/stats", "DELETE /dlq/{id}"],
+    rows: deadLetterRows,
+  },
+  {
+    file: "job-types.ts",
+    title: "Job types",
+    endpoints: ["GET /job-types", "GET /job-types/{name}"],
+    rows: jobTypeRows,
+  },
+  { file: "placement.ts", title: "Placement of jobs", rows: placementRows },
+  {
+    file: "builds.ts",
+    title: "Builds",
+    endpoints: ["POST /job-types/{name}/build", "GET /job-types/{name}/build"],
+    rows: buildRows,
+  },
+  { file: "build-leases.ts", title: "Leases of builds", rows: buildLeaseRows },
+  { file: "images.ts", title: "Built images", rows: imageRows },
+  { file: "validation.ts", title: "Requests that are not valid", rows: validationRows },
+  { file: "exactness.ts", title: "Exact text and numbers", rows: exactnessRows },
+  { file: "answers.ts", title: "Every answer", endpoints: ["GET /openapi.json"], rows: answerRows },
+  { file: "auth.ts", title: "Keys", rows: authRows },
+  { file: "foreign-pages.ts", title: "Pages of other sites", rows: foreignPageRows },
+  { file: "rate-limit.ts", title: "Rate limit", rows: rateLimitRows },
+  { file: "agents.ts", title: "Agents", rows: agentRows },
+  { file: "join.ts", title: "Joining agents", rows: joinRows },
+  { file: "protocol.ts", title: "Protocol version of agents", rows: protocolRows },
+  { file: "lease-posts.ts", title: "What agents post for a lease", rows: leasePostRows },
 ];
+
+export const contractTable: Row[] = contractGroups.flatMap(({ rows }) => rows);
 
 interface Service {
   url: string;

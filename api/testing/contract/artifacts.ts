@@ -1,7 +1,6 @@
 import { expect } from "vitest";
 import { type ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import { body, type Api } from "./api.ts";
-import { rangeRows } from "./ranges.ts";
 import { each, type Row } from "./row.ts";
 
 const utf8 = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text);
@@ -26,7 +25,6 @@ const path = (id: string, name: string): string =>
   `/jobs/${id}/artifacts/${encodeURIComponent(name)}`;
 
 export const artifactRows: Row[] = [
-  ...rangeRows,
   {
     rule: "An artifact is served with its type, length, hash and name; HEAD serves only the headers",
     async check(api) {

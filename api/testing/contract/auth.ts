@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { type Api, problemOf } from "./api.ts";
-import type { Row } from "./row.ts";
+import { each, type Row } from "./row.ts";
 import { agentTokens, apiKeys, customHeader } from "./servers.ts";
 
 const [key, otherKey] = apiKeys;
@@ -33,15 +33,16 @@ async function statusWith(api: Api, headers: Record<string, string>): Promise<nu
 }
 
 export const authRows: Row[] = [
-  ...guarded.map(([method, path]): Row => ({
-    rule: `${method} ${path} without a key is 401 with WWW-Authenticate`,
-    server,
-    async check(api) {
+  ...each(
+    guarded,
+    ([method, path]) => `${method} ${path} without a key is 401 with WWW-Authenticate`,
+    async (api, [method, path]) => {
       const reply = await api.send(method, path);
       expect(reply.status).toBe(401);
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
     },
-  })),
+    { server },
+  ),
   {
     rule: "Each configured key is accepted, in X-API-Key or as Authorization: Bearer",
     server,

@@ -71,10 +71,10 @@ export const buildRows: Row[] = [
       });
     },
   },
-  ...goodTags.map((tag): Row => ({
-    rule: `The version_tag ${tag} is the image's tag, and latest moves with it`,
-    server,
-    async check(api) {
+  ...each(
+    goodTags,
+    (tag) => `The version_tag ${tag} is the image's tag, and latest moves with it`,
+    async (api, tag) => {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-9", tag);
       expect(lease.tags).toEqual([tag, "latest"]);
@@ -83,7 +83,8 @@ export const buildRows: Row[] = [
         image_ref: `registry.example/team-build-9:${tag}`,
       });
     },
-  })),
+    { server },
+  ),
   ...each(
     badTags,
     (tag) => `The version_tag "${tag.slice(0, 20)}" is 400`,
