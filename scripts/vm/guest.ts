@@ -19,7 +19,7 @@ export class GuestError extends Error {
   override name = "GuestError";
 }
 
-const BOOT_TIMEOUT_MS = 600_000;
+const BOOT_TIMEOUT_MS = 1_200_000;
 const RUN_TIMEOUT_MS = 900_000;
 
 /** Waits until the guest has booted, and connects to it once for all commands. */
@@ -48,7 +48,7 @@ export async function connectGuest(
   ];
   const master = await connectMaster([...options, "-M", "-N", ...destination], control, machine);
 
-  return {
+  const guest: Guest = {
     async run(script, timeoutMs = RUN_TIMEOUT_MS) {
       const command = `bash -c ${quote(`set -eo pipefail\n${script}`)}`;
       const child = spawn("ssh", [...options, "-n", ...destination, command], {
@@ -79,6 +79,12 @@ export async function connectGuest(
       await exit;
     },
   };
+  // ssh answers before the project's disk is mounted. A unit that failed is a check's business.
+  await guest.run(
+    "systemctl is-system-running --wait >/dev/null || true\nmountpoint /opt",
+    BOOT_TIMEOUT_MS,
+  );
+  return guest;
 }
 
 async function connectMaster(

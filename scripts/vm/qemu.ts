@@ -16,8 +16,9 @@ export type Machine = AsyncDisposable & {
 
 const CPUS = 2;
 const MEMORY_MIB = 6144;
-const KERNEL_ARGUMENTS =
-  "root=/dev/vda rw console=ttyS0 systemd.show_status=0 mitigations=off panic=-1";
+/** Emulated on a busy machine, a disk or a service may need more than systemd's 90 s. */
+const PATIENCE = "systemd.default_device_timeout_sec=600 systemd.default_timeout_start_sec=600";
+const KERNEL_ARGUMENTS = `root=/dev/vda rw console=ttyS0 systemd.show_status=0 ${PATIENCE} mitigations=off panic=-1`;
 
 const VIRTUALIZED = { accel: "kvm", cpu: "host" };
 
