@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { allowed, guarded, seccompProfile } from "./seccomp.ts";
+import { describe, expect, test } from "vitest";
+import { allowed, guarded, motherProfile, seccompProfile, zygoteProfile } from "./seccomp.ts";
 import { denied } from "./testing/denied-calls.ts";
 
 const allowedNames = Object.values(allowed).flat();
@@ -38,4 +38,40 @@ test("a call whose arguments matter is allowed for none but those arguments", ()
 
 test("the profile is small enough for a request", () => {
   expect(JSON.stringify(seccompProfile()).length).toBeLessThan(12_000);
+});
+
+describe("what starts jobs by forking", () => {
+  const own = (profile: typeof seccompProfile) => {
+    const code = seccompProfile().syscalls.map((rule) => JSON.stringify(rule));
+    const [first, ...others] = profile().syscalls;
+    return {
+      allowed: first!.names.filter((name) => !allowedNames.includes(name)),
+      guarded: others
+        .filter((rule) => !code.includes(JSON.stringify(rule)))
+        .map(
+          ({ names: [name], args }) =>
+            `${name} ${args!.map(({ value, valueTwo, op }) => `${op} ${value.toString(16)} ${valueTwo}`).join()}`,
+        ),
+    };
+  };
+  const forJobs = [
+    "unshare SCMP_CMP_EQ 6c020000 0",
+    "unshare SCMP_CMP_EQ 2000000 0",
+    "unshare SCMP_CMP_EQ 20000 0",
+    "keyctl SCMP_CMP_MASKED_EQ ffffffff 1",
+  ];
+
+  test("a zygote may make a job's namespaces and mounts besides, but no user namespace", () => {
+    expect(own(zygoteProfile)).toEqual({
+      allowed: ["mount", "pivot_root", "sethostname", "umount2"],
+      guarded: forJobs,
+    });
+  });
+
+  test("a mother may make the namespaces of a zygote besides", () => {
+    expect(own(motherProfile)).toEqual({
+      allowed: ["mount", "pivot_root", "sethostname", "umount2"],
+      guarded: [...forJobs, "unshare SCMP_CMP_EQ 30020000 0"],
+    });
+  });
 });

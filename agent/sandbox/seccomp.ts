@@ -1,9 +1,45 @@
+/** The form of Docker Engine's seccomp profiles, as far as it is used here. */
+export interface SeccompProfile {
+  readonly defaultAction: "SCMP_ACT_ERRNO";
+  readonly archMap: readonly {
+    readonly architecture: string;
+    readonly subArchitectures: readonly string[];
+  }[];
+  readonly syscalls: readonly SyscallRule[];
+}
+
+export interface SyscallRule {
+  readonly names: readonly string[];
+  readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO";
+  /** EPERM where it is missing. */
+  readonly errnoRet?: number;
+  /** All have to match; a call without a rule that matches gets the default action. */
+  readonly args?: readonly Argument[];
+}
+
+/** EQ compares all 64 bits with value. MASKED_EQ has its mask in value, and compares valueTwo. */
+export interface Argument {
+  readonly index: number;
+  readonly value: number;
+  readonly valueTwo: number;
+  readonly op: "SCMP_CMP_EQ" | "SCMP_CMP_MASKED_EQ";
+}
+
 /**
  * The system calls that a sandbox may make; all others fail with EPERM. The engine's own filter
  * allows more and differs between versions. Source: seccomp(2), and the format of Docker Engine's
  * seccomp profiles.
  */
-export function seccompProfile() {
+export const seccompProfile = (): SeccompProfile => profileOf([], []);
+
+/** What a zygote may do besides: give each job its namespaces, its mounts and its host name. */
+export const zygoteProfile = (): SeccompProfile => profileOf(forJobs, jobNamespaces);
+
+/** What a mother may do besides: start zygotes in user namespaces of their own. */
+export const motherProfile = (): SeccompProfile =>
+  profileOf(forJobs, [...jobNamespaces, unshare(NEWUSER | NEWNS | NEWPID)]);
+
+function profileOf(moreAllowed: readonly string[], moreGuarded: readonly Guard[]): SeccompProfile {
   return {
     defaultAction: "SCMP_ACT_ERRNO",
     // Unlike Docker's filter, no 32-bit architecture: 32-bit calls reach rarely used kernel code
@@ -13,8 +49,12 @@ export function seccompProfile() {
       subArchitectures: [],
     })),
     syscalls: [
-      { names: Object.values(allowed).flat(), action: "SCMP_ACT_ALLOW" },
-      ...guarded.map(({ name, args }) => ({ names: [name], action: "SCMP_ACT_ALLOW", args })),
+      { names: [...Object.values(allowed).flat(), ...moreAllowed], action: "SCMP_ACT_ALLOW" },
+      ...[...guarded, ...moreGuarded].map(({ name, args }): SyscallRule => ({
+        names: [name],
+        action: "SCMP_ACT_ALLOW",
+        args,
+      })),
       // A filter cannot see clone3's flags; on ENOSYS the C library uses clone to make threads.
       { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 },
     ],
@@ -61,7 +101,7 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
     timerfd_gettime timerfd_settime`),
   "pipes, and sockets once made": words(`
     accept accept4 bind connect getpeername getsockname getsockopt listen pipe pipe2 recvfrom recvmmsg
-    recvmsg sendmmsg sendmsg sendto setsockopt shutdown splice tee vmsplice`),
+    recvmsg sendmmsg sendmsg sendto setsockopt shutdown splice tee`),
   "System V memory, semaphores and queues of the container's own IPC namespace": words(`
     msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget`),
   "what a process is, and giving rights up: the supervisor becomes uid 1000 with them": words(`
@@ -72,11 +112,9 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
   "the system at large": words("getrandom sysinfo uname"),
 };
 
-interface Argument {
-  readonly index: number;
-  readonly value: number;
-  readonly valueTwo: number;
-  readonly op: "SCMP_CMP_MASKED_EQ";
+interface Guard {
+  readonly name: string;
+  readonly args: readonly Argument[];
 }
 
 /** An argument of type int: the kernel reads only its low 32 bits, so the filter does too. */
@@ -97,7 +135,7 @@ const internetProtocols = [0, 6, 17];
 /**
  * Calls that are allowed only with certain arguments: one line with the call's name has to match.
  */
-export const guarded: readonly { readonly name: string; readonly args: readonly Argument[] }[] = [
+export const guarded: readonly Guard[] = [
   // Threads and processes, but no CLONE_NEW…: no namespaces.
   { name: "clone", args: [masked(0, 0x7e02_0000, 0)] },
   // Sets or reads the default; others weaken address randomisation or restore old behaviour.
@@ -115,4 +153,30 @@ export const guarded: readonly { readonly name: string; readonly args: readonly 
       })),
     ),
   ),
+];
+
+const forJobs = words("mount pivot_root sethostname umount2");
+
+const NEWNS = 0x2_0000;
+const NEWCGROUP = 0x200_0000;
+const NEWUTS = 0x400_0000;
+const NEWIPC = 0x800_0000;
+const NEWUSER = 0x1000_0000;
+const NEWPID = 0x2000_0000;
+const NEWNET = 0x4000_0000;
+
+/** Exactly these namespaces, no fewer and no more. */
+const unshare = (flags: number): Guard => ({
+  name: "unshare",
+  args: [{ index: 0, value: flags, valueTwo: 0, op: "SCMP_CMP_EQ" }],
+});
+
+const KEYCTL_JOIN_SESSION_KEYRING = 1;
+
+const jobNamespaces: readonly Guard[] = [
+  unshare(NEWNS | NEWPID | NEWIPC | NEWUTS | NEWNET),
+  // Entered after the job is in its control groups, which are then its root.
+  unshare(NEWCGROUP),
+  unshare(NEWNS),
+  { name: "keyctl", args: [int(0, KEYCTL_JOIN_SESSION_KEYRING)] },
 ];

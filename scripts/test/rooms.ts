@@ -8,6 +8,7 @@ export const rooms = {
     "agent/waiting",
     "agent/policy",
     "agent/sandbox",
+    "agent/sandbox/filter",
     "agent/sandbox/protocol",
     "agent/sandbox/output",
     "agent/packages",

@@ -69,6 +69,9 @@ export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers
     mq_getsetattr: [245, 185],
     lookup_dcookie: [212, 18],
   },
+  "lends a pipe the pages of a process, which its forks share": {
+    vmsplice: [278, 75],
+  },
   "goes around file permissions": {
     open_by_handle_at: [304, null],
     name_to_handle_at: [303, null],

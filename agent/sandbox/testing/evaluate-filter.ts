@@ -1,0 +1,50 @@
+import { compileFilter } from "../filter/compile-filter.ts";
+import { type Architecture, syscallNumbers } from "../filter/syscall-numbers.ts";
+import type { Argument, SeccompProfile } from "../seccomp.ts";
+import { interpret } from "./interpret.ts";
+
+export const auditArchitecture = { x86_64: 0xc000_003e, aarch64: 0xc000_00b7 };
+export const architectures = Object.keys(auditArchitecture) as Architecture[];
+
+/** Answers of a filter, as the kernel writes them. */
+export const answers = {
+  killProcess: 0x8000_0000,
+  allow: 0x7fff_0000,
+  eperm: 0x5_0001,
+  enosys: 0x5_0026,
+};
+
+export const noArguments: readonly bigint[] = [0n, 0n, 0n, 0n, 0n, 0n];
+
+/** Answers of a compiled filter. */
+export function compiled(profile: SeccompProfile, architecture: Architecture) {
+  const program = compileFilter(profile, architecture);
+  return (number: number, args = noArguments): number =>
+    interpret(program, { number, architecture: auditArchitecture[architecture], args });
+}
+
+/** Answers of the profile itself, by its names. */
+export function direct(profile: SeccompProfile, architecture: Architecture) {
+  const numbers = syscallNumbers[architecture];
+  const numbered = profile.syscalls.flatMap((rule) =>
+    rule.names.map((name) => ({ number: numbers.get(name), rule })),
+  );
+  const newest = Math.max(-1, ...numbered.map(({ number }) => number ?? -1));
+  return (number: number, args = noArguments): number => {
+    if (number > newest) return answers.enosys;
+    const match = numbered.find(
+      (entry) => entry.number === number && (entry.rule.args ?? []).every(matches(args)),
+    );
+    if (match === undefined) return answers.eperm;
+    return match.rule.action === "SCMP_ACT_ALLOW"
+      ? answers.allow
+      : 0x5_0000 + (match.rule.errnoRet ?? 1);
+  };
+}
+
+const matches =
+  (args: readonly bigint[]) =>
+  ({ index, op, value, valueTwo }: Argument): boolean =>
+    op === "SCMP_CMP_EQ"
+      ? args[index] === BigInt(value)
+      : (args[index]! & BigInt(value)) === BigInt(valueTwo);
