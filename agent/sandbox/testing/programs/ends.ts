@@ -137,6 +137,10 @@ out = open(os.dup(1), "w")
 out.write("precious\\n")
 def listdir(path="."): return []
 os.listdir = listdir`,
+  "a file left open that a class of the library refers to": `
+import os
+os._Environ.out = open(os.dup(1), "w")
+os._Environ.out.write("precious\\n")`,
   "an import as stdout is closed at the end": `
 import io, sys
 class Out(io.TextIOWrapper):
