@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { bytecodes } from "./bytecode.ts";
 
-describe("the bytecodes kept", () => {
+describe("stored bytecode", () => {
   const code = Buffer.from("code");
 
-  test("are each of one image, until it is dropped", () => {
+  test("belongs to one image, until it is dropped", () => {
     const kept = bytecodes();
     expect(kept.of("a")).toBeNull();
     kept.keep("a", code);
@@ -14,7 +14,7 @@ describe("the bytecodes kept", () => {
     expect(kept.of("a")).toBeNull();
   });
 
-  test("are the newest, up to a limit", () => {
+  test("is the newest, up to a limit", () => {
     const kept = bytecodes(2);
     for (const image of ["a", "b", "a", "c"]) kept.keep(image, code);
     expect(["a", "b", "c"].filter((image) => kept.of(image) !== null)).toEqual(["a", "c"]);

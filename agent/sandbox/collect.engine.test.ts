@@ -40,7 +40,7 @@ function names({ artifacts }: RunReport): string[] {
   return artifacts.map(({ name }) => name);
 }
 
-test("files in folders, in order, byte for byte", async () => {
+test("files in folders are collected in order, byte for byte", async () => {
   const report = await leave(`
 os.makedirs("sub/deeper"); os.mkdir("empty")
 open("sub/deeper/x.bin", "wb").write(bytes(range(256)) * 1000)
@@ -57,7 +57,7 @@ open("b", "w").close(); open("a ü", "w").write("text")`);
   expect(report.skipped).toEqual([]);
 });
 
-test("links, pipes, sockets and hard links are skipped, whatever they lead to", async () => {
+test("links, pipes, sockets and hard links are skipped, whatever they point to", async () => {
   const report = await leave(`
 for i, target in enumerate(["/etc/shadow", "/proc/1/environ", "/", "fine", "../code/main.py"]):
     os.symlink(target, "link%d" % i)
@@ -76,7 +76,7 @@ open("fine", "w").write("y")`);
   ]);
 });
 
-test("a file of a terabyte without content costs nothing", async () => {
+test("a sparse file of a terabyte costs nothing", async () => {
   const report = await leave(`
 for i in range(3): os.truncate(os.open("sparse%d" % i, os.O_CREAT | os.O_WRONLY), 1 << 40)
 open("small", "w").write("x")`);
@@ -84,7 +84,7 @@ open("small", "w").write("x")`);
   expect(report.skipped).toMatchObject([{ reason: "too_many_bytes", count: 3 }]);
 });
 
-test("of too many bytes those that fit are kept", async () => {
+test("the files that fit are kept when there are too many bytes", async () => {
   const report = await leave(
     `for name, size in ("a", 60), ("b", 60), ("c", 40): open(name, "w").write("x" * size)`,
     100,
@@ -93,14 +93,14 @@ test("of too many bytes those that fit are kept", async () => {
   expect(report.skipped).toEqual([{ reason: "too_many_bytes", count: 1, names: ["b"] }]);
 });
 
-test("of too many files the first thousand are kept", async () => {
+test("the first thousand are kept when there are too many files", async () => {
   const report = await leave(`for i in range(1200): open("f%05d" % i, "w").close()`);
   expect(report.artifacts).toHaveLength(1000);
   expect(names(report).at(-1)).toBe("f00999");
   expect(report.skipped).toMatchObject([{ reason: "too_many_files", count: 200 }]);
 });
 
-test("a hundred thousand files are not even listed to their end", async () => {
+test("a hundred thousand files are not listed completely", async () => {
   const report = await leave(`
 for i in range(100_000): os.close(os.open("f%d" % i, os.O_CREAT))
 open("result.json", "w").write('{"a": 1}')`);
@@ -109,7 +109,7 @@ open("result.json", "w").write('{"a": 1}')`);
   expect(report.result).toEqual({ kind: "object", text: '{"a": 1}' });
 });
 
-test("a tree of three thousand folders ends at the thirty-second", async () => {
+test("a tree that is three thousand folders deep is followed to the thirty-second", async () => {
   const report = await leave(`
 for i in range(3000):
     open("f", "w").close()
@@ -133,7 +133,7 @@ os.mkdir("bad\nfolder"); open("bad\nfolder/x", "w").close()`);
   for (const name of report.skipped[0]!.names) expect(name).toMatch(/^[ -~]*$/);
 });
 
-test("a path of over a thousand bytes is skipped", async () => {
+test("a path of more than a thousand bytes is skipped", async () => {
   const report = await leave(`
 os.makedirs("/".join(["d" * 200] * 5))
 os.chdir("/".join(["d" * 200] * 5))
@@ -142,7 +142,7 @@ open("x" * 19, "w").close(); open("x" * 20, "w").close()`);
   expect(report.skipped).toMatchObject([{ reason: "name_too_long", count: 1 }]);
 });
 
-test("what the code made unreadable is read all the same", async () => {
+test("files that the code made unreadable are still read", async () => {
   const report = await leave(`
 os.mkdir("sub")
 open("sub/x", "w").write("1"); open("y", "w").write("2"); open("result.json", "w").write("{}")
@@ -176,7 +176,7 @@ test.each([
     `open("x", "w").close(); os.link("x", "result.json")`,
     "it has more than one hard link",
   ],
-])("a result.json that is %s is no result", async (_what, code, problem) => {
+])("a result.json that is %s is not a result", async (_what, code, problem) => {
   const report = await leave(code);
   expect(report.result).toEqual({ kind: "invalid", problem });
   expect(names(report)).not.toContain("result.json");
@@ -192,7 +192,7 @@ test.each([
   ["a list", result(`b"[1, 2]"`), "it holds an array, not an object"],
   ["very deep", result(`b"[" * 100_000`), "it is nested 100000 deep"],
   ["empty", result(`b""`), "it is not JSON"],
-])("a result.json that is %s is kept as it is", async (_what, code, problem) => {
+])("a result.json that is %s is kept unchanged", async (_what, code, problem) => {
   const report = await leave(code);
   expect(report.result).toEqual({
     kind: "invalid",

@@ -39,7 +39,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
     expect((await runCode(place, multiply, { spec: { ...spec, env } })).out).toBe("2\n");
   });
 
-  test("the memory limit can be read where there is a cgroup, else of /proc", async () => {
+  test("the memory limit can be read from the cgroup, or from /proc if there is none", async () => {
     const code = `
 import os
 for path in "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes":

@@ -70,7 +70,7 @@ test.each([
   expect(wereRunning).toEqual([false]);
 });
 
-test("a container waits for its job, runs it, and is gone", async () => {
+test("a container waits for its job, runs it and is removed", async () => {
   const sandbox = await openSandbox(engine, spec(), soon());
   try {
     expect(sandbox.pythonVersion).toMatch(/^3\.[0-9]+\.[0-9]+$/);
@@ -100,7 +100,7 @@ test.each([
   });
 });
 
-test("an interpreter that cannot get ready is told with its own words", async () => {
+test("an interpreter that cannot get ready is reported in its own words", async () => {
   const changes = { env: { PYTHONHOME: "/nowhere" } };
   await expect(openSandbox(engine, spec(changes), soon())).rejects.toMatchObject({
     code: "command_not_found",
@@ -108,7 +108,7 @@ test("an interpreter that cannot get ready is told with its own words", async ()
   });
 });
 
-test("an engine that is not there", async () => {
+test("an engine that is not there is an error that says so", async () => {
   const nowhere = connectEngine("unix:///nowhere/docker.sock");
   await expect(openSandbox(nowhere, spec(), soon())).rejects.toMatchObject({
     code: "unavailable",
@@ -140,7 +140,7 @@ test("a start signal that fires during the run does no harm", async () => {
   }
 });
 
-test("a container that dies while it waits is noticed, and takes no job", async () => {
+test("a container that dies while it waits is noticed and gets no job", async () => {
   const sandbox = await openSandbox(engine, spec(), soon());
   await engine.remove(sandbox.containerId, soon());
   if (!sandbox.died.aborted) await once(sandbox.died, "abort");
@@ -148,7 +148,7 @@ test("a container that dies while it waits is noticed, and takes no job", async 
   await sandbox.close();
 });
 
-test("a container that is killed while the code runs leaves what was known", async () => {
+test("a container that is killed while the code runs keeps what was known", async () => {
   const sandbox = await openSandbox(engine, spec(), soon());
   const removal = Promise.withResolvers<void>();
   try {
@@ -221,7 +221,7 @@ test("the reaper removes what dead agents left, and nothing else", async () => {
   }
 });
 
-test("the reaper spares an agent it cannot see: what runs, and what ended less than ten minutes ago", async () => {
+test("the reaper spares running containers of an agent it cannot see, and those that ended less than ten minutes ago", async () => {
   const elsewhere = randomUUID();
   const [ended, running] = await Promise.all([elsewhere, elsewhere].map(openFor));
   let nowMs = 0;

@@ -147,7 +147,7 @@ const whole = Buffer.concat(honest);
 const boundaries = honest.map((_, i) => Buffer.concat(honest.slice(0, i)).length);
 
 describe("a stream that ends in the middle", () => {
-  test("at each byte leaves what was known, or an error before the code began", async () => {
+  test("at any byte leaves what was known, or an error if the code had not started", async () => {
     const [afterStart, afterExit] = [boundaries[2]!, boundaries[5]!];
     for (let at = 0; at < whole.length; at++) {
       const heard = await runAgainst(whole.subarray(0, at));
@@ -157,7 +157,7 @@ describe("a stream that ends in the middle", () => {
     }
   });
 
-  test("goes well where nothing is missing", async () => {
+  test("succeeds if nothing is missing", async () => {
     const { outcome } = await runAgainst(whole);
     expect(outcome).toMatchObject({
       ending: "exited",
@@ -184,7 +184,7 @@ describe("a supervisor that stalls", () => {
     expect(summaryOf(heard)).toBe(end);
   });
 
-  test("byte by byte through /output is given up in the end", async () => {
+  test("by sending /output byte by byte is given up in the end", async () => {
     const { link, say } = fakeSupervisor();
     say(ready, started, exit, fileHead("x", 1000));
     const drip = setInterval(() => say(data("x")), 20);
@@ -252,7 +252,7 @@ const anyFrame = fc.oneof(
   fc.uint8Array({ maxLength: 20 }).map((bytes) => Buffer.from(bytes)),
 );
 
-test("whatever a supervisor says, its run ends and harms nobody", async () => {
+test("whatever a supervisor says, its run ends and harms no other", async () => {
   const prefixes = fc.constantFrom(0, 1, 2, 4, 5, 7, 8);
   await fc.assert(
     fc.asyncProperty(prefixes, fc.array(anyFrame, { maxLength: 12 }), async (n, frames) => {

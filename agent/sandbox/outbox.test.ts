@@ -20,7 +20,7 @@ sys.stdout.write(json.dumps(told))`;
   return JSON.parse(execFileSync("python3", ["-I", "-S", "-c", program], { encoding: "utf8" }));
 }
 
-test("a patient outbox holds what is little for a moment, and no longer", () => {
+test("a patient outbox holds small data for a moment", () => {
   const what = `
 outbox.patient = True
 outbox.put(b"O", b"hello")
@@ -37,7 +37,7 @@ told.append(round(outbox.hold_ms))`;
   expect(told(what)).toEqual([5, 1, 0, true, 5]);
 });
 
-test("what is much goes at once, and all of it does when nobody is patient", () => {
+test("large data goes at once, and so does all data when the outbox is not patient", () => {
   const what = `
 outbox.put(b"O", b"hello")
 told.append(outbox.hold_ms)

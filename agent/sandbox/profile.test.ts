@@ -18,7 +18,7 @@ describe("every container", () => {
     });
   });
 
-  test("has no rights beyond becoming another user and signalling one", () => {
+  test("has no rights except to become another user and to signal its processes", () => {
     expect(profile.HostConfig).toMatchObject({
       CapDrop: ["ALL"],
       CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
@@ -36,7 +36,7 @@ describe("every container", () => {
     expect(profile.Hostname).toBe("sandbox");
   });
 
-  test("is attached to alone, and logs nothing on the host", () => {
+  test("is used over its attached stream only, and logs nothing on the host", () => {
     expect(profile).toMatchObject({
       Tty: false,
       OpenStdin: true,
@@ -54,12 +54,12 @@ describe("every container", () => {
   });
 });
 
-test("a container that is made for a lease says so", () => {
+test("a container that is made for a lease has the lease's label", () => {
   const labels = { agentId: "a", agentName: "n", leaseId: "lease-1" };
   expect(containerProfile(specWith({ labels })).Labels["io.airlock.lease"]).toBe("lease-1");
 });
 
-test("without a network the engine is spared its set-up", () => {
+test("without a network the engine sets up no network sandbox", () => {
   expect(containerProfile(specWith({ network: "none" }))).toMatchObject({
     NetworkDisabled: true,
     HostConfig: { NetworkMode: "none" },
@@ -75,7 +75,7 @@ test("memory includes swap", () => {
   expect(HostConfig).toMatchObject({ Memory: 512 * MiB, MemorySwap: 512 * MiB });
 });
 
-test("under gVisor its kernel's own memory comes on top", () => {
+test("under gVisor the memory of its own kernel is added", () => {
   const { Memory, MemorySwap, ShmSize } = containerProfile(
     specWith({ memoryBytes: 64 * MiB, runtime: "runsc" }),
   ).HostConfig;
@@ -97,28 +97,28 @@ test.each([
   expect(total / MiB).toBeCloseTo(files, 3);
 });
 
-test("the folders in memory take neither set-uid files nor devices, those to read no programs", () => {
+test("folders in memory allow neither set-uid files nor devices, and read-only ones no programs", () => {
   const { Tmpfs } = containerProfile(specWith()).HostConfig;
   for (const options of Object.values(Tmpfs)) expect(options).toMatch(/nosuid,nodev/);
   expect(Tmpfs["/code"]).toContain("noexec");
   expect(Tmpfs["/input"]).toContain("noexec");
 });
 
-test("/packages is there where jobs may bring some, for root to write and all to run", () => {
+test("/packages exists if jobs may bring packages; root writes it, all may run from it", () => {
   const mounts = (packages: boolean): Record<string, string> =>
     containerProfile(specWith({ packages, memoryBytes: 400 * MiB })).HostConfig.Tmpfs;
   expect(mounts(false)).not.toHaveProperty("/packages");
   expect(mounts(true)["/packages"]).toBe(`rw,nosuid,nodev,exec,mode=755,size=${300 * MiB}`);
 });
 
-test("CPUs in fractions; libraries start a thread for each", () => {
+test("CPUs may be fractions; libraries start one thread for each", () => {
   const profile = containerProfile(specWith({ cpus: 1.5 }));
   expect(profile.HostConfig.NanoCpus).toBe(1_500_000_000);
   expect(profile.Env).toContain("OMP_NUM_THREADS=2");
   expect(profile.Env).toContain("PYTHON_CPU_COUNT=2");
 });
 
-test("the job type's environment wins", () => {
+test("the job type's environment takes precedence", () => {
   const env = { OMP_NUM_THREADS: "7", MODE: "a=b" };
   const profile = containerProfile(specWith({ env }));
   expect(profile.Env).toContain("OMP_NUM_THREADS=7");
@@ -137,14 +137,14 @@ test("processes are limited by the cgroup, under gVisor by an rlimit", () => {
   expect(gvisor).toMatchObject({ Runtime: "runsc" });
 });
 
-test("system calls are filtered by the pinned profile, or on demand not at all", () => {
+test("system calls are filtered by the pinned profile, unless the filter is turned off", () => {
   const pinned = `seccomp=${JSON.stringify(seccompProfile())}`;
   const off = "seccomp=unconfined";
   expect(containerProfile(specWith()).HostConfig.SecurityOpt).toContain(pinned);
   expect(containerProfile(specWith({ seccomp: false })).HostConfig.SecurityOpt).toContain(off);
 });
 
-test("GPUs only where they are asked for", () => {
+test("GPUs are given only if requested", () => {
   expect(containerProfile(specWith()).HostConfig).not.toHaveProperty("DeviceRequests");
   const { HostConfig, Env } = containerProfile(specWith({ gpus: ["1", "GPU-ab"] }));
   expect(HostConfig).toMatchObject({
@@ -153,7 +153,7 @@ test("GPUs only where they are asked for", () => {
   expect(Env).toContain("NVIDIA_VISIBLE_DEVICES=1,GPU-ab");
 });
 
-test("an image or a job type that asks for all GPUs gets none by that", () => {
+test("an image or a job type that requests all GPUs in its environment gets none", () => {
   const { Env } = containerProfile(specWith({ env: { NVIDIA_VISIBLE_DEVICES: "all" } }));
   expect(Env.filter((entry) => entry.startsWith("NVIDIA"))).toEqual([
     "NVIDIA_VISIBLE_DEVICES=void",

@@ -36,7 +36,7 @@ describe(`under ${runtime}`, () => {
   const isGvisor = runtime === "runsc";
   const open = (spec = {}): Promise<ReusedSandbox> => openReused({ runtime, ...spec });
 
-  test("a job finds nothing of the one before it", async () => {
+  test("a job finds nothing that the one before it left", async () => {
     await using sandbox = await open();
     const first = await sandbox.run(look);
     expect(first).toMatchObject({ end: "succeeded - 0", err: "" });
@@ -49,7 +49,7 @@ describe(`under ${runtime}`, () => {
     expect(second.err).toBe("");
   });
 
-  test("sockets on their way to each other, which no process holds, are seen", async () => {
+  test("sockets that are in transit and that no process holds are noticed", async () => {
     await using sandbox = await open();
     await sandbox.run(`
 import socket
@@ -80,7 +80,7 @@ print("first"); raise KeyError("x")`);
     expect(light.report.usage?.maxRssBytes).toBeLessThan(40_000_000);
   });
 
-  test("it serves as many jobs as its job type says, and is then removed", async () => {
+  test("a container serves as many jobs as its job type says, and is then removed", async () => {
     await using sandbox = await open({ reuse: 3 });
     for (const left of [2, 1]) {
       await sandbox.run("");
@@ -115,7 +115,7 @@ print("first"); raise KeyError("x")`);
     expect(await exists(sandbox.id)).toBe(false);
   });
 
-  test("a job can neither read nor change what the next one is forked of", async () => {
+  test("a job can neither read nor change the process that the next one is forked from", async () => {
     await using sandbox = await open();
     const { out } = await sandbox.run(`${zygote}
 import ctypes
@@ -143,7 +143,7 @@ for fd in (0, 1, 2, 1020, 1021, 1022, 1023):
     expect((await sandbox.run("print(1)")).out).toBe("1\n");
   });
 
-  test("processes that hide, hold on and hop are gone before the next job", async () => {
+  test("processes that hide, hold files open and fork away are gone before the next job", async () => {
     await using sandbox = await open();
     await sandbox.run(`
 import os, signal, time
@@ -169,7 +169,7 @@ time.sleep(0.1)`);
     expect(["1\n", "removed"]).toContain(await next(sandbox, "print(1)"));
   });
 
-  test("a job gives the next one no other network", async () => {
+  test("a job cannot change the next one's network", async () => {
     await using sandbox = await open();
     const { out } = await sandbox.run(`
 import ctypes, os, socket, struct
@@ -207,7 +207,7 @@ except OSError: print("no")`;
     expect(await sandbox.rearm()).toBe(false);
   });
 
-  test("files that take too long to remove cost the container", async () => {
+  test("a container with files that take too long to remove is given up", async () => {
     await using sandbox = await open({ memoryBytes: 1024 ** 3 });
     await sandbox.run(
       `import os\nos.chdir("/tmp")\nfor i in range(3000): os.mkdir("d"); os.chdir("d")\nfor i in range(100_000): os.close(os.open("n%d" % i, os.O_CREAT | os.O_WRONLY))`,
@@ -216,7 +216,7 @@ except OSError: print("no")`;
     expect(["[]\n", "removed"]).toContain(found);
   });
 
-  test("what is random is so in each job", async () => {
+  test("random values differ between jobs", async () => {
     const preload = ["random", "ssl", "uuid", "tempfile", "secrets"];
     await using sandbox = await open({ preload });
     const code = `
@@ -226,7 +226,7 @@ for x in (random.random(), random.SystemRandom().random(), os.urandom(8), secret
     expect(new Set(await printedByTwo(sandbox, code)).size).toBe(18);
   });
 
-  test("what is random in numpy is so in each job", async () => {
+  test("random values of numpy differ between jobs", async () => {
     const image = await ensureScienceImage(rawEngine);
     const spec = { image, preload: ["numpy"], memoryBytes: 512 * 1024 ** 2 };
     await using sandbox = await open(spec);
@@ -237,7 +237,7 @@ for x in (np.random.rand(), np.random.RandomState().rand(), np.random.default_rn
   });
 });
 
-test("a socket that waits after its close costs the container", async () => {
+test("a container with a socket that waits after its close is given up", async () => {
   await using sandbox = await openReused();
   await sandbox.run(`
 import socket
@@ -248,7 +248,7 @@ client.close(); there.recv(1); there.close()`);
   expect(await sandbox.rearm()).toBe(false);
 });
 
-test("a label of IPv6 flows, which outlives its socket, costs the container", async () => {
+test("a container with an IPv6 flow label, which outlives its socket, is given up", async () => {
   await using sandbox = await openReused();
   const { out } = await sandbox.run(`
 import socket, struct

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { loadModules, source } from "./supervisor.ts";
 
-test("a process that gets the pid of an interpreter that has ended is one of the job's", () => {
+test("a process that reuses the pid of an ended interpreter counts as the job's", () => {
   const probe = `
 import os, subprocess
 from reuse import Reuser

@@ -46,7 +46,7 @@ describe("the filter", () => {
     expect(Object.entries(outcomes).filter(([, outcome]) => outcome !== "EPERM")).toEqual([]);
   });
 
-  test("denies sockets but those of the machine itself and of the internet", async () => {
+  test("denies sockets other than local ones and those of the internet", async () => {
     const { AF_INET, AF_NETLINK, AF_PACKET, AF_RDS, AF_ALG, AF_VSOCK } = families;
     const outcomes = await probe({
       alg: [socket, [AF_ALG, seqpacket, 0]],
@@ -66,7 +66,7 @@ describe("the filter", () => {
     expect([...new Set(Object.values(outcomes))]).toEqual(["EPERM"]);
   });
 
-  test("denies clone with a new namespace of any kind, and clone3 as if there were none", async () => {
+  test("denies clone with a new namespace of any kind, and answers clone3 as if it did not exist", async () => {
     const kinds = [
       0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000,
     ];
@@ -99,7 +99,7 @@ describe("the filter", () => {
     ).toEqual({ clone3: "ENOSYS" });
   });
 
-  test("denies every personality but the default", async () => {
+  test("denies every personality except the default", async () => {
     const numbers: CallNumbers = [135, 92];
     const outcomes = await probe({
       ask: [numbers, [0xffff_ffff]],
@@ -111,12 +111,12 @@ describe("the filter", () => {
     expect(Object.values(outcomes)).toEqual(["allowed", "allowed", "EPERM", "EPERM", "EPERM"]);
   });
 
-  test("ends what makes calls of another width", async () => {
+  test("kills a process that makes calls of another width", async () => {
     const outcomes = await probe({ "getpid of x32": [[0x4000_0000 + 39, null], []] });
     for (const outcome of Object.values(outcomes)) expect(outcome).toBe(`killed by ${sigsys}`);
   });
 
-  test("is what denies: without it the kernel answers otherwise", async () => {
+  test("is what denies them: without it the kernel gives other answers", async () => {
     const names = ["kcmp", "keyctl", "memfd_secret", "mq_unlink", "process_vm_readv", "unshare"];
     const all = Object.assign({}, ...Object.values(denied)) as Record<string, CallNumbers>;
     const calls = Object.fromEntries(
@@ -127,7 +127,7 @@ describe("the filter", () => {
   });
 });
 
-test.each(["runc", "runsc"])("what Python programs need %s lets through", async (runtime) => {
+test.each(["runc", "runsc"])("%s allows what Python programs need", async (runtime) => {
   const { out, err, end } = await runCode(place, program("needs"), { spec: { runtime } });
   expect({ failed: JSON.parse(out) as unknown, err, end }).toEqual({
     // This gVisor has no copy_file_range; the standard library does without.
@@ -137,7 +137,7 @@ test.each(["runc", "runsc"])("what Python programs need %s lets through", async 
   });
 });
 
-test.each(["runc", "runsc"])("what numpy and pandas need %s lets through", async (runtime) => {
+test.each(["runc", "runsc"])("%s allows what numpy and pandas need", async (runtime) => {
   const image = await ensureScienceImage(rawEngine);
   const { out, err, end } = await runCode(place, program("science-needs"), {
     spec: { image, runtime, cpus: 2 },

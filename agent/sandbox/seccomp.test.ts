@@ -6,29 +6,29 @@ const allowedNames = Object.values(allowed).flat();
 const guardedNames = new Set(guarded.map(({ name }) => name));
 const deniedNames = Object.values(denied).flatMap((calls) => Object.keys(calls));
 
-test("whatever is not listed fails", () => {
+test("a call that is not listed fails", () => {
   expect(seccompProfile()).toMatchObject({ defaultAction: "SCMP_ACT_ERRNO" });
 });
 
-test("no 32-bit calls", () => {
+test("32-bit calls are denied", () => {
   expect(seccompProfile().archMap).toEqual([
     { architecture: "SCMP_ARCH_X86_64", subArchitectures: [] },
     { architecture: "SCMP_ARCH_AARCH64", subArchitectures: [] },
   ]);
 });
 
-test("each name stands in one place", () => {
+test("each call is listed once", () => {
   const names = [...allowedNames, ...guardedNames, "clone3"];
   expect(names.filter((name, i) => names.indexOf(name) !== i)).toEqual([]);
   expect(names.every((name) => /^[a-z][a-z0-9_]+$/.test(name))).toBe(true);
 });
 
-test("no denied call is allowed", () => {
+test("no call is both denied and allowed", () => {
   expect(deniedNames.filter((name) => allowedNames.includes(name))).toEqual([]);
   expect(deniedNames.filter((name) => guardedNames.has(name))).toEqual([]);
 });
 
-test("a call whose arguments matter is allowed for none but those arguments", () => {
+test("a call with a condition on its arguments is allowed with those arguments only", () => {
   const rules = seccompProfile().syscalls.filter(({ names }) =>
     names.some((name) => guardedNames.has(name)),
   );

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { openOnHost, runOnHost, slowToImport } from "./testing/host-run.ts";
 
 describe("uncaught exceptions", () => {
-  test("are told with their classes and message", async () => {
+  test("are reported with their classes and message", async () => {
     const { exception } = await runOnHost(`class Mine(KeyError): pass\nraise Mine("missing", 1)`);
     expect(exception).toEqual({
       mro: [
@@ -28,7 +28,7 @@ describe("uncaught exceptions", () => {
     expect((await runOnHost(code)).exception).toBeNull();
   });
 
-  test("whatever the code does to Python, the classes are told", async () => {
+  test("are reported with their classes, whatever the code does to Python", async () => {
     const { exception, exitStatus } = await runOnHost(`
 import builtins, os, sys
 builtins.str = builtins.type = builtins.len = os.write = os.getpid = None
@@ -41,7 +41,7 @@ raise ValueError("x")`);
     });
   });
 
-  test("a huge message and a deep hierarchy are cut, the builtin bases stay", async () => {
+  test("with a huge message or a deep hierarchy are cut, but keep the built-in bases", async () => {
     const { exception } = await runOnHost(`
 c = ValueError
 for i in range(100): c = type("C%d" % i + "x" * 500, (c,), {})
@@ -51,14 +51,14 @@ raise c("ü" * 1_000_000)`);
     expect(exception?.message).toMatch(/^ü{500,1000}/);
   });
 
-  test("a message that cannot be made is no exception", async () => {
+  test("whose message cannot be made are not reported", async () => {
     const report = await runOnHost(
       `class E(Exception):\n    def __str__(self): raise SystemExit(9)\nraise E`,
     );
     expect(report).toMatchObject({ exitStatus: 1, exception: null });
   });
 
-  test("the channel for them is the job's to break, at no other price", async () => {
+  test("have a channel that a job can break for itself only", async () => {
     const report = await runOnHost(`
 import os
 fds = [int(fd) for fd in os.listdir("/proc/self/fd")]
@@ -90,7 +90,7 @@ describe("what the code gets", () => {
     expect(usage?.cpuTimeMs).toBeLessThan(60);
   });
 
-  test("an end that finalizes what is its own, and what a preloaded module refers to", async () => {
+  test("finalizers at the end, also of objects that a preloaded module refers to", async () => {
     const { out } = await runOnHost(
       `
 import atexit, decimal, os, sys
@@ -138,7 +138,7 @@ atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
     expect(out).toBe("ü b /tmp\n");
   });
 
-  test("a name in the process list, and no secret in the supervisor's", async () => {
+  test("a process name of its own, and no secret in the supervisor's", async () => {
     const { out } = await runOnHost(`
 print(open("/proc/self/cmdline").read().split("\\0"))
 for name in ("environ", "maps", "mem", "fd", "cwd"):

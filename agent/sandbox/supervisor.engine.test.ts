@@ -15,7 +15,7 @@ import {
   text,
 } from "./testing/host-run.ts";
 
-test("outside of a container of its own it refuses to start", () => {
+test("it refuses to start outside a container of its own", () => {
   const [file = "", ...args] = supervisorCommand;
   const refused = spawnSync(file, args, { encoding: "utf8", input: supervisorProgram([], false) });
   expect(refused.status).toBe(1);
@@ -23,7 +23,7 @@ test("outside of a container of its own it refuses to start", () => {
 });
 
 describe("the end of the code", () => {
-  test("a timeout keeps the output and the files so far", async () => {
+  test("a timeout keeps the output and files so far", async () => {
     const report = await runOnHost(
       `open("a.txt", "w").write("kept"); print("partial")\nwhile True: pass`,
       { timeoutMs: 1500 },
@@ -32,7 +32,7 @@ describe("the end of the code", () => {
     expect(files(report)).toEqual({ "a.txt": "kept" });
   });
 
-  test("code that ignores SIGTERM is killed after a grace", async () => {
+  test("code that ignores SIGTERM is killed after a grace period", async () => {
     const report = await runOnHost(
       `import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)`,
       { timeoutMs: 500 },
@@ -40,7 +40,7 @@ describe("the end of the code", () => {
     expect(report).toMatchObject({ ending: "timeout", exitStatus: null });
   });
 
-  test("code that tidies up within the grace may do so, and still timed out", async () => {
+  test("code may clean up within the grace period, and still counts as timed out", async () => {
     const report = await runOnHost(
       `import signal, sys, time
 def tidy(*_):
@@ -54,7 +54,7 @@ time.sleep(60)`,
     expect(files(report)).toEqual({ "last.txt": "words" });
   });
 
-  test("a cancel ends it and keeps what there is", async () => {
+  test("a cancel ends it and keeps output and files", async () => {
     const cancel = new AbortController();
     const report = await runOnHost(
       `import os, time\nopen("a.txt", "w").write("kept")\nos.write(1, b"here\\n")\ntime.sleep(60)`,
@@ -64,7 +64,7 @@ time.sleep(60)`,
     expect(files(report)).toEqual({ "a.txt": "kept" });
   });
 
-  test("a cancel that comes when a job is over does not end the next one", async () => {
+  test("a cancel that arrives after the end of a job does not end the next one", async () => {
     const { link, session } = await openOnHost();
     link.input.write(encodeFrame("K"));
     const caps = { streamBytes: 1000, artifactBytes: 1000 };
@@ -73,7 +73,7 @@ time.sleep(60)`,
     expect(await session.run(job, options)).toMatchObject({ ending: "exited" });
   });
 
-  test("daemons that hold stdout and detach themselves do not outlive it", async () => {
+  test("daemons that keep stdout open and detach themselves do not outlive it", async () => {
     const { link, session } = await openOnHost();
     const report = await session.run(
       {
@@ -98,7 +98,7 @@ while not os.path.exists("/tmp/up"): time.sleep(0.001)`,
     await link.ended;
   });
 
-  test("signals to everyone cannot reach the supervisor", async () => {
+  test("signals to every process do not reach the supervisor", async () => {
     const report = await runOnHost(`
 import os, signal
 for pid in (1, -1):
@@ -111,7 +111,7 @@ print("alive")`);
     expect(report.out).toMatch(/alive\n$/);
   });
 
-  test("the agent's end is the end of everything", async () => {
+  test("when the agent ends, everything ends", async () => {
     const { link, session } = await openOnHost();
     const running = session.run(
       {
@@ -162,7 +162,7 @@ describe("stdout and stderr", () => {
     expect([report.out, report.err]).toEqual(["x".repeat(1000), "y".repeat(1000)]);
   });
 
-  test("beyond it the middle is left out, on each stream by itself", async () => {
+  test("beyond the cap the middle of each stream is left out", async () => {
     const report = await runOnHost(
       `import os\nfor i in range(1000): os.write(1, b"%04d " % i)\nos.write(2, b"small")`,
       { caps: { streamBytes: 20 } },
@@ -171,7 +171,7 @@ describe("stdout and stderr", () => {
     expect(report.out).toBe("0000 0001 \n[airlock: 4980 bytes left out]\n0998 0999 ");
   });
 
-  test("an odd cap, and none at all", async () => {
+  test("an odd cap is kept, and so is a cap of 0", async () => {
     const code = `import os; os.write(1, b"abcdefgh")`;
     expect(await runOnHost(code, { caps: { streamBytes: 5 } })).toMatchObject({
       out: "abc\n[airlock: 3 bytes left out]\ngh",
@@ -192,7 +192,7 @@ print(peak, end="")`);
     expect(Number(/VmHWM:\s+([0-9]+) kB\n$/.exec(report.out)?.[1])).toBeLessThan(40_000);
   });
 
-  test("an agent that does not read cannot stop the clock", async () => {
+  test("an agent that does not read does not stop the clock", async () => {
     const blocked = startOnHost(python);
     started.push(blocked);
     const { promise: gate, resolve: resume } = Promise.withResolvers<void>();

@@ -135,7 +135,7 @@ describe.each([
     expect(miscount(run, widths[who] ?? 2)).toBeNull();
   });
 
-  test("that of a child of code that ignores SIGCHLD is, too, where there is a cgroup", async () => {
+  test("with a cgroup, so is that of a child of code that ignores SIGCHLD", async () => {
     const run = await burnt(runtime, hidden);
     const isMissing = run.cpuTimeMs < 0.95 * run.toldMs - 50;
     expect({ miscount: miscount(run, 2) !== null, isMissing }).toEqual({
@@ -144,14 +144,14 @@ describe.each([
     });
   });
 
-  test("that of code that its time limit ends is, too", async () => {
+  test("so is that of code that reaches its time limit", async () => {
     const code = "while True: burn(0.01); tell()";
     const run = await burnt(runtime, code, { job: { timeoutMs: 1500 } });
     expect(miscount(run, 1)).toBeNull();
     expect(run.executionMs).toBeGreaterThanOrEqual(1500);
   });
 
-  test("time asleep is time, and no CPU time", async () => {
+  test("time asleep counts as time, but not as CPU time", async () => {
     const code = `
 began = time.monotonic()
 time.sleep(${sleepS})
@@ -163,7 +163,7 @@ print(1, time.monotonic() - began)`;
     expect(run.executionMs).toBeLessThan(run.outsideMs);
   });
 
-  test("memory is the peak of the largest process, beside the interpreter's own", async () => {
+  test("memory is the peak of the largest process", async () => {
     const idle = await peak(runtime, "");
     const wrong: Record<string, number> = {};
     for (const [who, code] of Object.entries(holders)) {

@@ -62,7 +62,7 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
   }
 
   describe("a container that is killed", () => {
-    test("before it is ready: no sandbox, and an error that is worth a retry", async () => {
+    test("before it is ready: no sandbox, and an error that allows a retry", async () => {
       const filters = { label: [`${labels.agentId}=${agentId}`], event: ["start"] };
       const events = await rawEngine.getEvents({ filters });
       const lines = createInterface({ input: events });
@@ -76,7 +76,7 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
       (events as unknown as { destroy(): void }).destroy();
     });
 
-    test("while it waits: it is noticed, and takes no job", async () => {
+    test("while it waits: this is noticed, and it gets no job", async () => {
       const sandbox = await open();
       try {
         await kill(sandbox.containerId);
@@ -91,7 +91,7 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
       }
     });
 
-    test("as the code begins: the run is lost", async () => {
+    test("as the code starts: the run is lost", async () => {
       const report = await killed("import time; time.sleep(60)", (die) => ({ onStarted: die }));
       expect(report).toMatchObject({ ending: "lost", started: true, outOfMemory: false });
     });
@@ -103,7 +103,7 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
       expect(Buffer.from(report.stdout).toString()).toMatch(/^(partial\n)+/);
     });
 
-    test("in the grace between SIGTERM and SIGKILL", async () => {
+    test("in the grace period between SIGTERM and SIGKILL", async () => {
       const code = `
 import os, signal, time
 def last(*_):
@@ -117,7 +117,7 @@ while True: time.sleep(1)`;
       expect(Buffer.from(report.stdout).toString()).toBe("asked");
     });
 
-    test("while its files are collected: the code's end is known, and the files that came are kept", async () => {
+    test("while its files are collected: the code's end is known, and files that arrived are kept", async () => {
       const code = `
 open("a", "w").write("first")
 for i in range(60): open("big%02d" % i, "wb").truncate(1_000_000)`;

@@ -17,7 +17,7 @@ sys.modules.clear()
 
 hostileCases(({ run }) => {
   describe("hostile 30: tricks on the interpreter", () => {
-    test("files that an interpreter would read: in this job nobody does", async () => {
+    test("files that an interpreter would read: none does in this job", async () => {
       const { end, out } = await run(`
 import os, subprocess, sys
 version = "python%d.%d" % sys.version_info[:2]
@@ -72,7 +72,7 @@ raise Liar`);
       expect(end).toMatch(/^failed [a-z_]+ 1$/);
     });
 
-    test("a message of ten megabytes, and one that is no text", async () => {
+    test("a message of ten megabytes, and one that is not text", async () => {
       expect((await run(`raise ValueError("x" * 10**7)`)).end).toBe("failed value_error 1");
       expect((await run(`raise KeyError("\\ud800\\0\\x1b[31m\\r\\n")`)).end).toBe(
         "failed key_error 1",
@@ -105,7 +105,7 @@ thread = threading.Thread(target=lambda: ${code}); thread.start(); thread.join()
       expect(result.end).toBe(end);
     });
 
-    test("another program in the place of python", async () => {
+    test("another program in place of python", async () => {
       const { end, out } = await run(
         `import os; os.execv("/bin/sh", ["sh", "-c", "echo on; exit 8"])`,
       );

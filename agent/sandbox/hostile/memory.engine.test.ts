@@ -12,7 +12,7 @@ hostileCases(({ run, isGvisor }) => {
     expect({ end, out }).toEqual({ end: "oom oom 137", out: "before\n" });
   });
 
-  test("hostile 6: a child is out of memory, and its parent ends well", async () => {
+  test("hostile 6: a child runs out of memory, and its parent ends well", async () => {
     const code = `import subprocess, sys\nprint(subprocess.run([sys.executable, "-c", """${allocate}"""]).returncode)`;
     const { end, out } = await run(code, { spec });
     // gVisor is a single process to the kernel that kills: all of the job goes.
@@ -20,7 +20,7 @@ hostileCases(({ run, isGvisor }) => {
     expect({ end, out }).toEqual(isGvisor ? gvisor : { end: "succeeded - 0", out: "-9\n" });
   });
 
-  describe("hostile 9: folders that are filled", () => {
+  describe("hostile 9: full folders", () => {
     test.each(["/tmp", "/output", "/dev/shm"])("%s", async (folder) => {
       const code = `
 import os
@@ -32,7 +32,7 @@ except OSError as e: print(e.strerror)`;
       expect({ end, out }).toEqual({ end: "succeeded - 0", out: "No space left on device\n" });
     });
 
-    test("all three, in small files and in names", async () => {
+    test("all three, with small files and with names", async () => {
       const code = `
 import os
 for folder in ("/tmp", "/output", "/dev/shm"):
@@ -44,7 +44,7 @@ for folder in ("/tmp", "/output", "/dev/shm"):
       expect(["succeeded - 0", "oom oom 137", "failed file_error 0"]).toContain(end);
     });
 
-    test("all three, and memory on top: the supervisor lives to tell", async () => {
+    test("all three, and memory too: the supervisor survives to report it", async () => {
       const code = `
 import os
 print("on")

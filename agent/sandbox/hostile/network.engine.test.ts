@@ -55,7 +55,7 @@ print(reached, [i[1] for i in socket.if_nameindex()])`);
     expect(requests).toBe(0);
   });
 
-  test("hostile 26: sockets of the host that have no address", async () => {
+  test("hostile 26: the host's sockets that have no address", async () => {
     const { out } = await run(`
 import socket
 reached = []
@@ -90,7 +90,7 @@ for port in (22, 80, 8080):
   });
 });
 
-test("hostile 26: what the tests ask for is there to be reached by a container with a network", async () => {
+test("hostile 26: a container with a network reaches what these tests try to reach", async () => {
   const { image } = await testEngine();
   const ask = `python3 -c 'import urllib.request as r; print(r.urlopen("http://${await bridgeAddress()}:${port()}").read())'`;
   expect(await shell(image, ask)).toContain("reached");

@@ -4,7 +4,7 @@ import { hostileCases } from "../testing/hostile.ts";
 
 hostileCases(({ run, isGvisor }) => {
   describe("hostile 27: the supervisor", () => {
-    test("what can be read of it is its program and the job type's environment", async () => {
+    test("shows only its program and the job type's environment", async () => {
       const { out } = await run(
         `
 import os
@@ -31,7 +31,7 @@ print(open("/proc/1/cmdline").read().split("\\0")[:5])`,
       expect(out).toMatch(new RegExp(shown));
     });
 
-    test("no other job is to be seen, nor a process of the host", async () => {
+    test("shows no other job and no process of the host", async () => {
       const { out } = await run(`
 import os
 pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -40,7 +40,7 @@ print(sorted(open("/proc/%d/cmdline" % pid).read().split("\\0")[-2][:20] for pid
     });
   });
 
-  test("hostile 28: what one job leaves in files and memory, the next one does not find", async () => {
+  test("hostile 28: the next job finds nothing that a job left in files and memory", async () => {
     const secret = `residue-${randomUUID()}`;
     const leave = await run(`
 import ctypes, mmap, os, socket, threading
@@ -75,7 +75,7 @@ print(found)`);
     expect({ end, out }).toEqual({ end: "succeeded - 0", out: "[]\n" });
   });
 
-  test("hostile 28: the page cache of the image's files is not to be written", async () => {
+  test("hostile 28: the page cache of the image's files cannot be written", async () => {
     const { out } = await run(`
 import mmap, os, sys
 path = os.__file__

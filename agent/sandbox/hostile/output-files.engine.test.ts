@@ -16,7 +16,7 @@ open("fine", "w").write("y")`);
     expect(skips(result)).toEqual([["not_a_regular_file", 9]]);
   });
 
-  describe("hostile 17: what is no plain file", () => {
+  describe("hostile 17: entries that are not plain files", () => {
     test("hard links, pipes, sockets", async () => {
       const result = await run(`
 import os, socket
@@ -35,7 +35,7 @@ open("fine", "w").write("y")`);
       ]);
     });
 
-    test("a pipe with a reader and a writer that hold on to it", async () => {
+    test("a pipe with a reader and a writer that keep it open", async () => {
       const result = await run(`
 import os, time
 os.mkfifo("pipe"); os.mkfifo("result.json")
@@ -109,7 +109,7 @@ open("/output/kept", "w").write("x")`);
     });
   });
 
-  test("hostile 19: names that are no names for a URL or a header", async () => {
+  test("hostile 19: names that do not fit into a URL or a header", async () => {
     const result = await run(String.raw`
 names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", "\x7f", "_code.py", "..\\x", "\u2028"]
 names += ['quote"', "%2e", "n" * 255, "..x", "a b;c", "größe"]
@@ -121,7 +121,7 @@ for name in names: open("/output/" + name, "w").close()`);
   });
 
   describe("hostile 22: /output itself", () => {
-    test("is not to be moved, removed, closed or covered", async () => {
+    test("cannot be moved, removed, closed or covered", async () => {
       const { end, out, files } = await run(`
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,7 +138,7 @@ print(libc.mount(b"/tmp", b"/output", None, 4096, None), libc.umount2(b"/output"
       });
     });
 
-    test("can be covered by nobody who makes a namespace first", async () => {
+    test("cannot be covered from a new namespace", async () => {
       const kept = { kept: "x" };
       const { files } = await run(`
 import ctypes, os
@@ -151,7 +151,7 @@ open("/output/hidden", "w").write("y")`);
       expect(files).toMatchObject(isGvisor ? kept : { ...kept, hidden: "y" });
     });
 
-    test("keeps what the code has closed to itself", async () => {
+    test("keeps files that the code made unreadable", async () => {
       const { files } = await run(`
 import os
 os.makedirs("a/b"); open("a/b/x", "w").write("1"); open("y", "w").write("2")

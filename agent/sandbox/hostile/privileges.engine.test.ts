@@ -57,7 +57,7 @@ for name, arguments in wanted.items():
 print(opened)`;
 
 hostileCases(({ run, isGvisor }) => {
-  test("hostile 23: AF_ALG, AF_VSOCK, AF_PACKET, raw sockets and their like", async () => {
+  test("hostile 23: AF_ALG, AF_VSOCK, AF_PACKET, raw sockets and similar ones", async () => {
     expect(await run(sockets)).toMatchObject({ end: "succeeded - 0", out: "[]\n", err: "" });
   });
 
@@ -76,7 +76,7 @@ hostileCases(({ run, isGvisor }) => {
     expect(JSON.parse(out)).toEqual(Object.fromEntries(expected));
   });
 
-  test("hostile 24: what gVisor allows reaches neither the supervisor nor its files", async () => {
+  test("hostile 24: calls that gVisor allows reach neither the supervisor nor its files", async () => {
     const { end, out, files } = await run(`
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -114,7 +114,7 @@ print(len(names) > 20, sorted(set(opened)))`);
   });
 
   describe("hostile 29: rights", () => {
-    test("the code has no rights and none to get", async () => {
+    test("the code has no rights and cannot get any", async () => {
       const { out } = await run(`
 import os
 print(os.getresuid(), os.getresgid(), os.getgroups())
@@ -137,7 +137,7 @@ Seccomp ${seccomp}
 ${"Operation not permitted\n".repeat(5)}`);
     });
 
-    test("capset gives none back, one by one or all", async () => {
+    test("capset gives none back, neither one by one nor all at once", async () => {
       const { out } = await run(`
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -177,7 +177,7 @@ print(any(path.endswith("/su") for path in found), sorted(ids))`);
       );
     });
 
-    test("a user namespace is denied, or gives no power over the supervisor", async () => {
+    test("a user namespace is denied or gives no power over the supervisor", async () => {
       const { out } = await run(`
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)

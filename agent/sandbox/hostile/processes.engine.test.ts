@@ -8,7 +8,7 @@ hostileCases(({ run, isGvisor }) => {
     expect({ end, out }).toEqual({ end: "timeout execution_timeout null", out: "partial\n" });
   });
 
-  test("hostile 2: code that ignores SIGTERM is gone within the grace", async () => {
+  test("hostile 2: code that ignores SIGTERM is gone within the grace period", async () => {
     const code = `
 import signal, time
 for s in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}: signal.signal(s, signal.SIG_IGN)
@@ -21,7 +21,7 @@ while True: time.sleep(60)`;
     expect(report.executionMs).toBeLessThan(15_000);
   });
 
-  test("hostile 3: processes that hide and hold on", async () => {
+  test("hostile 3: processes that hide and keep streams open", async () => {
     const { end } = await run(`
 import os, signal, time
 for _ in range(20):
@@ -72,7 +72,7 @@ print("alive")`);
       });
     });
 
-    test("every signal at once, to every process, and to the group", async () => {
+    test("every signal at once, to every process and to the group", async () => {
       const { end } = await run(`
 import os, signal
 for number in signal.valid_signals():
@@ -102,7 +102,7 @@ if os.fork() == 0:
     expect({ end, out }).toEqual({ end: "succeeded - 0", out: "parent\n" });
   });
 
-  test("all descriptors closed, the streams with them", async () => {
+  test("all descriptors closed, including the streams", async () => {
     const { end } = await run(`import os\nos.closerange(0, 4096)\nopen("x", "w").close()`);
     expect(end).toBe("succeeded - 0");
   });

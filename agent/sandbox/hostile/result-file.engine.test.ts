@@ -45,7 +45,7 @@ hostileCases(({ run, canaryPath }) => {
       expect(report.artifacts).toEqual([]);
     });
 
-    test("keys that come twice are kept as they were written", async () => {
+    test("duplicate keys are kept as they were written", async () => {
       const text = '{"a": 1, "a": {"a": 2}}';
       const { end, report } = await run(`open("/output/result.json", "w").write('${text}')`);
       expect(end).toBe("succeeded - 0");

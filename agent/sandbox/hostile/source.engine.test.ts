@@ -16,7 +16,7 @@ hostileCases(({ run }) => {
       expect(await run(code)).toMatchObject({ end: "succeeded - 0", out, err: "" });
     });
 
-    test("a coding cookie rules how the bytes are read", async () => {
+    test("a coding cookie decides how the bytes are read", async () => {
       const code = Buffer.from("# -*- coding: latin-1 -*-\nprint(ascii('\u00e4'))", "latin1");
       const { end, out } = await run("", { job: { code } });
       expect({ end, out }).toEqual({ end: "succeeded - 0", out: "'\\xe4'\n" });
@@ -35,7 +35,7 @@ hostileCases(({ run }) => {
       expect(end).toMatch(/^failed (syntax_error|runtime_error) 1$/);
     });
 
-    test("NUL, where it comes past the API", async () => {
+    test("NUL, if it gets past the API", async () => {
       expect((await run("print('a\0b')")).end).toBe("failed syntax_error 1");
     });
   });

@@ -13,7 +13,7 @@ hostileCases(({ run }) => {
       expect(report).toMatchObject({ stdoutTruncated: true, stderrTruncated: false });
     });
 
-    test("a flood on both streams, from many processes, until the time is over", async () => {
+    test("a flood on both streams, from many processes, until the time limit", async () => {
       const code = `
 import os
 for _ in range(4): os.fork()
@@ -25,14 +25,14 @@ while True: os.write(1, b"o" * 100_000); os.write(2, b"e" * 100_000)`;
       expect(err).toMatch(/^e+\n\[airlock: \d+ bytes left out\]\ne+$/);
     });
 
-    test("a hundred thousand writes of a byte", async () => {
+    test("a hundred thousand one-byte writes", async () => {
       const code = `import os\nfor _ in range(100_000): os.write(1, b"x")`;
       const { end, out } = await run(code);
       expect({ end, out }).toEqual({ end: "succeeded - 0", out: "x".repeat(100_000) });
     });
   });
 
-  test("hostile 15: code that reads its own streams takes nothing but its own output", async () => {
+  test("hostile 15: code that reads its own streams gets only its own output", async () => {
     const { end, out, err } = await run(`
 import glob, os, threading
 mine = os.open("/dev/stdout", os.O_RDONLY)
@@ -53,7 +53,7 @@ os._exit(7)`);
     expect(out).toMatch(/^x*(\n\[airlock: \d+ bytes left out\]\nx*)?$/);
   });
 
-  describe("hostile 13: bytes that are no text", () => {
+  describe("hostile 13: bytes that are not text", () => {
     test.each([
       ["invalid UTF-8", [0xff, 0xfe, 0xc0, 0x80, 0xe2, 0x28]],
       ["NUL", [0x61, 0, 0x62, 0]],

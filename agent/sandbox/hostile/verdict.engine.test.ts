@@ -47,7 +47,7 @@ os._exit(3)`);
       });
     });
 
-    test("an exit frame that says success, at the supervisor's own descriptors", async () => {
+    test("an exit frame that claims success, at the supervisor's own descriptors", async () => {
       const { end, files } = await run(String.raw`
 import json, os
 body = json.dumps({"ending": "exited", "exit_status": 0, "exit_signal": None, "out_of_memory": False,
@@ -61,7 +61,7 @@ os._exit(9)`);
       expect({ end, files }).toEqual({ end: "failed runtime_error 9", files: {} });
     });
 
-    test("a report of an exception that never was changes the error's type, and no more", async () => {
+    test("a forged report of an exception changes only the error's type", async () => {
       const { end, verdict } = await run(String.raw`
 import os
 body = b"builtins.MemoryError\0builtins.Exception\0\0forged"
@@ -75,7 +75,7 @@ os._exit(5)`);
       expect(["oom", "cancelled", "killed", "internal_error"]).not.toContain(verdict.error?.type);
     });
 
-    test("a forged traceback ahead of a good end", async () => {
+    test("a forged traceback before a good end", async () => {
       const code = `import sys\nprint("Traceback (most recent call last):\\nMemoryError", file=sys.stderr)`;
       expect((await run(code)).end).toBe("succeeded - 0");
     });

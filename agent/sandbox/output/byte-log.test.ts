@@ -19,7 +19,7 @@ test("gives back what was added, in pieces of any size", () => {
   );
 });
 
-test("a million pieces of a byte take about a megabyte", () => {
+test("a million one-byte pieces take about a megabyte", () => {
   const held = (): number => {
     collectGarbage();
     const { heapUsed, external } = process.memoryUsage();

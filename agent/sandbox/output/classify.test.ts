@@ -26,7 +26,7 @@ test("a timeout has no exit code", () => {
   });
 });
 
-test("a cancelled run has the exit code 143, even where the code ended in its own way", () => {
+test("a cancelled run has the exit code 143, even if the code ended by itself", () => {
   expect(verdictOf({ ending: "cancelled", exitStatus: 0 })).toEqual({
     status: "cancelled",
     exitCode: 143,
@@ -35,7 +35,7 @@ test("a cancelled run has the exit code 143, even where the code ended in its ow
   });
 });
 
-test("cancelled before the code began is a matter of the start-up", () => {
+test("a job that is cancelled before its code started ended in the start-up phase", () => {
   expect(verdictOf({ ending: "cancelled", started: false, exitStatus: null })).toMatchObject({
     error: "cancelled in startup",
     phaseAtExit: "startup",
@@ -54,7 +54,7 @@ test.each([
   });
 });
 
-test("a container that died in silence is the service's failure", () => {
+test("a container that died without a report is the service's failure", () => {
   expect(verdictOf({ ending: "lost", exitStatus: null, lostReason: "x" })).toEqual({
     status: "failed",
     exitCode: null,
@@ -89,7 +89,7 @@ test.each([1, 3, 137, 143])("exit status %i alone is a runtime_error", (exitStat
   });
 });
 
-test("an end that nobody saw is unknown", () => {
+test("an end that nobody observed is unknown", () => {
   expect(verdictOf({ exitStatus: null })).toMatchObject({ error: "unknown in execution" });
 });
 
@@ -148,7 +148,7 @@ test.each([
   expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(message);
 });
 
-test("code that fills a folder in memory is told what to raise", () => {
+test("code that fills a folder in memory is told which limit to raise", () => {
   const message = "[Errno 28] No space left on device: '/tmp/x'";
   const exception = { mro: builtin("OSError"), message };
   expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(
@@ -164,7 +164,7 @@ test("an exception that did not end the code does not count", () => {
 const invalid = { kind: "invalid", problem: "it holds an array, not an object" } as const;
 const tooMany = { reason: "too_many_files", count: 7, names: ["a", "b"] } as const;
 
-test("a result.json that is none fails code that ended well", () => {
+test("an invalid result.json fails code that ended well", () => {
   expect(classify(reportWith({ result: invalid }))).toMatchObject({
     status: "failed",
     exitCode: 0,
@@ -175,7 +175,7 @@ test("a result.json that is none fails code that ended well", () => {
   });
 });
 
-test("so does an /output that goes over its limits", () => {
+test("so does an /output over its limits", () => {
   expect(classify(reportWith({ skipped: [tooMany] }))).toMatchObject({
     status: "failed",
     exitCode: 0,
@@ -186,7 +186,7 @@ test("so does an /output that goes over its limits", () => {
   });
 });
 
-test("links and other things that are no files do not", () => {
+test("links and other entries that are not files do not", () => {
   const skipped = [{ reason: "not_a_regular_file", count: 1, names: ["link"] }] as const;
   expect(verdictOf({ skipped })).toMatchObject({ status: "succeeded" });
 });

@@ -30,12 +30,12 @@ test.each([
   expect(result).toEqual({ kind: "invalid", problem: expect.stringContaining(problem) as string });
 });
 
-test("bytes that are not UTF-8 are no result", () => {
+test("bytes that are not UTF-8 are not a result", () => {
   const bytes = Buffer.from('{"a": "\xe4"}', "latin1");
   expect(readResultFile(bytes)).toEqual({ kind: "invalid", problem: "it is not UTF-8" });
 });
 
-test("a result of more keys and values than the limit is refused before it is parsed", () => {
+test("a result with more keys and values than the limit is refused before it is parsed", () => {
   const parse = vi.spyOn(JSON, "parse");
   const result = readResultFile(Buffer.from(`{"a": [${"{},".repeat(3_400_000)}{}]}`));
   expect(parse).not.toHaveBeenCalled();
@@ -44,7 +44,7 @@ test("a result of more keys and values than the limit is refused before it is pa
   expect(result).toEqual({ kind: "invalid", problem });
 });
 
-test("a result of as many keys and values as the limit is one", () => {
+test("a result with as many keys and values as the limit is accepted", () => {
   const zeros = Array(limits.resultJsonMaxValues - 3).fill(0);
   expect(readResultFile(Buffer.from(JSON.stringify({ a: zeros }))).kind).toBe("object");
 });

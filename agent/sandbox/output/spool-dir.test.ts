@@ -48,7 +48,7 @@ it("keeps the folder of a dead agent until its crash is reported", async () => {
   expect(new Set(await readdir(root))).toEqual(new Set([own, alive, dead]));
 });
 
-it("keeps the folder of an agent that it cannot see for ten minutes after its last word", async () => {
+it("keeps the folder of an agent that it cannot see for ten minutes after its last sign of life", async () => {
   const elsewhere = await openSpoolDir(root, randomUUID(), "elsewhere");
   const spool = await openSpoolDir(root, own, here);
   const removeLeftOvers = () =>
@@ -87,14 +87,14 @@ it("opens no folder that another user could replace", async () => {
   );
 });
 
-it("tells when nothing can be written", async () => {
+it("reports that nothing can be written", async () => {
   const spool = await openSpoolDir(root, own, here);
   await expect(spool.check()).resolves.toBeUndefined();
   await spool.remove();
   await expect(spool.check()).rejects.toThrowError("ENOENT");
 });
 
-it("says where no folder can be made", async () => {
+it("names the folder that cannot be made", async () => {
   const opened = openSpoolDir("/proc/airlock/spool", own, here);
   await expect(opened).rejects.toThrowError(
     /^cannot make \/proc\/airlock: \/proc accepts no folders$/,

@@ -18,7 +18,7 @@ function cut(bytes: Uint8Array, places: number[]): Uint8Array[] {
   return [0, ...at].map((start, i) => bytes.subarray(start, at[i] ?? bytes.length));
 }
 
-test("frames come out as they went in, however the stream is cut", () => {
+test("frames arrive as they were sent, however the stream is split", () => {
   fc.assert(
     fc.property(frames, fc.array(fc.nat()), (sent, places) => {
       const bytes = Buffer.concat(sent.map(({ type, payload }) => encodeFrame(type, payload)));
@@ -38,7 +38,7 @@ test("a frame over the limit is refused at its head", () => {
   expect(() => decode(head)).toThrow(FrameError);
 });
 
-test("garbage is refused, or held back by a frame's length at most", () => {
+test("garbage is refused, after at most one frame's length", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ minLength: 1, maxLength: 2000 })), (chunks) => {
       const decode = frameDecoder();
@@ -82,7 +82,7 @@ function inOrder(output: { stream: string; bytes: Uint8Array }[]): string[] {
   return output.flatMap(({ stream, bytes }) => [...bytes].map((byte) => `${stream} ${byte}`));
 }
 
-test("the engine's two streams are told apart, however the bytes are cut", () => {
+test("the engine's two streams are told apart, however the bytes are split", () => {
   fc.assert(
     fc.property(outputs, fc.array(fc.nat()), (sent, places) => {
       const demux = engineDemux();
@@ -92,7 +92,7 @@ test("the engine's two streams are told apart, however the bytes are cut", () =>
   );
 });
 
-test("what comes whole is not copied", () => {
+test("a frame that arrives whole is not copied", () => {
   const chunk = Buffer.concat([encodeFrame("D", Buffer.alloc(1000)), encodeFrame("Z")]);
   const [frame] = frameDecoder()(chunk);
   expect(frame?.payload.buffer).toBe(chunk.buffer);

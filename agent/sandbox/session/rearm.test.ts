@@ -12,7 +12,7 @@ function problemOf(answer: Frame): Promise<string | null> {
   return waitForNext({ destroy: () => {} }, () => Promise.resolve(answer), 10_000);
 }
 
-test("a container that was wiped and looked over is good for one more job", async () => {
+test("a container that was wiped and checked can run one more job", async () => {
   expect(await problemOf(frame({ problem: null }))).toBeNull();
 });
 
@@ -24,7 +24,7 @@ test.each([
   expect(await problemOf(answer)).toContain(reason);
 });
 
-test("one that says nothing is given up", async () => {
+test("a container that says nothing is given up", async () => {
   const { promise, reject } = Promise.withResolvers<Frame>();
   const link = { destroy: () => reject(new FrameError("the stream broke")) };
   expect(await waitForNext(link, () => promise, 10)).toBe("the stream broke");

@@ -79,7 +79,7 @@ test("the job is sent, and everything that comes back is in the report", async (
   );
 });
 
-test("a result.json that is none is kept as an artifact", async () => {
+test("an invalid result.json is kept as an artifact", async () => {
   const report = await runAgainst(
     started,
     exit,
@@ -91,13 +91,13 @@ test("a result.json that is none is kept as an artifact", async () => {
   expect(report.artifacts).toMatchObject([{ name: "result.json", sizeBytes: 3 }]);
 });
 
-test("a result.json that could not be sent has its reason", async () => {
+test("a result.json that could not be sent comes with the reason", async () => {
   const told = json("Z", { result_problem: "not_a_regular_file", skipped: [] });
   const { result } = await runAgainst(started, exit, told);
   expect(result).toEqual({ kind: "invalid", problem: "it is not a regular file" });
 });
 
-test("an interpreter that cannot start is told with its own words", async () => {
+test("an interpreter that cannot start is reported in its own words", async () => {
   const { link, say } = fakeSupervisor();
   say(json("F", { message: "the interpreter ended", output: "no module named encodings" }));
   await expect(openSession(link, never)).rejects.toMatchObject({
@@ -108,7 +108,7 @@ test("an interpreter that cannot start is told with its own words", async () => 
   });
 });
 
-test("a supervisor that ends before it is ready is told with its own words", async () => {
+test("a supervisor that ends before it is ready is reported in its own words", async () => {
   const { link, output } = fakeSupervisor();
   output.end();
   await expect(openSession(link, never)).rejects.toMatchObject({
@@ -136,7 +136,7 @@ test("a waiting supervisor that ends is noticed", async () => {
   expect(died.reason).toMatchObject({ message: expect.stringContaining("ended") as string });
 });
 
-test("a container that ends before its code began is an error, so that the job can be retried", async () => {
+test("a container that ends before its code started is an error, so that the job can be retried", async () => {
   await expect(runAgainst()).rejects.toMatchObject({ name: "EngineError", transient: true });
 });
 
@@ -228,7 +228,7 @@ test("a job that is cancelled already is never sent", async () => {
   expect(heard).toEqual([]);
 });
 
-test("an agent without room for artifacts fails rather than lose them", async () => {
+test("an agent without room for artifacts fails instead of losing them", async () => {
   const { link, say } = fakeSupervisor();
   say(ready);
   const session = await openSession(link, never);

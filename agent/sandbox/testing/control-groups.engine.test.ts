@@ -3,7 +3,7 @@ import { controlGroupsOf } from "./control-groups.ts";
 import { testEngine } from "./engine.ts";
 import { rawEngine } from "./raw-engine.ts";
 
-test("a container's control group is found while it runs, on cgroup v1 and v2, and gone after it", async () => {
+test("a container's control group is found while it runs and gone after it, on cgroup v1 and v2", async () => {
   const { image } = await testEngine();
   const container = await rawEngine.createContainer({
     Image: image,

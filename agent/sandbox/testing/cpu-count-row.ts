@@ -20,7 +20,7 @@ export function cpuCountRow(python: () => Python): void {
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-cpus-"));
   afterAll(() => rmSync(spoolDir, { recursive: true }));
 
-  test("counts the CPUs that PYTHON_CPU_COUNT says", async () => {
+  test("os.cpu_count() is what PYTHON_CPU_COUNT says", async () => {
     const link = startOnHost(python(), { env: { PYTHON_CPU_COUNT: "7" } });
     const session = await openSession(link, AbortSignal.timeout(30_000));
     const caps = { streamBytes: 10_000, artifactBytes: 0 };

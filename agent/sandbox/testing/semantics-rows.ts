@@ -29,7 +29,7 @@ export function semanticsRows(python: () => Python): void {
 
   describe.each([
     ["in an interpreter of its own", false],
-    ["forked of one that serves several jobs", true],
+    ["forked from one that serves several jobs", true],
   ])("%s", (_how, isReused) => {
     test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
       const report = await runSupervised(python(), code, isReused);
@@ -37,7 +37,7 @@ export function semanticsRows(python: () => Python): void {
     });
   });
 
-  test("what start-up made is kept out of the search for garbage", async () => {
+  test("what start-up created is kept out of the search for garbage", async () => {
     const code = `import gc, sys; print(sys.version_info >= (3, 10), gc.get_freeze_count() > 1000)`;
     const words = Buffer.from((await runSupervised(python(), code)).stdout).toString();
     expect(["True True\n", "False False\n"]).toContain(words);
@@ -50,7 +50,7 @@ export function semanticsRows(python: () => Python): void {
     ["import sys; sys.excepthook = print; 1 / 0", "builtins.ZeroDivisionError"],
     ["import sys; sys.exit(1)", undefined],
     ["import threading; threading.Thread(target=lambda: 1 / 0).start()", undefined],
-  ])("%s is told as %s", async (code, name) => {
+  ])("%s is reported as %s", async (code, name) => {
     expect((await runSupervised(python(), code)).exception?.mro[0]).toBe(name);
   });
 }

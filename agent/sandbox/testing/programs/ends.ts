@@ -75,7 +75,7 @@ print("main is fine")`,
 import threading, sys
 t = threading.Thread(target=sys.exit, args=(3,))
 t.start(); t.join()`,
-  "excepthook of its own": `
+  "the program's own excepthook": `
 import sys
 sys.excepthook = lambda t, v, tb: print("mine", t, v)
 raise ValueError("x")`,
@@ -104,12 +104,12 @@ print("on")`,
 class A:
     def __del__(self): print("deleted")
 a = A()`,
-  "__del__ at the end, of what a module of the library was given": `
+  "__del__ at the end, of an object that a library module refers to": `
 import os
 class A:
     def __del__(self): print("deleted")
 os.a = A()`,
-  "__del__ at the end, in a cycle, that imports": `
+  "__del__ at the end, in a cycle, with imports": `
 class A:
     def __del__(self):
         import abc, io, os
@@ -123,7 +123,7 @@ class A:
 a = A()
 a.a = a
 del a`,
-  "modules that are there at the end": `
+  "modules that exist at the end": `
 import atexit, sys
 atexit.register(lambda: print("os" in sys.modules, "io" in sys.modules))`,
   "a file left open by a program that the codecs refer to": `
@@ -141,7 +141,7 @@ os.listdir = listdir`,
 import os
 os._Environ.out = open(os.dup(1), "w")
 os._Environ.out.write("precious\\n")`,
-  "an import as stdout is closed at the end": `
+  "an import while stdout is closed at the end": `
 import io, sys
 class Out(io.TextIOWrapper):
     def close(self):

@@ -65,7 +65,7 @@ import os, signal, time
 os.kill(os.getpid(), signal.SIGINT)
 time.sleep(5)`,
   "generator exit and stop iteration": `raise GeneratorExit("x")`,
-  "exception that is no Exception": `
+  "exception that is not an Exception": `
 class B(BaseException): pass
 raise B("base")`,
   "raise a non-exception": `raise 3`,

@@ -18,32 +18,32 @@ import dataclasses, enum, typing
 class P: x: "int"
 class C(enum.Enum): A = 1
 print(P(1), C.A, typing.get_type_hints(P))`,
-  "files of relative name": `
+  "files with relative names": `
 import os
 open("x.txt", "w").write("1")
 print(os.path.abspath("x.txt"), os.path.exists("/output/x.txt"))`,
-  "what can be written": `
+  "what the program can write": `
 import os
 for path in ("/code/x", "/code/main.py", "/input/x", "/input/data.json"):
     try: open(path, "w"); print(path, "written")
     except OSError as e: print(e)`,
-  "code and input as they are seen": `
+  "code and input as the program sees them": `
 import os, stat
 for path in ("/code", "/code/main.py", "/input", "/input/data.json"):
     s = os.stat(path); print(path, s.st_uid)
 print(open("/input/data.json").read())`,
-  "the source of itself": `
+  "the program's own source": `
 import inspect, sys, linecache
 def f(): return 1
 print(inspect.getsource(f), open(__file__).readline(), linecache.getline(__file__, 2))`,
-  "runpy, exec and import of itself": `
+  "runpy, exec and import of the program itself": `
 import runpy, sys
 if __name__ == "__main__":
     import main
     print(main.__name__, main.__file__)
     runpy.run_path(__file__, run_name="again")
 print(__name__)`,
-  "audit hooks of its own": `
+  "the program's own audit hooks": `
 import sys
 seen = []
 sys.addaudithook(lambda event, args: seen.append(event) if event.startswith("cpython.run") or event == "os.putenv" else None)

@@ -2,7 +2,7 @@
 export const surroundings = {
   hello: `print("hello")`,
   empty: ``,
-  "argv and its kin": `
+  "argv and what else names the program": `
 import sys
 print(sys.argv, getattr(sys, "orig_argv", None), __file__, __name__, sys.executable, sys.prefix)`,
   "attributes of __main__": `
