@@ -65,7 +65,7 @@ describe("renewals", () => {
     expect((await t.api.request("/result")).json).toMatchObject({ status: "cancelled" });
   });
 
-  it("that fail are repeated sooner, and said once", async () => {
+  it("that fail are repeated sooner and logged once", async () => {
     const lines: string[] = [];
     await configure({
       reset: true,
@@ -83,7 +83,7 @@ describe("renewals", () => {
     expect(lines).toEqual([expect.stringMatching(/^renewal failed: POST \/renew answered 503/)]);
   });
 
-  it("that nobody answers end the work before the lease can have ended, and nothing is posted", async () => {
+  it("that nobody answers stop the work before the lease can have expired, and nothing is posted", async () => {
     const { sandbox } = await runJob();
     t.api.answer("/renew", "silence");
     await t.clock.sleeping(27_000);
@@ -96,7 +96,7 @@ describe("renewals", () => {
     expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
   });
 
-  it("that nobody answers for 90 s, by the default configuration, end no running job", async () => {
+  it("that nobody answers for 90 s end no running job by default", async () => {
     t.api.intervals = intervalsOf(Config.parse({}));
     const { job, sandbox } = await runJob();
     t.api.answer("/renew", ...Array<"cut">(100).fill("cut"));
@@ -122,7 +122,7 @@ describe("renewals", () => {
 });
 
 describe("told to stop", () => {
-  it("asks for no more work, renews, lets the job finish, and takes its leave", async () => {
+  it("takes no more work, keeps renewing, lets the job finish, and says goodbye", async () => {
     const { job, sandbox } = await runJob();
     const pending = await t.api.request("/poll", 3);
     agent.stop();
@@ -139,7 +139,7 @@ describe("told to stop", () => {
     expect(t.api.count("/poll")).toBe(3);
   });
 
-  it("cancels and reports what outlasts the grace", async () => {
+  it("cancels and reports jobs that outlast the grace period", async () => {
     await runJob();
     agent.stop();
     await t.clock.sleeping(10_000);
@@ -152,7 +152,7 @@ describe("told to stop", () => {
     expect(t.api.count("/leave")).toBe(1);
   });
 
-  it("does not wait for an API that is gone: what outlasts the grace is reported for a while only", async () => {
+  it("does not wait for an API that is gone: jobs that outlast the grace period are reported for a limited time only", async () => {
     await runJob();
     t.api.answer("/result", "silence");
     agent.stop();
@@ -162,7 +162,7 @@ describe("told to stop", () => {
     await expect(agent.ended).resolves.toBe(true);
   });
 
-  it("ends though the API does not take its leave", async () => {
+  it("ends even if its goodbye is not answered", async () => {
     t.api.answer("/leave", "silence");
     agent.stop();
     await t.api.request("/leave");

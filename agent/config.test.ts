@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-it("reads the file that AIRLOCK_CONFIG names, the environment over it", () => {
+it("reads the file that AIRLOCK_CONFIG names; the environment takes precedence", () => {
   const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "7" };
   const config = readAgentConfig(env);
   expect(config.token.current()).toBe(AIRLOCK_AGENT_TOKEN);
@@ -36,7 +36,7 @@ it.each([
   expect(readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, ...env }).runtime).toEqual(runtime);
 });
 
-it("has its spool folder in data_dir, where no other user may put one", () => {
+it("has its spool folder in data_dir, where no other user may make one", () => {
   const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_DATA_DIR: folder };
   expect(readAgentConfig(env).spoolDir).toBe(join(folder, "spool"));
   const elsewhere = { ...env, AIRLOCK_SPOOL_DIR: "/var/tmp" };
@@ -77,7 +77,7 @@ it.each([
   expect(() => readAgentConfig({ AIRLOCK_CONFIG, ...env })).toThrowError(message);
 });
 
-it("refuses a file that is not there or not TOML, by name", async () => {
+it("refuses a file that is missing or not TOML, and names it", async () => {
   const missing = join(folder, "other.toml");
   expect(() => readAgentConfig({ AIRLOCK_CONFIG: missing })).toThrowError(`${missing}: ENOENT`);
   await writeFile(AIRLOCK_CONFIG, "max_workers =");

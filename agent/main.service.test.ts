@@ -31,7 +31,7 @@ function start(env: Record<string, string> = {}): AgentProcess {
   return agent;
 }
 
-describe("a fault of the configuration", () => {
+describe("a fault in the configuration", () => {
   it.each([
     [{ AIRLOCK_AGENT_TOKEN: "" }, /^airlock agent: AIRLOCK_AGENT_TOKEN is not set: .*\n$/],
     [{ AIRLOCK_MAX_WORKERS: "many" }, /^airlock agent: max_workers = "many": .*\n$/],
@@ -42,14 +42,14 @@ describe("a fault of the configuration", () => {
   });
 });
 
-it("ends with a code of its own where starting it again may help", async () => {
+it("ends with its own exit code if a restart may help", async () => {
   await writeFile(join(folder, "file"), "");
   const { exit, stderr } = start({ AIRLOCK_SPOOL_DIR: join(folder, "file") });
   expect(await exit).toBe(70);
   expect(await stderr).toMatch(/^airlock agent: .*file.*\n$/);
 });
 
-it("ends with code 2 and the reason where its token is refused", async () => {
+it("ends with code 2 and the reason if its token is refused", async () => {
   const body = { title: "no", status: 401, detail: "unknown token", correlation_id: "c" };
   api.answer("/poll", { status: 401, body });
   const { exit, stderr } = start();
@@ -61,7 +61,7 @@ it("ends with code 2 and the reason where its token is refused", async () => {
 });
 
 describe("without an engine", () => {
-  it("says so, takes no work, and stops cleanly on SIGTERM", async () => {
+  it("reports it, takes no work, and stops cleanly on SIGTERM", async () => {
     const { process, exit, stderr, ready } = start();
     const engine = { available: false, version: null, runtimes: [] };
     expect(await ready).toMatchObject({ type: "ready", engine });

@@ -82,7 +82,7 @@ describe("a transient failure", () => {
     await expect(poll).rejects.toMatchObject({ kind: "transient", retryAfterMs });
   });
 
-  it("names a proxy where the refusal is not the API's", async () => {
+  it("names a proxy if the refusal is not the API's", async () => {
     api.answer("/poll", { status: 403, body: "<html>", isProxy: true });
     await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
       kind: "transient",
@@ -127,7 +127,7 @@ it.each([
   expect(api.count("/result")).toBe(1);
 });
 
-it("takes no reply of another shape for a poll", async () => {
+it("does not accept a reply of another shape to a poll", async () => {
   api.answer("/poll", { status: 200, body: { jobs: "none" } });
   await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
     kind: "transient",
@@ -135,7 +135,7 @@ it("takes no reply of another shape for a poll", async () => {
   });
 });
 
-it("is told that an API of another protocol version cannot be used", async () => {
+it("reports that an API of another protocol version cannot be used", async () => {
   api.answer("/poll", { status: 200, headers: { [protocolHeader]: "2" } });
   await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
     kind: "incompatible",
@@ -144,7 +144,7 @@ it("is told that an API of another protocol version cannot be used", async () =>
   expect(api.received[0]?.headers[protocolHeader]).toBe(protocolVersion);
 });
 
-it("calls an API that is not there transient", async () => {
+it("treats an API that is not there as transient", async () => {
   await api[Symbol.asyncDispose]();
   await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
     kind: "transient",
@@ -169,7 +169,7 @@ describe("an artifact", () => {
   it.each([
     ["empty", 0],
     ["larger than any buffer", 300_000],
-  ])("that is %s goes up byte by byte, with size and hash", async (_name, size) => {
+  ])("that is %s is uploaded byte for byte, with size and hash", async (_name, size) => {
     const bytes = Buffer.alloc(size, "airlock");
     const artifact = await spool("sub folder/plot ü.png", bytes);
     await client.upload(lease, artifact, never);

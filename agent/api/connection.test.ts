@@ -57,7 +57,7 @@ const failure = (http: Http): Promise<string> =>
   http.send(call()).then(() => "no failure", describeError);
 
 describe("the API's certificate", () => {
-  it("is trusted by the authority in api_ca_file, for its name", async () => {
+  it("is accepted if the authority in api_ca_file signed it for the API's name", async () => {
     const api = await apiFor("DNS:localhost");
     await httpTo(api.url, ours.file).send(call());
     expect(api.heard).toEqual([`/agent/v1/renew Bearer ${token} 2`]);
@@ -85,7 +85,7 @@ describe("the API's certificate", () => {
     },
   );
 
-  it("is looked at whatever NODE_TLS_REJECT_UNAUTHORIZED says", async () => {
+  it("is checked whatever NODE_TLS_REJECT_UNAUTHORIZED says", async () => {
     const api = await apiFor("DNS:other.example");
     process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
     ends.push(() => delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"]);
@@ -95,7 +95,7 @@ describe("the API's certificate", () => {
 });
 
 describe("an HTTPS_PROXY", () => {
-  it("sees the API's name and port alone; requests and uploads go through", async () => {
+  it("sees only the API's name and port; requests and uploads go through", async () => {
     const api = await apiFor("DNS:localhost");
     const proxy = await startProxy("user:pass%word");
     ends.push(proxy.close);
@@ -107,7 +107,7 @@ describe("an HTTPS_PROXY", () => {
     expect(new Set(proxy.seen)).toEqual(new Set([`CONNECT ${new URL(api.url).host}`]));
   });
 
-  it("that refuses or is gone is told without its password", async () => {
+  it("that refuses or is gone is reported without its password", async () => {
     const api = await apiFor("DNS:localhost");
     const proxy = await startProxy("user:right");
     ends.push(proxy.close);
@@ -128,7 +128,7 @@ describe("an HTTPS_PROXY", () => {
   });
 
   it.each(["s3cret", "ftp://u:s3cret@proxy.example"])(
-    "that is no address is refused: %s",
+    "that is not an address is refused: %s",
     (proxy) => {
       const open = () =>
         connectApi({ url: "https://a.example", ca: undefined }, { HTTPS_PROXY: proxy });

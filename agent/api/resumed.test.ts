@@ -61,7 +61,7 @@ async function read(): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-it("goes on where it was cut off, again and again", async () => {
+it("continues where it was cut off, any number of times", async () => {
   serve = (answer, offset, n) => {
     if (n < 2) return begin(answer, offset);
     cut = () => {};
@@ -71,7 +71,7 @@ it("goes on where it was cut off, again and again", async () => {
   expect(asked).toEqual([undefined, expect.any(String), expect.any(String)]);
 });
 
-it("waits for an API that is away meanwhile", async () => {
+it("waits for an API that is away in the meantime", async () => {
   serve = (answer, offset, n) => {
     if (n === 0) return begin(answer, offset);
     cut = () => {};
@@ -96,7 +96,7 @@ it.each<[string, (answer: ServerResponse) => void, number]>([
   expect(asked).toHaveLength(requests);
 });
 
-it("hangs up as soon as nobody reads any more", async () => {
+it("hangs up as soon as nobody reads", async () => {
   const hungUp = Promise.withResolvers<void>();
   serve = (answer, offset) => {
     answer.once("close", hungUp.resolve);

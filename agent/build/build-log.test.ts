@@ -23,7 +23,7 @@ const received = (): string =>
     })
     .join("");
 
-it("sends what came in, each second, and the rest at the end", async () => {
+it("sends new output each second, and the rest at the end", async () => {
   log.add(Buffer.from("one "));
   log.add(Buffer.from("two "));
   await clock.sleeping(1000);
@@ -36,7 +36,7 @@ it("sends what came in, each second, and the rest at the end", async () => {
   expect(received()).toBe("one two three");
 });
 
-it("leaves out the middle of a log that is too long, and never goes over the limit", async () => {
+it("leaves out the middle of a log that is too long, and stays within the limit", async () => {
   const line = `${"x".repeat(99)}\n`;
   for (let n = 0; n < 30_000; n++) log.add(Buffer.from(line));
   log.add(Buffer.from("the end"));
@@ -48,7 +48,7 @@ it("leaves out the middle of a log that is too long, and never goes over the lim
   expect(text.endsWith("x\nthe end")).toBe(true);
 });
 
-it("tells at its close that the log could not be sent", async () => {
+it("reports at its close that the log could not be sent", async () => {
   const failing = createBuildLog(clock, () => Promise.reject(new Error("gone")));
   failing.add(Buffer.from("x"));
   await expect(failing.close()).rejects.toThrow("gone");

@@ -80,7 +80,7 @@ it("builds what the lease says, and posts the log and then the image", async () 
   expect(text).toBe(`Building on python:3.13-slim (${testImage})\nCollecting left-pad\n`);
 });
 
-it("takes no slot, and one build at a time", async () => {
+it("uses no slot, and runs one build at a time", async () => {
   const build = testBuild();
   const { began, end } = hold();
   t.run();
@@ -96,7 +96,7 @@ it("takes no slot, and one build at a time", async () => {
   expect(t.api.count(path("result", build.lease_id))).toBe(1);
 });
 
-it("tells of the new image as soon as it is there", async () => {
+it("reports the new image as soon as it exists", async () => {
   const { began, end } = hold();
   t.run();
   t.api.offerBuild(testBuild());
@@ -120,7 +120,7 @@ async function outcomeOf(error: Error) {
 }
 
 describe("a build that fails", () => {
-  it("for its packages is over, with pip's words", async () => {
+  it("because of its packages is final, with pip's message", async () => {
     expect(await outcomeOf(new InstallError("ERROR: No matching distribution"))).toEqual({
       posted: "result",
       status: "failed",
@@ -132,14 +132,14 @@ describe("a build that fails", () => {
     });
   });
 
-  it("for what it is configured with is over, with the reason", async () => {
+  it("because of its configuration is final, with the reason", async () => {
     expect(await outcomeOf(new JobRefusal("config_error", "pip_ca_file …"))).toMatchObject({
       posted: "result",
       error: { type: "config_error", message: "pip_ca_file …" },
     });
   });
 
-  it("for the engine is over where it would fail again", async () => {
+  it("because of the engine is final if it would fail again", async () => {
     const broken = new EngineError("command_not_found", "no python3", { transient: false });
     expect(await outcomeOf(broken)).toMatchObject({
       posted: "result",
@@ -147,7 +147,7 @@ describe("a build that fails", () => {
     });
   });
 
-  it("for the engine is handed back where it may pass", async () => {
+  it("because of the engine is handed back if it may pass", async () => {
     const gone = new EngineError("unavailable", "ECONNREFUSED");
     expect(await outcomeOf(gone)).toMatchObject({
       posted: "release",
@@ -156,7 +156,7 @@ describe("a build that fails", () => {
     expect(t.deps.engine.breaker().failure_count).toBe(1);
   });
 
-  it("for a registry that does not take its image is handed back, and no fault of the engine's", async () => {
+  it("because a registry does not take its image is handed back, and does not count against the engine", async () => {
     t.shareImage = () => Promise.reject(new PushError("x could not be pushed: denied"));
     t.run();
     const build = testBuild();
@@ -184,7 +184,7 @@ it("ends a build at its time limit", async () => {
 });
 
 describe("told to stop", () => {
-  it("lets the build end within the grace", async () => {
+  it("lets the build end within the grace period", async () => {
     const { began, end } = hold();
     const { stop, ended } = t.run();
     t.api.offerBuild(testBuild());
@@ -195,7 +195,7 @@ describe("told to stop", () => {
     expect(t.api.count("/result")).toBe(1);
   });
 
-  it("hands back a build that outlasts the grace", async () => {
+  it("hands back a build that outlasts the grace period", async () => {
     const { began } = hold();
     const { stop, ended } = t.run();
     t.api.offerBuild(testBuild());

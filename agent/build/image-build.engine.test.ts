@@ -119,7 +119,7 @@ describe("from a folder of wheels", () => {
     );
   });
 
-  test("names and labels the image, and takes over no label that would mislead", async () => {
+  test("names and labels the image, and does not inherit a label that would mislead", async () => {
     const { digest } = await build({ findLinks: folder });
     const { Id, RepoTags, Config } = await rawEngine.getImage(digest).inspect();
     expect(Id).toBe(digest);
@@ -138,7 +138,7 @@ describe("from a folder of wheels", () => {
     for (const name of Object.values(labels)) expect(Config.Labels[name] ?? "").toBe("");
   });
 
-  test("leaves nothing in the image but the package: one layer, without what went into it", async () => {
+  test("leaves only the package in the image: one layer, without the build's files", async () => {
     const { digest } = await build({ findLinks: folder });
     const changed = await shell(digest, "find / -xdev -newer /etc/hostname -type f; ls -A /tmp");
     expect(changed).not.toMatch(/\.whl|airlock-build/);
@@ -147,7 +147,7 @@ describe("from a folder of wheels", () => {
     expect(layers.slice(0, -1)).toEqual(base.RootFS.Layers);
   });
 
-  test("works on a Python that is managed by Debian (PEP 668)", async () => {
+  test("works with a Python that Debian manages (PEP 668)", async () => {
     const managed = await deriveImage(
       image,
       `touch "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/EXTERNALLY-MANAGED"`,
@@ -157,25 +157,25 @@ describe("from a folder of wheels", () => {
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
   });
 
-  test("is as well for a base image with an entry point and a user of its own", async () => {
+  test("works with a base image that has an entry point and a user", async () => {
     const odd = await deriveImage(image, "true", ['ENTRYPOINT ["false"]', "USER 1000"]);
     made.push(odd);
     const { digest } = await build({ findLinks: folder }, { baseImage: odd });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
   });
 
-  test("cannot have more processes than it is given", async () => {
+  test("is limited to its number of processes", async () => {
     const failing = build({ findLinks: folder }, { limits: { ...limits, pids: 1 } });
     await expect(failing).rejects.toThrow(InstallError);
   });
 
-  test("fails where it takes more memory than the host's operator lets it", async () => {
+  test("fails if it takes more memory than the host's operator allows", async () => {
     const memoryBytes = 32 * 1024 * 1024;
     const failing = build({ findLinks: folder }, { limits: { ...limits, memoryBytes } });
     await expect(failing).rejects.toThrow(InstallError);
   });
 
-  test("installs nothing where there is nothing to install", async () => {
+  test("installs nothing if there is nothing to install", async () => {
     const { digest, log } = await build({}, { requirements: [] });
     expect(log).toBe("");
     expect((await runCode({ engine, image: digest }, "print(1)")).out).toBe("1\n");
@@ -189,7 +189,7 @@ async function serve(options: Partial<Parameters<typeof startIndex>[0]> = {}) {
 }
 
 describe("from an index", () => {
-  test("installs what an index on the agent's own loopback has, without a network", async () => {
+  test("installs from an index on the agent's loopback, without a network", async () => {
     const index = await serve();
     const { digest } = await build({ indexUrl: index.url });
     expect((await runCode({ engine, image: digest }, printAnswer)).out).toBe("42\n");
@@ -230,7 +230,7 @@ describe("from an index", () => {
   });
 });
 
-test("a build has no network: what it reaches, it reaches through the agent", async () => {
+test("a build has no network and reaches everything through the agent", async () => {
   const sdists: Record<string, Buffer> = {};
   const index = await serve({ wheels: [], sdists });
   const source = `
@@ -255,7 +255,7 @@ urllib.request.urlopen("${new URL(index.url).origin}/told/" + urllib.parse.quote
 });
 
 describe("that cannot be made", () => {
-  test("says in pip's own words what is missing, and makes no image", async () => {
+  test("reports in pip's words what is missing, and makes no image", async () => {
     const failure = build({ findLinks: folder }, { requirements: ["no-such-package==9"] });
     await expect(failure).rejects.toThrow(InstallError);
     await expect(failure).rejects.toThrow(
@@ -263,7 +263,7 @@ describe("that cannot be made", () => {
     );
   });
 
-  test("takes no requirement for an option", async () => {
+  test("never passes a requirement as an option", async () => {
     const failure = build({ findLinks: folder }, { requirements: ["--version"] });
     await expect(failure).rejects.toThrow(/Invalid requirement: '?--version/);
   });
@@ -285,7 +285,7 @@ describe("that cannot be made", () => {
     await expect(failure).rejects.toMatchObject({ code: "command_not_found", transient: false });
   });
 
-  test("takes no more of its host than it is given", async () => {
+  test("uses no more of its host than it is given", async () => {
     const source = await sourceOf({ findLinks: folder });
     const seen = Promise.withResolvers<unknown>();
     const onLog = () =>
@@ -302,7 +302,7 @@ describe("that cannot be made", () => {
     await made;
   });
 
-  test("ends by itself where its agent is killed", async () => {
+  test("ends by itself if its agent is killed", async () => {
     const source = await sourceOf({ indexUrl: "http://127.0.0.1:9/" });
     const request = { ...source, baseImage: image, requirements: ["airlock_probe"] };
     const names = { jobType: "science", repository, tags: ["v1.2.3"] };
@@ -323,7 +323,7 @@ describe("that cannot be made", () => {
     expect(await engine.list(labels.agentName, repository, soon())).toEqual([]);
   });
 
-  test("ends at once when it is told to, and leaves nothing", async () => {
+  test("ends at once when it is cancelled, and leaves nothing", async () => {
     const index = await serve({ wheels: [] });
     const stop = new AbortController();
     const source = await sourceOf({ indexUrl: index.url });

@@ -16,7 +16,7 @@ it("sees an agent as long as it lives", async () => {
   expect(await isAlive(id, ownPlace)).toBe(false);
 });
 
-it("no longer sees one that was killed", async () => {
+it("does not see one that was killed", async () => {
   const id = randomUUID();
   const script = `
     import { showAlive } from ${JSON.stringify(import.meta.resolve("./alive.ts"))};
@@ -33,7 +33,7 @@ it("no longer sees one that was killed", async () => {
   expect(await isAlive(id, ownPlace)).toBe(false);
 });
 
-it("cannot tell whether an agent of another place lives", async () => {
+it("cannot tell whether an agent in another namespace lives", async () => {
   expect(await isAlive(randomUUID(), "another boot net:[1]")).toBeNull();
   expect(await isAlive(randomUUID(), "")).toBeNull();
 });

@@ -58,7 +58,7 @@ function isLegal({ before, after, event, nowMs }: Step, failuresInARow: number):
   return event === "failure" ? opened : after.state === "half_open";
 }
 
-it("keeps the contract's rules over any history", () => {
+it("keeps the contract's rules in any history", () => {
   const moves = array(
     record({
       event: constantFrom<BreakerEvent>("failure", "success", "tick"),
@@ -88,7 +88,7 @@ it("tells how long it stays open", () => {
   expect(recoversInMs(halfOpen(0), T)).toBe(Infinity);
 });
 
-it("shows itself in the words of health", () => {
+it("is reported as /health names it", () => {
   const failed = nextBreaker(closedBreaker, "failure", Date.UTC(2026, 10, 21));
   expect(describeBreaker(failed)).toEqual({
     state: "closed",

@@ -12,7 +12,7 @@ function counting(calls: Partial<Engine>) {
   return countErrors(calls as Engine);
 }
 
-it("counts failed calls by call and kind, and passes answers and errors on", async () => {
+it("counts failed calls by call and kind, and passes on answers and errors", async () => {
   const { engine, errors } = counting({
     create: () => fail("unavailable"),
     start: (id) => (id === "good" ? Promise.resolve() : fail("other")),
@@ -31,7 +31,7 @@ it("counts failed calls by call and kind, and passes answers and errors on", asy
   ]);
 });
 
-it("counts an engine that does not answer in time, and no call that was given up", async () => {
+it("counts an engine that does not answer in time, but not a call that was given up", async () => {
   const { engine, errors } = counting({
     describe: () => Promise.reject(isOver),
     wait: () => Promise.reject(isOver),

@@ -118,7 +118,7 @@ it("offers nothing while the engine is silent, opens the breaker, and recovers w
   expect(engine.slotsToOffer(4, 0)).toBe(4);
 });
 
-it("opens after five failed jobs though the engine answers; then only jobs prove it well", async () => {
+it("opens after five failed jobs even if the engine answers; then only jobs close it", async () => {
   run();
   await engine.firstChecked;
   for (let i = 0; i < 5; i++) engine.recordFailure();
@@ -135,7 +135,7 @@ it("opens after five failed jobs though the engine answers; then only jobs prove
   expect(engine.breaker().state).toBe("closed");
 });
 
-it("forgets failures once a job succeeds, not because the engine answers", async () => {
+it("forgets failures when a job succeeds, not when the engine answers", async () => {
   run();
   await engine.firstChecked;
   engine.recordFailure();
@@ -145,7 +145,7 @@ it("forgets failures once a job succeeds, not because the engine answers", async
   expect(engine.breaker().failure_count).toBe(0);
 });
 
-it("asks at once, not at its next turn, whether an engine that failed a job is there", async () => {
+it("checks an engine that failed a job at once, not at its next turn", async () => {
   run();
   await clock.sleeping(PROBE_EVERY_MS);
   answer = new Error("connect ECONNREFUSED");
@@ -154,7 +154,7 @@ it("asks at once, not at its next turn, whether an engine that failed a job is t
   expect(engine.health()).toMatchObject({ available: false, version: "20.10" });
 });
 
-it("tells at once whether the engine answers; a lost run is a failure only where it does not", async () => {
+it("says at once whether the engine answers; a lost run is a failure only if it does not", async () => {
   run();
   await clock.sleeping(PROBE_EVERY_MS);
   expect(await engine.checkNow()).toBe(true);
@@ -175,7 +175,7 @@ it("does not wait for an engine that hangs", async () => {
   expect(await told).toBe(false);
 });
 
-it("sweeps at the start, after each requested check, and once a minute", async () => {
+it("removes leftovers at the start, after each requested check, and once a minute", async () => {
   run();
   await probes(3);
   expect(sweeps).toBe(1);

@@ -55,7 +55,7 @@ it.each([
     ),
   ],
   ["nothing", tarEnd],
-])("a layer with %s passes as it is", async (_what, layer) => {
+])("a layer with %s passes unchanged", async (_what, layer) => {
   for (const pieceBytes of [1, 512, 100_000])
     expect((await pass(layer, pieceBytes)).equals(layer)).toBe(true);
 });
@@ -110,7 +110,7 @@ it.each([
   await expect(pass(layer)).rejects.toThrow(words);
 });
 
-it("a layer that ends too early is refused", async () => {
+it("a truncated layer is refused", async () => {
   await expect(pass(entry("f", "x".repeat(600)).subarray(0, 700))).rejects.toThrow("too early");
 });
 

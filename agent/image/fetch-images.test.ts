@@ -91,7 +91,7 @@ async function want(): Promise<void> {
   await news;
 }
 
-it("tells why an image is missing until it is there, and tries again ever later", async () => {
+it("reports why an image is missing until it is there, and tries again after longer and longer pauses", async () => {
   pull = () => Promise.reject(new EngineError("other", "no route to host"));
   await want();
   expect(fetcher.missing()).toEqual([{ image, reason: "no route to host" }]);
@@ -106,7 +106,7 @@ it("tells why an image is missing until it is there, and tries again ever later"
   expect(fetcher.missing()).toEqual([]);
 });
 
-it("never again asks for an image of another kind of machine", async () => {
+it("does not ask again for an image of another architecture", async () => {
   architecture = "arm64";
   await want();
   expect(fetcher.missing()).toEqual([{ image, reason: "it is for arm64, and this host is amd64" }]);
@@ -116,7 +116,7 @@ it("never again asks for an image of another kind of machine", async () => {
   expect(calls).toEqual(["source", "pull"]);
 });
 
-it("transfers nothing where images that are needed fill the bound", async () => {
+it("transfers nothing if images in use fill the limit", async () => {
   needed = MiB;
   await want();
   expect(fetcher.missing()).toEqual([
@@ -125,7 +125,7 @@ it("transfers nothing where images that are needed fill the bound", async () => 
   expect(calls).toEqual(["source"]);
 });
 
-it("tells nothing of an image that is for other labels, or that nobody wants any more", async () => {
+it("reports nothing about an image for other labels, or one that is no longer wanted", async () => {
   pull = () => Promise.reject(new EngineError("other", "no route to host"));
   await want();
   fetcher.want([]);

@@ -54,13 +54,13 @@ function use(fetched: FetchedImages, ...used: string[]): void {
   }
 }
 
-it("leaves alone what is within the bound", async () => {
+it("leaves images within the limit alone", async () => {
   const all = [await make(), await make()];
   expect(await bounded(2).prune([], never)).toBe(2 * sizeBytes);
   expect(await left()).toEqual(all.sort());
 });
 
-it("removes the least recently used first, and no more than it must", async () => {
+it("removes the least recently used first, and no more than necessary", async () => {
   const [a, b, c, unused] = [await make(), await make(), await make(), await make()];
   const fetched = bounded(2);
   use(fetched, b, a, c);
@@ -70,7 +70,7 @@ it("removes the least recently used first, and no more than it must", async () =
   expect(await engine.imageId(unused, never)).toBeNull();
 });
 
-it("removes none that a job type needs, nor one that a job has asked for just now", async () => {
+it("removes neither images that a job type needs nor one that a job has just asked for", async () => {
   const [needed, asked] = [await make(), await make()];
   const fetched = bounded(0);
   use(fetched, asked);
@@ -80,7 +80,7 @@ it("removes none that a job type needs, nor one that a job has asked for just no
   expect(await left()).toEqual([needed]);
 });
 
-it("removes none that a container has, and goes on to the next", async () => {
+it("skips an image that a container uses", async () => {
   const [held, other] = [await make(), await make()];
   const container = await rawEngine.createContainer({ Image: held, Cmd: ["/none"] });
   try {
@@ -94,7 +94,7 @@ it("removes none that a container has, and goes on to the next", async () => {
   }
 });
 
-it("takes its name from an image that has another one, and leaves the image", async () => {
+it("only removes the name of an image that has another one", async () => {
   const image = await make();
   await engine.tag(image, repository.replace("test", "test-own"), "1", never);
   await bounded(0).prune([], never);

@@ -73,7 +73,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-test("an image goes from engine to engine as it is, under the one name that is asked for", async () => {
+test("an image travels unchanged from engine to engine, under the one requested name", async () => {
   const bytes = readFileSync(packed.path);
   expect(packed).toMatchObject({
     sizeBytes: bytes.length,
@@ -155,7 +155,7 @@ test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackB
   expect(await engine.imageId(name, never)).toBeNull();
 });
 
-test("an image that would stand in for another is neither given nor taken", async () => {
+test("an image that would replace another is neither given nor taken", async () => {
   const label = "LABEL io.airlock.stands-in-for=python:3.9-slim";
   const posing = await makeImage({ "x.txt": randomUUID() }, label);
   await expect(pack(posing)).rejects.toThrow("it would stand in for python:3.9-slim");

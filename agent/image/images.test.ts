@@ -36,7 +36,7 @@ function images() {
   );
 }
 
-it("takes the image itself where it is there, and looks once", async () => {
+it("uses the image itself if it is there, and looks once", async () => {
   ids["python:3"] = "sha256:1";
   const { resolve } = images();
   expect(await Promise.all([resolve("python:3", signal), resolve("python:3", signal)])).toEqual([
@@ -47,7 +47,7 @@ it("takes the image itself where it is there, and looks once", async () => {
   expect(calls).toEqual(["inspect python:3"]);
 });
 
-it("else takes the image that stands in for it", async () => {
+it("else uses the image that stands in for it", async () => {
   ids["for python:3"] = "sha256:2";
   expect(await images().resolve("python:3", signal)).toBe("sha256:2");
   expect(calls).toEqual(["inspect python:3", "io.airlock.stands-in-for=python:3"]);
@@ -71,7 +71,7 @@ it("else says so, and looks again the next time", async () => {
   expect(await resolve("python:3", signal)).toBe("sha256:1");
 });
 
-it("leaves a failure of the engine what it is", async () => {
+it("passes on a failure of the engine", async () => {
   const gone = new EngineError("unavailable", "ECONNREFUSED", { transient: true });
   const { resolve } = createImages(
     {
@@ -85,7 +85,7 @@ it("leaves a failure of the engine what it is", async () => {
   await expect(resolve("python:3", signal)).rejects.toBe(gone);
 });
 
-it("looks again for an image that it was told to forget", async () => {
+it("looks up an image again after forgetting it", async () => {
   ids["python:3"] = "sha256:1";
   const { resolve, forget } = images();
   await resolve("python:3", signal);
@@ -94,7 +94,7 @@ it("looks again for an image that it was told to forget", async () => {
   expect(await resolve("python:3", signal)).toBe("sha256:9");
 });
 
-it("lets one job give up a pull that another still waits for", async () => {
+it("lets one job give up a pull while another waits for it", async () => {
   const pulled = Promise.withResolvers<void>();
   pull = () => pulled.promise;
   const { resolve } = images();
@@ -109,7 +109,7 @@ it("lets one job give up a pull that another still waits for", async () => {
 });
 
 it.each(["sha256:ab12", "ab12", "AB12", "d"])(
-  "%s may be an id: its names are the engine's",
+  "%s may be an id: the engine knows its names",
   async (id) => {
     expect(await images().namesOf(id, signal)).toEqual([`what is called ${id}`]);
   },

@@ -28,13 +28,13 @@ beforeEach(() => {
   inventory = createInventory(store, changes);
 });
 
-it("tells which of the images asked about are there, stand-ins included", async () => {
+it("lists which of the requested images are there, including stand-ins", async () => {
   expect(await inventory.want(["python:3", "python:4", "python:5"], signal)).toBe(false);
   expect(inventory.present()).toEqual(["python:3", "python:4"]);
   expect(told).toBe(1);
 });
 
-it("looks only for what is new to it", async () => {
+it("looks only for images that are new to it", async () => {
   await inventory.want(["python:3"], signal);
   lookups = 0;
   expect(await inventory.want(["python:3"], signal)).toBe(true);
@@ -43,7 +43,7 @@ it("looks only for what is new to it", async () => {
   expect(inventory.present()).toEqual(["python:3", "python:4"]);
 });
 
-it("notices on refreshing that an image has gone or come, and tells of it once", async () => {
+it("notices when it refreshes that an image is gone or new, and reports it once", async () => {
   await inventory.want(["python:3", "python:5"], signal);
   told = 0;
   await inventory.refresh(signal);
@@ -54,13 +54,13 @@ it("notices on refreshing that an image has gone or come, and tells of it once",
   expect(told).toBe(1);
 });
 
-it("has an image at once that was just made", async () => {
+it("has a newly built image at once", async () => {
   await inventory.want(["python:3"], signal);
   inventory.add("sha256:2");
   expect(inventory.present()).toEqual(["python:3", "sha256:2"]);
 });
 
-it("goes on telling of an image it made, until that has gone", async () => {
+it("keeps reporting an image that it built until it is gone", async () => {
   images = ["python:3", "sha256:2"];
   inventory.add("sha256:2");
   await inventory.want(["python:3"], signal);
@@ -70,7 +70,7 @@ it("goes on telling of an image it made, until that has gone", async () => {
   expect(inventory.present()).toEqual(["python:3"]);
 });
 
-it("keeps what it knows while the engine fails to answer a question, and throws on refreshing", async () => {
+it("keeps what it knows while the engine does not answer, and throws when it refreshes", async () => {
   const gone = new EngineError("unavailable", "ECONNREFUSED");
   const store = {
     imageId: () => Promise.reject(gone),

@@ -11,7 +11,7 @@ function file(name: string, content: object): Buffer[] {
   return [tarHeader(name, bytes.length), bytes, tarPadding(bytes.length)];
 }
 
-test("an image of containerd's store is not packed, and the message says what to do", async () => {
+test("an image in containerd's store is not packed, and the message says what to do", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-pack-"));
   const tar = Readable.from([
     ...file("blobs/sha256/config", { rootfs: { diff_ids: [] } }),

@@ -62,7 +62,7 @@ describe("by a registry", () => {
     expect(said).toContain(`Pushed registry.example/airlock-t:latest (${digest})`);
   });
 
-  it("tries again, and tells each time what the registry says", async () => {
+  it("tries again, and reports each time what the registry says", async () => {
     push = () => {
       push = () => Promise.resolve(digest);
       return Promise.reject(new EngineError("other", "connection refused"));
@@ -71,7 +71,7 @@ describe("by a registry", () => {
     expect(said).toMatch(/^Not pushed: connection refused\nPushed /);
   });
 
-  it("gives up in the registry's words, which are no fault of the engine's", async () => {
+  it("gives up with the registry's message, which does not count against the engine", async () => {
     push = () => Promise.reject(new EngineError("other", "denied"));
     const failure = share(build);
     await expect(failure).rejects.toBeInstanceOf(PushError);
@@ -88,7 +88,7 @@ describe("through the artifact store", () => {
   it.each([
     ["an engine that does not give it", () => Promise.reject(new EngineError("other", "gone"))],
     ["a tar that is none", () => Promise.resolve(Readable.from([Buffer.alloc(600, 1)]))],
-  ])("%s leaves the build as it is, with words, and no file", async (_what, saves) => {
+  ])("%s leaves the build as it is, with a message and no file", async (_what, saves) => {
     save = saves;
     expect(await share(build)).toBeNull();
     expect(said).toMatch(/^The image stays on this host: .+\n$/);
@@ -102,7 +102,7 @@ describe("through the artifact store", () => {
     },
   );
 
-  it("saves nothing where the API or the agent takes none", async () => {
+  it("saves nothing if the API or the agent takes none", async () => {
     save = () => Promise.reject(new Error("asked"));
     expect(await share({ share: "none" })).toBeNull();
     deps = { ...deps, maxImageBytes: 0 };

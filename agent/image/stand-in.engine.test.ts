@@ -8,7 +8,7 @@ import { rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
 
 const name = "io.airlock.test";
 
-test("what somebody made of an image is not taken for it, though it has its labels", async () => {
+test("an image derived from another is not taken for it, although it has its labels", async () => {
   const { engine } = await testEngine();
   const find = (value: string) => engine.labelledImageId(name, value, AbortSignal.timeout(30_000));
   const [own, later] = [randomUUID(), randomUUID()];

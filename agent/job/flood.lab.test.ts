@@ -61,7 +61,7 @@ async function startWorld(): Promise<World> {
   };
 }
 
-it("of 2 GiB on stdout no more than the cap leaves the container, and the agent stays small", async () => {
+it("no more than the cap of 2 GiB on stdout leaves the container, and the agent stays small", async () => {
   await using world = await startWorld();
   const { api, proxy, agent } = world;
   const pid = agent.process.pid!;
@@ -77,7 +77,7 @@ it("of 2 GiB on stdout no more than the cap leaves the container, and the agent 
   expect(peakBytes(pid) - before).toBeLessThan(60 * mib);
 });
 
-it("an agent that does not read holds the container back, and loses nothing of it", async () => {
+it("an agent that does not read slows the container down and loses nothing", async () => {
   await using world = await startWorld();
   const { api, proxy, agent } = world;
   const artifactCaps = { ...caps, artifact_bytes: 100 * mib };

@@ -61,7 +61,7 @@ async function run(
 const readLimit = (...paths: string[]) =>
   `print(next(open(p).read() for p in ${JSON.stringify(paths)} if __import__("os").path.exists(p)))`;
 
-test("memory_limit is the container's limit, and more ends the code", async () => {
+test("memory_limit is the container's limit, and using more ends the code", async () => {
   const limit = readLimit(
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -93,7 +93,7 @@ test("env is what the code finds in its environment", async () => {
   expect(out).toBe(`["good day = 'sir'\\n", '']\n`);
 });
 
-test("preload is imported before the job is there, and is the code's own module", async () => {
+test("preload is imported before the job arrives, and the code finds the same module", async () => {
   const probe = await deriveImage(
     image,
     `echo 'import os; early = not os.path.exists("/code/main.py")' > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/preloaded.py"`,
@@ -113,7 +113,7 @@ test("image is what the job runs on, by reference or by digest", async () => {
   expect(report).toMatchObject({ out: "marked\n\n", job_ref: `default@${marked}` });
 });
 
-test("a built image that is gone fails the job, which says what to do", async () => {
+test("a job whose built image is gone fails, with what to do", async () => {
   const report = await run({}, "print(1)", { image: `sha256:${"0".repeat(64)}` });
   expect(report).toMatchObject({
     status: "failed",

@@ -37,7 +37,7 @@ async function runWithArtifacts(count: number): Promise<void> {
 }
 
 describe("artifacts", () => {
-  it("go when their container is given back, once: it may run another job by then", async () => {
+  it("are uploaded after the container was given back, once", async () => {
     const { pool } = t.deps;
     const told: string[] = [];
     const noted: Pick<Pool, "giveBack" | "discard"> = {
@@ -60,7 +60,7 @@ describe("artifacts", () => {
     expect(told).toEqual(["given back"]);
   });
 
-  it("are all there before the result is", async () => {
+  it("are all stored before the result", async () => {
     await runWithArtifacts(9);
     const names = puts().map(({ path }) => path.split("/").at(-1));
     const expected = Array.from({ length: 9 }, (_, n) => `sub%2F${n}.txt`);
@@ -69,7 +69,7 @@ describe("artifacts", () => {
     expect(t.api.received.at(-1)?.path).toContain("/result");
   });
 
-  it("are sent again after a failure on the way", async () => {
+  it("are sent again after a failed upload", async () => {
     t.api.answer("0.txt", "cut", { status: 500 });
     await runWithArtifacts(1);
     expect(puts().map(({ bytes }) => bytes.toString())).toEqual(Array(3).fill("file 0"));
@@ -103,7 +103,7 @@ describe("posting the result", () => {
     expect(new Set(bodies).size).toBe(1);
   });
 
-  it("ends with the API's word that the lease is another's", async () => {
+  it("ends when the API says that the lease is another's", async () => {
     t.api.answer("/result", { status: 409 });
     const { ended } = t.begin();
     (await t.sandbox(0)).finish();
@@ -111,7 +111,7 @@ describe("posting the result", () => {
     expect(t.api.count("/result")).toBe(1);
   });
 
-  it("goes on when a poll that crosses it already calls the lease lost", async () => {
+  it("continues when a poll meanwhile calls the lease lost", async () => {
     t.api.answer("/result", "silence");
     const { lease, ended } = t.begin();
     (await t.sandbox(0)).finish();
@@ -125,7 +125,7 @@ describe("posting the result", () => {
     expect(lease.drop.signal.aborted).toBe(false);
   });
 
-  it("is left to the lease's expiry when the API stays away", async () => {
+  it("is abandoned when the API stays away until the lease expires", async () => {
     t.api.answer("/result", "cut", "cut", "cut", "cut");
     const { ended } = t.begin();
     (await t.sandbox(0)).finish();
@@ -133,7 +133,7 @@ describe("posting the result", () => {
     expect(t.api.count("/result")).toBe(4);
   });
 
-  it("falls back to a failure without output where the API refuses it", async () => {
+  it("falls back to a failure without output if the API refuses it", async () => {
     t.api.answer("/result", { status: 413 });
     const { ended } = t.begin();
     (await t.sandbox(0)).finish({ stdout: Buffer.from("long") });
@@ -145,7 +145,7 @@ describe("posting the result", () => {
     });
   });
 
-  it("stops the agent where the token is refused", async () => {
+  it("stops the agent if the token is refused", async () => {
     t.api.answer("/result", { status: 401 });
     const { ended } = t.begin();
     (await t.sandbox(0)).finish();

@@ -98,7 +98,7 @@ test("a job's packages are installed before it runs, and the timing says how lon
   expect([stdout(other), other.timing.dep_install_ms]).toEqual(["None\n", 0]);
 });
 
-describe("an agent that was not asked to", () => {
+describe("an agent whose configuration does not allow it", () => {
   test("installs nothing, and says whose configuration forbids it", async () => {
     const index = await indexOf();
     await start({ AIRLOCK_PIP_INDEX_URL: index.url, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "false" });
@@ -116,7 +116,7 @@ describe("an agent that was not asked to", () => {
     expect(index.requests).toEqual([]);
   });
 
-  test("checks again that they are names", async () => {
+  test("checks again that requirements are names", async () => {
     await start({ AIRLOCK_PIP_INDEX_URL: (await indexOf()).url });
     const report = await run({ requirements: ["airlock-probe", "--index-url http://x"] });
     expect(report.error).toMatchObject({
@@ -126,7 +126,7 @@ describe("an agent that was not asked to", () => {
   });
 });
 
-test("a package that cannot be installed is told in pip's words, and what was out of reach", async () => {
+test("a package that cannot be installed is reported in pip's words, with what could not be reached", async () => {
   const index = await indexOf({
     redirects: { "/simple/airlock-meta/": "http://169.254.169.254/" },
   });
@@ -146,7 +146,7 @@ test("a package that cannot be installed is told in pip's words, and what was ou
   expect((await run()).status).toBe("succeeded");
 });
 
-test("an installation longer than startup_timeout is one, whatever the code's timeout", async () => {
+test("an installation longer than startup_timeout is a startup timeout, whatever the code's timeout", async () => {
   const index = await indexOf({ opens: new Promise(() => {}) });
   await start({ AIRLOCK_PIP_INDEX_URL: index.url });
   const report = await run({ startup_timeout_s: 8, timeout_s: 1 });
@@ -192,7 +192,7 @@ describe("packages come", () => {
     expect(stdout(await run())).toBe("42\n");
   });
 
-  test("from an index with a password and a certificate of its own, and the code sees neither", async () => {
+  test("from an index with a password and a private certificate, and the code sees neither", async () => {
     const { image } = await testEngine();
     const tls = await certificateFor("localhost", image);
     const index = await indexOf({ tls, credentials: "me:secret" });
@@ -233,7 +233,7 @@ describe("with enable_runtime_dependency_cache", () => {
     expect((await run({ requirements: ["airlock-probe"] })).error?.type).toBe("dependency_error");
   });
 
-  test("hostile 33: no code can change what the next one gets", async () => {
+  test("hostile 33: no code can change the packages of the next job", async () => {
     const index = await indexOf();
     await start(cached(index));
     const poison = `
@@ -276,7 +276,7 @@ print(tried > 50)
     expect(stdout(await run())).toBe("42\n");
   });
 
-  test("what fails is not kept, and another index has sets of its own", async () => {
+  test("a failed set is not kept, and each index has its own sets", async () => {
     const index = await indexOf();
     const first = await start(cached(index));
     expect((await run({ requirements: ["airlock-missing"] })).status).toBe("failed");

@@ -36,7 +36,7 @@ it("a job with requirements gets a container that no other job uses", async () =
   ]);
 });
 
-it("the start-up's time holds for container and packages together", async () => {
+it("the start-up time limit covers container and packages together", async () => {
   const installing = Promise.withResolvers<void>();
   installWith((_packages, signal) => {
     installing.resolve();
@@ -54,7 +54,7 @@ it("the start-up's time holds for container and packages together", async () => 
   });
 });
 
-it("packages that cannot be had fail the job; a container that is lost hands it back", async () => {
+it("packages that cannot be installed fail the job; a lost container hands it back", async () => {
   installWith(() => Promise.reject(new InstallError("ERROR: No matching distribution")));
   await t.begin({ requirements }).ended;
   expect((await result()).error).toEqual({
@@ -67,7 +67,7 @@ it("packages that cannot be had fail the job; a container that is lost hands it 
   expect((await t.api.request("/release")).json).toMatchObject({ error: { phase: "startup" } });
 });
 
-it("pip's words are one line in the log, its last", async () => {
+it("the log has one line of pip's output, the last one", async () => {
   const lines: string[] = [];
   await configure({
     reset: true,
@@ -82,7 +82,7 @@ it("pip's words are one line in the log, its last", async () => {
   expect(lines).toEqual(["the job is not run: ERROR: No matching distribution found for a"]);
 });
 
-it("a folder of packages that cannot be read is the operator's to mend", async () => {
+it("a package folder that cannot be read is reported to the operator", async () => {
   Object.assign(t.deps, { pip: { ...t.deps.pip, findLinks: "/nonexistent" } });
   installWith(() => Promise.resolve());
   await t.begin({ requirements }).ended;

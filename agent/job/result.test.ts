@@ -11,7 +11,7 @@ const cases: [Partial<Times>, executionMs: number, startup: number, execution: n
 ];
 
 it.each(cases)(
-  "%o and %d ms of code: start-up and code are parts of the whole",
+  "%o and %d ms of code: start-up and code add up to no more than the whole",
   (times, ...rest) => {
     const [executionMs, startup_ms, execution_ms] = rest;
     const report = reportWith({ executionMs });

@@ -139,7 +139,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
   });
 
   describe("an agent that is killed", () => {
-    it("leaves a container that its next start removes, and files too", async () => {
+    it("leaves a container and files that its next start removes", async () => {
       const first = await start();
       api.offer(forever());
       await api.request("/logs");
@@ -159,7 +159,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
       expect(await readdir(join(folder, "spool"))).toEqual([]);
     });
 
-    it("leaves alone what another live agent of its name runs", async () => {
+    it("leaves the containers of another live agent of its name alone", async () => {
       await start();
       api.offer(forever());
       await api.request("/logs");

@@ -13,7 +13,7 @@ beforeEach(async () => {
 });
 afterEach(() => t[Symbol.asyncDispose]());
 
-it("runs a job and posts what came of it", async () => {
+it("runs a job and posts its outcome", async () => {
   const job = { timeout_s: 7, input_json: '{"a":1.0}', code: "x" };
   const { lease, ended } = t.begin(job);
   const sandbox = await t.sandbox(0);
@@ -85,7 +85,7 @@ it("removes the container when the result is posted, not before", async () => {
 });
 
 describe("while the code runs", () => {
-  it("tells that it began, and does not hold the code up for that", async () => {
+  it("reports the start without delaying the code", async () => {
     t.api.answer("/started", "silence");
     const { ended } = t.begin();
     const sandbox = await t.sandbox(0);
@@ -97,7 +97,7 @@ describe("while the code runs", () => {
     expect(t.api.count("/result")).toBe(1);
   });
 
-  it("does not tell that it began where it ends at once", async () => {
+  it("does not report the start of code that ends at once", async () => {
     const { ended } = t.begin();
     const sandbox = await t.sandbox(0);
     await t.clock.sleeping(50);
@@ -176,7 +176,7 @@ describe("while the code runs", () => {
   });
 });
 
-it("a job whose agent stops before its code began is given back without using an attempt", async () => {
+it("a job whose agent stops before the code started is handed back without using an attempt", async () => {
   t.start = (_, signal) =>
     new Promise((_resolve, reject) => {
       signal.addEventListener("abort", () => reject(signal.reason as Error));
@@ -191,7 +191,7 @@ it("a job whose agent stops before its code began is given back without using an
 });
 
 describe("a container that is lost", () => {
-  it("before the code began hands the lease back", async () => {
+  it("before the code started hands the lease back", async () => {
     const sandbox = createFakeSandbox({ begins: false });
     t.start = () => Promise.resolve(sandbox);
     const { ended } = t.begin();
@@ -203,7 +203,7 @@ describe("a container that is lost", () => {
     expect(t.api.count("/result")).toBe(0);
   });
 
-  it("with running code fails the job where the engine is well, and never runs it again", async () => {
+  it("with running code fails the job if the engine works, and the job never runs again", async () => {
     const { ended } = t.begin();
     (await t.sandbox(0)).finish({ ending: "lost", lostReason: "gone" });
     await ended;
@@ -214,7 +214,7 @@ describe("a container that is lost", () => {
     expect(t.api.count("/release")).toBe(0);
   });
 
-  it("with running code hands the lease back where the engine is gone too", async () => {
+  it("with running code hands the lease back if the engine is gone too", async () => {
     const { ended } = t.begin();
     const sandbox = await t.sandbox(0);
     t.health = new EngineError("unavailable", "connect ECONNREFUSED");
@@ -231,7 +231,7 @@ describe("a container that is lost", () => {
     expect(t.deps.engine.breaker().failure_count).toBe(1);
   });
 
-  it("for want of memory is the code's own doing, whatever became of the engine", async () => {
+  it("because of memory is the code's fault, whatever state the engine is in", async () => {
     Object.assign(t.deps, { judge: classify });
     const { ended } = t.begin();
     const sandbox = await t.sandbox(0);
@@ -242,7 +242,7 @@ describe("a container that is lost", () => {
     expect(t.api.count("/release")).toBe(0);
   });
 
-  it("for want of room on the agent's disk is tried once more", async () => {
+  it("because the agent's disk is full is tried once more", async () => {
     const { ended } = t.begin();
     const full = Object.assign(new Error("ENOSPC: no space left on device"), { code: "ENOSPC" });
     (await t.sandbox(0)).fail(full);
@@ -253,7 +253,7 @@ describe("a container that is lost", () => {
     expect(t.api.count("/result")).toBe(0);
   });
 
-  it("with an error of the agent's own fails the job too", async () => {
+  it("with an error in the agent fails the job too", async () => {
     const { ended } = t.begin();
     (await t.sandbox(0)).fail(new TypeError("not a function"));
     await ended;

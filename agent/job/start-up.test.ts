@@ -65,7 +65,7 @@ it.each([
   });
 });
 
-it("an image that has gone is looked up once more", async () => {
+it("an image that is gone is looked up once more", async () => {
   const { start } = t;
   t.start = (spec, signal) => {
     t.start = start;

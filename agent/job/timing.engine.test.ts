@@ -37,7 +37,7 @@ async function warm(api: FakeApi): Promise<void> {
 }
 
 it.each(["runc", "runsc"])(
-  "tells where the time goes, cold and warm, under %s",
+  "reports where the time goes, cold and warm, under %s",
   async (runtime) => {
     await using api = await startFakeApi();
     const folder = await mkdtemp(join(tmpdir(), "airlock-test-"));

@@ -24,7 +24,7 @@ it("counts its free slots", () => {
   expect(leases.ids()).toEqual([]);
 });
 
-it("gives a lease up before it can have ended, counted from the request that got it", async () => {
+it("gives up a lease before it can have expired, counted from the request that got it", async () => {
   const askedMs = clock.nowMs();
   clock.advance(10_000);
   const { drop } = leases.take(testJob(), askedMs);
@@ -37,7 +37,7 @@ it("gives a lease up before it can have ended, counted from the request that got
   expect(drop.signal.reason).toMatchObject({ message: "not renewed in time" });
 });
 
-it("calls a lease fresh while there is time for a renewal before it is given up", () => {
+it("calls a lease fresh while there is time to renew it", () => {
   const askedMs = clock.nowMs();
   clock.advance(19_500);
   expect(leases.isFresh(askedMs)).toBe(true);
@@ -45,7 +45,7 @@ it("calls a lease fresh while there is time for a renewal before it is given up"
   expect(leases.isFresh(askedMs)).toBe(false);
 });
 
-it("keeps a lease that is renewed, counted from the renewal's request", async () => {
+it("keeps a renewed lease, counted from the request that renewed it", async () => {
   const { drop, job } = leases.take(testJob(), clock.nowMs());
   clock.advance(8000);
   const askedMs = clock.nowMs();
@@ -59,7 +59,7 @@ it("keeps a lease that is renewed, counted from the renewal's request", async ()
   expect(drop.signal.aborted).toBe(true);
 });
 
-it("does not let an old request's late answer bring a lease back", async () => {
+it("ignores a late answer to an old request", async () => {
   const askedMs = clock.nowMs();
   const { drop, job } = leases.take(testJob(), askedMs);
   clock.advance(60_000);
@@ -68,7 +68,7 @@ it("does not let an old request's late answer bring a lease back", async () => {
   expect(drop.signal.aborted).toBe(true);
 });
 
-it("knows which leases are being cancelled, and no longer lists a lost one", () => {
+it("knows which leases are being cancelled, and does not list lost ones", () => {
   const [a, b] = [testJob(), testJob()].map((job) => leases.take(job, clock.nowMs()));
   const [cancelled, lost] = [a!.job.lease_id, b!.job.lease_id];
   leases.learn({ cancel: [cancelled], lost: [lost], intervals }, [cancelled, lost], clock.nowMs());
@@ -80,7 +80,7 @@ it("knows which leases are being cancelled, and no longer lists a lost one", () 
   expect(leases.free()).toBe(0);
 });
 
-it("ignores what the API says of leases that are over", () => {
+it("ignores what the API says about leases that are over", () => {
   leases.learn({ cancel: ["x"], lost: ["y"], intervals }, ["x", "y"], clock.nowMs());
   expect(leases.free()).toBe(2);
 });

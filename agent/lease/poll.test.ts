@@ -18,7 +18,7 @@ async function runIdle() {
   return agent;
 }
 
-it("shows itself at once, then waits long", async () => {
+it("polls at once without waiting, then waits long", async () => {
   t.run();
   const first = await t.api.request("/poll", 1);
   expect(first.json).toEqual({
@@ -76,7 +76,7 @@ it("hands back what the API gives beyond the free slots", async () => {
   expect(t.specs).toHaveLength(2);
 });
 
-it("asks anew as soon as a slot is free, where it had none to offer", async () => {
+it("polls again as soon as a slot is free, if it had none to offer", async () => {
   await runIdle();
   t.api.offer(testJob(), testJob());
   const full = await t.api.request("/poll", 3);
@@ -86,7 +86,7 @@ it("asks anew as soon as a slot is free, where it had none to offer", async () =
   await full.hungUp;
 });
 
-it("leaves a poll pending that offers slots already", async () => {
+it("keeps a pending poll that already offers slots", async () => {
   await runIdle();
   t.api.offer(testJob());
   const pending = await t.api.request("/poll", 3);
@@ -110,7 +110,7 @@ it("leaves a job of a late answer to the next poll, which renews its lease", asy
   expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [job.lease_id] });
 });
 
-it("runs a job once that is delivered twice", async () => {
+it("runs a job that is delivered twice only once", async () => {
   const job = testJob();
   await runIdle();
   t.api.offer(job);
@@ -123,7 +123,7 @@ it("runs a job once that is delivered twice", async () => {
   expect(t.api.count("/release")).toBe(0);
 });
 
-it("cancels the run that the API wants cancelled, and tells that it knows", async () => {
+it("cancels the run that the API wants cancelled, and confirms it", async () => {
   const [a, b] = [testJob(), testJob()];
   await runIdle();
   t.api.offer(a, b);
@@ -155,7 +155,7 @@ it("drops the run whose lease is lost, and posts nothing for it", async () => {
 });
 
 describe("when polls fail", () => {
-  it("backs off, longer each time, and goes on", async () => {
+  it("waits longer each time, and goes on", async () => {
     t.api.answer("/poll", { status: 503 }, "cut", { status: 500 });
     t.run();
     for (const capMs of [250, 500, 1000]) {
@@ -164,7 +164,7 @@ describe("when polls fail", () => {
     expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
   });
 
-  it("says so once, and once that it is over", async () => {
+  it("logs the outage once, and its end once", async () => {
     const lines: string[] = [];
     await configure({
       reset: true,
@@ -187,7 +187,7 @@ describe("when polls fail", () => {
     ]);
   });
 
-  it("is soon back where one was cut off after a long wait, each time", async () => {
+  it("polls again soon after one was cut off, each time", async () => {
     t.run();
     for (const n of [2, 3, 4]) {
       await t.api.request("/poll", n);
@@ -232,7 +232,7 @@ describe("when polls fail", () => {
 });
 
 describe("the engine", () => {
-  it("tells at once that it is gone, and takes nothing until it is back", async () => {
+  it("is reported at once when it is gone, and no job is taken until it is back", async () => {
     await runIdle();
     const offering = await t.api.request("/poll", 2);
     t.health = new Error("connect ENOENT");
@@ -245,7 +245,7 @@ describe("the engine", () => {
     expect((await t.api.request("/poll", 4)).json).toMatchObject({ free_slots: 2 });
   });
 
-  it("takes nothing while its breaker is open, one job at a time while half open", async () => {
+  it("gets no job while its breaker is open, and one at a time while half open", async () => {
     await runIdle();
     for (let n = 0; n < 5; n++) t.deps.engine.recordFailure();
     const open = await t.api.request("/poll", 3);
@@ -264,7 +264,7 @@ describe("the engine", () => {
   });
 });
 
-it("tells what has become of its pool within a second", async () => {
+it("reports changes of its pool within a second", async () => {
   await runIdle();
   const sandbox = await t.deps.pool.acquire(testOrder(), null, new AbortController().signal);
   t.deps.changes.notify();

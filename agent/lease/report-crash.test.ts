@@ -18,7 +18,7 @@ const reporter = () =>
     new AbortController().signal,
   );
 
-it("reports each crash once, and says when the API knows of it", async () => {
+it("reports each crash once, and says when the API has it", async () => {
   const crashed = randomUUID();
   const report = reporter();
   t.api.answer("/leave", { status: 503 }, "cut");
@@ -29,7 +29,7 @@ it("reports each crash once, and says when the API knows of it", async () => {
   expect((await t.api.request("/leave", 3)).json).toEqual({ agent_id: crashed, crashed: true });
 });
 
-it("gives up where the API does not believe it", async () => {
+it("gives up if the API rejects the report", async () => {
   const report = reporter();
   const crashed = randomUUID();
   t.api.answer("/leave", { status: 403 });

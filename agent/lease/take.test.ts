@@ -42,7 +42,7 @@ it("asks for the next job with the result while all slots are in use, and runs i
   expect(t.api.count("/poll")).toBe(3);
 });
 
-it("polls anew when such a job takes long, so that its cancellation is heard of", async () => {
+it("polls again when such a job takes long, so that it learns of a cancellation", async () => {
   const { next, poll } = await fillAndAnswerWith();
   await (
     await t.sandbox(1)
@@ -53,7 +53,7 @@ it("polls anew when such a job takes long, so that its cancellation is heard of"
   await poll.hungUp;
 });
 
-it("hands a job back rather than run it a second time under the same lease", async () => {
+it("hands a job back instead of running it a second time under the same lease", async () => {
   const { next } = await fillAndAnswerWith();
   const sandbox = await t.sandbox(1);
   await sandbox.running;
@@ -69,7 +69,7 @@ it("hands a job back rather than run it a second time under the same lease", asy
   expect(t.specs).toHaveLength(3);
 });
 
-it("does not run a job a second time whose first bringer was a poll, or another result", async () => {
+it("does not run a job twice that a poll or another result has brought", async () => {
   await t[Symbol.asyncDispose]();
   t = await createTestAgent({ slots: 2 });
   t.run();
@@ -91,7 +91,7 @@ it("does not run a job a second time whose first bringer was a poll, or another 
   expect(t.deps.leases.ids()).toHaveLength(2);
 });
 
-it("asks for none when it stops", async () => {
+it("asks for no job when it stops", async () => {
   t.api.offer(testJob());
   const sandbox = await t.sandbox(0);
   await sandbox.running;
@@ -101,7 +101,7 @@ it("asks for none when it stops", async () => {
   await agent.ended;
 });
 
-it("asks for none while a poll with a free slot is pending", async () => {
+it("asks for no job while a poll with a free slot is pending", async () => {
   await t[Symbol.asyncDispose]();
   t = await createTestAgent({ slots: 2 });
   t.run();

@@ -42,7 +42,7 @@ async function find(letter: string): Promise<string | null> {
 }
 const names = async () => (await readdir(folder)).map((name) => name.slice(0, 1)).sort();
 
-test("what was kept is found, by its key alone", async () => {
+test("a stored set is found by its key only", async () => {
   expect(await find("a")).toBeNull();
   await keep("a", "one ", "two");
   expect(await find("a")).toBe("one two");
@@ -51,7 +51,7 @@ test("what was kept is found, by its key alone", async () => {
   expect((await stat(file("a"))).mode & 0o777).toBe(0o600);
 });
 
-test("a set is replaced as a whole, and what reads the old one still has it", async () => {
+test("a set is replaced as a whole, and readers of the old one keep it", async () => {
   await keep("a", "old");
   await using found = await cache.find(key("a"));
   await keep("a", "new and longer");
@@ -59,7 +59,7 @@ test("a set is replaced as a whole, and what reads the old one still has it", as
   expect(await find("a")).toBe("new and longer");
 });
 
-test("a writer may begin anew, and a reader too", async () => {
+test("a writer may start again, and so may a reader", async () => {
   {
     await using writer = await cache.begin(key("a"));
     await writer.write(Buffer.from("half of a long one"));
@@ -72,7 +72,7 @@ test("a writer may begin anew, and a reader too", async () => {
   expect((await buffer(found!.pieces())).toString()).toBe("whole");
 });
 
-test("what was begun and not finished is not kept, nor left", async () => {
+test("a set that was not finished is neither kept nor left behind", async () => {
   {
     await using writer = await cache.begin(key("a"));
     await writer.write(Buffer.from("half"));
@@ -102,7 +102,7 @@ test.each<[string, () => Promise<unknown>]>([
   expect(await find("a")).toBe("again");
 });
 
-test("what was not used for longest goes first where room is wanted", async () => {
+test("the least recently used set is removed first when room is needed", async () => {
   const long = "x".repeat(4000);
   for (const letter of ["a", "b"]) {
     await keep(letter, long);
@@ -113,7 +113,7 @@ test("what was not used for longest goes first where room is wanted", async () =
   expect(await names()).toEqual(["a", "c"]);
 });
 
-test("a set larger than the whole cache is not kept, and pushes nothing out", async () => {
+test("a set larger than the whole cache is not kept and displaces nothing", async () => {
   await keep("a", "small");
   await keep(
     "b",
@@ -125,20 +125,20 @@ test("a set larger than the whole cache is not kept, and pushes nothing out", as
   expect(await names()).toEqual(["a"]);
 });
 
-test("what a writer that died left is removed after an hour; other files never are", async () => {
+test("what a dead writer left is removed after an hour; other files never are", async () => {
   for (const name of ["old.part", "new.part", "mine.txt"]) await writeFile(join(folder, name), "x");
   for (const name of ["old.part", "mine.txt"]) await utimes(join(folder, name), 1000, 1000);
   await keep("a", "x");
   expect(await names()).toEqual(["a", "m", "n"]);
 });
 
-test("a folder that cannot be written costs no job its packages", async () => {
+test("jobs get their packages even if the cache cannot be written", async () => {
   await rm(folder, { recursive: true });
   await keep("a", "one");
   expect(await find("a")).toBeNull();
 });
 
-test("a file that cannot be read counts as none", async () => {
+test("a file that cannot be read counts as missing", async () => {
   // A folder opens like a file, and fails at the first read.
   await mkdir(file("a"));
   expect(await find("a")).toBeNull();

@@ -7,7 +7,7 @@ import { certificatesName, readRuntimeSource } from "./runtime-source.ts";
 
 afterEach(closeAll);
 
-test("PyPI behind a mirror with a private address serves requirements, where its hosts are named", async () => {
+test("PyPI behind a mirror with a private address serves requirements if its hosts are named", async () => {
   const caFile = process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt";
   const { pipEnv, reach, certificates } = await readRuntimeSource({
     indexUrl: undefined,

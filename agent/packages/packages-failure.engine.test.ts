@@ -47,7 +47,7 @@ describe("pip fails in its own words, and nothing else is reached", () => {
   const install = async (index: PackageIndex, ...requirements: string[]): Promise<string> =>
     failure(runBare({ requirements, from: await pipFrom(index) }));
 
-  test("a package that is not there", async () => {
+  test("a package that does not exist", async () => {
     const words = await install(await indexOf({}), "airlock-missing==3");
     expect(words).toMatch(
       /^InstallError: .*No matching distribution found for airlock-missing==3/s,
@@ -115,7 +115,7 @@ for process in /proc/[0-9]*; do
   tr '\\0' ' ' <$process/cmdline | grep -q -- '[-]-only-binary' && grep -E '^(Uid|Cap|NoNew)' $process/status
 done`;
 
-test("pip is root without a capability; given up, it ends with its container", async () => {
+test("pip is root without capabilities; if it is given up, it ends with its container", async () => {
   const index = await indexOf({ opens: new Promise(() => {}) });
   const packages = { requirements: ["airlock-probe"], from: await pipFrom(index) };
   const giveUp = new AbortController();

@@ -53,7 +53,7 @@ test.each<[string, Buffer[]]>([
   await expect(installed).rejects.toThrow(EngineError);
 });
 
-test("no connection is opened once packages are told, nor to a job that brings them along", async () => {
+test("no connection is opened once packages are reported, nor for a job whose packages come with it", async () => {
   const kept: Uint8Array[] = [];
   const keep = async (bytes: Uint8Array): Promise<void> => void kept.push(bytes);
   const { session } = await open(piece, opened, done);
@@ -67,7 +67,7 @@ test("no connection is opened once packages are told, nor to a job that brings t
   await expect(brought).rejects.toThrow(EngineError);
 });
 
-test("no connection is opened after the installation, and those that were are closed", async () => {
+test("no connection is opened after the installation, and open ones are closed", async () => {
   let closed = false;
   const serve: PipSource["serve"] = (stream) => stream.on("close", () => (closed = true));
   const { session, output } = await open(opened, done);
@@ -85,7 +85,7 @@ test("no connection is opened after the installation, and those that were are cl
   await expect(run).rejects.toThrow("a frame o out of turn");
 });
 
-test("an order serves again where its container died", async () => {
+test("an order can be used again if its container died", async () => {
   let kept: Uint8Array[] = [];
   const keep = async () => {
     kept = [];
@@ -101,7 +101,7 @@ test("an order serves again where its container died", async () => {
   expect(Buffer.concat(kept)).toEqual(piece);
 });
 
-test("an end in the middle, and a signal, end it", async () => {
+test("an end of the stream ends it, and so does a signal", async () => {
   const { session, output } = await open();
   const installed = session.install({ requirements, from: pip() }, never);
   output.end();
@@ -125,7 +125,7 @@ test.each([
     { exit_status: 1, output: "ERROR: Could not install: [Errno 28] No space left on device\n" },
     "[Errno 28] No space left on device\nThe packages do not fit",
   ],
-])("a failure is told: %j", async (end, words) => {
+])("a failure is reported: %j", async (end, words) => {
   const { session } = await open(json("P", { ...ended, ...end }));
   await expect(session.install({ requirements, from: pip() }, never)).rejects.toThrow(words);
 });

@@ -14,7 +14,7 @@ hostileCases(({ run: runHere, runtime }) => {
   const runWith = (code: string, packages: PackageRequest, more: Settings = {}) =>
     runHere(code, { ...more, spec: { packages: true, ...more.spec }, packages });
 
-  test("a package and what it needs are there for the code and for what it starts", async () => {
+  test("a package and its dependencies are there for the code and for processes that it starts", async () => {
     const index = await indexOf({
       wheels: [
         wheel("airlock_probe", "from airlock_base import n\n", { requires: ["airlock-base>=1"] }),
@@ -44,7 +44,7 @@ print("".join(sorted(set(at), key=at.index)))
     expect(run.left).toBe(0);
   });
 
-  test("a large package comes through whole, and does not count as the code's memory or time", async () => {
+  test("a large package arrives complete, and does not count as the code's memory or time", async () => {
     const big = randomBytes(15_000_000).toString("base64");
     const index = await indexOf({
       wheels: [wheel("airlock_big", "", { files: { "big.txt": big } })],
@@ -66,7 +66,7 @@ print(digest.hexdigest())
     expect(run.report.usage?.cpuTimeMs).toBeLessThan(run.report.executionMs + 100);
   });
 
-  test("hostile 33: the network is gone before the code runs, and packages are only read", async () => {
+  test("hostile 33: the network is gone before the code runs, and packages are read-only", async () => {
     const index = await indexOf({ wheels: [wheel("airlock_probe")] });
     const ports = runtime === "runc" ? "range(1, 65536)" : "()"; // 47 s under gVisor
     const code = `
@@ -123,7 +123,7 @@ print({denied(act) for act in (
     ]);
   });
 
-  test("hostile 32: a .pth runs with the rights of the code, and never with root's", async () => {
+  test("hostile 32: a .pth runs with the rights of the code, never with root's", async () => {
     const pth = `import os; open("/tmp/pth-%d" % os.getuid(), "a").write("x")\n`;
     const index = await indexOf({
       wheels: [
@@ -138,7 +138,7 @@ print({denied(act) for act in (
     expect(run.out).toBe("['pth-1000']\n");
   });
 
-  test("hostile 32: a command whose name leads elsewhere is not left there for the code", async () => {
+  test("hostile 32: a command whose name leads outside its folder is not left there for the code", async () => {
     const scripts = "[console_scripts]\n/code/json.py = a:b\n/output/result.json = a:b\n";
     const files = { "airlock_probe-1.0.dist-info/entry_points.txt": scripts };
     const index = await indexOf({ wheels: [wheel("airlock_probe", "", { files })] });
@@ -147,7 +147,7 @@ print({denied(act) for act in (
     expect(said).toContain("outside /packages: /code/json.py, /output/result.json");
   });
 
-  test("hostile 32: a package without a wheel is not built, nor is one that a wheel names by its address", async () => {
+  test("hostile 32: a package without a wheel is not built, even if a wheel names it by its address", async () => {
     const sdists: Record<string, Buffer> = {};
     const wheels: Wheel[] = [];
     const index = await indexOf({ sdists, wheels });
@@ -166,7 +166,7 @@ print({denied(act) for act in (
     expect(index.requests).not.toContain("/ran");
   });
 
-  test("what was kept of an installation is the next job's without an index, byte for byte", async () => {
+  test("a stored installation serves the next job without an index, byte for byte", async () => {
     const big = randomBytes(1_000_000).toString("base64");
     const index = await indexOf({
       wheels: [wheel("airlock_probe", "n = 7\n", { files: { "a/b.txt": big, empty: "" } })],
@@ -197,7 +197,7 @@ for folder, folders, names in sorted(os.walk("/packages")):
     expect(index.requests.length).toBe(asked);
   });
 
-  test("too little memory is said to be just that", async () => {
+  test("too little memory is reported as such", async () => {
     const big = randomBytes(20_000_000).toString("base64");
     const index = await indexOf({
       wheels: [wheel("airlock_big", "", { files: { "big.txt": big } })],
@@ -209,7 +209,7 @@ for folder, folders, names in sorted(os.walk("/packages")):
     );
   });
 
-  test("packages that were kept and do not fit are not taken for a failure of the engine", async () => {
+  test("stored packages that do not fit do not count as a failure of the engine", async () => {
     async function* pieces() {
       const head = { name: "lib/big", executable: false, mtime: 0 };
       yield encodeFrame("A", Buffer.from(JSON.stringify(head)));

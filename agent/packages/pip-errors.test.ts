@@ -32,7 +32,7 @@ test.each([
   expect(explainPipFailure(log, 3)).toBe(words);
 });
 
-test("no more than can be read", () => {
+test("a message is short enough to read", () => {
   const log = `ERROR: ${"x".repeat(5000)}\n`.repeat(9);
   expect(explainPipFailure(log, 1).length).toBeLessThanOrEqual(2000);
 });

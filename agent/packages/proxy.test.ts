@@ -122,14 +122,14 @@ describe("refuses", () => {
     },
   );
 
-  it("everything public where no index is asked", async () => {
+  it("every public host if no index is configured", async () => {
     const { get, tunnel } = await startProxy({ hosts: [], internet: false });
     expect((await get("http://1.1.1.1/")).status).toBe(403);
     expect(await tunnel("1.1.1.1:443")).toMatch(/^HTTP\/1.1 403/);
   });
 });
 
-it("reaches the hosts that the operator names, wherever they are", async () => {
+it("reaches the hosts that the operator names, whatever their address", async () => {
   const { get, tunnel } = await startProxy({ hosts: [index.place, other.place] });
   expect(await get(`http://${other.place}/files/a.whl`)).toMatchObject({ status: 200 });
   expect(await tunnel(other.place)).toContain("x-origin: yes");
@@ -160,7 +160,7 @@ describe("behind an HTTP proxy", () => {
   // A name of nobody (RFC 6761): the proxy alone knows it.
   const hosts = ["packages.invalid:443", "packages.invalid:80"];
 
-  it("what it names goes through it, by name", async () => {
+  it("public hosts are reached through it, by name", async () => {
     const { asked, proxy } = await startUpstream();
     const { get, tunnel } = await startProxy({ hosts, proxy });
     expect(await tunnel("packages.invalid:443")).toContain("x-origin: yes");
@@ -181,7 +181,7 @@ describe("behind an HTTP proxy", () => {
     expect([index.asked.length, asked]).toEqual([1, []]);
   });
 
-  it("nothing else is asked of it: it may reach what the code must not", async () => {
+  it("is asked for nothing else, because it may reach what the code must not", async () => {
     const { asked, proxy } = await startUpstream();
     const { get, tunnel } = await startProxy({ hosts, proxy });
     for (const place of ["1.1.1.1:443", "intranet.invalid:443", "packages.invalid:22"]) {
@@ -191,7 +191,7 @@ describe("behind an HTTP proxy", () => {
     expect(asked).toEqual([]);
   });
 
-  it("its refusal is told", async () => {
+  it("its refusal is reported", async () => {
     const { proxy } = await startUpstream("407 Who are you");
     const { tunnel, problems } = await startProxy({ hosts, proxy });
     expect(await tunnel("packages.invalid:443")).toMatch(/^HTTP\/1.1 502 .*407 Who are you/);
@@ -199,14 +199,14 @@ describe("behind an HTTP proxy", () => {
   });
 });
 
-it("says what went wrong where an index does not answer", async () => {
+it("says what went wrong if an index does not answer", async () => {
   const { get, tunnel } = await startProxy();
   index.server.close();
   expect(await get(`http://${index.place}/`)).toMatchObject({ status: 502 });
   expect(await tunnel(index.place)).toContain("ECONNREFUSED");
 });
 
-it("offers the agent's own files, and no others", async () => {
+it("serves the agent's own files, and no others", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-proxy-"));
   const path = join(folder, "a-1.0+local-py3-none-any.whl");
   writeFileSync(path, "wheel");

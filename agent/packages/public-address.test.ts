@@ -22,6 +22,6 @@ const others =
   "::ffff:8.8.8.8 ::ffff:a9fe:a9fe 64:ff9b::a9fe:a9fe 64:ff9b:1::1 fe80::1 fe80::1%eth0 " +
   "2606:4700::1%eth0 fc00::1 fd00:ec2::254 fec0::1 ff02::1 2001::1 2001:db8::1 " +
   "2002:a9fe::1 3fff::1 100::1 5f00::1 localhost 1.1.1 0x7f.1 2130706433 ";
-it.each(others.split(" "))("%s is not", (address) => {
+it.each(others.split(" "))("%s is not public", (address) => {
   expect(isPublicAddress(address)).toBe(false);
 });

@@ -36,7 +36,7 @@ test("without configuration, pip asks PyPI", async () => {
   expect(pipEnv).toMatchObject({ PIP_BREAK_SYSTEM_PACKAGES: "1", PIP_NO_INPUT: "1" });
 });
 
-test("the packages of a folder go along, and then no index is asked", async () => {
+test("the packages of a folder are sent along, and then no index is used", async () => {
   const { files, pipEnv, hosts } = await read({ findLinks: folder });
   expect(files).toEqual(
     ["a-1.tar.gz", "b-1-py3-none-any.whl", "c-1.zip"].map((name) => ({
@@ -52,7 +52,7 @@ test("the packages of a folder go along, and then no index is asked", async () =
   });
 });
 
-test("an index is asked beside a folder, where both are configured", async () => {
+test("an index is used beside a folder if both are configured", async () => {
   const indexUrl = "https://me:secret@packages.example/simple";
   const { pipEnv, hosts } = await read({ indexUrl, findLinks: folder });
   expect(hosts.hosts).toEqual(["packages.example:443"]);
@@ -61,12 +61,12 @@ test("an index is asked beside a folder, where both are configured", async () =>
   expect(Object.keys(pipEnv)).not.toContain("PIP_TRUSTED_HOST");
 });
 
-test("an index without TLS is trusted, since someone configured it", async () => {
+test("an index without TLS is trusted because the operator configured it", async () => {
   const { pipEnv } = await read({ indexUrl: "http://packages.example:8000/simple" });
   expect(pipEnv["PIP_TRUSTED_HOST"]).toBe("packages.example:8000");
 });
 
-test("the certificates go along", async () => {
+test("the certificates are sent along", async () => {
   const { files, pipEnv } = await read({ caFile: join(folder, "ca.crt") });
   expect(files).toEqual([{ name: "ca.pem", path: join(folder, "ca.crt"), sizeBytes: 11 }]);
   expect(pipEnv["PIP_CERT"]).toBe("/tmp/airlock-build/ca.pem");
@@ -75,7 +75,7 @@ test("the certificates go along", async () => {
 test.each([
   ["pip_find_links", { findLinks: "/nowhere" }],
   ["pip_ca_file", { caFile: "/nowhere" }],
-])("%s that cannot be read is named", async (key, config) => {
+])("the error names %s that cannot be read", async (key, config) => {
   const failure = read(config);
   await expect(failure).rejects.toBeInstanceOf(JobRefusal);
   await expect(failure).rejects.toMatchObject({

@@ -35,7 +35,7 @@ function world() {
   return { tunnel, said, streams, take, bytesOf, passedOn };
 }
 
-test("a connection says and hears, and ends", async () => {
+test("a connection sends, receives and ends", async () => {
   const { streams, take, said } = world();
   take("o", id(1));
   const [stream] = streams;
@@ -58,7 +58,7 @@ test("a connection says and hears, and ends", async () => {
   ]);
 });
 
-test("what nobody reads is not passed on, so that the other end stops", async () => {
+test("data that nobody reads is not passed on, so that the other end stops", async () => {
   const { streams, take, passedOn } = world();
   take("o", id(1));
   const piece = Buffer.alloc(64 * 1024);
@@ -85,7 +85,7 @@ test("no more is sent than the other end has room for", async () => {
   expect([bytesOf("d"), isDone]).toEqual([windowBytes + 10, true]);
 });
 
-test("either side may end a connection, and the tunnel ends all", async () => {
+test("either side may end a connection, and closing the tunnel ends all", async () => {
   const { tunnel, streams, take, said } = world();
   for (const number of [1, 2, 3]) take("o", id(number));
   take("x", id(1));

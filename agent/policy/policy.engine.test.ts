@@ -109,7 +109,7 @@ test.each(cases)(
   },
 );
 
-test("an image of the host that nobody has named is refused, by id and by the start of it", async () => {
+test("an image of the host that has no name is refused, by its id and by the start of its id", async () => {
   const [short, before] = [hidden.slice("sha256:".length, "sha256:".length + 12), made()];
   for (const reference of [hidden, short]) {
     const { error } = await run({ image: reference });
@@ -118,7 +118,7 @@ test("an image of the host that nobody has named is refused, by id and by the st
   expect(made()).toEqual(before);
 });
 
-test("what the policy accepts runs, by reference and by id", async () => {
+test("an accepted image runs, by reference and by id", async () => {
   for (const reference of ["python:3.13-slim", image]) {
     expect(await run({ image: reference })).toMatchObject({ status: "succeeded", error: null });
   }

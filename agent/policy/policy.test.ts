@@ -107,7 +107,7 @@ describe("a policy", () => {
   });
 });
 
-it("a build has bounds, and the memory and CPUs that the operator lets one job have", () => {
+it("a build is limited to the memory and CPUs that the operator allows one job", () => {
   const most = { agent_builds: true, agent_max_memory: "8g", agent_max_cpus: 1.5 };
   const always = { pids: 1024, diskBytes: 20 * 1024 ** 3 };
   expect(buildLimits(most)).toEqual({ memoryBytes: 8 * 1024 ** 3, cpus: 1.5, ...always });

@@ -2,7 +2,7 @@ import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";
 import { OVER, systemClock } from "./clock.ts";
 
-test("a sleep takes its time, and leaves nothing on the signal", async () => {
+test("a sleep lasts as long as it should, and leaves no listener on the signal", async () => {
   const { signal } = new AbortController();
   const beganMs = systemClock.nowMs();
   await systemClock.sleep(20, signal);
@@ -10,7 +10,7 @@ test("a sleep takes its time, and leaves nothing on the signal", async () => {
   expect(getEventListeners(signal, "abort")).toEqual([]);
 });
 
-test("a sleep that is cut short rejects with the signal's reason, before and while it sleeps", async () => {
+test("an aborted sleep rejects with the signal's reason, before and during the sleep", async () => {
   const cut = new AbortController();
   const sleeping = systemClock.sleep(600_000, cut.signal);
   cut.abort(OVER);
