@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import manifest from "../package.json" with { type: "json" };
 
-test("SIGTERM to npm stops the service that it runs, not the shell between them alone", async () => {
+test("SIGTERM to npm stops the service, not only the shell between them", async () => {
   const dataDir = mkdtempSync(join(tmpdir(), "airlock-npm-"));
   const npm = spawn("npm", ["run", "api"], {
     detached: true,

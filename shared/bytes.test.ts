@@ -13,9 +13,12 @@ test.each([
   expect(parseBytes(text)).toBe(bytes);
 });
 
-test.each(["", "m", "-1m", "1.5g", "1 m", "1kb", "0x10", "1t", "١m"])("%j is no size", (text) => {
-  expect(() => parseBytes(text)).toThrow(`not a size: ${text}`);
-});
+test.each(["", "m", "-1m", "1.5g", "1 m", "1kb", "0x10", "1t", "١m"])(
+  "%j is not a size",
+  (text) => {
+    expect(() => parseBytes(text)).toThrow(`not a size: ${text}`);
+  },
+);
 
 test("parts of any size are joined in order", () => {
   fc.assert(

@@ -45,7 +45,7 @@ test("any value is logged as one line without control characters", () => {
   );
 });
 
-test("an error without a message is shown by its name, and a thrown value that is no error as text", () => {
+test("an error without a message is shown by its name, and a thrown value that is not an error as text", () => {
   expect(describeError(new RangeError(""))).toBe("RangeError");
   expect(describeError("gone")).toBe("gone");
   expect(describeError(new Error("a", { cause: "b" }))).toBe("a: b");

@@ -21,7 +21,7 @@ test.each([
   ["r/*/t:*", "r/team/t:1", true],
   ["r/*/t:*", "r/t:1", false],
   ["r/*", "r/team/t", false],
-])("%s takes %s: %s", (pattern, name, taken) => {
+])("%s matches %s: %s", (pattern, name, taken) => {
   expect(matchesPattern(pattern, name)).toBe(taken);
 });
 

@@ -131,7 +131,7 @@ it.each([
   ["many digits", `a==${"1".repeat(100_000)}!`],
   ["many dots", `a==${"1.".repeat(100_000)}`],
   ["many separators", `a${"-._".repeat(100_000)}`],
-])("takes no time over %s", (_, text) => {
+])("is fast on %s", (_, text) => {
   const before = process.cpuUsage();
   expect(parseRequirement(text)).toBeNull();
   const { user, system } = process.cpuUsage(before);

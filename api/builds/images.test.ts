@@ -60,7 +60,7 @@ async function build(n: number): Promise<string> {
   return join(store.folder, "artifacts", archiveKey({ id: row.id, leaseId }, announced.sha256));
 }
 
-test("the archive of a job type's last build stays; that of the one before goes an hour after it", async () => {
+test("the archive of a job type's last build stays; the one before is removed an hour later", async () => {
   const first = await build(1);
   clock += 30 * dayMs;
   await sweep(deps);
@@ -75,7 +75,7 @@ test("the archive of a job type's last build stays; that of the one before goes 
   expect([first, second].map((path) => existsSync(path))).toEqual([false, true]);
 });
 
-test("an archive for which no job type asks any more goes after a day", async () => {
+test("an archive that no job type needs is removed after a day", async () => {
   const path = await build(1);
   deps = { ...deps, config: { ...deps.config, job_types: {} } };
   clock += dayMs - 1;

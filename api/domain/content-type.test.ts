@@ -38,7 +38,7 @@ test.each([
 });
 
 test.each(["Makefile", "csv", "a.unheard-of", "a.", ".env", "png/none"])(
-  "%s is bytes of a type that nobody knows",
+  "%s is bytes of an unknown type",
   (name) => {
     expect(contentTypeOf(name)).toBe("application/octet-stream");
   },

@@ -53,14 +53,14 @@ describe("the image of a job type", () => {
     { ...science, requirements: ["numpy", "pandas"] },
     { ...science, base_image: "other:1" },
     { ...science, python_version: "3.12" },
-  ])("is no longer the built one when that has something else in it: %j", (changed) => {
+  ])("is not the built one if that one was built from something else: %j", (changed) => {
     const old = builtOf(given, "science");
     const now = environment(config({ job_types: { science: changed } }), [old], "science");
     expect(now?.built).toBeUndefined();
   });
 
   test.each([{ memory_limit: "1g" }, { env: { A: "1" } }, { network: "bridge" }, { timeout: 5 }])(
-    "stays the built one when what changes is no part of it: %j",
+    "stays the built one if the change does not affect it: %j",
     (changed) => {
       const job_types = { science: { ...science, ...changed } };
       const now = environment(config({ job_types }), [builtOf(given, "science")], "science");
@@ -102,7 +102,7 @@ describe("python_version", () => {
 const baseOf = (jobType: object) =>
   resolveJobType(config({ base_image: "own:1", job_types: { t: jobType } }), "t")?.base_image;
 
-test("a job type names its base image, else its Python's, else the configured one", () => {
+test("the base image is the job type's, else its Python's, else the configured one", () => {
   expect(baseOf({})).toBe("own:1");
   expect(baseOf({ python_version: "3.12" })).toBe("python:3.12-slim");
   expect(baseOf({ python_version: "3.12", base_image: "mine:1" })).toBe("mine:1");

@@ -84,7 +84,7 @@ test.each([
   ["with the labels that does not build, nor anybody", true, idleGpu, [withoutBuilds]],
   ["with the labels that builds", true, gpu, [agent()]],
 ])(
-  "where images travel, a build may be given to an agent %s: %s",
+  "if images are shared, a build may be given to an agent %s: %s",
   (_what, expected, one, serving) => {
     expect(mayBuild(one, labelled, serving, true)).toBe(expected);
   },
@@ -103,7 +103,7 @@ test("an agent serves while it is live, its engine answers and its breaker is no
   expect(serves({ breaker: { ...breaker, state: "open" } })).toBe(false);
 });
 
-test("why nobody builds: no engine, or no labels", () => {
+test("a build that no agent can run has the reason: no engine, or no labels", () => {
   expect(whyNobodyBuilds(plain, [agent()])).toBeUndefined();
   expect(whyNobodyBuilds(plain, [])).toContain("No agent with a working container engine");
   expect(whyNobodyBuilds(labelled, [agent()])).toContain("gpu=a100");

@@ -20,7 +20,7 @@ const engine = { available: true, version: "1", runtimes: [] };
 const missing_images = [{ image: digest, reason: "no route to host" }];
 const without = agent({ engine: { ...engine, missing_images } });
 
-describe("why nobody runs a job", () => {
+describe("why no agent can run a job", () => {
   test.each([
     ["an agent without images, which may pull", plain, [agent()], undefined],
     ["the agent that built it", built, [withBase, withBuilt], undefined],
@@ -66,7 +66,7 @@ describe("why nobody runs a job", () => {
   });
 });
 
-describe("why nobody takes a job now", () => {
+describe("why no agent takes a job now", () => {
   const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
   const gpu = environmentOf({ gpus: 2 });
   const off = { available: false, version: null, runtimes: [] };
@@ -108,7 +108,7 @@ describe("why nobody takes a job now", () => {
   });
 });
 
-test("a turn says how many are ahead", () => {
+test("a turn tells how many jobs are ahead", () => {
   expect(turnMessage(1)).toBe("Waiting for a worker, at position 1.");
   expect(turnMessage(5)).toBe("Waiting for a worker, at position 5, 4 jobs ahead.");
 });

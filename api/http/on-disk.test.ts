@@ -28,7 +28,7 @@ function start() {
   return { post, answered, endSync: resolve };
 }
 
-test("nothing is answered before it is on disk, but for polls", async () => {
+test("nothing is answered before it is on disk, except polls", async () => {
   const { post, answered, endSync } = start();
   const submitted = post("/execute/async", { code: "1" });
   const agent = new ScriptedAgent("http://unused", token);

@@ -43,7 +43,7 @@ test.each([
   expect(validator.version).toBe("3.1");
 });
 
-test("every operation has a name of its own, a group, a summary, and what it answers", async () => {
+test("every operation has a unique name, a group, a summary and its answers", async () => {
   const document = await open();
   const endpoints = endpointsOf(document);
   const names = endpoints.map(({ operation }) => operation.operationId);
@@ -56,7 +56,7 @@ test("every operation has a name of its own, a group, a summary, and what it ans
   }
 });
 
-test("groups stand in a newcomer's order, and none is empty", async () => {
+test("groups are in the order that a newcomer needs, and none is empty", async () => {
   const document = await open();
   const used = endpointsOf(document).map(({ operation }) => operation.tags[0]);
   expect(document.tags.map(({ name }) => name)).toEqual([...new Set(used)]);
@@ -95,7 +95,7 @@ test("every JSON body has examples, and every example is valid", async () => {
   }
 });
 
-test("no parameter may be null, which a query cannot say", async () => {
+test("no parameter may be null, which a query cannot express", async () => {
   const parameters = endpointsOf(await open()).flatMap(({ operation }) => operation.parameters);
   expect(JSON.stringify(parameters)).not.toContain('"null"');
 });
@@ -187,7 +187,7 @@ describe("keys", () => {
     expect(statusesOf(document, "/pool/stats")).not.toContain("401");
   });
 
-  test("a service with keys takes them in its header or as a bearer token, all but /health", async () => {
+  test("a service with keys takes them in its header or as a bearer token, except for /health", async () => {
     const document = await documentWith({
       api_auth_enabled: true,
       api_keys: [key],
@@ -217,7 +217,7 @@ describe("keys", () => {
   });
 });
 
-test("where requests are not counted, no 429 is told", async () => {
+test("without a rate limit, no 429 is documented", async () => {
   const document = await documentWith({ api_rate_limit_enabled: false });
   expect(JSON.stringify(document.paths)).not.toContain("TooManyRequests");
 });
@@ -258,7 +258,7 @@ function nestedShapes(schema: unknown, depth = 0): unknown[] {
   return [...own, ...Object.values(schema).flatMap((part) => nestedShapes(part, depth + 1))];
 }
 
-test("the document says what is configured: the longest timeout, the job types, and no NUL in code", async () => {
+test("the document has the configured longest timeout and job types, and allows no NUL in code", async () => {
   const document = await documentWith({
     max_timeout: 77,
     job_types: { ml: {}, default: {} },

@@ -47,7 +47,7 @@ test.each([
   expect(await addressOf(trusted, socket, forwarded)).toBe(address);
 });
 
-describe("an entry that is no address ends the search at the proxy that wrote it", () => {
+describe("an entry that is not an address ends the search at the proxy that wrote it", () => {
   test.each([
     "",
     "unknown",

@@ -9,7 +9,7 @@ test.each([
   ["bytes", new TextEncoder().encode(text)],
   ["a view into a larger buffer", new TextEncoder().encode(`x${text}`).subarray(1)],
   ["text that is hashed on another thread", text.repeat(10_000)],
-])("%s has the hash that it has in every runtime", async (_what, data) => {
+])("%s has the same hash in every runtime", async (_what, data) => {
   expect(await sha256(data)).toBe(await everywhere(data));
 });
 

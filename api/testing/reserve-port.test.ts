@@ -14,7 +14,7 @@ test("a reserved port is free, and not one that the kernel gives to others", asy
   server.close();
 });
 
-test("no port is reserved twice, though nobody listens there", async () => {
+test("no port is reserved twice, even if nobody listens on it", async () => {
   const ports = await Promise.all(Array.from({ length: 500 }, () => reservePort()));
   expect(new Set(ports).size).toBe(500);
 });

@@ -72,7 +72,7 @@ describe("the answer to any request is valid and as described", () => {
     );
   });
 
-  test("a path that is no endpoint", async () => {
+  test("a path that is not an endpoint", async () => {
     const requests = fc.record({
       method: fc.constantFrom("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"),
       path: fc.array(segments, { maxLength: 4 }).map((parts) => `/none/${parts.join("/")}`),

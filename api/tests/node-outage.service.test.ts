@@ -125,7 +125,7 @@ test("the service is live and not ready while its database is frozen or gone, an
   expect((await api.get("/health/ready")).status).toBe(200);
 });
 
-test("a synchronous request rides out 10 s without its remote database", async () => {
+test("a synchronous request survives 10 s without its remote database", async () => {
   const port = await reservePort();
   const sqld = await startSqld(port);
   const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });

@@ -108,7 +108,7 @@ test("a second signal ends it at once", async () => {
   await open;
 });
 
-test("one Ctrl-C that comes twice, from the terminal and from npm, counts as one", async () => {
+test("one Ctrl-C that arrives twice, from the terminal and from npm, counts as one", async () => {
   await halfARequest();
   api.child.kill("SIGINT");
   await refusesConnections();
@@ -126,7 +126,7 @@ async function refusesConnections(): Promise<void> {
   );
 }
 
-test("SIGTERM under load: every acknowledged job is there at the next start", async () => {
+test("after SIGTERM under load, every acknowledged job is there at the next start", async () => {
   const acknowledged: string[] = [];
   const clients = Array.from({ length: 6 }, async () => {
     for (;;) {

@@ -116,7 +116,7 @@ describe("executions", () => {
     expect(await findArtifact(store.db, young, "young")).toBeDefined();
   });
 
-  test("stay however old they are until they have ended, and for their days from then on", async () => {
+  test("stay until they have ended, however old they are, and then for the retention time", async () => {
     const waiting = await submit();
     clock += 50 * dayMs;
     const running = await submit();
@@ -148,7 +148,7 @@ describe("executions", () => {
     expect(await findExecution(store.db, id)).toBeDefined();
   });
 
-  test("go by many in one sweep, and others have their turn in between", async () => {
+  test("are removed in batches, and other work runs in between", async () => {
     for (let i = 0; i < 120; i++) {
       await submit();
       await end(await claim());
@@ -163,7 +163,7 @@ describe("executions", () => {
     expect(seen.size).toBeGreaterThan(1);
   });
 
-  test("are taken by the bytes that they hold, one at least", async () => {
+  test("are removed in batches by size, at least one at a time", async () => {
     const big = new Uint8Array(3000);
     const ids: string[] = [];
     for (const columns of [{}, { code: big, codeBytes: 3000 }, {}]) {
@@ -219,7 +219,7 @@ describe("bytes that no record shows", () => {
     expect(await rows()).toMatchObject({ executions: 1, artifacts: 0, log_chunks: 1 });
   });
 
-  test("of one prefix that cannot be removed keep no others from going, and are tried again an hour later", async () => {
+  test("of one prefix that cannot be removed do not block others, and are tried again an hour later", async () => {
     const files: string[] = [];
     for (const text of ["a", "b", "c"]) {
       const id = await submit();
@@ -253,7 +253,7 @@ describe("bytes that no record shows", () => {
     expect(existsSync(files[0] ?? "")).toBe(false);
   });
 
-  test("of uploads that broke off go after an hour without a write", async () => {
+  test("of uploads that broke off are removed after an hour without a write", async () => {
     clock = Date.now();
     await upload(await submit(), await claim(), "whole");
     const incoming = join(store.folder, "artifacts", "incoming");
@@ -270,7 +270,7 @@ describe("bytes that no record shows", () => {
   });
 });
 
-test("builds go with their logs, but the last of a job type and the last image of each kind", async () => {
+test("builds are removed with their logs, except a job type's last one and the last image of each kind", async () => {
   const insert = (id: string, jobType: string, spec: string, built: boolean) => ({
     sql: `insert into builds (id, job_type, tag, spec, image_ref, status, correlation_id, created_at, ended_at, digest, python_version, error)
       values (?, ?, 'latest', ?, '', ?, '', 0, ?, ?, ?, ?)`,

@@ -26,7 +26,7 @@ async function letterOf(ageMs: number): Promise<string> {
   return execution.id;
 }
 
-test("many dead letters go a few at a time, and others have their turn in between", async () => {
+test("many dead letters are removed in batches, and other work runs in between", async () => {
   for (let i = 0; i < 120; i++) await letterOf(20 * dayMs);
   const letters = "select count(*) from dead_letters";
   const count = async () => Number((await store.db.client.execute(letters)).rows[0]?.[0]);
@@ -40,7 +40,7 @@ test("many dead letters go a few at a time, and others have their turn in betwee
   expect([...seen].filter((left) => left > 0 && left < 120)).not.toEqual([]);
 });
 
-test("dead letters go after dlq_retention_days, their records stay", async () => {
+test("dead letters are removed after dlq_retention_days; their records stay", async () => {
   const old = await letterOf(7 * dayMs + 1);
   const young = await letterOf(7 * dayMs);
   await sweep(testDeps(store.db, store.folder, () => now, { dlq_retention_days: 7 }));

@@ -91,7 +91,7 @@ async function records({ url }: NodeProcess) {
   }
 }
 
-describe("a backup made while jobs come, run and leave files", () => {
+describe("a backup made while jobs arrive, run and leave files", () => {
   const before: { acknowledged: string[]; ended: string[] } = { acknowledged: [], ended: [] };
   const place = (name: string): string => join(root, name);
   let made: Awaited<ReturnType<typeof run>>;
@@ -117,7 +117,7 @@ describe("a backup made while jobs come, run and leave files", () => {
   });
   afterAll(() => restored?.close());
 
-  test("tells what it holds; work went on meanwhile", () => {
+  test("says what it contains; work continued meanwhile", () => {
     expect([made, back]).toMatchObject([{ code: 0 }, { code: 0 }]);
     expect(made.said).toMatch(/\d+ executions and \d+ artifacts are in /);
     expect(made.said).not.toContain("lost");
@@ -142,7 +142,7 @@ describe("a backup made while jobs come, run and leave files", () => {
     }
   });
 
-  test("is a sound database, and work goes on from it", async () => {
+  test("is a sound database on which work continues", async () => {
     const client = createClient({ url: `file:${place("new")}/airlock.db` });
     const { rows } = await client.execute("PRAGMA integrity_check");
     client.close();
@@ -152,7 +152,7 @@ describe("a backup made while jobs come, run and leave files", () => {
     await load.stop();
   });
 
-  test("is never written over, and never writes over data", async () => {
+  test("is never overwritten, and never overwrites data", async () => {
     const env = { AIRLOCK_DATA_DIR: place("new") };
     const again = await run("backup", [place("backup")], env);
     expect(again).toMatchObject({ code: 1 });
@@ -162,7 +162,7 @@ describe("a backup made while jobs come, run and leave files", () => {
     expect(over.said).toMatch(/airlock\.db is there already: stop the service and move its data/);
   });
 
-  test("that was not brought to its end is refused", async () => {
+  test("that was not completed is refused", async () => {
     rmSync(join(place("backup"), "backup.json"));
     const env = { AIRLOCK_DATA_DIR: place("other") };
     const { code, said } = await run("restore", [place("backup")], env);

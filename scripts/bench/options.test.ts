@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { benchHelp, parseBenchOptions } from "./options.ts";
 
-test("all rows with all samples, unless told otherwise", () => {
+test("the default is all rows with all samples", () => {
   expect(parseBenchOptions([], ["a"])).toEqual({
     help: false,
     only: [],
@@ -15,13 +15,13 @@ test("all rows with all samples, unless told otherwise", () => {
   });
 });
 
-test("an unknown row is refused with the names of those there are", () => {
+test("an unknown row is refused, with the names of known rows", () => {
   expect(() => parseBenchOptions(["--only", "c"], ["a", "b"])).toThrow(
     "--only c: no such row; there are a, b",
   );
 });
 
-test("what was measured quickly does not get into the docs", () => {
+test("results of a quick run do not get into the docs", () => {
   expect(() => parseBenchOptions(["--quick", "--write-docs"], [])).toThrow("too little");
 });
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { rate } from "./rate.ts";
 
-test("keeps the workers busy, and counts nothing of the lead-in", async () => {
+test("keeps the workers busy, and does not count the warm-up", async () => {
   let begun = 0;
   let open = 0;
   let most = 0;

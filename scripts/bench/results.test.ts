@@ -37,7 +37,7 @@ test("a quick run judges nothing", async () => {
   expect(await measureRow(row, quick, load)).toMatchObject({ isReached: null });
 });
 
-test("an obstacle is told, and nothing measured", async () => {
+test("an obstacle is reported, and nothing is measured", async () => {
   const measure = (): never => {
     throw new Error("measured");
   };
@@ -49,7 +49,7 @@ test("an obstacle is told, and nothing measured", async () => {
   });
 });
 
-test("a goal for a series that was not measured is a mistake in the row", async () => {
+test("a goal for a series that was not measured is an error in the row", async () => {
   const wrong: Row = { ...row, reaches: (of) => of("nobody").p50 === 0 };
   await expect(measureRow(wrong, world, load)).rejects.toThrow("the row a measured no nobody");
 });

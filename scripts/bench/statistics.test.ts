@@ -21,7 +21,7 @@ test("a percentile is one of the samples, however few there are", () => {
   expect(percentile([3, 7], 51)).toBe(7);
 });
 
-test("the order of the samples does not matter, and they stay as they are", () => {
+test("the order of the samples does not matter, and it is not changed", () => {
   const samples = [10, 9, 100, 1, 2];
   expect(summarize(samples)).toEqual({
     count: 5,
@@ -35,10 +35,10 @@ test("the order of the samples does not matter, and they stay as they are", () =
   expect(samples).toEqual([10, 9, 100, 1, 2]);
 });
 
-test("one straggler does not move the spread", () => {
+test("one outlier does not change the spread", () => {
   expect(summarize([10, 10, 11, 9, 5000]).mad).toBe(1);
 });
 
-test("nothing measured is an error", () => {
+test("a measurement without samples is an error", () => {
   expect(() => summarize([])).toThrow("no sample");
 });

@@ -24,7 +24,7 @@ test("sources cite only pages of the repository", () => {
   expect(unknown.map(({ file, page }) => `${file}: ${page}`)).toEqual([]);
 });
 
-test("a cited statement of docs/contract.md is there", () => {
+test("a cited statement of docs/contract.md exists", () => {
   const contract = readFileSync("docs/contract.md", "utf8");
   const cited = citations.filter(({ page }) => page === "docs/contract.md");
   expect(cited.length).toBeGreaterThan(10);

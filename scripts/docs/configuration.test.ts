@@ -39,7 +39,7 @@ const contractKeys = `production_mode max_workers max_queue_size default_timeout
   data_dir trusted_proxies base_image job_types enable_seccomp allow_runtime_requirements
   enable_runtime_dependency_cache`.split(/\s+/);
 
-test("every key of the contract is there", () => {
+test("every key of the contract exists", () => {
   const keys = Object.keys(Config.shape);
   expect(contractKeys.filter((key) => !keys.includes(key))).toEqual([]);
 });

@@ -22,7 +22,7 @@ test("docs/contract.md is up to date with statements and rows (npm run docs writ
   expect(page).toBe(contractText());
 });
 
-test("every section of the contract is there, with its statements numbered without a gap", () => {
+test("every section of the contract exists, with its statements numbered without a gap", () => {
   expect(Object.keys(contractSections).map(Number)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   for (const { statements } of Object.values(contractSections)) {
     const numbers = Object.keys(statements).map(Number);

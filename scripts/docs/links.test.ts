@@ -33,7 +33,7 @@ test("the README leads to every page", () => {
   expect(missing).toEqual([]);
 });
 
-test("every page but README and CHANGELOG begins with whom it is for", () => {
+test("every page except README and CHANGELOG begins with whom it is for", () => {
   const others = pages.filter((page) => !["README.md", "CHANGELOG.md"].includes(page));
   const silent = others.filter((page) => !/^# .+\n\nFor /.test(readFileSync(page, "utf8")));
   expect(silent).toEqual([]);

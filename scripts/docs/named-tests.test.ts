@@ -24,7 +24,7 @@ function sourceFile(): string {
   return file;
 }
 
-test("titles are those of tests that run, not of skipped ones nor of other strings", async () => {
+test("titles are those of tests that run, not of skipped tests or other strings", async () => {
   const file = sourceFile();
   expect((await collectTitles([file])).get(file)).toEqual([
     "runs",
@@ -42,13 +42,13 @@ test("a row of the contract counts where the contract's table has it", async () 
   expect(await missingTests([{ file, title: "no such rule" }])).toHaveLength(1);
 });
 
-test("a title must be a whole one, but for its …", async () => {
+test("a title must be complete, except for its …", async () => {
   const file = sourceFile();
   const named = ["runs", "runs …", "run", "is skipped"].map((title) => ({ file, title }));
   expect((await missingTests(named)).map(({ title }) => title)).toEqual(["run", "is skipped"]);
 });
 
-test("a row of a table of tests is named with its values, which the file has", async () => {
+test("a row of a table of tests is named with its values, which are in the file", async () => {
   const file = sourceFile();
   const named = ["a value", "…", "another"].map((with_) => ({ file, title: `runs with ${with_}` }));
   expect(await missingTests(named)).toEqual([{ file, title: "runs with another" }]);

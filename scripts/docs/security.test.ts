@@ -13,6 +13,6 @@ test("each promise names a test", () => {
   }
 });
 
-test("every test that it names is there, and runs", async () => {
+test("every test that it names exists and runs", async () => {
   expect(await missingTests(namedTests(page))).toEqual([]);
 });

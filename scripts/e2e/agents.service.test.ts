@@ -39,7 +39,7 @@ const onHost = (...args: string[]) => run("agent/main.ts", args, { AIRLOCK_DATA_
 const kept = () =>
   JSON.parse(readFileSync(join(folder, "agent.json"), "utf8")) as { token: string; name: string };
 
-test("a host joins with a code, works with its token, takes a new one up, and ends when it is revoked", async () => {
+test("a host joins with a code, works with its token, changes to a new one, and ends when it is revoked", async () => {
   const invited = await operate("invite", "--name", "gpu-1");
   const code = invited.said.split("\n")[0] ?? "";
   expect(code).toMatch(/^alj_[0-9a-f]{40}$/);

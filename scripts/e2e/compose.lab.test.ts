@@ -119,7 +119,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     expect(await note.text()).toBe("kept");
   }
 
-  test("API and agent run a job, each without rights on a root that it cannot write", async () => {
+  test("API and agent run a job, each without capabilities on a read-only root", async () => {
     await expectJob();
     for (const service of ["api", "agent"]) {
       const seen = await compose("exec", "-T", service, "node", "-e", looksAround);
@@ -130,7 +130,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     expect(paths).toEqual([socket]);
   });
 
-  test("an API that dies is started again, and has all it had", async () => {
+  test("an API that dies is started again, with all its data", async () => {
     const id = await expectJob();
     const { StartedAt } = await stateOf("api");
     await compose("exec", "-T", "api", "node", "-e", killsService).catch(() => {});
@@ -142,7 +142,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     await expectJob();
   });
 
-  test("a stop of the agent lets its job finish; what comes meanwhile waits for the next start", async () => {
+  test("a stopping agent finishes its job; new jobs wait for the next start", async () => {
     const code = "import time; print('begun', flush=True); time.sleep(3); print('done')";
     const { job_id } = await ask<SyncResult>("/execute/async", { code, startup_timeout: 120 });
     const record = (id: string) => ask<ExecutionRecord>(`/executions/${id}?view=full`);

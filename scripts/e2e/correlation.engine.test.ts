@@ -89,7 +89,7 @@ describe.each([
     expect(await answers[0]!.json()).toMatchObject({ correlation_id: mine });
   });
 
-  test("one is made where the client sends none, or what could forge a log line", () => {
+  test("one is made if the client sends none, or one that could forge a log line", () => {
     expect(ids.slice(1)).toEqual(Array(2).fill(expect.stringMatching(/^[0-9a-f-]{36}$/)));
     expect(new Set(ids).size).toBe(3);
   });

@@ -201,7 +201,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
     });
   }, 240_000);
 
-  test("at the end nothing is left of it", async () => {
+  test("at the end nothing is left behind", async () => {
     agent.process.kill("SIGTERM");
     expect(await agent.exit).toBe(0);
     expect(await containers()).toEqual([]);

@@ -137,7 +137,7 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     expect(proxy.asked()).toBe(1);
   });
 
-  test("what is spoilt, another's or left alone leaves nothing, is told and fetched again; what breaks off goes on from there", async () => {
+  test("a damaged, wrong or abandoned transfer leaves nothing, is reported and starts again; an interrupted one continues", async () => {
     await startWorld();
     const agent = await addFar();
     await world.build("remote");
@@ -169,7 +169,7 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     expect(proxy.parts()).toBeGreaterThan(parts);
   });
 
-  test("by a registry: pushed and pulled by digest; while it is down both wait, and say why", async () => {
+  test("over a registry: pushed and pulled by digest; while it is down both wait, and say why", async () => {
     const registry = await makeRegistry();
     const vars = {
       AIRLOCK_IMAGE_REGISTRY: registry.name,

@@ -81,7 +81,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<RunningService>
     });
   });
 
-  test("a build that fails answers with pip's own words", async () => {
+  test("a build that fails answers with pip's message", async () => {
     await world.use(start(world.apiVars));
     await world.addAgent();
     const refusal = await world.build("broken");
@@ -101,7 +101,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<RunningService>
   });
 });
 
-test("a rebuilt job type runs on its new image, and old records keep theirs", async () => {
+test("a rebuilt job type runs on its new image; old records keep theirs", async () => {
   writeWheels(world.folder, probe(1));
   await world.use(startNode(world.apiVars));
   await world.addAgent();
@@ -158,7 +158,7 @@ test("two agents on one engine both run what one of them has built", async () =>
   for (const { job_id } of jobs) await world.cancel(job_id);
 });
 
-describe("a build on its way", () => {
+describe("a running build", () => {
   let index: PackageIndex;
   let open: () => void;
 
@@ -185,7 +185,7 @@ describe("a build on its way", () => {
     await expect.poll(() => index.requests.length, { timeout: 120_000 }).toBeGreaterThan(0);
   };
 
-  test("survives that the API is killed, and its client gone", async () => {
+  test("survives a kill of the API and the loss of its client", async () => {
     const data = join(world.folder, "data");
     const first = await world.use(startNodeIn(data, world.apiVars));
     await addSlowAgent();

@@ -78,7 +78,7 @@ describe("Podman as root", needs("root", "podman"), () => {
     expect(json).toMatchObject({ agents: [{ engine: { available: true, version: Version } }] });
   });
 
-  test("a job runs whole: input, streams, output, an artifact", async () => {
+  test("a job runs to its end: input, streams, output, an artifact", async () => {
     const done = await world.execute(whole, { input_data: { name: "Ada" } });
     expect(done).toMatchObject({
       success: true,
@@ -90,7 +90,7 @@ describe("Podman as root", needs("root", "podman"), () => {
     expect(text).toBe("kept");
   });
 
-  test("a timeout, an end for want of memory and a cancel are told apart, and keep what was printed", async () => {
+  test("timeout, lack of memory and cancellation are told apart, and keep what was printed", async () => {
     const [late, large, cancelled] = await Promise.all([
       submit("print('late', flush=True)\nwhile True: pass", { timeout: 3 }),
       submit("print('large', flush=True)\nx = bytearray(1 << 30)"),
@@ -107,7 +107,7 @@ describe("Podman as root", needs("root", "podman"), () => {
     ]);
   });
 
-  test("the code has its limits, our filter, and nothing else", async () => {
+  test("the code has its limits and Airlock's filter", async () => {
     const done = await world.execute(look);
     expect(done["stderr"]).toBe("");
     const none = "0000000000000000";
@@ -179,14 +179,14 @@ describe("Podman of an ordinary user without cgroup controllers", needs("root", 
   });
   afterAll(() => podman?.[Symbol.asyncDispose]());
 
-  test("takes limits and holds none, though it says that it does", async () => {
+  test("accepts limits and enforces none, although it says that it does", async () => {
     const info = (await connect(podman.host).info()) as Json;
     expect(info).toMatchObject({ Rootless: true, CgroupVersion: cgroupVersion, MemoryLimit: true });
     const { out } = await runCode({ engine: connectEngine(podman.host), image }, unbounded);
     expect(out).toBe("no limit of memory or processes\n");
   });
 
-  test("is refused with words that say what to do", async () => {
+  test("is refused with a message that says what to do", async () => {
     const world = await hostileWorld({ AIRLOCK_DOCKER_HOST: podman.host });
     try {
       expect((await world.get("/health")).json).toMatchObject({ docker_available: false });

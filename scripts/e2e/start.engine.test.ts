@@ -80,7 +80,7 @@ test("serves jobs, and Ctrl-C leaves neither container nor process", async () =>
   expect(await containers()).toEqual([]);
 });
 
-test("after kill -9 in a job it starts again, keeps its records and removes what was left", async () => {
+test("after kill -9 during a job it starts again, keeps its records and removes leftovers", async () => {
   const before = await start();
   const { job_id: done } = await post<{ job_id: string }>(`${before.url}/execute/async`, {
     code: "print('kept')",
@@ -107,7 +107,7 @@ test("after kill -9 in a job it starts again, keeps its records and removes what
   expect(await containers()).toEqual([]);
 });
 
-test("builds the image of the default job type where there must be one", async () => {
+test("builds the image of the default job type if it needs one", async () => {
   const prefix = `airlock-test-${randomUUID()}`;
   const env = { AIRLOCK_PRODUCTION_MODE: "true", AIRLOCK_IMAGE_PREFIX: prefix };
   const image = connect(

@@ -127,7 +127,7 @@ describe("api/node.ts", () => {
     expect(peakBytes(pids.api) - before).toBeLessThan(flatBytes);
   });
 
-  test("a client that does not read holds nothing in memory; hung up, no descriptor either", async () => {
+  test("a client that does not read occupies no memory, and no descriptor after it hangs up", async () => {
     const descriptors = openDescriptors(pids.api);
     const before = residentBytes(pids.api);
     forgetPeak(pids.api);

@@ -28,7 +28,7 @@ test("a stop leaves time for the drain", () => {
 });
 
 test(
-  "the units' commands run a job, with nothing but their own folders to write to",
+  "the units' commands run a job and can write only to their own folders",
   needs("root"),
   async () => {
     const [token, port] = ["a-token-of-16-characters", String(await reservePort())];

@@ -35,7 +35,7 @@ open("run.txt", "w").write(run)
 print(run, flush=True)
 ${signal.wait}`;
 
-test("fault 1: kill -9 of the agent while code runs: the next one on its host has it run again at once, the first container reaped", async () => {
+test("fault 1: after kill -9 of the agent while code runs, the next agent on its host runs it again at once and removes the first container", async () => {
   // Far longer than this test takes: no lease ends by itself.
   await using world = await startFaultWorld({ AIRLOCK_LEASE_TTL_S: "3600" });
   const name = agentName("killed");
@@ -138,7 +138,7 @@ async function imageWithVolume(tag: string): Promise<void> {
   await container.remove();
 }
 
-test("fault 16: containers and volumes of an agent that was killed go at its next start; other people's stay", async () => {
+test("fault 16: containers and volumes of a killed agent are removed at its next start; those of others stay", async () => {
   const tag = `airlock-test-volume:${process.pid}`;
   await imageWithVolume(tag);
   const theirs = await docker.createContainer({ Image: tag, Cmd: ["true"] });

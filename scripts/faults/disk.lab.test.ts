@@ -12,7 +12,7 @@ let folder: string;
 let disk: SmallDisk;
 const signal = makeCodeSignal();
 
-describe("fault 10: a disk that is full", needs("root"), () => {
+describe("fault 10: a full disk", needs("root"), () => {
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), "airlock-disk-"));
     disk = makeSmallDisk(join(folder, "disk"), 32);
@@ -27,7 +27,7 @@ open("file.bin", "wb").write(b"x" * 300_000)
 `;
   const writesThenWaits = `${writes}${signal.wait}`;
 
-  test("under the API: submissions are 503, and what was acknowledged comes to its end", async () => {
+  test("under the API: submissions are 503, and acknowledged jobs end", async () => {
     await using world = await startFaultWorld(
       { AIRLOCK_LEASE_TTL_S: "60" },
       join(disk.path, "data"),
@@ -61,7 +61,7 @@ open("file.bin", "wb").write(b"x" * 300_000)
     expect(ledger).toMatchObject({ retried: 0, faults: [] });
   });
 
-  test("under the agent, while code runs: it is run again once there is room", async () => {
+  test("under the agent, while code runs: it runs again once there is room", async () => {
     await using world = await startFaultWorld();
     const agent = agentName("filled");
     await world.startAgent(agent, { AIRLOCK_SPOOL_DIR: disk.path });

@@ -63,7 +63,7 @@ describe("a partition", needs("root", "network tools"), () => {
     expect(record).toMatchObject({ stdout: `${run}\n`, output: { run } });
   }
 
-  test("fault 5: a partition longer than the lease, both ways or one: given up by the agent's own clock, run again, shown once", async () => {
+  test("fault 5: after a partition longer than the lease, in one or both directions, the agent has given up the job by its own clock, and it runs again and ends once", async () => {
     const ids: string[] = [];
     for (const [i, which] of directions.entries()) {
       const id = await world.submit(writes, {}, { job_type: `for-${which}` });
@@ -117,7 +117,7 @@ print(__import__("json").load(open("/input/data.json"))["mark"])
   test.each([
     ["loses packets", (host: Network["hosts"][number]) => host.lose(0.15)],
     ["is slow", (host: Network["hosts"][number]) => host.slow(128)],
-  ])("fault 5: that %s brings everything, once", async (_what, weaken) => {
+  ])("fault 5: that %s delivers everything once", async (_what, weaken) => {
     const [host] = network.hosts;
     weaken(host!);
     const mark = randomUUID();
@@ -134,7 +134,7 @@ print(__import__("json").load(open("/input/data.json"))["mark"])
     expect((await world.ledger(acknowledged)).faults).toEqual([]);
   });
 
-  test("fault 5: connections that are half open are given up, and work goes on", async () => {
+  test("fault 5: half-open connections are given up, and work continues", async () => {
     const [host] = network.hosts;
     host!.cut("both");
     // The agent's poll hangs on a connection whose other end is gone; nobody can tell it.

@@ -107,7 +107,7 @@ async function containersOf(names: readonly string[]): Promise<string[]> {
 }
 
 test(
-  "three APIs on one database behind a balancer, any of them and of the agents killed at any time: nothing is lost, nothing ends twice",
+  "nothing is lost and nothing ends twice when any of three APIs on one database, or of the agents, is killed at any time",
   needs("swift"),
   async () => {
     await using ends = new AsyncDisposableStack();

@@ -28,7 +28,7 @@ async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {
   return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
 }
 
-test("a proxy that cuts idle tunnels: polls are cut and sent again, no lease is lost, no job waits for ever", async () => {
+test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is lost and no job waits forever", async () => {
   await using world = await startFaultWorld({ AIRLOCK_POLL_WAIT_S: "20" });
   const authority = makeAuthority(folder, "ours");
   const tls = await startTls(world.url, authority.sign("DNS:localhost"));

@@ -3,7 +3,7 @@ import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { agentName, startFaultWorld } from "../testing/fault-world.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
-test("an agent is replaced twice under load: what it runs it finishes, what comes meanwhile the next one runs, once", async () => {
+test("an agent that is replaced twice under load finishes its jobs, and the next one runs new jobs, each once", async () => {
   await using world = await startFaultWorld();
   await world.db.batch(
     [

@@ -86,7 +86,7 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
   }
 
-  test("hostile 13: bytes that are no text come back as text, and no view fails", async () => {
+  test("hostile 13: bytes that are not text come back as text, and no view fails", async () => {
     const bytes = [0x61, 0, 0x62, 0xff, 0xed, 0xa0, 0x80, 0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xe2, 0x82];
     const code = `import os\nfor fd in (1, 2): os.write(fd, bytes(${JSON.stringify(bytes)}))\nraise SystemExit(3)`;
     const { record } = await recordOf(code);
@@ -94,7 +94,7 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
     expect(record).toMatchObject({ status: "failed", stdout: text, stderr: text });
   });
 
-  test("hostile 13: an exception whose message is no text", async () => {
+  test("hostile 13: an exception whose message is not text", async () => {
     const { record } = await recordOf(
       String.raw`raise ValueError("\ud800\0\x1b[31m\r\n" + "x" * 100_000)`,
     );
@@ -107,12 +107,12 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
     expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
   });
 
-  test("hostile 14: what python3 runs runs: a byte order mark, CR LF, a line of a megabyte", async () => {
+  test("hostile 14: sources that python3 runs also run here: a byte order mark, CR LF, a line of a megabyte", async () => {
     const code = `\u{feff}if 1:\r\n    x = "${"y".repeat(1_000_000)}"\r\n    print(len(x))\r\n`;
     expect(await world.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
   });
 
-  test("hostile 19: each name that is kept can be fetched, and its header is one", async () => {
+  test("hostile 19: each kept name can be fetched, with one header", async () => {
     const { id, record } = await recordOf(String.raw`
 names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", 'quote"', "%2e", "%2e%2e%2fx", "n" * 255, "..x", "a b;c", "größe", "?q=1#x"]
 for name in names: open("/output/" + name, "w").write(ascii(name))`);
@@ -144,19 +144,22 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     ["256 MB", `os.truncate(f.name, 1 << 28)`],
     ["a link", `os.unlink(f.name); os.symlink("/etc/passwd", f.name)`],
     ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`],
-  ])("hostile 20: a result.json that is %s is no output, with a clear error", async (_, code) => {
-    const { record } = await recordOf(`import os\nwith open("result.json", "w") as f: ${code}`);
-    expect(record).toMatchObject({
-      status: "failed",
-      output: null,
-      error: {
-        type: "json_error",
-        message: expect.stringContaining("/output/result.json is not usable") as string,
-      },
-    });
-  });
+  ])(
+    "hostile 20: a result.json that is %s is not the output and gives a clear error",
+    async (_, code) => {
+      const { record } = await recordOf(`import os\nwith open("result.json", "w") as f: ${code}`);
+      expect(record).toMatchObject({
+        status: "failed",
+        output: null,
+        error: {
+          type: "json_error",
+          message: expect.stringContaining("/output/result.json is not usable") as string,
+        },
+      });
+    },
+  );
 
-  test("hostile 20: keys that come twice, lone surrogates and NUL in result.json are the output", async () => {
+  test("hostile 20: duplicate keys, lone surrogates and NUL in result.json are part of the output", async () => {
     const text = String.raw`{"a": 1, "a": {"b": "\ud800\u0000"}, "n": 12345678901234567890}`;
     const { id, record } = await recordOf(String.raw`open("result.json", "w").write(r'${text}')`);
     expect(record).toMatchObject({ status: "succeeded", output: { a: { b: "\ud800\0" } } });
@@ -194,7 +197,7 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     }
   });
 
-  test("hostile 35: correlation ids that are none are replaced", async () => {
+  test("hostile 35: invalid correlation ids are replaced", async () => {
     const own = /\r\nx-correlation-id: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\r\n/i;
     for (const id of ["a\rb", "x".repeat(10_000), "a b", "a,b", "\u001b[31m"]) {
       const answer = await sendRaw(world.url, requestHead("/health", `X-Correlation-ID: ${id}`));

@@ -6,7 +6,7 @@ const none = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0, wakes: 0 };
 const one = { calls: 2, writes: 1, rowsRead: 10, rowsWritten: 4, wakes: 1 };
 const costs = { submit: one, look: none, idlePoll: { ...one, wakes: 0 } } as Costs;
 
-test("a flow is the sum of its operations; a second look is no request", () => {
+test("a flow is the sum of its operations; a second look is not a request", () => {
   expect(flow(costs, { submit: 10, look: 20, idlePoll: 5 })).toEqual({
     calls: 30,
     writes: 15,
@@ -31,7 +31,7 @@ test("each job is submitted, ended and fetched once, each poll either brings som
   expect(often.renew).toBe(10);
 });
 
-test("what is written twice as often is the bottleneck at half of the jobs", () => {
+test("twice as many writes at the bottleneck halve the jobs per second", () => {
   const flowOf = (writes: number, wakes: number) => ({ ...none, requests: 1, writes, wakes });
   const at = (writes: number, wakes: number) =>
     bottleneck("worker", flowOf(writes, wakes), 10, 1100);

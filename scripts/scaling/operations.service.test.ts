@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { measureOperations, operations } from "./operations.ts";
 
-test("what operations take is counted at the database: a submission writes, a look does not", async () => {
+test("operations are counted at the database: a submission writes, a read does not", async () => {
   const costs = await measureOperations();
   expect(Object.keys(costs).toSorted()).toEqual(Object.keys(operations).toSorted());
   for (const { calls, writes, rowsRead } of Object.values(costs)) {

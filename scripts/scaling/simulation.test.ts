@@ -26,7 +26,7 @@ test.each([
   ["half of the slots in use", { jobsPerS: 4 }],
   ["one slot", { agents: 1, slots: 1, jobsPerS: 0.7 }],
   ["many agents of one slot", { agents: 30, slots: 1, jobsPerS: 27 }],
-])("without a way to go it is M/M/c: %s", (_, changes) => {
+])("without network delay it is M/M/c: %s", (_, changes) => {
   const given = { ...setting, ...changes };
   const { wait, utilization } = simulate(given);
   const { agents, slots, jobsPerS, jobS } = given;
@@ -35,19 +35,19 @@ test.each([
   expect(wait.mean / erlangWait(given)).toBeLessThan(1.1);
 });
 
-test("without jobs each agent asks once in each poll's time", () => {
+test("without jobs each agent polls once per polling time", () => {
   const idle = simulate({ ...setting, agents: 100, jobsPerS: 0, lengthS: 1400 });
   expect(idle.pollsPerS).toBeCloseTo(100 / 15, 1);
   expect(idle.emptyPollsPerS).toBeCloseTo(100 / 15, 1);
   expect(idle.wait.mean).toBe(0);
 });
 
-test("a short time is like a long one: it does not begin with a queue", () => {
+test("a short simulation is like a long one: it does not start with a queue", () => {
   const given = { ...setting, agents: 100, jobsPerS: 320, lengthS: 140 };
   expect(simulate(given).wait.p99).toBeLessThan(10 * setting.jobS * 0.05);
 });
 
-test("a way to go is waited for, and under load results bring the jobs", () => {
+test("network delay is added, and under load results bring the jobs", () => {
   const near = simulate({ ...setting, jobsPerS: 1, roundTripS: 0.1 });
   expect(near.wait.p50).toBeCloseTo(0.05, 2);
   expect(near.withResult).toBeLessThan(0.1);

@@ -7,7 +7,7 @@ import { assumptionTable } from "./tables.ts";
 
 const page = readFileSync("docs/scaling.md", "utf8");
 
-test("docs/scaling.md says what is assumed now: npm run scaling -- --write-docs", () => {
+test("docs/scaling.md has the current assumptions (npm run scaling -- --write-docs writes them)", () => {
   expect(fillSections(page, { assumptions: markdownTable(assumptionTable()) })).toBe(page);
 });
 

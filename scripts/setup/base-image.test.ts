@@ -49,7 +49,7 @@ const inspected = (url: string) => labelled.find(({ Id }) => url === `/images/${
 
 const engine = () => connect(`unix://${dir}/engine.sock`);
 
-test("an image that the engine has is taken as it is", async () => {
+test("an image that the engine has is used as it is", async () => {
   images = [IMAGE];
   expect(await ensureBaseImage(engine(), IMAGE)).toBe(IMAGE);
   expect(requests).toEqual([`GET /images/${IMAGE}/json`]);
@@ -64,7 +64,7 @@ test("a stand-in is found by its label", async () => {
   expect(await findBaseImage(engine(), IMAGE)).toBe("sha256:1");
 });
 
-test("an image that was made of a stand-in, and so has its label, is none", async () => {
+test("an image derived from a stand-in, which has its label, is not a stand-in", async () => {
   const [RepoTags, RootFS] = [["team/app:1"], { Layers: ["sha256:0"] }];
   labelled = [
     { Id: "sha256:3", RepoTags, Created: "2026-01-03T00:00:00Z", RootFS },
@@ -97,7 +97,7 @@ test("an image that nobody can pull or replace is an error with the reason and a
   );
 });
 
-test("a full disk is said to be one", async () => {
+test("a full disk is reported as such", async () => {
   pull = (response) => response.end('{"error":"write /x: no space left on device"}\r\n');
   await expect(ensureBaseImage(engine(), IMAGE)).rejects.toThrow("the engine's disk is full");
 });

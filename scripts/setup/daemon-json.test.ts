@@ -24,7 +24,7 @@ test.each([
   expect(JSON.parse(addRunsc(text) ?? "")).toEqual(expected);
 });
 
-test("leaves a runsc that is configured already", () => {
+test("leaves a configured runsc alone", () => {
   expect(addRunsc('{"runtimes":{"runsc":{"path":"/opt/runsc"}}}')).toBeUndefined();
 });
 

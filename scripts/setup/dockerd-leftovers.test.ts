@@ -19,7 +19,7 @@ test("only a containerd of this dockerd whose parent is gone is an orphan", () =
   expect(isOrphan({ ...containerd, args: ["containerd"] }, MACHINE_DOCKERD, init)).toBe(false);
 });
 
-test("reads this process from /proc, and nothing where there is none", () => {
+test("reads this process from /proc, and nothing if it does not exist", () => {
   expect(readProcess(process.pid)).toMatchObject({ parentPid: process.ppid });
   expect(readProcess(2 ** 22 + 1)).toBeUndefined();
   expect(readPidFile("/nowhere.pid")).toBeUndefined();

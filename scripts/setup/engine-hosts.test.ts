@@ -8,7 +8,7 @@ test("a configured docker_host is the only candidate, before DOCKER_HOST", () =>
   });
 });
 
-test("DOCKER_HOST is the only candidate where it is set", () => {
+test("DOCKER_HOST is the only candidate if it is set", () => {
   expect(engineHosts(undefined, { DOCKER_HOST: "tcp://b:2" })).toEqual({
     hosts: ["tcp://b:2"],
     setBy: "DOCKER_HOST",

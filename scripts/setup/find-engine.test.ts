@@ -37,7 +37,7 @@ test("finds the engine that answers", async () => {
   expect(await findEngine(host, {})).toMatchObject({ found: host });
 });
 
-test("tells a missing socket from one whose engine is gone", async () => {
+test("distinguishes a missing socket from one whose engine is gone", async () => {
   const absent = await findEngine(`unix://${dir}/none.sock`, {});
   expect(absent.found).toBeUndefined();
   expect(absent.pings[0]).toMatchObject({ state: "absent" });

@@ -12,7 +12,7 @@ function search(state: PingResult["state"], setBy?: EngineSearch["setBy"]): Engi
   return { hosts: [DOCKER], pings, ...(setBy ? { setBy } : {}) };
 }
 
-test("that Podman's folder is root's says nothing of an engine that the user could have", () => {
+test("Podman's folder, which belongs to root, does not count as an engine of the user", () => {
   const pings = [
     { host: DOCKER, state: "absent" as const, reason: "no such socket" },
     { host: "unix:///run/podman/podman.sock", state: "denied" as const, reason: "no permission" },

@@ -31,7 +31,7 @@ describe("a dockerd of the test's own", needs("root"), () => {
     return (await pingEngine(dockerd.host)).state;
   }
 
-  test("starts where a crash left pid files whose pids other programs have", async () => {
+  test("starts after a crash that left pid files whose pids other programs have", async () => {
     writeFileSync(place.pidFile, String(bystander.pid));
     writeFileSync(`${place.execRoot}/containerd/containerd.pid`, String(bystander.pid));
     writeFileSync(place.socket, "");
@@ -59,7 +59,7 @@ describe("a dockerd of the test's own", needs("root"), () => {
     expect(await startDockerd(place)).toBe(await first);
   });
 
-  test("shows the end of the log where dockerd does not start", async () => {
+  test("shows the end of the log if dockerd does not start", async () => {
     writeFileSync(`${dockerd.dir}/daemon.json`, '{"no-such-option": 1}');
     await expect(startDockerd(place)).rejects.toThrow(/did not start[^]*no-such-option/);
   });

@@ -3,12 +3,12 @@ import { faultKinds, makePlan, partCounts } from "./plan.ts";
 
 const hourMs = 3_600_000;
 
-test("the same seed makes the same plan, another one another", () => {
+test("equal seeds make equal plans, and different ones different plans", () => {
   expect(makePlan(7, hourMs, 12_000)).toEqual(makePlan(7, hourMs, 12_000));
   expect(makePlan(7, hourMs, 12_000)).not.toEqual(makePlan(8, hourMs, 12_000));
 });
 
-test("an hour has every kind of fault on every part, and no part two at once", () => {
+test("an hour has every kind of fault on every part, and never two at once on one part", () => {
   const plan = makePlan(1, hourMs, 12_000);
   const partOf = new Map(faultKinds.map(({ name, part }) => [name, part]));
   for (const { name, part } of faultKinds) {

@@ -31,7 +31,7 @@ test("two folders have two tokens, and two names for their agents", () => {
   expect(agentName(a)).toBe(agentName(a));
 });
 
-test("where no folder can be made, it says so", () => {
+test("reports that no folder can be made", () => {
   expect(() => agentToken("/proc/airlock/data")).toThrow(
     /^cannot make \/proc\/airlock: \/proc accepts no folders$/,
   );

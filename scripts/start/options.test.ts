@@ -15,7 +15,7 @@ test("options become AIRLOCK_<KEY> variables", () => {
   });
 });
 
-test("none of them sets nothing", () => {
+test("no option sets no variable", () => {
   expect(parseStartOptions([])).toEqual({ help: false, env: {} });
 });
 

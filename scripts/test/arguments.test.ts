@@ -4,7 +4,7 @@ import { readTestArguments } from "./arguments.ts";
 const files = ["api/a.test.ts", "api/b.service.test.ts", "agent/c.engine.test.ts", "d.lab.test.ts"];
 const read = (...args: string[]) => readTestArguments(args, files);
 
-test("without arguments: the checks and every tier but the lab", () => {
+test("without arguments: the checks and every tier except the lab", () => {
   expect(read()).toMatchObject({
     checks: true,
     tiers: ["unit", "service", "engine"],
@@ -26,13 +26,13 @@ test("--tier runs one tier without the checks", () => {
   expect(() => read("--tier=e2e")).toThrow("--tier=e2e names none of unit, service, engine, lab");
 });
 
-test("a path runs its files, whatever their tier, and sets up for no other", () => {
+test("a path runs its files, whatever their tier, and sets up only that tier", () => {
   expect(read("d.lab")).toMatchObject({ checks: false, tiers: ["lab"], vitest: ["d.lab"] });
   expect(read("./api/a.test.ts:12")).toMatchObject({ tiers: ["unit"], choosesRows: true });
   expect(read("api/")).toMatchObject({ tiers: ["unit", "service"] });
 });
 
-test("a title is no path", () => {
+test("a title is not a path", () => {
   expect(read("-t", "d.lab")).toMatchObject({
     tiers: ["unit", "service", "engine"],
     vitest: ["-t", "d.lab"],

@@ -7,7 +7,7 @@ function check(sources: Record<string, string>): string[] {
   return findWrongImports(rooms, Object.keys(sources), (file) => sources[file]!);
 }
 
-it("allows imports from the own room and from earlier rooms", () => {
+it("allows imports from the same room and from earlier rooms", () => {
   const found = check({
     "agent/high/a.ts": 'import { b } from "../low/b.ts";\nimport { c } from "./c.ts";',
     "agent/main.ts": 'import { s } from "../shared/s.ts";\nimport p from "../package.json";',

@@ -21,7 +21,7 @@ test("counts what passed and failed", () => {
   expect(countLine(run(file(), file({ failed: 2 })))).toBe("6 passed, 2 failed");
 });
 
-test("names skipped tests where there are some, and files that could not run", () => {
+test("names skipped tests and files that could not run", () => {
   const unavailable = { what: "engine tests", files: 4, reason: "no engine" };
   expect(countLine(run(file({ skipped: [noRoot] })), [unavailable])).toBe(
     "3 passed, 0 failed, 5 skipped",
@@ -32,7 +32,7 @@ test("an error outside tests is a failure", () => {
   expect(countLine({ files: [file()], errorsOutsideTests: 1 })).toBe("3 passed, 1 failed");
 });
 
-test("each tier closes with its counts alone on a line, then its time from its first file to its last", () => {
+test("each tier ends with a line of counts, then its time from its first file to its last", () => {
   const service = file({ tier: "service", startedAt: 4000, endedAt: 14_000, passed: 1 });
   expect(tierLines([file(), file({ endedAt: 5000 }), service])).toEqual([
     "unit:",
@@ -44,7 +44,7 @@ test("each tier closes with its counts alone on a line, then its time from its f
   ]);
 });
 
-test("the run closes with the slowest files, second tries, what was not possible, times, and all counts", () => {
+test("the run ends with the slowest files, second tries, what was not possible, times and all counts", () => {
   const engine = file({ file: "b.engine.test.ts", tier: "engine", retried: ["a > b"] });
   const disk = file({ file: "d.test.ts", endedAt: 9000, skipped: [noRoot, noRoot] });
   const unavailable = { what: "lab tests", files: 2, reason: "no engine" };
@@ -64,12 +64,12 @@ test("the run closes with the slowest files, second tries, what was not possible
   ]);
 });
 
-test("ten files at most are called slow", () => {
+test("at most ten files are listed as slow", () => {
   const lines = closingLines(run(...Array.from({ length: 12 }, () => file())), []);
   expect(lines.filter((line) => line.includes("api/a.test.ts"))).toHaveLength(10);
 });
 
-test("what was skipped is a failure under CI only", () => {
+test("a skipped test is a failure under CI only", () => {
   const skipping = run(file({ skipped: [noRoot] }));
   expect(isGreen(skipping, [], false)).toBe(true);
   expect(isGreen(skipping, [], true)).toBe(false);
@@ -77,7 +77,7 @@ test("what was skipped is a failure under CI only", () => {
   expect(isGreen(run(file()), [], true)).toBe(true);
 });
 
-test("a run of no test is a failure", () => {
+test("a run without tests is a failure", () => {
   expect(isGreen(run(), [], false)).toBe(false);
   expect(isGreen(run(file({ failed: 1 })), [], false)).toBe(false);
 });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { agentName, startFaultWorld } from "./fault-world.ts";
 
-test("a world leaves no container of its agents, and those of others alone", async () => {
+test("a world removes the containers of its agents, and leaves those of others alone", async () => {
   const name = agentName("left");
   await using other = await startFaultWorld();
   const others = agentName("other");

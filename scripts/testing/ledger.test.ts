@@ -55,7 +55,7 @@ async function ended(id: string, status: string): Promise<void> {
 
 const good = { id: "good", ends: ["succeeded"], stdout: "out" };
 
-test("books that balance have no faults", async () => {
+test("consistent books have no faults", async () => {
   await submitted("bad");
   await leased("bad");
   await ended("bad", "failed");
@@ -122,6 +122,6 @@ test.each([
   [{ id: "gone", ends: [] }, "gone was acknowledged and is missing"],
   [{ ...good, ends: ["oom/oom"] }, "good ended as succeeded at attempt 1, and should as oom/oom"],
   [{ ...good, stdout: "other" }, `good printed "out", and should have "other"`],
-])("what was acknowledged is held against the books: %o", async (acknowledged, fault) => {
+])("acknowledged jobs are compared with the books: %o", async (acknowledged, fault) => {
   expect((await checkLedger(db, [acknowledged])).faults).toEqual([fault]);
 });

@@ -19,7 +19,7 @@ test.each([
     "needs qemu-system-x86_64, debootstrap",
     "Debian's packages are qemu-system-x86 debootstrap",
   ],
-])("%s reads in two lines what to do", (_who, names, machine, problem, remedy) => {
+])("%s is told in two lines what to do", (_who, names, machine, problem, remedy) => {
   const lines = toolsAdvice(names, machine)!.split("\n");
   expect(lines).toEqual([
     expect.stringContaining(problem) as string,

@@ -19,7 +19,7 @@ test.each([
   "v1.0.0-a..b",
   "v1.0.0+1",
   "v1.0.0\n",
-])("%j is no version tag", (tag) => {
+])("%j is not a version tag", (tag) => {
   expect(VersionTag.safeParse(tag).success).toBe(false);
 });
 
@@ -31,7 +31,7 @@ test.each(["a", "science", "py3.12", "a_b", "a__b", "a---b", "7"])(
 );
 
 test.each(["", "A", "a b", "-a", "a-", "a..b", "a.-b", "a___b", "a/b", "é", "x".repeat(64)])(
-  "%j is no name of a job type",
+  "%j is not the name of a job type",
   (name) => {
     expect(JobTypeName.safeParse(name).success).toBe(false);
   },

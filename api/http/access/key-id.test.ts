@@ -40,7 +40,7 @@ function appWith(api_auth_enabled: boolean) {
   };
 }
 
-test("a leased job tells which key submitted it, and nothing of the key", async () => {
+test("a leased job names the key that submitted it, but does not contain it", async () => {
   const { submit, keyIds } = appWith(true);
   for (const bearer of [key, otherKey, key]) await submit(bearer);
   const [first, second, third] = await keyIds();
@@ -50,7 +50,7 @@ test("a leased job tells which key submitted it, and nothing of the key", async 
   expect(third).toBe(first);
 });
 
-test("a rerun and a fork are of the key that asks for them", async () => {
+test("a rerun or fork belongs to the key that requested it", async () => {
   const { submit, keyIds } = appWith(true);
   const id = await submit(key);
   await submit(otherKey, `/jobs/${id}/rerun`);
@@ -60,7 +60,7 @@ test("a rerun and a fork are of the key that asks for them", async () => {
   expect(fork).toBe(rerun);
 });
 
-test("without keys all who submit count as one", async () => {
+test("without keys all clients count as one", async () => {
   const { submit, keyIds } = appWith(false);
   await submit(key);
   await submit(otherKey);

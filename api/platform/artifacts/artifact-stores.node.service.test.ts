@@ -73,7 +73,7 @@ function testStore(open: () => Promise<Stored>): void {
   });
   afterAll(() => stored?.close());
 
-  test("gives back what was put, whole and in part", async () => {
+  test("returns what was put, whole and in part", async () => {
     await store.put("a/1/x", streamed(bytes), announced(bytes));
     expect(await read(store, "a/1/x")).toEqual(Buffer.from(bytes));
     for (const range of [
@@ -119,7 +119,7 @@ function testStore(open: () => Promise<Stored>): void {
     expect(await read(store, "b/2/x")).toBeUndefined();
   });
 
-  test("removes what is under a prefix, and nothing else", async () => {
+  test("removes what is under a prefix and nothing else", async () => {
     const small = bytes.subarray(0, 3);
     for (const key of ["c/1/v", "c/1/w", "c/1/x", "c/1/y", "c/2/x", "c2/1/x"]) {
       await store.put(key, streamed(small), announced(small));

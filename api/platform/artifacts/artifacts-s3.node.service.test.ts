@@ -48,7 +48,7 @@ describe("an S3 bucket", needs("swift"), () => {
     );
   }
 
-  test("a list of several pages is removed to its end", async () => {
+  test("all pages of a list are removed", async () => {
     const s3 = opened({});
     for (let i = 0; i < 7; i++) await s3.put(`many/${i}`, abc(), announced);
     expect(await service.keys()).toHaveLength(7);
@@ -56,7 +56,7 @@ describe("an S3 bucket", needs("swift"), () => {
     expect(await service.keys()).toEqual([]);
   });
 
-  test("what the service says of a request that it refuses is told, without the secret", async () => {
+  test("the service's reason for a refusal is reported, without the secret", async () => {
     const secretAccessKey = "another-secret";
     const error = await failure(opened({ secretAccessKey }).put("x", abc(), announced));
     expect(error).toBeInstanceOf(ArtifactOutage);
@@ -158,7 +158,7 @@ describe("an S3 bucket", needs("swift"), () => {
       expect((error as Error).message).not.toContain("secret");
     });
 
-    test("holds while the service is out of reach", async () => {
+    test("stays valid while the service is out of reach", async () => {
       const s3_endpoint = "http://127.0.0.1:1";
       const artifacts = await openArtifacts(Config.parse({ ...settings(), s3_endpoint }), log);
       await expect(artifacts.get("x")).rejects.toThrow(ArtifactOutage);

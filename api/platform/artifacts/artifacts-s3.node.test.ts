@@ -35,7 +35,7 @@ afterEach(async () => {
   server.close();
 });
 
-test("a list is read as XML: characters that it escapes are part of keys and tokens", async () => {
+test("a list is read as XML: escaped characters are part of keys and tokens", async () => {
   answers.push(
     [
       200,
@@ -60,7 +60,7 @@ test.each([
   ["<Error><Code>Denied</Code><Message>not &quot;b&quot;</Message></Error>", '403 Denied: not "b"'],
   ["<html><p>not XML", "403"],
   ["", "403"],
-])("a refusal says what the service says: %s", async (body, said) => {
+])("a refusal has the service's message: %s", async (body, said) => {
   answers.push([403, body]);
   const error: unknown = await s3.check().catch((e: unknown) => e);
   expect(describeError(error)).toBe(`the artifact store refused a request: ${said}`);

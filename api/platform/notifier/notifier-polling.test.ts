@@ -65,11 +65,11 @@ async function claim(): Promise<string> {
   return leased?.leaseId ?? "";
 }
 
-test("a job that another process has queued wakes", async () => {
+test("a job that another process queued wakes a waiting poll", async () => {
   expect(await wakesAt(["job"], submit)).toBe(true);
 });
 
-test("a job that falls due again wakes", async () => {
+test("a job that is due again wakes a waiting poll", async () => {
   await submit();
   const leaseId = await claim();
   await advance(store.db, { leaseId }, { kind: "release", leaseId, error, retryAt: 500 }, clock);
@@ -77,20 +77,20 @@ test("a job that falls due again wakes", async () => {
   expect(await wakesAt(["job"], isDue)).toBe(true);
 });
 
-test("an end that another process has stored wakes", async () => {
+test("an end that another process stored wakes a waiting client", async () => {
   const id = await submit();
   const end = () => advance(store.db, { id }, { kind: "cancel" }, clock);
   expect(await wakesAt([`execution:${id}`], end)).toBe(true);
 });
 
-test("a cancel of what an agent runs wakes the agent", async () => {
+test("a cancellation wakes the agent that runs the job", async () => {
   const id = await submit();
   await claim();
   const cancel = () => advance(store.db, { id }, { kind: "cancel" }, clock);
   expect(await wakesAt(["agent:agent"], cancel)).toBe(true);
 });
 
-test("what happened between two waits is not missed", async () => {
+test("a change between two waits is not missed", async () => {
   await wakesAt(["job"], submit);
   await submit();
   const subscription = notifier.subscribe(["job"]);
@@ -98,7 +98,7 @@ test("what happened between two waits is not missed", async () => {
   subscription.close();
 });
 
-test("a process wakes itself at once, without a look", async () => {
+test("a process wakes itself at once, without a query", async () => {
   const subscription = notifier.subscribe(["execution:x"]);
   notifier.notify("execution:x");
   await subscription.next(tooLongMs, never);

@@ -53,7 +53,7 @@ test("writes of one turn share one commit, and are answered with their own resul
   expect(names()).toEqual(["a", "b", "c"]);
 });
 
-test("a write that is refused is undone whole and fails alone", async () => {
+test("a refused write is undone completely and fails alone", async () => {
   const results = await Promise.allSettled([
     commit.add([insert("a"), insert("b")]),
     commit.add([insert("c"), insert("a")]),
@@ -80,7 +80,7 @@ test("writes that take long are committed in several turns", async () => {
   expect(names()).toHaveLength(3);
 });
 
-test("a write is not answered before its commit: when that fails, all of it are refused", async () => {
+test("a write is not answered before its commit: if that fails, all of its writes are refused", async () => {
   connection.run("PRAGMA foreign_keys = ON");
   connection.run(
     "CREATE TABLE child (parent INTEGER REFERENCES t(id) DEFERRABLE INITIALLY DEFERRED)",

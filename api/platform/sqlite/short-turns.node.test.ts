@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { fileClient } from "./file-client.node.ts";
 
-test("reads that come together leave turns to others in between, and are all answered in order", async () => {
+test("reads that arrive together let others run in between, and are answered in order", async () => {
   const client = fileClient("file::memory:");
   const slow =
     "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) SELECT i FROM n)";

@@ -24,7 +24,7 @@ function slowDisk() {
   return { syncs, log: walSync(sync) };
 }
 
-test("nothing written takes no sync", async () => {
+test("without writes there is no sync", async () => {
   const { syncs, log } = slowDisk();
   await log.synced();
   expect(syncs).toHaveLength(0);
@@ -73,7 +73,7 @@ test("a file that cannot be synced is an outage of the store; a missing file cou
   rmSync(folder, { recursive: true });
 });
 
-test("a log that is forgotten while it opens is closed; the next sync is of its replacement", async () => {
+test("a log that is replaced while it opens is closed; the next sync is of its replacement", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
   const path = join(folder, "airlock.db-wal");
   writeFileSync(path, "");

@@ -166,7 +166,7 @@ describe("GPUs", () => {
     for (const jobType of types) await submit("a", { jobType });
   };
 
-  test("no more than the free ones are given, and jobs that need none are leased", async () => {
+  test("only free ones are given, and jobs that need none are leased", async () => {
     await jobs("one", "two", "one", "default");
     expect(await claimed(4, 3, offers)).toEqual(["one", "two", "a"]);
     expect(await claimed(4, 0, offers)).toEqual([]);

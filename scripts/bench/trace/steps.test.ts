@@ -15,6 +15,6 @@ test("events of another run, and others in between, do not count", () => {
   expect(durations([...more, ...events], 100)).toEqual(steps.map(() => 2));
 });
 
-test("a run with an event missing is no run", () => {
+test("a run with a missing event does not count", () => {
   expect(durations(events.slice(1), 100)).toBeNull();
 });
