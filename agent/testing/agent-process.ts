@@ -3,10 +3,10 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 
-/** The agent's entry point in a process of its own. */
+/** The agent's entry point in its own process. */
 export type AgentProcess = {
   readonly process: ChildProcess;
-  /** The first message to its parent; rejects where it ends before. */
+  /** The first message to its parent; rejects if it ends before. */
   readonly ready: Promise<unknown>;
   /** Its exit code; null for a signal. */
   readonly exit: Promise<number | null>;
@@ -14,7 +14,7 @@ export type AgentProcess = {
   readonly stderr: Promise<string>;
 };
 
-/** Starts it with these AIRLOCK_ variables, on another host where `enter` is a command that goes there. */
+/** Starts it with these AIRLOCK_ variables; `enter` is a command that runs it on another host. */
 export function startAgent(
   env: Record<string, string | undefined>,
   enter: readonly string[] = [],

@@ -2,14 +2,14 @@ import { once } from "node:events";
 import { rm } from "node:fs/promises";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-/** An address in front of a real engine that can go away and come back. */
+/** A proxy in front of a real engine that can go away and come back. */
 export type EngineProxy = AsyncDisposable & {
   readonly host: string;
-  /** What was asked of the engine so far, as in "POST /containers/create". */
+  /** Requests to the engine so far, such as "POST /containers/create". */
   readonly requests: readonly string[];
   /** Bytes that came from the engine so far. */
   readonly bytesOut: () => number;
-  /** Cuts all connections; nobody listens any more. */
+  /** Cuts all connections and stops listening. */
   readonly cut: () => Promise<void>;
   readonly restore: () => Promise<void>;
 };
@@ -29,13 +29,13 @@ export async function startEngineProxy(
       .on("error", () => {})
       .on("close", () => {
         sockets.delete(from);
-        // What has ended well may have bytes on their way to a side that reads slowly.
+        // A connection that ended well may still have bytes for a side that reads slowly.
         if (!from.readableEnded) to.destroy();
       });
     from.pipe(to);
   }
 
-  /** A head comes in one piece, or at least its beginning does. */
+  /** A head, or at least its beginning, arrives in one piece. */
   function note(chunk: Buffer): void {
     const head = /^([A-Z]+) ([^ ?]+)\S* HTTP\/1/.exec(chunk.toString("latin1", 0, 4096));
     if (head) requests.push(`${head[1]} ${head[2]}`);

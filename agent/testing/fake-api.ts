@@ -29,15 +29,15 @@ export type Answer =
       readonly status: number;
       readonly body?: unknown;
       readonly headers?: Record<string, string>;
-      /** The answer is a proxy's: it lacks the header of the protocol. */
+      /** The answer comes from a proxy: it lacks the header of the protocol. */
       readonly isProxy?: boolean;
     }
-  /** No answer at all. */
+  /** There is no answer. */
   | "silence"
   /** The connection is cut. */
   | "cut";
 
-/** The API's side of the agent protocol over real HTTP; it hears everything and obeys the test. */
+/** The API's side of the agent protocol over real HTTP; it records every request and answers as the test says. */
 export type FakeApi = AsyncDisposable & {
   readonly url: string;
   readonly received: readonly Received[];
@@ -57,9 +57,9 @@ export type FakeApi = AsyncDisposable & {
   readonly wake: () => void;
   /** Cuts all connections. */
   readonly cut: () => void;
-  /** Answers the next requests to paths that end so with these, one each. */
+  /** Answers the next requests to paths with this ending, one answer each. */
   readonly answer: (pathEnd: string, ...answers: Answer[]) => void;
-  /** The n-th request (from 1) to a path that ends so, as soon as it is in. */
+  /** The n-th request (from 1) to a path with this ending, as soon as it is there. */
   readonly request: (pathEnd: string, n?: number) => Promise<Received>;
   readonly count: (pathEnd: string) => number;
 };

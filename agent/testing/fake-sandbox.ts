@@ -2,7 +2,7 @@ import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { reportWith } from "../sandbox/testing/report.ts";
 import type { Sandbox, SandboxJob, RunOptions, RunReport, Verdict } from "../sandbox/types.ts";
 
-/** A container that does what the test says, and notes what was asked of it. */
+/** A container that does what the test says and records what it was asked to do. */
 export type FakeSandbox = Sandbox & {
   /** Resolves with the job and options once it runs. */
   readonly running: Promise<{ readonly job: SandboxJob; readonly options: RunOptions }>;
@@ -16,7 +16,7 @@ export type FakeSandbox = Sandbox & {
   readonly closings: () => number;
 };
 
-/** Once told to run, the code begins, if it does; aborting it yields a cancelled report. */
+/** After `run` the code starts, unless the test says otherwise; an abort gives a cancelled report. */
 export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
   const ended = Promise.withResolvers<RunReport>();
@@ -75,7 +75,7 @@ function verdict(
   return { status, exitCode, error, phaseAtExit };
 }
 
-/** A verdict good enough for tests that are not about verdicts. */
+/** A verdict for tests that are not about verdicts. */
 export function judgeSimply({ ending, exitStatus }: RunReport): Verdict {
   if (ending !== "exited" || exitStatus === 0) return verdicts[ending];
   return verdict("failed", exitStatus, "runtime_error", "failed");

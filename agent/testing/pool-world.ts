@@ -14,21 +14,21 @@ const tickMs = 15_000;
 export interface PoolWorld extends AsyncDisposable {
   readonly pool: Pool;
   readonly clock: TestClock;
-  /** In the request of their starts; the n-th from 1 has the id `container-<n>`. */
+  /** Containers in the order of their starts; the n-th, from 1, has the id `container-<n>`. */
   readonly started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[];
-  /** Replaced where the engine should fail or hang. */
+  /** A test replaces it to make the engine fail or hang. */
   start: StartSandbox;
   readonly engine: { isWell: boolean; checks: number };
-  /** Jobs that a container serves. */
+  /** How many jobs a container serves. */
   jobs: number;
   /** What a container waits for before it is ready for one more job. */
   rearmed: Promise<void>;
-  /** Tells that the engine's health has changed. */
+  /** Reports that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
   readonly take: (request?: ContainerRequest) => Promise<string>;
   readonly ready: () => number;
-  /** Resolves once so many containers wait. */
+  /** Resolves once this many containers wait. */
   readonly warm: (count: number) => Promise<void>;
   /** Lets the pause before a refill pass. */
   readonly refill: () => Promise<void>;

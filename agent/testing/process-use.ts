@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 
-/** Bytes of memory that a process has had at the most, since the start or `forgetPeak`. */
+/** Peak memory of a process in bytes, since its start or `forgetPeak`. */
 export function peakBytes(pid: number): number {
   return statusBytes(pid, "VmHWM");
 }
 
-/** Bytes of memory that a process has now. */
+/** Memory of a process in bytes now. */
 export function residentBytes(pid: number): number {
   return statusBytes(pid, "VmRSS");
 }

@@ -37,20 +37,20 @@ export type TestAgent = AsyncDisposable & {
   readonly deps: AgentDeps;
   /** What the engine answers to a probe; an Error is thrown. */
   health: EngineHealth | Error;
-  /** Makes images: replaced where a test wants it to fail or to hang. */
+  /** Makes images; a test replaces it to make it fail or hang. */
   makeImage: MakeImage;
-  /** Gives images away: replaced where a test wants it to fail. */
+  /** Shares images; a test replaces it to make it fail. */
   shareImage: ShareImage;
-  /** What each poll has asked to have fetched. */
+  /** The images that each poll asked the agent to fetch. */
   readonly imagesAsked: (readonly string[])[];
-  /** Starts containers: replaced where a test wants it to fail or to hang. */
+  /** Starts containers; a test replaces it to make it fail or hang. */
   start: StartSandbox;
-  /** The n-th container (from 0), as soon as it is started. */
+  /** The n-th container, from 0, as soon as it is started. */
   readonly sandbox: (n: number) => Promise<FakeSandbox>;
   readonly specs: SandboxSpec[];
-  /** Takes the engine for well, without asking it. */
+  /** Marks the engine as working without asking it. */
   readonly assumeGoodEngine: () => void;
-  /** Takes the lease of a job and runs it, without the rest of the agent. */
+  /** Adds the lease of a job and runs the job, without the rest of the agent. */
   readonly begin: (job?: Partial<LeasedJob>) => {
     readonly lease: Lease;
     readonly ended: Promise<unknown>;

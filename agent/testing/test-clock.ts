@@ -1,10 +1,10 @@
 import type { Clock } from "../waiting/clock.ts";
 
-/** A clock that stands still until it is told to go on. */
+/** A clock that stands still until a test advances it. */
 export type TestClock = Clock & {
-  /** Lets time pass, waking each sleeper when its time comes. */
+  /** Lets time pass and wakes each sleeper at its time. */
   readonly advance: (ms: number) => void;
-  /** Resolves once someone sleeps for a time between the two, with that time. */
+  /** Resolves with the time of a sleep once someone sleeps for a time between the two. */
   readonly sleeping: (ms: number, mostMs?: number) => Promise<number>;
 };
 

@@ -12,7 +12,7 @@ const openssl = (...args: string[]): void => {
   execFileSync("openssl", args, { stdio: "ignore" });
 };
 
-/** An authority of its own, made by openssl in `folder`, and certificates that it signs. */
+/** A private authority, made by openssl in `folder`, and certificates that it signs. */
 export function makeAuthority(folder: string, name: string) {
   const file = (end: string): string => join(folder, `${name}.${end}`);
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
@@ -21,7 +21,7 @@ export function makeAuthority(folder: string, name: string) {
   openssl("req", "-x509", ...newKey, "-days", "2", ...subject, "-keyout", caKey, "-out", ca);
   return {
     file: ca,
-    /** A certificate for a host, valid for some days from now; expired where they are negative. */
+    /** A certificate for a host, valid for this many days from now; expired if they are negative. */
     sign: (host: string, days = 1) => {
       const [key, request, cert, names] = ["key", "csr", "pem", "ext"].map((end) => file(end));
       writeFileSync(names!, `subjectAltName=${host}`);
@@ -33,7 +33,7 @@ export function makeAuthority(folder: string, name: string) {
   };
 }
 
-/** What an API over TLS heard, one line per request: the token, and how much came. */
+/** What an API over TLS received, one line per request: the token and the size of the body. */
 export async function startTlsApi(tls: { key: Buffer; cert: Buffer }) {
   const heard: string[] = [];
   const server: Server = createServer(tls, (request, response) => {
@@ -75,7 +75,7 @@ export async function startProxy(credentials?: string, idleMs = 0) {
       client.pipe(target).pipe(client);
     });
     for (const end of [client, target]) open.add(end.on("error", () => end.destroy()));
-    // What goes to the target has come from the client, so one side tells of both.
+    // Everything that goes to the target came from the client, so one side shows both.
     client.setTimeout(idleMs, () => {
       cuts += 1;
       client.destroy();

@@ -1,7 +1,7 @@
-# The job's interpreter finds this file as `sitecustomize` while it starts, and waits here for the
-# job. It leaves nothing that the code would meet: modules, paths, __main__, sys.argv, frames and
+# The job's interpreter imports this file as `sitecustomize` when it starts, and waits here for the
+# job. It leaves nothing that the code could find: modules, paths, __main__, sys.argv, frames and
 # tracebacks are those of a fresh interpreter.
-# With a control_fd zygote.py is there, too.
+# With a control_fd, zygote.py precedes this code.
 
 # The supervisor puts the values where "settings" stands; see job.py.
 go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"

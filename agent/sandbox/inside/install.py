@@ -1,9 +1,9 @@
 """Installs packages into the image that this container is to become.
 
 Reads from stdin one line of JSON, {"requirements", "pip_env", "files": [{"name", "size"}]}, and then the
-files' bytes. The container has no network: pip's connections travel over stdin and stdout as the frames of
-tunnel.py, up to a last frame P with {"python_version"}. The log goes to stderr. What must not stay in the
-image, secrets first of all, comes over stdin and goes to memory and to /tmp, a volume.
+files' bytes. The container has no network: pip's connections go over stdin and stdout as the frames of
+tunnel.py. The last frame is P with {"python_version"}. The log goes to stderr. Secrets and other data that
+must not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
 """
 
 import json
@@ -62,7 +62,7 @@ def install(requirements, pip_env, outbox):
 def start_pip(requirements, pip_env, proxy):
     env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
     env.update(pip_env, HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
-    # -B: pip's own bytecode does not belong into the image; that of the packages it compiles anyway.
+    # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
     command = [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *requirements]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env)
 

@@ -16,7 +16,7 @@ _MAX_REPORT = 4000
 
 
 class Job:
-    """One run, begun with the process that `start` makes of its descriptors: go, tell, stdout, stderr.
+    """One run. `start` makes its process from four descriptors: go, tell, stdout, stderr.
 
     `state` is "starting", then "ready" once it waits at the gate, or "failed".
     """

@@ -2,11 +2,11 @@
 
 to the supervisor    J job (numbers)  C code  I input  G go  K cancel
                      P packages (JSON), before the job: see packages.py for what follows
-to the agent         B bytecode of this program, where it came as text
+to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      O stdout  E stderr  X exit (JSON)
-                     A head of a file (JSON)  D its data  Z summary of /output (JSON), the last of a job
-                     N ready for the next one, or why not (JSON)
+                     A head of a file (JSON)  D its data  Z summary of /output (JSON), the last frame of a job
+                     N ready for the next job, or why not (JSON)
 """
 
 import os
@@ -26,7 +26,7 @@ _HOLD_S = 0.005
 
 
 class Inbox:
-    """Frames from the agent. Its end of the stream is the agent's death: nothing more to do."""
+    """Frames from the agent. The end of the stream means that the agent has died: this process ends."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -50,10 +50,10 @@ class Inbox:
 
 
 class Outbox:
-    """Frames to the agent, who may be slow: writing never blocks, and `full` stops the producers.
+    """Frames to the agent, which may be slow: writing never blocks, and `full` stops the producers.
 
-    While it is `patient` it holds them back for a moment, so that more go in one write: each wakes
-    the engine's processes one after the other, which takes longer than what a short job does.
+    While it is `patient`, it holds frames for a moment to send more of them in one write. Each write
+    wakes the engine's processes one after the other, which takes longer than a short job.
     """
 
     def __init__(self, fd):

@@ -1,12 +1,12 @@
-"""Puts a job's packages into /packages, which the code can only read, before the code comes.
+"""Puts a job's packages into /packages, which the code can only read, before the code arrives.
 
-Sent along with the first order, so that other jobs do not pay for it. The order is JSON: `requirements`,
-`runner` (the source of run_pip.py), `keep`, and `pip_env`, null where the packages themselves follow.
+Comes with the order, so that jobs without packages do not load it. The order is JSON: `requirements`,
+`runner` (the source of run_pip.py), `keep`, and `pip_env`, which is null if the packages themselves follow.
 
 to the supervisor    A head of a file below /packages (JSON)  D its data  Z no more files: install
-to the agent         A, D the files that were installed, where they are to be kept
+to the agent         A, D the installed files, if they are to be cached
                      P the end (JSON): exit_status, exit_signal, out_of_memory, output
-both ways            what tunnel.py says
+both ways            the frames of tunnel.py
 """
 
 import errno

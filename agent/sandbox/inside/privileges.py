@@ -60,7 +60,7 @@ def close_memory():
 
 
 def make_pipes_for_code(count):
-    """Pipes of uid 1000, so that the code can open its streams by name, such as /dev/stderr."""
+    """Makes pipes that belong to uid 1000, so that the code can open its streams by name, such as /dev/stderr."""
     os.seteuid(CODE_UID)
     try:
         return [os.pipe() for _ in range(count)]

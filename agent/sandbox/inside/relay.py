@@ -8,9 +8,9 @@ _MAX_TAIL = 1024 * 1024
 
 
 class Stream:
-    """Relays a pipe: the head of it live, of the rest the last bytes at the end.
+    """Relays a pipe: its head at once, and the last bytes of the rest at the end.
 
-    Until `begin` everything is dropped but a little, which `early` keeps for a diagnosis.
+    Until `begin` everything is dropped, except a little that `early` keeps for error messages.
     """
 
     def __init__(self, fd, kind):

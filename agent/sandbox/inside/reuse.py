@@ -1,8 +1,8 @@
 """PID 1 of a sandbox that runs several jobs of one owner, each in its own process tree.
 
-The interpreter is started once and waits at the gate for good (zygote.py); each job is a fork of
-it. Between two jobs the container is wiped and checked. If it is not certain that nothing is left,
-PID 1 says so and ends.
+The interpreter starts once and stays at the gate (zygote.py); each job is a fork of it. Between two
+jobs the container is wiped and checked. If it is not certain that nothing is left, PID 1 says so
+and ends.
 """
 
 import _socket
@@ -30,7 +30,7 @@ class Zygote:
         self._preload = preload
 
     def start(self, go, tell, out, err):
-        """Makes the zygote fork a job's process; the preload's prints go to the first job's
+        """Makes the zygote fork a job's process. What the preload prints goes to the first job's
         streams.
         """
         if self.pid is None:

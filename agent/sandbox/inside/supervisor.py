@@ -208,7 +208,7 @@ class Supervisor:
 
     def obey(self, kind, payload):
         if kind == b"J":
-            self.cancelled = False  # not by a word that came too late for the job before
+            self.cancelled = False  # a late cancel of the job before does not count
             self.orders = from_numbers(payload)
             write_file("/code/main.py", b"")
             write_file("/input/data.json", b"")

@@ -1,4 +1,4 @@
-"""Restores a container to its state before the last job, after all processes of that job have
+"""Restores a container to its state before the last job. All processes of that job must have
 ended.
 """
 
@@ -53,7 +53,7 @@ def wipe():
 
 @contextlib.contextmanager
 def rights_of_code():
-    """Works with the rights of the code; used after all processes of the code have ended."""
+    """Has the rights of the code inside. All processes of the code must have ended."""
     os.seteuid(CODE_UID)
     try:
         yield
@@ -63,7 +63,7 @@ def rights_of_code():
 
 
 def forget_times():
-    """Also of devices: whoever may write to a file may set its times to now."""
+    """Resets the times of writable folders and of devices. Who may write to a file may set its times."""
     for path in (*filter(_is_writable, _WRITABLE), *_devices()):
         try:
             os.utime(path, (0, 0))
@@ -82,7 +82,7 @@ def _devices():
 
 
 def lasting_mounts():
-    """Writable mounts that are not wiped, where a file could outlive its job."""
+    """Returns writable mounts that are not wiped. A file could outlive its job there."""
     mounts = [line.split() for line in read_lines("/proc/mounts")]
     safe = tuple(folder + "/" for folder in _SAFE_MOUNTS)
     writable = [point for _, point, _, options, *_ in mounts if options.split(",")[0] != "ro"]
@@ -90,11 +90,11 @@ def lasting_mounts():
 
 
 def count_sockets():
-    """Sockets of any kind, those included that no process holds: passed around in a circle, or in TIME_WAIT.
+    """Counts sockets of any kind, including those that no process holds: in transit, or in TIME_WAIT.
 
-    And labels of IPv6 flows, which stay for a minute with the address that they were made for.
+    Also counts labels of IPv6 flows, which stay for a minute with the address they were made for.
 
-    The sums, as to list the sockets of TCP takes 1.5 ms: the kernel looks through those of the host.
+    Reads sums: listing the TCP sockets takes 1.5 ms, because the kernel goes through the host's.
     """
     try:
         sockets, tcp, *_ = map(str.split, read_lines("/proc/net/sockstat"))
@@ -116,7 +116,7 @@ def _is_writable(folder):
 
 
 def _ipc_objects():
-    """System V objects; under gVisor, which does not list them, the zygote denies them."""
+    """Lists System V objects. gVisor does not list them, so the zygote denies them there."""
     kinds = (
         ("shm", lambda number: _libc.shmctl(number, _IPC_RMID, None)),
         ("sem", lambda number: _libc.semctl(number, 0, _IPC_RMID)),
@@ -129,7 +129,7 @@ def _ipc_objects():
 
 
 def _empty(folder, limit):
-    """Before a subfolder is removed, its folders are moved up, so that no path gets too deep."""
+    """Empties a folder. It moves the folders of a subfolder up first, so that no path gets too deep."""
     top = os.open(folder, _DIRECTORY)
     fresh = ("%s-%d" % (os.urandom(8).hex(), number) for number in itertools.count())
     try:

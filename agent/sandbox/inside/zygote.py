@@ -1,9 +1,9 @@
-# Comes before gate.py where a container serves several jobs: the interpreter that reaches the gate
-# stays there, with the rights of the code and nothing of any job, and each job is a fork of it.
+# Precedes gate.py if a container serves several jobs. The interpreter at the gate stays there, with
+# the rights of the code and without anything of a job. Each job is a fork of it.
 
 
 def import_for_forks():
-    """Imports what fork_jobs needs, ahead of the freeze. Returns what there was before: modules, and importers."""
+    """Imports what fork_jobs needs before the freeze. Returns the modules and importers that existed before."""
     import sys
 
     known = set(sys.modules), set(sys.path_importer_cache)
@@ -16,10 +16,10 @@ def import_for_forks():
 
 
 def fork_jobs(known):
-    """Forks at each request of the supervisor and returns in the job's process, there alone.
+    """Forks at each request of the supervisor, and returns in the job's process only.
 
-    Of modules and importers only the known stay. A request brings the descriptors that are to be go_fd, tell_fd, stdout and stderr. Returns why
-    one job could leave traces for the next one in here, or "".
+    Removes all modules and importers except the known ones. A request brings the descriptors that become go_fd,
+    tell_fd, stdout and stderr. Returns why one job could leave traces here for the next one, or "".
     """
     import _socket
     import ctypes
@@ -38,7 +38,7 @@ def fork_jobs(known):
     calls = machines.get(posix.uname().machine, (-1,) * 10)
     add_key, ioprio_get, sched_getattr, clone, *never = calls
     clone3, new_namespace, enosys = 435, 0x7E020000, 38
-    # All of them: Python names no RLIMIT_LOCKS. Source: linux/include/uapi/asm-generic/resource.h.
+    # All of them, because Python does not name RLIMIT_LOCKS. Source: linux/include/uapi/asm-generic/resource.h.
     resource_limits = 16
 
     def lasting_traces():
@@ -65,7 +65,7 @@ def fork_jobs(known):
         """Makes these system calls and new namespaces fail with EPERM, in this process and its
         forks.
 
-        In a user namespace gVisor lets its root set up the network of all. Source: seccomp(2).
+        Under gVisor, root in a user namespace could set up the network of the whole container. Source: seccomp(2).
         """
         count = len(numbers)
         lines = [(0x20, 0, 0, 0)]  # load the call's number
@@ -116,7 +116,7 @@ def fork_jobs(known):
         at_first = condition()
         while True:
             received = wait_for_request()
-            # The process in between ends at once, so that the job becomes a child of PID 1.
+            # The process in between ends at once, so the job becomes a child of PID 1.
             between = posix.fork()
             if between == 0:
                 if posix.fork() != 0:
@@ -141,7 +141,7 @@ def fork_jobs(known):
         posix.close(score)
     except OSError:
         pass
-    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's does not.
+    # The random generators of Python, OpenSSL and the C library notice a fork; numpy's does not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     while posix.getppid() != 1:

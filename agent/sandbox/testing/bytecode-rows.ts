@@ -3,7 +3,7 @@ import { openSession } from "../session/session.ts";
 import type { Python } from "./find-python.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
 
-/** What bytecode must do under each Python. */
+/** Rows about bytecode that must hold under each Python. */
 export function bytecodeRows(python: () => Python): void {
   const started: HostLink[] = [];
   afterAll(() => started.forEach((link) => link.destroy()));

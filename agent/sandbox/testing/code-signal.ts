@@ -2,16 +2,16 @@ import { randomUUID } from "node:crypto";
 import type Docker from "dockerode";
 import { rawEngine } from "./raw-engine.ts";
 
-/** Code in containers waits for it; the test sends it when everything else is as it should be. */
+/** A signal that code in containers waits for; the test sends it once everything else is in place. */
 export type CodeSignal = {
   /** Python that waits for it. */
   readonly wait: string;
-  /** Sends it to all that agents of this name run now; containers that end meanwhile are fine. */
+  /** Sends it to all containers that agents of this name run now; some may end meanwhile. */
   readonly sendTo: (agentName: string, docker?: Docker) => Promise<void>;
 };
 
 export function makeCodeSignal(): CodeSignal {
-  // A waiting container that got another signal must not take this one for sent.
+  // A container that got another signal must still get this one.
   const file = `/tmp/signal-${randomUUID()}`;
   return {
     wait: `

@@ -2,5 +2,5 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 setFlagsFromString("--expose-gc");
-/** Leaves this process with what is reachable alone. */
+/** Collects all garbage of this process. */
 export const collectGarbage = runInNewContext("gc") as () => void;

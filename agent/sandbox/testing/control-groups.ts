@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 
-/** Where engines make control groups: on cgroup v2, and with the memory controller of v1. */
+/** Where engines create control groups: on cgroup v2, and under the memory controller of v1. */
 const roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
 const parents = ["docker", "system.slice", "machine.slice", "libpod_parent"];
 

@@ -1,7 +1,7 @@
-/** Numbers of a system call on x86-64 and on arm64; null where it has none. Source: Linux's unistd.h. */
+/** Numbers of a system call on x86-64 and on arm64; null if it has none there. Source: Linux's unistd.h. */
 export type CallNumbers = readonly [x86: number | null, arm: number | null];
 
-/** Calls that a sandbox may not make, by what they would do. */
+/** Calls that a sandbox must not make, grouped by what they would do. */
 export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers>>>> = {
   "reads or changes other processes": {
     ptrace: [101, 117],

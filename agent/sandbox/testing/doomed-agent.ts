@@ -1,4 +1,4 @@
-/** Runs code that never ends in a container, says so, and waits to be killed. Arguments: its id and name. */
+/** Runs endless code in a container, reports that it started, and waits to be killed. Arguments: its id and name. */
 import { tmpdir } from "node:os";
 import { showAlive } from "../../health/alive.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";

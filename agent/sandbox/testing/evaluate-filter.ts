@@ -23,7 +23,7 @@ export function compiled(profile: SeccompProfile, architecture: Architecture) {
     interpret(program, { number, architecture: auditArchitecture[architecture], args });
 }
 
-/** Answers of the profile itself, by its names. */
+/** Answers of the profile itself, by the names of calls. */
 export function direct(profile: SeccompProfile, architecture: Architecture) {
   const numbers = syscallNumbers[architecture];
   const numbered = profile.syscalls.flatMap((rule) =>

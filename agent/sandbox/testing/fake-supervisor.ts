@@ -25,7 +25,7 @@ export const fileHead = (name: string, size: number, result = false): Buffer =>
   json("A", { name, size, result });
 export const data = (text: string): Buffer => encodeFrame("D", Buffer.from(text));
 
-/** A supervisor that says what it is told to say. */
+/** A supervisor that sends what the test tells it to. */
 export function fakeSupervisor() {
   const input = new PassThrough();
   const output = new PassThrough();

@@ -12,17 +12,17 @@ export interface Python {
 /** The Pythons that the documents promise; the lab has each of them. Set-up builds those that are missing. */
 export const promisedPythons = ["3.9", "3.11", "3.13"] as const;
 
-/** Where set-up puts a Debian with its Python, for a version that this machine has not. */
+/** Where set-up puts a Debian with its Python, for a version that this machine does not have. */
 export const debianOf = (minor: string): string => `/var/cache/airlock/python-${minor}`;
 
-/** The Python of this minor version: the system's own, one of pyenv, or that of a Debian that set-up made. */
+/** The Python of this minor version: the system's, one of pyenv, or one in a Debian that set-up made. */
 export function findPython(minor: string): Python | undefined {
   return places(minor)
     .flatMap(describe)
     .find(({ version }) => version.startsWith(`${minor}.`));
 }
 
-/** The system's own Python, by which tests run a supervisor without an engine. */
+/** The system's Python, with which tests run a supervisor without an engine. */
 export function hostPython(): Python {
   const [found] = describe("/usr");
   if (found === undefined) throw new Error("no /usr/bin/python3: apt-get install python3");

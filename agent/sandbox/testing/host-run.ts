@@ -8,13 +8,13 @@ import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { hostPython } from "./find-python.ts";
 
-/** For what runs leave behind; it goes with the test file. */
+/** Holds what runs leave behind; it is removed at the end of the test file. */
 export const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));
 
 export const python = hostPython();
 
-// A supervisor on this machine has namespaces of its own.
+// A supervisor on this machine has its own namespaces.
 needsThroughout("root");
 
 /** Supervisors that end with the test file. */
@@ -33,7 +33,7 @@ interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, HostOptio
   readonly options?: Partial<RunOptions>;
 }
 
-/** Runs code under a supervisor of its own, for 20 s at the most where nothing else is said. */
+/** Runs code under its own supervisor, for at most 20 s by default. */
 export async function runOnHost(code: string, settings: Settings = {}) {
   const { session } = await openOnHost(settings);
   const report = await session.run(

@@ -8,12 +8,12 @@ import { type HostWatch, watchHost } from "./watch-host.ts";
 export interface Scene {
   readonly runtime: string;
   readonly isGvisor: boolean;
-  /** Label of all containers that the invariant looks after. */
+  /** Label of all containers that the invariant checks. */
   readonly agentName: string;
-  /** Path of a file of the host that no job may read or change; known while a test runs. */
+  /** Path of a host file that no job may read or change; set while a test runs. */
   readonly canaryPath: () => string;
   readonly place: () => Awaited<ReturnType<typeof testEngine>>;
-  /** Runs code in a container of its own. */
+  /** Runs code in its own container. */
   readonly run: (code: string, settings?: Settings) => Promise<Run>;
 }
 

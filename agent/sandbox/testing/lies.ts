@@ -13,12 +13,12 @@ import {
 /** Some output. */
 export const out = encodeFrame("O", Buffer.from("partial"));
 
-/** An exit that is not the protocol's. */
+/** An exit that violates the protocol. */
 export const exitWith = (changes: object): Buffer => json("X", { ...exitedWell, ...changes });
 const summaryWith = (skipped: unknown): Buffer => json("Z", { result_problem: null, skipped });
 const skip = { reason: "too_deep", count: 1, names: ["a"] };
 
-/** What a supervisor that keeps to the protocol never says, after it was ready. */
+/** Frames that a supervisor never sends after it is ready, if it keeps to the protocol. */
 export const lies: [what: string, frames: Buffer[]][] = [
   ["output before the start", [out]],
   ["an exit before the start", [exit]],

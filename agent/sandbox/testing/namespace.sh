@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs a command as PID 1 of new namespaces that look like a sandbox from inside: a root of its own,
+# Runs a command as PID 1 of new namespaces that look like a sandbox from inside: its own root,
 # tmpfs on /code, /input, /output, /tmp and /dev/shm, a loopback, and the given Python installation first on PATH.
-# An installation in a folder called usr is that of a whole Debian, whose /usr takes the place of this machine's.
+# An installation in a folder called usr belongs to a whole Debian, whose /usr replaces this machine's.
 # Usage: namespace.sh <folder of the Python installation> <command> [argument ...]
 set -eu
 if [ "${1-}" != inside ]; then

@@ -1,4 +1,4 @@
-"""Does what programs need of the kernel; prints a JSON object of what failed, name to error."""
+"""Does what programs need the kernel for; prints a JSON object of failures, name to error."""
 
 import asyncio
 import concurrent.futures

@@ -8,20 +8,20 @@ import { type Wheel, wheelBytes, wheelFile } from "./wheel.ts";
 export interface IndexOptions {
   readonly address: string;
   readonly wheels: readonly Wheel[];
-  /** Packages that are not built: file name to bytes. */
+  /** Packages given as bytes instead of being built, by file name. */
   readonly sdists?: Readonly<Record<string, Buffer>>;
-  /** Paths that answer with another address. */
+  /** Paths that redirect to another address. */
   readonly redirects?: Readonly<Record<string, string>>;
   /** `user:password` that every request must carry. */
   readonly credentials?: string;
   readonly tls?: Certificate;
-  /** Answers nothing before this. */
+  /** Answers nothing before this resolves. */
   readonly opens?: Promise<void>;
 }
 
 /** A package index: the simple repository API (PEP 503). */
 export interface PackageIndex {
-  /** Of the index, without credentials. */
+  /** Address of the index, without credentials. */
   readonly url: string;
   readonly requests: readonly string[];
   close(): void;
@@ -90,7 +90,7 @@ export interface Certificate {
   readonly cert: string;
 }
 
-/** A self-signed certificate for a name: its own, private authority. Made by the image's openssl. */
+/** A self-signed certificate for a name, which is its own authority. Made by the image's openssl. */
 export async function certificateFor(name: string, image: string): Promise<Certificate> {
   const made = await shell(
     image,

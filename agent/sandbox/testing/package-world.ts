@@ -8,7 +8,7 @@ export const open: { close(): unknown }[] = [];
 /** What could not be reached. */
 export const problems: string[] = [];
 
-/** Brings back the beginning, for the next test. */
+/** Resets everything for the next test. */
 export function closeAll(): void {
   for (const one of open.splice(0)) one.close();
   problems.length = 0;
@@ -28,7 +28,7 @@ export async function indexOf(options: Partial<IndexOptions>): Promise<PackageIn
   return index;
 }
 
-/** What pip gets to install from an index. */
+/** The order that makes pip install from an index. */
 export async function pipFrom(
   index: PackageIndex,
   more: Partial<PipSource> = {},
@@ -50,7 +50,7 @@ export async function pipFrom(
   };
 }
 
-/** What pip, or whatever else failed, said. */
+/** The message of pip, or of whatever else failed. */
 export const failure = (run: Promise<unknown>): Promise<string> =>
   run.then(
     () => "",

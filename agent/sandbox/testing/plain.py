@@ -24,7 +24,7 @@ def run(program):
         file.write(base64.b64decode(program))
     with open("/input/data.json", "w") as file:
         file.write("{}")
-    # Whoever runs it by hand owns the pipes, too.
+    # A user who runs it by hand owns the pipes, too.
     os.seteuid(CODE_UID)
     try:
         done = subprocess.run(

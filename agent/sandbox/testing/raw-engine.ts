@@ -3,7 +3,7 @@ import Docker from "dockerode";
 
 const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 
-/** The engine of the tests without Airlock's own client, to look at what that has done. */
+/** The tests' engine without Airlock's client, to check what that client did. */
 export const rawEngine = new Docker(
   host.startsWith("unix://")
     ? { socketPath: host.slice("unix://".length), host: "" }
@@ -47,7 +47,7 @@ export async function deriveImage(
   try {
     await container.start();
     await container.wait();
-    // Else it would serve other tests in the place of its base.
+    // Else other tests would use it instead of its base.
     const standsForNothing = 'LABEL io.airlock.stands-in-for=""';
     const { Id } = (await container.commit({ changes: [standsForNothing, ...changes] })) as {
       Id: string;
@@ -64,7 +64,7 @@ export async function containersOf(agentName: string): Promise<string[]> {
   return (await rawEngine.listContainers({ all: true, filters })).map(({ Id }) => Id);
 }
 
-/** Removes them, as far as the engine does so: one that is on its way already is refused. */
+/** Removes them. The engine refuses one whose removal has started. */
 export async function removeContainersOf(agentName: string): Promise<void> {
   for (const id of await containersOf(agentName)) {
     await rawEngine
@@ -74,7 +74,7 @@ export async function removeContainersOf(agentName: string): Promise<void> {
   }
 }
 
-/** Removes images with all their tags, the last first; those that are gone already are fine. */
+/** Removes images with all their tags, the last first; some may be gone already. */
 export async function removeImages(...ids: string[]): Promise<void> {
   for (const id of ids.toReversed()) {
     await rawEngine

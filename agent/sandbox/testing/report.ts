@@ -1,6 +1,6 @@
 import type { RunReport, SandboxSpec } from "../types.ts";
 
-/** The report of code that ended well without a trace, changed where a test wants it. */
+/** The report of code that ended well and left nothing, with the changes that a test wants. */
 export function reportWith(changes: Partial<RunReport>): RunReport {
   return {
     ending: "exited",

@@ -1,4 +1,4 @@
-# Leaves behind whatever code can leave behind that is known to be cleared between two jobs.
+# Leaves behind everything that code can leave behind and that is cleared between two jobs.
 import ctypes
 import fcntl
 import os

@@ -1,5 +1,5 @@
-# Prints all that a job can see of the state of its container and of its own process, without what
-# differs from any job to the next one: numbers of processes and pipes, addresses, the time.
+# Prints what a job can see of the state of its container and of its process, without what always
+# differs between two jobs: numbers of processes and pipes, addresses, the time.
 import ctypes
 import fcntl
 import os
@@ -74,7 +74,7 @@ seen["modules"] = sorted(sys.modules)
 seen["paths"] = sys.path
 seen["input"] = text("/input/data.json")
 
-# What an earlier job held in memory; the pattern does not match itself.
+# What an earlier job had in memory; the pattern does not match itself.
 needle = re.compile(rb"traces-of-an[-]earlier-job")
 hits = 0
 with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:

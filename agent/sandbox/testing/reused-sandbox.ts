@@ -47,7 +47,7 @@ export async function openReused(spec: Partial<SandboxSpec> = {}): Promise<Reuse
     rearm: () => sandbox.rearm(),
     jobsLeft: () => sandbox.jobsLeft(),
     async [Symbol.asyncDispose]() {
-      // A busy engine may take longer to end a bomb under gVisor than it is waited for: ask again.
+      // Under gVisor a busy engine may take longer to end a fork bomb than one wait lasts: ask again.
       await sandbox.close().catch(() => sandbox.close());
       rmSync(spoolDir, { recursive: true });
     },

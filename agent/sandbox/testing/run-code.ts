@@ -11,7 +11,7 @@ import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "..
 import { specWith } from "./report.ts";
 
 export interface Settings {
-  /** Label of the container, by which it can be told from others. */
+  /** Label of the container, which tells it from others. */
   readonly agentName?: string;
   readonly spec?: Partial<SandboxSpec>;
   /** Installed before the job. */
@@ -29,11 +29,11 @@ export interface Run {
   readonly out: string;
   readonly err: string;
   readonly files: Readonly<Record<string, string>>;
-  /** Containers of the run that the engine still knows after it. */
+  /** Containers of the run that the engine still lists after it. */
   readonly left: number;
 }
 
-/** Runs code in a container of its own from beginning to end. */
+/** Runs code in its own container, from start to removal. */
 export async function runCode(
   { engine, image }: { engine: Engine; image: string },
   code: string,

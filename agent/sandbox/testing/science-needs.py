@@ -1,4 +1,4 @@
-"""Does with numpy and pandas what programs do; prints a JSON object of what failed, name to error."""
+"""Uses numpy and pandas as programs do; prints a JSON object of failures, name to error."""
 
 import json
 import multiprocessing

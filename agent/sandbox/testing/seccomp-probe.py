@@ -19,7 +19,7 @@ def attempt(number, arguments):
 
 
 def in_child(number, arguments):
-    """What a call came to in a process of its own, as one that is let through may end it."""
+    """The result of a call in its own process: an allowed call may end the process."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -20,7 +20,7 @@ interface Outcome {
 const spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
 afterAll(() => rmSync(spoolDir, { recursive: true }));
 
-/** Programs do under the supervisor what they do without it. */
+/** Rows: programs do the same with the supervisor as without it. */
 export function semanticsRows(python: () => Python): void {
   let plain: Map<string, Outcome>;
   beforeAll(() => {

@@ -5,7 +5,7 @@ import { processes } from "./programs/processes.ts";
 import { sources } from "./programs/sources.ts";
 import { surroundings } from "./programs/surroundings.ts";
 
-/** Programs whose output and end must be the same in a sandbox as when python3 is run by hand. */
+/** Programs that must have the same output and end in a sandbox as with python3 run by hand. */
 export const programs: Readonly<Record<string, string | Uint8Array>> = {
   ...surroundings,
   ...exceptions,

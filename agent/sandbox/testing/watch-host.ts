@@ -11,27 +11,27 @@ import { rawEngine } from "./raw-engine.ts";
 
 /** What hostile jobs must leave as it was. */
 export interface HostWatch {
-  /** A file of the host, for its owner alone; `secret` is its content. */
+  /** A host file that only its owner can read; `secret` is its content. */
   readonly canary: { readonly path: string; readonly secret: string };
-  /** Fails where the canary has changed, or a container, mount, process or control group is left. */
+  /** Fails if the canary has changed, or if a container, mount, process or control group is left. */
   isClean(): Promise<void>;
-  /** Fails where the agent's process has more descriptors or memory than before. */
+  /** Fails if the agent's process has more descriptors or memory than before. */
   isFlat(): Promise<void>;
-  /** The invariant: both, after a next job, a harmless one, that runs well. */
+  /** The invariant: both hold, and a harmless next job runs well. */
   holds(runNext: () => Promise<void>): Promise<void>;
   close(): void;
 }
 
-/** Milliseconds in which what is being torn down must be gone. */
+/** Milliseconds within which everything that is being removed must be gone. */
 const patienceMs = 60_000;
-/** Connections that clients keep for their next requests: more after many at once. */
+/** Connections that clients keep for their next requests; there are more after many at once. */
 const idleConnections = 16;
-/** V8 collects buffers each time that 64 MiB more are there. */
+/** V8 collects buffers after every 64 MiB of new ones. */
 const roomBytes = 160 * 1024 * 1024;
 
 /**
  * Watches the containers of one agent, the canary, and the agent's process (by default this one).
- * Looks at processes and mounts where the engine is on this machine.
+ * Checks processes and mounts if the engine is on this machine.
  */
 export async function watchHost(agentName: string, pid = process.pid): Promise<HostWatch> {
   const canary = {
@@ -78,7 +78,7 @@ export async function watchHost(agentName: string, pid = process.pid): Promise<H
   };
 }
 
-/** Learns of every container of an agent what marks its traces on the host: its id, its mounts. */
+/** Collects the marks of every container of an agent in the host's lists: its id, its mounts. */
 async function followContainers(agentName: string) {
   const marks = new Set<string>();
   const filters = { label: [`${labels.agentName}=${agentName}`], event: ["create", "start"] };
@@ -117,7 +117,7 @@ function tracesOf(marks: ReadonlySet<string>): string[] {
   return traces;
 }
 
-/** Processes come and go while they are looked at. */
+/** Processes come and go during the check. */
 function read(path: string): string {
   try {
     return readFileSync(path, "utf8");
@@ -135,7 +135,7 @@ function countDescriptors(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length;
 }
 
-/** Bytes: of this process what is reachable, of another one what it has in memory. */
+/** Bytes: reachable memory of this process, resident memory of another one. */
 function memoryOf(pid: number): number {
   if (pid !== process.pid) return 1024 * Number(/VmRSS:\s+(\d+)/.exec(statusOf(pid))?.[1]);
   collectGarbage();

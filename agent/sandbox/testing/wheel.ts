@@ -9,7 +9,7 @@ export interface Wheel {
   readonly version: string;
   /** Source of the module. */
   readonly source: string;
-  /** Requirements of its own. */
+  /** Its requirements. */
   readonly requires?: readonly string[];
   /** Further files by their paths in site-packages. */
   readonly files?: Readonly<Record<string, string>>;
@@ -47,7 +47,7 @@ export function wheelBytes(wheel: Wheel): Buffer {
   );
 }
 
-/** Writes wheels into a folder, as `pip_find_links` names one. */
+/** Writes wheels into a folder, such as `pip_find_links` names. */
 export function writeWheels(folder: string, ...wheels: Wheel[]): void {
   for (const wheel of wheels) writeFileSync(join(folder, wheelFile(wheel)), wheelBytes(wheel));
 }

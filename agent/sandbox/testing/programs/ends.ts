@@ -1,4 +1,4 @@
-/** How a program ends: its exit code, what runs after it, and what becomes of its streams. */
+/** How a program ends: its exit code, what runs at its end, and what happens to its streams. */
 export const ends = {
   "SystemExit without a code": `raise SystemExit`,
   "sys.exit 0": `import sys; sys.exit(0)`,

@@ -1,4 +1,4 @@
-/** Programs that start others, or run several things at once. */
+/** Programs that start others or run several things at once. */
 export const processes = {
   "fork and wait": `
 import os, warnings
