@@ -17,14 +17,13 @@ afterAll(async () => {
   await service.close();
 });
 
-/** Fires the cron trigger, and waits for its end. */
 async function cron(): Promise<void> {
-  expect(await service.worker.scheduled({ cron: "* * * * *" })).toMatchObject({ outcome: "ok" });
+  expect(await service.scheduled()).toMatchObject({ outcome: "ok" });
 }
 
 /** Number of objects in the R2 bucket. */
 async function objects(): Promise<number> {
-  const { ARTIFACTS } = (await service.worker.getEnv()) as { ARTIFACTS: Bucket };
+  const { ARTIFACTS } = (await service.bindings()) as { ARTIFACTS: Bucket };
   return (await ARTIFACTS.list({ prefix: "" })).objects.length;
 }
 
