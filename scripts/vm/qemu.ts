@@ -16,8 +16,12 @@ export type Machine = AsyncDisposable & {
 
 const CPUS = 2;
 const MEMORY_MIB = 6144;
-/** Emulated on a busy machine, a disk or a service may need more than systemd's 90 s. */
-const PATIENCE = "systemd.default_device_timeout_sec=600 systemd.default_timeout_start_sec=600";
+/**
+ * Emulated on a busy machine, a disk or a service may need more than systemd's 90 s, and the kernel sees too few ticks of
+ * the timer that it checks at boot, which ends in a panic.
+ */
+const PATIENCE =
+  "systemd.default_device_timeout_sec=600 systemd.default_timeout_start_sec=600 no_timer_check";
 const KERNEL_ARGUMENTS = `root=/dev/vda rw console=ttyS0 systemd.show_status=0 ${PATIENCE} mitigations=off panic=-1`;
 
 const VIRTUALIZED = { accel: "kvm", cpu: "host" };
