@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
+import type { NodeProcess } from "../../api/testing/start-node.ts";
 
-const token = "a-token-of-16-characters";
 const mine = "order-4711:retry@shop.example";
 const forging = "x y] INFO forged";
 
@@ -28,8 +27,7 @@ describe.each([
   ["text", parseText],
   ["json", parseJson],
 ])("log_format %s: one correlation id, from the request to the dead letter", (format, parse) => {
-  let api: NodeProcess;
-  let agent: AgentProcess;
+  let service: TestService<NodeProcess>;
   let answers: Response[];
   let ids: string[];
   let said: { api: Line[]; agent: Line[] };
@@ -37,32 +35,22 @@ describe.each([
 
   beforeAll(async () => {
     const logging = { AIRLOCK_LOG_LEVEL: "info", AIRLOCK_LOG_FORMAT: format };
-    api = await startNode({ ...logging, AIRLOCK_AGENT_TOKENS: token });
-    agent = startAgent({
-      ...logging,
-      AIRLOCK_API_URL: api.url,
-      AIRLOCK_AGENT_TOKEN: token,
-      AIRLOCK_AGENT_NAME: `correlation-${process.pid}-${format}`,
-      AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
-    });
-    await agent.ready;
+    service = await startTestService({ api: logging, agents: logging });
+    const agent = await service.startAgent();
     answers = [await submit(mine), await submit(forging), await submit()];
     ids = answers.map(({ headers }) => headers.get("X-Correlation-ID") ?? "");
     letter = await untilDead(answers[0]!);
     agent.process.kill("SIGTERM");
     await agent.exit;
+    const api = service.api();
     api.child.kill("SIGTERM");
     said = { api: lines(await api.logged), agent: lines(await agent.stderr) };
   });
 
-  afterAll(async () => {
-    agent?.process.kill("SIGKILL");
-    await agent?.exit;
-    await api?.close();
-  });
+  afterAll(() => service?.[Symbol.asyncDispose]());
 
   const submit = (id?: string) =>
-    fetch(`${api.url}/execute/async`, {
+    fetch(`${service.url}/execute/async`, {
       method: "POST",
       headers: { "Content-Type": "application/json", ...(id && { "X-Correlation-ID": id }) },
       body: JSON.stringify({ code: "{}['missing']" }),
@@ -71,11 +59,9 @@ describe.each([
   /** The dead letter of a submission that fails. */
   async function untilDead(answer: Response): Promise<unknown> {
     const { job_id } = (await answer.clone().json()) as { job_id: string };
-    await fetch(`${api.url}/jobs/${job_id}/result?wait=true&timeout=240`);
-    const { items } = (await (await fetch(`${api.url}/dlq`)).json()) as {
-      items: { job_id: string }[];
-    };
-    return items.find((item) => item.job_id === job_id);
+    await service.ended(job_id);
+    const { json } = await service.send<{ items: { job_id: string }[] }>("GET", "/dlq");
+    return json.items.find((item) => item.job_id === job_id);
   }
 
   const lines = (log: string): Line[] =>

@@ -1,61 +1,38 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
 import type { Health } from "../../shared/wire/health.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
 import { needs } from "../testing/needs.ts";
+import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";
+import type { Json } from "../testing/service-calls.ts";
 import { type CodeSignal, makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
-const token = "a-token-of-16-characters";
-const name = `outage-${process.pid}`;
 const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
-
-type Json = Record<string, unknown>;
 
 describe("an engine that stops while code runs", needs("root"), () => {
   let dockerd: PrivateDockerd;
-  let api: NodeProcess;
-  let agent: AgentProcess;
+  let service: TestService;
+  let agent: TestAgent;
 
   beforeAll(async () => {
     dockerd = makePrivateDockerd();
     await dockerd.start();
     await copyBaseImage(machine, dockerd.host);
-    api = await startNode({
-      AIRLOCK_AGENT_TOKENS: token,
-      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    });
-    agent = startAgent({
-      AIRLOCK_API_URL: api.url,
-      AIRLOCK_AGENT_TOKEN: token,
-      AIRLOCK_AGENT_NAME: name,
-      AIRLOCK_DOCKER_HOST: dockerd.host,
-      AIRLOCK_WARM_POOL_SIZE: "2",
-    });
-    await agent.ready;
+    service = await startTestService();
+    const vars = { AIRLOCK_DOCKER_HOST: dockerd.host, AIRLOCK_WARM_POOL_SIZE: "2" };
+    agent = await service.startAgent("agent", vars);
   });
 
   afterAll(async () => {
-    agent?.process.kill("SIGKILL");
-    await agent?.exit;
-    await api?.close();
+    await service?.[Symbol.asyncDispose]();
     await dockerd[Symbol.asyncDispose]();
   });
 
-  const send = (method: string, path: string, body?: Json): Promise<Response> =>
-    fetch(api.url + path, {
-      method,
-      ...(body && {
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(body),
-      }),
-    });
-  const get = async (path: string): Promise<Json> => (await send("GET", path)).json() as never;
-  const health = async () => (await get("/health")) as unknown as Health;
+  const get = async (path: string): Promise<Json> => (await service.send("GET", path)).json;
+  const health = async () => (await service.send<Health>("GET", "/health")).json;
 
   async function containers(): Promise<string[]> {
     const list = await connect(dockerd.host).listContainers({ all: true });
@@ -64,20 +41,16 @@ describe("an engine that stops while code runs", needs("root"), () => {
 
   /** What the agent's engine failed, as /metrics tells it. */
   async function engineErrors(operation: string, kind: string): Promise<number> {
-    const labels = `agent="${name}",operation="${operation}",kind="${kind}"`;
+    const labels = `agent="${agent.name}",operation="${operation}",kind="${kind}"`;
     const series = `airlock_engine_errors_total{${labels}} `;
-    const lines = (await (await send("GET", "/metrics")).text()).split("\n");
+    const lines = (await service.send("GET", "/metrics")).text.split("\n");
     return Number(lines.find((line) => line.startsWith(series))?.slice(series.length) ?? 0);
   }
 
   /** A job whose code runs until the signal, so that only an attempt after that comes to its end. */
   async function begin(signal: CodeSignal, ends = "print('done')"): Promise<string> {
-    const reply = await send("POST", "/execute/async", { code: `${signal.wait}\n${ends}` });
-    const { job_id: id } = (await reply.json()) as { job_id: string };
-    // The record names its image once the code has begun.
-    await waitUntil(`the code of ${id} begins`, async () =>
-      Boolean((await get(`/executions/${id}?view=full`))["job_ref"]),
-    );
+    const id = await service.submit(`${signal.wait}\n${ends}`);
+    await service.untilBegun(id);
     return id;
   }
 
@@ -89,21 +62,12 @@ describe("an engine that stops while code runs", needs("root"), () => {
     );
   }
 
-  async function untilStatus(id: string, status: string): Promise<void> {
-    await waitUntil(
-      `${id} is ${status}`,
-      async () => (await get(`/jobs/${id}`))["status"] === status,
-    );
-  }
-
   /** Sends it to whatever runs, now and later, until these have ended. */
   async function sendUntilEnded(signal: CodeSignal, ids: readonly string[]): Promise<void> {
-    const hasEnded = async (id: string) =>
-      (await get(`/executions/${id}?view=full`))["ended_at"] !== null;
     for (const id of ids) {
       await waitUntil(`${id} ends`, async () => {
-        await signal.sendTo(name, connect(dockerd.host));
-        return hasEnded(id);
+        await signal.sendTo(agent.name, connect(dockerd.host));
+        return (await service.record(id)).ended_at !== null;
       });
     }
   }
@@ -129,10 +93,10 @@ describe("an engine that stops while code runs", needs("root"), () => {
     await untilRunning(1 + 2);
     const first = await containers();
     await dockerd.end("SIGKILL");
-    await untilStatus(id, "queued");
+    await service.untilStatus(id, "queued");
     await dockerd.start();
     await sendUntilEnded(signal, [id]);
-    await untilStatus(id, "succeeded");
+    await service.untilStatus(id, "succeeded");
     expect(await get(`/jobs/${id}/result`)).toMatchObject({ stdout: "done\n" });
     const breaker = async () => (await health()).circuit_breaker.state;
     await expect.poll(breaker, { timeout: 60_000 }).toBe("closed");
@@ -150,7 +114,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
     const watch = watchBreaker();
     const stoppedMs = Date.now();
     await dockerd.end("SIGTERM");
-    for (const id of [...jobs, failing]) await untilStatus(id, "queued");
+    for (const id of [...jobs, failing]) await service.untilStatus(id, "queued");
     // What the engine is comes with the agent's next poll.
     await expect.poll(health, { timeout: 60_000 }).toMatchObject({
       status: "degraded",
@@ -164,10 +128,10 @@ describe("an engine that stops while code runs", needs("root"), () => {
     );
     const { count } = await get("/executions");
     for (const path of ["/execute", "/execute/async"]) {
-      const refused = await send("POST", path, { code: "print('never')" });
+      const refused = await service.send("POST", path, { code: "print('never')" });
       expect(refused.status).toBe(503);
       expect(Number(refused.headers.get("Retry-After"))).toBeGreaterThan(0);
-      expect(await refused.json()).toMatchObject({ error: { type: "service_unavailable" } });
+      expect(refused.json).toMatchObject({ error: { type: "service_unavailable" } });
     }
     expect((await get("/executions"))["count"]).toBe(count);
 
@@ -195,10 +159,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
     expect(await get("/dlq")).toMatchObject({
       items: [{ job_id: failing, error_type: "key_error", retry_count: 1 }],
     });
-    expect(await (await send("POST", "/execute", { code: "print(1)" })).json()).toMatchObject({
-      success: true,
-      stdout: "1\n",
-    });
+    expect(await service.execute("print(1)")).toMatchObject({ success: true, stdout: "1\n" });
   }, 240_000);
 
   test("at the end nothing is left behind", async () => {

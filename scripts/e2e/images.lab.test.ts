@@ -1,11 +1,12 @@
-import { readdirSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { zstdCompressSync } from "node:zlib";
 import { getLogger } from "@logtape/logtape";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { writeWheels } from "../../agent/sandbox/testing/wheel.ts";
-import { startNode } from "../../api/testing/start-node.ts";
+import type { InProgressResult } from "../../shared/wire/execution.ts";
 import { systemClock } from "../../agent/waiting/clock.ts";
 import { createFetchedImages, FETCHED } from "../../agent/image/fetched-images.ts";
 import { connectEngine } from "../../agent/container/engine.ts";
@@ -19,7 +20,7 @@ import {
   stuck,
   whole,
 } from "../testing/archive-proxy.ts";
-import { BuildWorld } from "../testing/build-world.ts";
+import { build, lastBuild } from "../testing/builds.ts";
 import { makeRegistry } from "../testing/registry.ts";
 import {
   inNetworkOf,
@@ -27,6 +28,7 @@ import {
   type PrivateDockerd,
 } from "../testing/private-dockerd.ts";
 import { needs } from "../testing/needs.ts";
+import { startTestService, type TestService, type Variables } from "../testing/test-service.ts";
 
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
@@ -35,59 +37,63 @@ const asRoot = { ...needs("root", "docker-registry"), timeout: 600_000 };
 
 describe("two hosts, each with an engine of its own", asRoot, () => {
   let far: PrivateDockerd;
-  let world: BuildWorld;
+  let wheels: string;
+  let service: TestService;
   let proxy: ArchiveProxy;
 
   beforeAll(async () => {
     await testEngine();
     far = makePrivateDockerd();
     await far.start();
+    wheels = mkdtempSync(join(tmpdir(), "airlock-wheels-"));
+    writeWheels(wheels, probe);
   });
-  afterAll(() => far[Symbol.asyncDispose]());
-
-  beforeEach(() => {
-    world = new BuildWorld();
-    writeWheels(world.folder, probe);
+  afterAll(async () => {
+    await far[Symbol.asyncDispose]();
+    rmSync(wheels, { recursive: true });
   });
 
   /** An API, and an agent beside it. */
-  async function startWorld(vars: Record<string, string> = {}): Promise<void> {
-    const api = await world.use(
-      startNode({
-        ...world.apiVars,
-        AIRLOCK_MAX_IMAGE_BYTES: "",
-        AIRLOCK_LEASE_TTL_S: "30",
+  async function startService(vars: Variables = {}): Promise<void> {
+    service = await startTestService({
+      api: {
         ...vars,
+        AIRLOCK_LEASE_TTL_S: "30",
+        AIRLOCK_LIVENESS_S: "15",
         // The agents look again, and so try again, at least this often.
         AIRLOCK_POLL_WAIT_S: "1",
         AIRLOCK_JOB_TYPES: JSON.stringify({
           remote: { requirements: ["airlock_probe"], labels: { host: "far" } },
         }),
-      }),
-    );
-    proxy = await startArchiveProxy(api.url);
-    await world.addAgent({ ...vars, AIRLOCK_AGENT_NAME: `${world.prefix}-near` });
+      },
+      agents: { ...vars, AIRLOCK_PIP_FIND_LINKS: wheels },
+    });
+    proxy = await startArchiveProxy(service.url);
+    await service.startAgent("near");
   }
   afterEach(async () => {
-    await world.close();
+    await service?.[Symbol.asyncDispose]();
     await proxy[Symbol.asyncDispose]();
     const engine = connect(far.host);
+    for (const { Id } of await engine.listContainers({ all: true }))
+      await engine.getContainer(Id).remove({ force: true });
     for (const { Id } of await engine.listImages())
       await engine.getImage(Id).remove({ force: true });
   });
 
   /** An agent that builds nothing, and alone has the label that jobs of the type `remote` ask for. */
-  const addFar = (vars: Record<string, string> = {}) =>
-    world.addAgent({
+  const addFar = (vars: Variables = {}) =>
+    service.startAgent("far", {
       AIRLOCK_API_URL: proxy.url,
-      AIRLOCK_AGENT_NAME: "far",
       AIRLOCK_AGENT_LABELS: JSON.stringify({ host: "far" }),
       AIRLOCK_AGENT_BUILDS: "false",
       AIRLOCK_DOCKER_HOST: far.host,
       ...vars,
     });
 
-  const message = async (id: string) => (await world.inProgress(id)).message;
+  const submit = () => service.submit(printAnswer, {}, { job_type: "remote" });
+  const message = async (id: string) =>
+    (await service.send<InProgressResult>("GET", `/jobs/${id}/result`)).json.message;
   const untilMessage = async (id: string, words: RegExp) => {
     await expect.poll(() => message(id), { timeout: 120_000 }).toMatch(words);
   };
@@ -110,12 +116,12 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
   const nothing = { images: 0, bytes: 0 };
 
   test("an image built on one runs on the other, with the same digest; on one engine nothing is transferred", async () => {
-    await startWorld();
+    await startService();
     const beside = await addFar({ AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"] ?? "" });
-    const { digest } = await world.build("remote", "v1.0.0");
+    const { digest } = await build(service, "remote", "v1.0.0");
     const expectRun = async (): Promise<void> => {
-      const { job_id } = await world.submit("remote", printAnswer);
-      expect(await world.result(job_id)).toMatchObject({
+      const id = await submit();
+      expect(await service.ended(id)).toMatchObject({
         status: "succeeded",
         stdout: "42\n",
         job_version: "v1.0.0",
@@ -138,18 +144,18 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
   });
 
   test("a damaged, wrong or abandoned transfer leaves nothing, is reported and starts again; an interrupted one continues", async () => {
-    await startWorld();
+    await startService();
     const agent = await addFar();
-    await world.build("remote");
-    const { job_id } = await world.submit("remote", printAnswer);
-    await untilMessage(job_id, /is on its way to 1 agent/);
+    await build(service, "remote");
+    const id = await submit();
+    await untilMessage(id, /is on its way to 1 agent/);
     const foreign = zstdCompressSync(`${JSON.stringify({ config: 2, layers: [] })}\n{}`);
     for (const [damage, reason] of [
       [flipped, /it is damaged|a layer is not sha256:/],
       [replacedBy(foreign), /its id is not that of its configuration/],
     ] as const) {
       await proxy.next(damage);
-      await untilMessage(job_id, reason);
+      await untilMessage(id, reason);
       expect(await stock()).toEqual(nothing);
     }
 
@@ -164,7 +170,7 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     const [asked, parts] = [proxy.asked(), proxy.parts()];
     await addFar();
     void proxy.next(cut);
-    expect(await world.result(job_id)).toMatchObject({ status: "succeeded", stdout: "42\n" });
+    expect(await service.ended(id)).toMatchObject({ status: "succeeded", stdout: "42\n" });
     expect(proxy.asked() - asked).toBe(1 + proxy.parts() - parts);
     expect(proxy.parts()).toBeGreaterThan(parts);
   });
@@ -177,26 +183,26 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
       AIRLOCK_IMAGE_REGISTRY_PASSWORD: registry.password,
     };
     try {
-      await startWorld(vars);
-      await addFar(vars);
-      const building = world.build("remote", "v1.0.0");
+      await startService(vars);
+      await addFar();
+      const building = build(service, "remote", "v1.0.0");
       await expect
-        .poll(async () => (await world.lastBuild("remote")).log, { timeout: 120_000 })
+        .poll(async () => (await lastBuild(service, "remote")).log, { timeout: 120_000 })
         .toMatch(/Not pushed: .*connection refused/);
       await registry.start();
       const { digest, image_ref } = await building;
-      expect(image_ref).toBe(`${registry.name}/${world.prefix}-remote:v1.0.0`);
+      expect(image_ref).toBe(`${registry.name}/${service.name}-remote:v1.0.0`);
 
-      const { job_id } = await world.submit("remote", printAnswer);
-      await untilMessage(job_id, /far could not get it: .*dial tcp/);
+      const id = await submit();
+      await untilMessage(id, /far could not get it: .*dial tcp/);
       await registry.start(inNetworkOf(far));
-      expect(await world.result(job_id)).toMatchObject({
+      expect(await service.ended(id)).toMatchObject({
         stdout: "42\n",
         job_ref: `remote@${digest}`,
       });
       const [image] = await connect(far.host).listImages();
       expect(image?.RepoDigests).toEqual([
-        expect.stringMatching(`^${registry.name}/${world.prefix}-remote@sha256:`),
+        expect.stringMatching(`^${registry.name}/${service.name}-remote@sha256:`),
       ]);
       expect(proxy.asked()).toBe(0);
       await expect.poll(pruneAll, { timeout: 60_000 }).toBe(0);

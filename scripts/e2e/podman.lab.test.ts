@@ -1,13 +1,13 @@
 import { existsSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startAgent } from "../../agent/testing/agent-process.ts";
 import { connectEngine } from "../../agent/container/engine.ts";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { runCode } from "../../agent/sandbox/testing/run-code.ts";
 import { connect } from "../setup/connect.ts";
-import { type HostileWorld, hostileWorld, type Json } from "../testing/hostile-world.ts";
 import { type Podman, startPodman } from "../testing/podman.ts";
 import { needs } from "../testing/needs.ts";
+import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";
+import type { Json } from "../testing/service-calls.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const dockerHost = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
@@ -55,51 +55,51 @@ json.dump({
 
 describe("Podman as root", needs("root", "podman"), () => {
   let podman: Podman;
-  let world: HostileWorld;
+  let service: TestService;
+  let agent: TestAgent;
 
   beforeAll(async () => {
     ({ podman } = await podmanWithImage("root"));
-    world = await hostileWorld({ AIRLOCK_DOCKER_HOST: podman.host });
+    service = await startTestService({ agents: { AIRLOCK_DOCKER_HOST: podman.host } });
+    agent = await service.startAgent("agent", { AIRLOCK_WARM_POOL_SIZE: "" });
   });
   afterAll(async () => {
-    await world?.close();
+    await service?.[Symbol.asyncDispose]();
     await podman?.[Symbol.asyncDispose]();
   });
 
-  const submit = async (code: string, more: Json = {}) =>
-    String((await world.post("/execute/async", { code, ...more })).json["job_id"]);
-  const result = async (id: string) =>
-    (await world.get(`/jobs/${id}/result?wait=true&timeout=240&view=full`)).json;
   const containers = () => connect(podman.host).listContainers({ all: true });
 
   test("the engine is known by its version", async () => {
-    const { json } = await world.get("/pool/stats");
+    const { json } = await service.send("GET", "/pool/stats");
     const { Version } = await connect(podman.host).version();
     expect(json).toMatchObject({ agents: [{ engine: { available: true, version: Version } }] });
   });
 
   test("a job runs to its end: input, streams, output, an artifact", async () => {
-    const done = await world.execute(whole, { input_data: { name: "Ada" } });
+    const done = await service.execute(whole, { input_data: { name: "Ada" } });
     expect(done).toMatchObject({
       success: true,
       stdout: "hello Ada\n",
       stderr: "warned\n",
       output: { length: 3 },
     });
-    const { text } = await world.get(`/jobs/${String(done["job_id"])}/artifacts/note.txt`);
+    const { text } = await service.send(
+      "GET",
+      `/jobs/${String(done["job_id"])}/artifacts/note.txt`,
+    );
     expect(text).toBe("kept");
   });
 
   test("timeout, lack of memory and cancellation are told apart, and keep what was printed", async () => {
     const [late, large, cancelled] = await Promise.all([
-      submit("print('late', flush=True)\nwhile True: pass", { timeout: 3 }),
-      submit("print('large', flush=True)\nx = bytearray(1 << 30)"),
-      submit("import time\nprint('begun', flush=True)\ntime.sleep(600)"),
+      service.submit("print('late', flush=True)\nwhile True: pass", {}, { timeout: 3 }),
+      service.submit("print('large', flush=True)\nx = bytearray(1 << 30)"),
+      service.submit("import time\nprint('begun', flush=True)\ntime.sleep(600)"),
     ]);
-    const status = async () => (await world.get(`/jobs/${cancelled}`)).json["status"];
-    await waitUntil("the job runs", async () => (await status()) === "running");
-    expect((await world.post(`/jobs/${cancelled}/cancel`, {})).status).toBe(200);
-    const ends = await Promise.all([late, large, cancelled].map(result));
+    await service.untilStatus(cancelled, "running");
+    expect((await service.send("POST", `/jobs/${cancelled}/cancel`, {})).status).toBe(200);
+    const ends = await Promise.all([late, large, cancelled].map(service.ended));
     expect(ends).toMatchObject([
       { status: "timeout", stdout: "late\n", error: { type: "execution_timeout" } },
       { status: "oom", stdout: "large\n", error: { type: "oom" } },
@@ -108,7 +108,7 @@ describe("Podman as root", needs("root", "podman"), () => {
   });
 
   test("the code has its limits and Airlock's filter", async () => {
-    const done = await world.execute(look);
+    const done = await service.execute(look);
     expect(done["stderr"]).toBe("");
     const none = "0000000000000000";
     expect(done["output"]).toEqual({
@@ -124,30 +124,19 @@ describe("Podman as root", needs("root", "podman"), () => {
 
   test("what a killed agent left is removed by the next one of its name", async () => {
     const code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
-    const id = await submit(code);
-    const status = async () => (await world.get(`/jobs/${id}`)).json["status"];
-    await waitUntil("the job runs", async () => (await status()) === "running");
+    const id = await service.submit(code);
+    await service.untilStatus(id, "running");
     await waitUntil("its container is there", async () => (await containers()).length > 0);
     const left = new Set((await containers()).map(({ Id }) => Id));
-    world.agent.process.kill("SIGKILL");
-    await world.agent.exit;
-    const next = startAgent({
-      AIRLOCK_API_URL: world.url,
-      AIRLOCK_AGENT_TOKEN: world.secrets.token,
-      AIRLOCK_AGENT_NAME: world.agentName,
-      AIRLOCK_DOCKER_HOST: podman.host,
-      AIRLOCK_WARM_POOL_SIZE: "0",
-    });
-    try {
-      await next.ready;
-      await waitUntil(
-        "what was left is removed",
-        async () => !(await containers()).some(({ Id }) => left.has(Id)),
-      );
-    } finally {
-      next.process.kill("SIGTERM");
-      await next.exit;
-    }
+    agent.process.kill("SIGKILL");
+    await agent.exit;
+    const next = await service.startAgent();
+    await waitUntil(
+      "what was left is removed",
+      async () => !(await containers()).some(({ Id }) => left.has(Id)),
+    );
+    next.process.kill("SIGTERM");
+    await next.exit;
     expect(await containers()).toEqual([]);
   });
 });
@@ -187,14 +176,13 @@ describe("Podman of an ordinary user without cgroup controllers", needs("root", 
   });
 
   test("is refused with a message that says what to do", async () => {
-    const world = await hostileWorld({ AIRLOCK_DOCKER_HOST: podman.host });
-    try {
-      expect((await world.get("/health")).json).toMatchObject({ docker_available: false });
-      expect((await world.post("/execute", { code: "print(1)" })).status).toBe(503);
-    } finally {
-      await world.close();
-    }
-    const said = await world.agent.stderr;
+    await using service = await startTestService();
+    const agent = await service.startAgent("agent", { AIRLOCK_DOCKER_HOST: podman.host });
+    expect((await service.send("GET", "/health")).json).toMatchObject({ docker_available: false });
+    expect((await service.send("POST", "/execute", { code: "print(1)" })).status).toBe(503);
+    agent.process.kill("SIGTERM");
+    await agent.exit;
+    const said = await agent.stderr;
     expect(said).toMatch(/no jobs can run: /);
     expect(said).toMatch(refusal);
   });

@@ -2,8 +2,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+import type { NodeProcess } from "../../api/testing/start-node.ts";
 import { startS3 } from "../../api/testing/start-s3.ts";
 import { startWorker } from "../../api/testing/start-worker.ts";
 import {
@@ -13,9 +12,8 @@ import {
   residentBytes,
 } from "../../agent/testing/process-use.ts";
 import { needs } from "../testing/needs.ts";
+import { startTestService, startTestServiceOn, type TestService } from "../testing/test-service.ts";
 
-const token = "a-token-of-16-characters";
-const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
 const mib = 1024 * 1024;
 /** What two streams of 100 MiB may take, less than held whole: V8 collects buffers each time that 64 MiB more are there. */
 const flatBytes = 160 * mib;
@@ -32,44 +30,30 @@ with open("/output/much.bin", "wb") as file:
 print(sha256.hexdigest())
 `;
 
-interface Service {
+/** The file that one job left. */
+interface Stored {
   readonly url: string;
   readonly jobId: string;
   readonly sha256: string;
 }
 
-function startAgentOf(url: string): AgentProcess {
-  return startAgent({
-    AIRLOCK_API_URL: url,
-    AIRLOCK_AGENT_TOKEN: token,
-    AIRLOCK_AGENT_NAME: `streams-${process.pid}-${new URL(url).port}`,
-    AIRLOCK_WARM_POOL_SIZE: "0",
-    AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
-  });
-}
-
-async function runs(url: string, code: string) {
-  const response = await fetch(`${url}/execute`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ code, timeout: 60 }),
-  });
-  const result = (await response.json()) as { job_id: string; stdout: string; success: boolean };
+async function run(service: TestService, code: string) {
+  const result = await service.execute(code, { timeout: 60 });
   expect(result).toMatchObject({ success: true });
-  return result;
+  return result as { job_id: string; stdout: string };
 }
 
-async function runsMuch(url: string): Promise<Service> {
-  const result = await runs(url, writesMuch);
-  return { url, jobId: result.job_id, sha256: result.stdout.trim() };
+async function store(service: TestService): Promise<Stored> {
+  const { job_id, stdout } = await run(service, writesMuch);
+  return { url: service.url, jobId: job_id, sha256: stdout.trim() };
 }
 
 /** Two at once, each with a file of its own. */
-function runBoth(url: string): Promise<Service[]> {
-  return Promise.all([runsMuch(url), runsMuch(url)]);
+function storeTwo(service: TestService): Promise<Stored[]> {
+  return Promise.all([store(service), store(service)]);
 }
 
-async function download({ url, jobId }: Service, headers = {}): Promise<IncomingMessage> {
+async function download({ url, jobId }: Stored, headers = {}): Promise<IncomingMessage> {
   const request = get(`${url}/jobs/${jobId}/artifacts/much.bin`, { headers, agent: false });
   const [response] = (await once(request, "response")) as [IncomingMessage];
   return response;
@@ -85,37 +69,31 @@ async function hashOf(stream: AsyncIterable<Buffer>): Promise<{ sha256: string; 
   return { sha256: hash.digest("hex"), size };
 }
 
-async function arrivesWhole(service: Service): Promise<void> {
-  const whole = await hashOf(await download(service));
-  expect(whole).toEqual({ sha256: service.sha256, size: 100 * mib });
-  const part = await download(service, { Range: `bytes=${50 * mib}-${90 * mib - 1}` });
+async function arrivesWhole(stored: Stored): Promise<void> {
+  const whole = await hashOf(await download(stored));
+  expect(whole).toEqual({ sha256: stored.sha256, size: 100 * mib });
+  const part = await download(stored, { Range: `bytes=${50 * mib}-${90 * mib - 1}` });
   expect(part.statusCode).toBe(206);
   expect((await hashOf(part)).size).toBe(40 * mib);
 }
 
 describe("api/node.ts", () => {
-  let api: NodeProcess;
-  let agent: AgentProcess;
-  let services: Service[];
+  let service: TestService<NodeProcess>;
+  let files: Stored[];
   let pids: { api: number; agent: number };
 
   beforeAll(async () => {
-    api = await startNode(vars);
-    agent = startAgentOf(api.url);
-    await agent.ready;
-    await runs(api.url, "print(1)");
-    pids = { api: api.child.pid!, agent: agent.process.pid! };
+    service = await startTestService();
+    const agent = await service.startAgent();
+    await run(service, "print(1)");
+    pids = { api: service.api().child.pid!, agent: agent.process.pid! };
   });
-  afterAll(async () => {
-    agent?.process.kill("SIGTERM");
-    await agent?.exit;
-    await api?.close();
-  });
+  afterAll(() => service?.[Symbol.asyncDispose]());
 
   test("twice 100 MiB from containers to the store: agent and API stay as small as they were", async () => {
     const before = { api: residentBytes(pids.api), agent: residentBytes(pids.agent) };
     Object.values(pids).forEach(forgetPeak);
-    services = await runBoth(api.url);
+    files = await storeTwo(service);
     expect(peakBytes(pids.agent) - before.agent).toBeLessThan(flatBytes);
     expect(peakBytes(pids.api) - before.api).toBeLessThan(flatBytes);
   });
@@ -123,7 +101,7 @@ describe("api/node.ts", () => {
   test("twice 100 MiB, and a range of them, from the store to clients", async () => {
     const before = residentBytes(pids.api);
     forgetPeak(pids.api);
-    await Promise.all(services.map(arrivesWhole));
+    await Promise.all(files.map(arrivesWhole));
     expect(peakBytes(pids.api) - before).toBeLessThan(flatBytes);
   });
 
@@ -131,12 +109,12 @@ describe("api/node.ts", () => {
     const descriptors = openDescriptors(pids.api);
     const before = residentBytes(pids.api);
     forgetPeak(pids.api);
-    const lazy = await Promise.all(Array.from({ length: 8 }, () => download(services[0]!)));
+    const lazy = await Promise.all(Array.from({ length: 8 }, () => download(files[0]!)));
     for (const response of lazy) await once(response, "readable");
     // A connection and a file each. The agent's own connections come and go meanwhile: fewer than eight of them.
     expect(openDescriptors(pids.api)).toBeGreaterThan(descriptors + 8);
     // Served in full meanwhile: whatever the others were to get has had its time.
-    await arrivesWhole(services[0]!);
+    await arrivesWhole(files[0]!);
     expect(peakBytes(pids.api) - before).toBeLessThan(flatBytes);
     for (const response of lazy) response.destroy();
     await expect
@@ -150,21 +128,15 @@ describe("api/node.ts over S3", needs("swift"), () => {
     await using ends = new AsyncDisposableStack();
     const s3 = await startS3();
     ends.defer(() => s3.close());
-    const api = await startNode({ ...vars, ...s3.vars });
-    ends.defer(() => api.close());
-    const agent = startAgentOf(api.url);
-    ends.defer(async () => {
-      agent.process.kill("SIGTERM");
-      await agent.exit;
-    });
-    await agent.ready;
-    await runs(api.url, "print(1)");
-    const processes = [api.child.pid!, agent.process.pid!];
+    const service = ends.use(await startTestService({ api: s3.vars }));
+    const agent = await service.startAgent();
+    await run(service, "print(1)");
+    const processes = [service.api().child.pid!, agent.process.pid!];
     const before = processes.map(residentBytes);
     processes.forEach(forgetPeak);
-    const services = await runBoth(api.url);
+    const files = await storeTwo(service);
     expect(await s3.keys()).toHaveLength(2);
-    await Promise.all(services.map(arrivesWhole));
+    await Promise.all(files.map(arrivesWhole));
     for (const [i, pid] of processes.entries()) {
       expect(peakBytes(pid) - before[i]!).toBeLessThan(flatBytes);
     }
@@ -173,17 +145,10 @@ describe("api/node.ts over S3", needs("swift"), () => {
 
 describe("api/worker.ts in workerd", () => {
   test("100 MiB from a container to R2, and to a client", async () => {
-    const api = await startWorker(vars);
-    const agent = startAgentOf(api.url);
-    try {
-      await agent.ready;
-      const service = await runsMuch(api.url);
-      expect(service.sha256).toMatch(/^[0-9a-f]{64}$/);
-      await arrivesWhole(service);
-    } finally {
-      agent.process.kill("SIGTERM");
-      await agent.exit;
-      await api.close();
-    }
+    await using service = await startTestServiceOn(startWorker);
+    await service.startAgent();
+    const stored = await store(service);
+    expect(stored.sha256).toMatch(/^[0-9a-f]{64}$/);
+    await arrivesWhole(stored);
   });
 });

@@ -1,15 +1,9 @@
 import { createHash } from "node:crypto";
-import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
-import { startNode } from "../../api/testing/start-node.ts";
 import { startWorker } from "../../api/testing/start-worker.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
-
-const token = "a-token-of-16-characters";
-const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
-
-type Json = Record<string, unknown>;
+import { startTestService, startTestServiceOn, type TestService } from "../testing/test-service.ts";
+import type { Json } from "../testing/service-calls.ts";
 
 const everything = `
 import json, sys
@@ -21,47 +15,34 @@ open("plot.png", "wb").write(bytes(range(256)) * 4096)
 `;
 
 /** One API, on Node or in workerd, and two real agents on the real engine. */
-describe.each([
-  ["api/node.ts, no warm pool,", startNode, 0],
-  ["api/node.ts, a warm pool of one,", startNode, 1],
-  ["api/worker.ts in workerd, over sqld, a warm pool of two,", startWorker, 2],
-])("%s with two agents", (_name, startApi, poolSize) => {
-  let api: Awaited<ReturnType<typeof startApi>>;
-  let agents: AgentProcess[] = [];
+describe.each<[string, () => Promise<TestService>, number]>([
+  ["api/node.ts, no warm pool,", startTestService, 0],
+  ["api/node.ts, a warm pool of one,", startTestService, 1],
+  [
+    "api/worker.ts in workerd, over sqld, a warm pool of two,",
+    () => startTestServiceOn(startWorker),
+    2,
+  ],
+])("%s with two agents", (_name, start, poolSize) => {
+  let service: TestService;
 
   beforeAll(async () => {
-    api = await startApi(vars);
-    agents = ["first", "second"].map((name) =>
-      startAgent({
-        AIRLOCK_API_URL: api.url,
-        AIRLOCK_AGENT_TOKEN: token,
-        AIRLOCK_AGENT_NAME: `whole-${name}-${process.pid}-${new URL(api.url).port}`,
-        AIRLOCK_MAX_WORKERS: "2",
-        AIRLOCK_WARM_POOL_SIZE: String(poolSize),
-        AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
-      }),
-    );
-    await Promise.all(agents.map((agent) => agent.ready));
+    service = await start();
+    const vars = { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_WARM_POOL_SIZE: String(poolSize) };
+    await Promise.all(["first", "second"].map((name) => service.startAgent(name, vars)));
   });
+  afterAll(() => service?.[Symbol.asyncDispose]());
 
-  afterAll(async () => {
-    for (const agent of agents) agent.process.kill("SIGTERM");
-    await Promise.all(agents.map((agent) => agent.exit));
-    await api?.close();
-  });
-
-  const post = (path: string, body?: unknown) => send(api.url + path, "POST", body);
-  const get = (path: string) => send(api.url + path, "GET");
+  const post = async (path: string, body?: Json) => (await service.send("POST", path, body)).json;
+  const get = async (path: string) => (await service.send("GET", path)).json;
 
   /** Resolves once the API has heard of output. */
   async function untilPrinted(id: string): Promise<void> {
-    const db = createClient({ url: api.databaseUrl });
     const chunks = { sql: "SELECT 1 FROM log_chunks WHERE execution_id = ?", args: [id] };
     await waitUntil(
       `output of ${id} arrives`,
-      async () => (await db.execute(chunks)).rows.length > 0,
+      async () => (await service.db.execute(chunks)).rows.length > 0,
     );
-    db.close();
   }
 
   const agentLoads = async () => {
@@ -85,7 +66,7 @@ describe.each([
       output: { length: 3, exact: 1 },
     });
     const bytes = Buffer.from(new Uint8Array(256 * 4096).map((_, i) => i % 256));
-    const plot = await fetch(`${api.url}/jobs/${String(result["job_id"])}/artifacts/plot.png`);
+    const plot = await fetch(`${service.url}/jobs/${String(result["job_id"])}/artifacts/plot.png`);
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     expect(plot.headers.get("etag")).toBe(`"${sha256}"`);
     expect(Buffer.from(await plot.arrayBuffer()).equals(bytes)).toBe(true);
@@ -114,7 +95,7 @@ describe.each([
       exit_code: null,
       error: { type: "execution_timeout", phase: "execution" },
     });
-    const kept = await fetch(`${api.url}/jobs/${String(late["job_id"])}/artifacts/part.txt`);
+    const kept = await fetch(`${service.url}/jobs/${String(late["job_id"])}/artifacts/part.txt`);
     expect(await kept.text()).toBe("kept");
 
     const { job_id: id } = await post("/execute/async", { code });
@@ -136,14 +117,3 @@ describe.each([
     expect(items.filter((item) => item["job_id"] === id)).toHaveLength(1);
   });
 });
-
-async function send(url: string, method: string, body?: unknown): Promise<Json> {
-  const response = await fetch(url, {
-    method,
-    ...(body !== undefined && {
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-    }),
-  });
-  return (await response.json()) as Json;
-}

@@ -3,22 +3,18 @@ import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { Config } from "../../shared/config/config.ts";
 import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
-import { agentName, type FaultWorld, leaseTtlS, startFaultWorld } from "../testing/fault-world.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
+import { leaseTtlS, shortLeases } from "./short-leases.ts";
+import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 
 const docker = connect(process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock");
 
-let world: FaultWorld;
+let service: TestService;
 beforeEach(async () => {
-  world = await startFaultWorld();
+  service = await startTestService({ api: shortLeases });
 });
-afterEach(() => world[Symbol.asyncDispose]());
-
-async function containersOf(name: string): Promise<string[]> {
-  const filters = { label: [`io.airlock.owner=${name}`] };
-  const list = await docker.listContainers({ all: true, filters });
-  return list.map(({ Id }) => Id);
-}
+afterEach(() => service[Symbol.asyncDispose]());
 
 async function kill(agent: AgentProcess): Promise<void> {
   agent.process.kill("SIGKILL");
@@ -37,68 +33,68 @@ ${signal.wait}`;
 
 test("fault 1: after kill -9 of the agent while code runs, the next agent on its host runs it again at once and removes the first container", async () => {
   // Far longer than this test takes: no lease ends by itself.
-  await using world = await startFaultWorld({ AIRLOCK_LEASE_TTL_S: "3600" });
-  const name = agentName("killed");
-  const first = await world.startAgent(name);
-  const id = await world.submit(waits);
-  await world.untilBegun(id);
+  await using service = await startTestService({
+    api: { ...shortLeases, AIRLOCK_LEASE_TTL_S: "3600" },
+  });
+  const first = await service.startAgent();
+  const { name } = first;
+  const id = await service.submit(waits);
+  await service.untilBegun(id);
   const [left] = await containersOf(name);
   await kill(first);
-  await world.startAgent(name);
-  await world.untilBegun(id, 2);
+  await service.startAgent();
+  await service.untilBegun(id, 2);
   expect(await containersOf(name)).not.toContain(left);
   await signal.sendTo(name);
-  const record = await world.ended(id);
+  const record = await service.ended(id);
   expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
-  const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+  const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
   expect(`${await file.text()}\n`).toBe(record.stdout);
-  const ledger = await world.ledger([{ id, ends: ["succeeded"] }]);
+  const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
   expect(ledger).toMatchObject({ retried: 1, faults: [] });
 });
 
 test("fault 14: a job that kills its agent every time: one dead letter after two attempts", async () => {
-  const name = agentName("poisoned");
-  let agent = await world.startAgent(name);
-  const id = await world.submit("import time; time.sleep(600)", {}, { timeout: 900 });
+  let agent = await service.startAgent();
+  const id = await service.submit("import time; time.sleep(600)", {}, { timeout: 900 });
   for (const attempt of [1, 2]) {
-    await world.untilBegun(id, attempt);
+    await service.untilBegun(id, attempt);
     await kill(agent);
-    agent = await world.startAgent(name);
+    agent = await service.startAgent();
   }
-  expect(await world.ended(id)).toMatchObject({
+  expect(await service.ended(id)).toMatchObject({
     status: "failed",
     error: { type: "internal_error" },
   });
-  expect((await world.send("GET", "/dlq")).json).toMatchObject({
+  expect((await service.send("GET", "/dlq")).json).toMatchObject({
     count: 1,
     items: [{ job_id: id, error_type: "internal_error" }],
   });
-  const next = await world.submit("print('on')");
-  expect(await world.ended(next)).toMatchObject({ stdout: "on\n" });
-  const ledger = await world.ledger([{ id, ends: ["failed/internal_error"] }]);
+  const next = await service.submit("print('on')");
+  expect(await service.ended(next)).toMatchObject({ stdout: "on\n" });
+  const ledger = await service.ledger([{ id, ends: ["failed/internal_error"] }]);
   expect(ledger).toMatchObject({ deadLetters: 1, faults: [] });
-  await expect.poll(() => containersOf(name), { timeout: 60_000 }).toEqual([]);
+  await expect.poll(() => containersOf(agent.name), { timeout: 60_000 }).toEqual([]);
 });
 
 test("fault 6: an agent that is frozen past the end of its lease is fenced when it wakes", async () => {
-  const frozen = await world.startAgent(agentName("frozen"), { AIRLOCK_MAX_WORKERS: "1" });
-  const id = await world.submit(waits);
-  await world.untilBegun(id);
+  const frozen = await service.startAgent("frozen", { AIRLOCK_MAX_WORKERS: "1" });
+  const id = await service.submit(waits);
+  await service.untilBegun(id);
   frozen.process.kill("SIGSTOP");
-  await world.untilStatus(id, "queued");
-  const awake = agentName("awake");
-  await world.startAgent(awake, { AIRLOCK_MAX_WORKERS: "1" });
-  await world.untilBegun(id, 2);
+  await service.untilStatus(id, "queued");
+  const awake = await service.startAgent("awake", { AIRLOCK_MAX_WORKERS: "1" });
+  await service.untilBegun(id, 2);
   frozen.process.kill("SIGCONT");
-  await signal.sendTo(awake);
-  const record = await world.ended(id);
+  await signal.sendTo(awake.name);
+  const record = await service.ended(id);
   expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
-  const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+  const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
   expect(`${await file.text()}\n`).toBe(record.stdout);
   frozen.process.kill("SIGTERM");
   expect(await frozen.exit).toBe(0);
   expect(await frozen.stderr).toMatch(/attempt 1 dropped: /);
-  expect((await world.ledger([{ id, ends: ["succeeded"] }])).faults).toEqual([]);
+  expect((await service.ledger([{ id, ends: ["succeeded"] }])).faults).toEqual([]);
 });
 
 /** Moves the clock that a program sees, not the one that it counts durations by. */
@@ -116,15 +112,15 @@ describe("fault 9: an agent whose clock is an hour", () => {
     ["slow", -3_600_000],
   ])("%s keeps its leases, and its jobs have the service's times", async (_what, ms) => {
     const env = { NODE_OPTIONS: `--import ${shifted(ms)}` };
-    await world.startAgent(agentName("elsewhen"), env);
+    await service.startAgent("elsewhen", env);
     const before = Date.now();
-    const id = await world.submit(`import time; time.sleep(${leaseTtlS + 2})`);
-    const record = await world.ended(id);
+    const id = await service.submit(`import time; time.sleep(${leaseTtlS + 2})`);
+    const record = await service.ended(id);
     expect(record).toMatchObject({ status: "succeeded" });
     expect(Date.parse(record.started_at ?? "")).toBeGreaterThanOrEqual(before);
     expect(Date.parse(record.ended_at ?? "")).toBeLessThanOrEqual(Date.now());
     expect(record.duration_ms).toBeGreaterThanOrEqual(leaseTtlS * 1000);
-    const ledger = await world.ledger([{ id, ends: ["succeeded"] }]);
+    const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
     expect(ledger).toMatchObject({ retried: 0, faults: [] });
   });
 });
@@ -147,20 +143,19 @@ test("fault 16: containers and volumes of a killed agent are removed at its next
     return Mounts.flatMap((mount) => (mount.Name ? [mount.Name] : []));
   };
   try {
-    const name = agentName("littering");
     const jobTypes = { AIRLOCK_JOB_TYPES: JSON.stringify({ kept: { base_image: tag } }) };
-    await using own = await startFaultWorld(jobTypes);
-    const agent = await own.startAgent(name);
+    await using own = await startTestService({ api: { ...shortLeases, ...jobTypes } });
+    const agent = await own.startAgent();
     const id = await own.submit("import time; time.sleep(600)", {}, { job_type: "kept" });
     await own.untilBegun(id);
-    const [left] = await containersOf(name);
+    const [left] = await containersOf(agent.name);
     const volumes = await volumesOf(left!);
     expect(volumes).toHaveLength(1);
     await kill(agent);
-    const again = await own.startAgent(name);
+    const again = await own.startAgent();
     const there = async () => (await docker.listVolumes()).Volumes.map(({ Name }) => Name);
     await expect.poll(there, { timeout: 60_000 }).not.toContain(volumes[0]);
-    expect(await containersOf(name)).not.toContain(left);
+    expect(await containersOf(agent.name)).not.toContain(left);
     expect(await there()).toEqual(expect.arrayContaining(await volumesOf(theirs.id)));
     again.process.kill("SIGTERM");
     await again.exit;

@@ -1,7 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { AgentProcess } from "../../agent/testing/agent-process.ts";
-import { agentName, type FaultWorld, startFaultWorld } from "../testing/fault-world.ts";
+import {
+  startTestService,
+  type TestAgent,
+  type TestService,
+  type Variables,
+} from "../testing/test-service.ts";
+import { shortLeases } from "./short-leases.ts";
 import { makeNetwork, type Network } from "../testing/network.ts";
 import { needs } from "../testing/needs.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
@@ -18,30 +23,38 @@ json.dump({"run": run}, open("result.json", "w"))
 print(run, flush=True)
 ${signal.wait}`;
 
+/** A service without TLS on a network of this machine. */
+const startOn = (network: Network, api: Variables): Promise<TestService> =>
+  startTestService({
+    api: {
+      ...shortLeases,
+      AIRLOCK_HOST: network.address,
+      AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+      ...api,
+    },
+    agents: { AIRLOCK_ALLOW_PLAIN_HTTP: "true" },
+  });
+
 const directions = ["both", "out", "in"] as const;
 
 describe("a partition", needs("root", "network tools"), () => {
   let network: Network;
-  let world: FaultWorld;
-  const agents: AgentProcess[] = [];
-  const names: string[] = [];
+  let service: TestService;
+  const agents: TestAgent[] = [];
   beforeAll(async () => {
     network = makeNetwork(directions.length);
     // Each agent has a job type of its own, and takes over no other's job.
     const types = directions.map((cut) => [`for-${cut}`, { labels: { cut } }] as const);
-    world = await startFaultWorld({
-      AIRLOCK_HOST: network.address,
+    service = await startOn(network, {
       AIRLOCK_JOB_TYPES: JSON.stringify(Object.fromEntries(types)),
     });
     for (const [i, cut] of directions.entries()) {
       const env = { AIRLOCK_AGENT_LABELS: JSON.stringify({ cut }) };
-      const name = agentName(cut);
-      names.push(name);
-      agents.push(await world.startAgent(name, env, network.hosts[i]!.enter));
+      agents.push(await service.startAgent(cut, env, network.hosts[i]!.enter));
     }
   });
   afterAll(async () => {
-    await world?.[Symbol.asyncDispose]();
+    await service?.[Symbol.asyncDispose]();
     network[Symbol.dispose]();
   });
 
@@ -50,15 +63,15 @@ describe("a partition", needs("root", "network tools"), () => {
     const sql = "SELECT 1 FROM executions WHERE id = ? AND status = 'running' AND attempt = 1";
     await waitUntil(
       `${id} is lost`,
-      async () => (await world.db.execute({ sql, args: [id] })).rows.length === 0,
+      async () => (await service.db.execute({ sql, args: [id] })).rows.length === 0,
     );
   }
 
   /** The job shows the files and the output of one run, and of no other. */
   async function expectOneRun(id: string): Promise<void> {
-    const record = await world.ended(id);
+    const record = await service.ended(id);
     expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
-    const file = await fetch(`${world.url}/jobs/${id}/artifacts/run.txt`);
+    const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
     const run = await file.text();
     expect(record).toMatchObject({ stdout: `${run}\n`, output: { run } });
   }
@@ -66,21 +79,21 @@ describe("a partition", needs("root", "network tools"), () => {
   test("fault 5: after a partition longer than the lease, in one or both directions, the agent has given up the job by its own clock, and it runs again and ends once", async () => {
     const ids: string[] = [];
     for (const [i, which] of directions.entries()) {
-      const id = await world.submit(writes, {}, { job_type: `for-${which}` });
-      await world.untilBegun(id);
+      const id = await service.submit(writes, {}, { job_type: `for-${which}` });
+      await service.untilBegun(id);
       network.hosts[i]!.cut(which);
       ids.push(id);
     }
     // At once, as the API hears an agent whose answers are lost, and gives it the job again.
     const healing = ids.map((id, i) => untilLost(id).then(() => network.hosts[i]!.heal()));
     await Promise.all(healing);
-    const { rows } = await world.db.execute("SELECT correlation_id FROM executions");
+    const { rows } = await service.db.execute("SELECT correlation_id FROM executions");
     for (const [i, id] of ids.entries()) {
-      await world.untilBegun(id, 2);
-      await signal.sendTo(names[i]!);
+      await service.untilBegun(id, 2);
+      await signal.sendTo(agents[i]!.name);
       await expectOneRun(id);
     }
-    expect(await world.ledger(ids.map((id) => ({ id, ends: ["succeeded"] })))).toMatchObject({
+    expect(await service.ledger(ids.map((id) => ({ id, ends: ["succeeded"] })))).toMatchObject({
       retried: ids.length,
       faults: [],
     });
@@ -98,14 +111,14 @@ describe("a partition", needs("root", "network tools"), () => {
 
 describe("a wire", needs("root", "network tools"), () => {
   let network: Network;
-  let world: FaultWorld;
+  let service: TestService;
   beforeAll(async () => {
     network = makeNetwork(1);
-    world = await startFaultWorld({ AIRLOCK_HOST: network.address, AIRLOCK_POLL_WAIT_S: "1" });
-    await world.startAgent(agentName("far"), {}, network.hosts[0]!.enter);
+    service = await startOn(network, { AIRLOCK_POLL_WAIT_S: "1" });
+    await service.startAgent("far", {}, network.hosts[0]!.enter);
   });
   afterAll(async () => {
-    await world?.[Symbol.asyncDispose]();
+    await service?.[Symbol.asyncDispose]();
     network[Symbol.dispose]();
   });
 
@@ -121,9 +134,9 @@ print(__import__("json").load(open("/input/data.json"))["mark"])
     const [host] = network.hosts;
     weaken(host!);
     const mark = randomUUID();
-    const ids = await Promise.all([1, 2, 3].map(() => world.submit(brings, { mark })));
+    const ids = await Promise.all([1, 2, 3].map(() => service.submit(brings, { mark })));
     for (const id of ids) {
-      expect(await world.ended(id)).toMatchObject({
+      expect(await service.ended(id)).toMatchObject({
         status: "succeeded",
         stdout: `${mark}\n`,
         artifacts: [{ name: "file.bin", size_bytes: 256 * 128 }],
@@ -131,17 +144,17 @@ print(__import__("json").load(open("/input/data.json"))["mark"])
     }
     host!.heal();
     const acknowledged = ids.map((id) => ({ id, ends: ["succeeded"] }));
-    expect((await world.ledger(acknowledged)).faults).toEqual([]);
+    expect((await service.ledger(acknowledged)).faults).toEqual([]);
   });
 
   test("fault 5: half-open connections are given up, and work continues", async () => {
     const [host] = network.hosts;
     host!.cut("both");
     // The agent's poll hangs on a connection whose other end is gone; nobody can tell it.
-    await world.api().close();
-    await world.startApi();
+    await service.api().close();
+    await service.startApi();
     host!.heal();
-    const id = await world.submit("print('on')");
-    expect(await world.ended(id)).toMatchObject({ status: "succeeded", stdout: "on\n" });
+    const id = await service.submit("print('on')");
+    expect(await service.ended(id)).toMatchObject({ status: "succeeded", stdout: "on\n" });
   });
 });

@@ -3,22 +3,20 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient } from "@libsql/client/web";
 import { expect, test } from "vitest";
-import { labels } from "../../agent/sandbox/profile.ts";
-import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { startS3 } from "../../api/testing/start-s3.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
-import { connect } from "../setup/connect.ts";
 import { random } from "../soak/random.ts";
-import { type Acknowledged, checkLedger, startAudit } from "../testing/ledger.ts";
+import type { Acknowledged } from "../testing/ledger.ts";
 import { startRoundRobin } from "../testing/round-robin.ts";
 import { needs } from "../testing/needs.ts";
+import type { Json } from "../testing/service-calls.ts";
+import { startTestServiceOn, type TestAgent, type TestService } from "../testing/test-service.ts";
+import { shortLeases } from "./short-leases.ts";
 
-const token = "a-token-of-16-characters";
-const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
 const [clients, jobsOfEach, kills, slots] = [4, 7, 5, 2];
 
 /** Its artifact and its stream name one run of the code. */
@@ -48,22 +46,12 @@ function apiPart(folder: string, port: number, vars: Record<string, string>): Pa
   };
 }
 
-function agentPart(name: string, url: string, folder: string): Part {
-  let agent: AgentProcess | undefined;
+function agentPart(name: string, service: TestService): Part {
+  let agent: TestAgent | undefined;
   return {
     name,
     start: async () => {
-      agent = startAgent({
-        AIRLOCK_API_URL: url,
-        AIRLOCK_AGENT_TOKEN: token,
-        AIRLOCK_AGENT_NAME: name,
-        AIRLOCK_DOCKER_HOST: machine,
-        AIRLOCK_SPOOL_DIR: join(folder, name),
-        AIRLOCK_MAX_WORKERS: String(slots),
-        AIRLOCK_WARM_POOL_SIZE: "0",
-        AIRLOCK_LOG_LEVEL: "error",
-      });
-      await agent.ready;
+      agent = await service.startAgent(name);
     },
     kill: async () => {
       agent?.process.kill("SIGKILL");
@@ -71,8 +59,6 @@ function agentPart(name: string, url: string, folder: string): Part {
     },
   };
 }
-
-type Json = Record<string, unknown>;
 
 type Answer = { readonly status: number; readonly text: string };
 
@@ -96,16 +82,6 @@ async function ask(url: string, body?: Json): Promise<Answer> {
   return { status: reply.status, text: await reply.text() };
 }
 
-async function containersOf(names: readonly string[]): Promise<string[]> {
-  const found = names.map((name) =>
-    connect(machine).listContainers({
-      all: true,
-      filters: { label: [`${labels.agentName}=${name}`] },
-    }),
-  );
-  return (await Promise.all(found)).flat().map(({ Id }) => Id);
-}
-
 test(
   "nothing is lost and nothing ends twice when any of three APIs on one database, or of the agents, is killed at any time",
   needs("swift"),
@@ -121,27 +97,28 @@ test(
     ends.defer(() => sqld.close());
     const s3 = await startS3();
     ends.defer(() => s3.close());
-    const db = createClient({ url: sqld.url });
-    ends.defer(() => db.close());
-    await startAudit(db);
-
-    const vars = {
-      ...s3.vars,
-      AIRLOCK_DATABASE_URL: sqld.url,
-      AIRLOCK_AGENT_TOKENS: token,
-      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-      // Longer than a busy machine takes to start an API: only deaths end leases.
-      AIRLOCK_LEASE_TTL_S: "120",
-      AIRLOCK_LIVENESS_S: "4",
-      AIRLOCK_POLL_WAIT_S: "2",
-    };
     const ports = [await reservePort(), await reservePort(), await reservePort()];
     const { url } = ends.use(await startRoundRobin(ports));
-    const names = ["a", "b"].map((which) => `processes-${process.pid}-${which}`);
-    const apis = ports.map((port, i) => apiPart(join(folder, `api-${i}`), port, vars));
-    const agents = names.map((name) => agentPart(name, url, folder));
-    for (const part of [...apis, ...agents]) ends.defer(() => part.kill());
-    await Promise.all(apis.map((api) => api.start()));
+    const apis: Part[] = [];
+    async function startApis(vars: Record<string, string>) {
+      apis.push(...ports.map((port, i) => apiPart(join(folder, `api-${i}`), port, vars)));
+      await Promise.all(apis.map((api) => api.start()));
+      const close = () => Promise.all(apis.map((api) => api.kill()));
+      return { url, databaseUrl: sqld.url, close };
+    }
+    const service = ends.use(
+      await startTestServiceOn(startApis, {
+        api: {
+          ...s3.vars,
+          ...shortLeases,
+          AIRLOCK_DATABASE_URL: sqld.url,
+          // Longer than a busy machine takes to start an API: only deaths end leases.
+          AIRLOCK_LEASE_TTL_S: "120",
+        },
+        agents: { AIRLOCK_MAX_WORKERS: String(slots) },
+      }),
+    );
+    const agents = ["agent-a", "agent-b"].map((name) => agentPart(name, service));
     await Promise.all(agents.map((agent) => agent.start()));
 
     const acknowledged: Acknowledged[] = [];
@@ -187,9 +164,9 @@ test(
     expect(deaths.size).toBe(kills);
 
     const open = "SELECT id FROM executions WHERE status IN ('queued', 'running')";
-    const left = async () => (await db.execute(open)).rows;
+    const left = async () => (await service.db.execute(open)).rows;
     await expect.poll(left, { timeout: 120_000, interval: 200 }).toEqual([]);
-    const ledger = await checkLedger(db, acknowledged);
+    const ledger = await service.ledger(acknowledged);
     expect(ledger.faults, `seed ${seed}, ${[...deaths.keys()].join(", ")}`).toEqual([]);
     const odd: string[] = [];
     let failed = 0;
@@ -206,6 +183,8 @@ test(
     const agentDeaths = [...deaths.keys()].filter((name) => !name.includes("API")).length;
     const ended = JSON.stringify([...ledger.ended]);
     expect(failed, `ends: ${ended}`).toBeLessThanOrEqual((agentDeaths * slots) / 2);
-    await expect.poll(() => containersOf(names), { timeout: 120_000, interval: 500 }).toEqual([]);
+    const leftovers = () =>
+      Promise.all(agents.map(({ name }) => containersOf(`${service.name}-${name}`)));
+    await expect.poll(leftovers, { timeout: 120_000, interval: 500 }).toEqual([[], []]);
   },
 );

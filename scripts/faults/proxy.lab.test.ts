@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { createServer } from "node:tls";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
-import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { startTestService } from "../testing/test-service.ts";
+import { shortLeases } from "./short-leases.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let folder: string;
@@ -29,12 +30,14 @@ async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {
 }
 
 test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is lost and no job waits forever", async () => {
-  await using world = await startFaultWorld({ AIRLOCK_POLL_WAIT_S: "20" });
+  await using service = await startTestService({
+    api: { ...shortLeases, AIRLOCK_POLL_WAIT_S: "20" },
+  });
   const authority = makeAuthority(folder, "ours");
-  const tls = await startTls(world.url, authority.sign("DNS:localhost"));
+  const tls = await startTls(service.url, authority.sign("DNS:localhost"));
   // A poll waits for four seconds here, as long as its lease lets it.
   const proxy = await startProxy(undefined, 1000);
-  const agent = await world.startAgent(agentName("proxied"), {
+  const agent = await service.startAgent("proxied", {
     AIRLOCK_API_URL: `https://localhost:${tls.port}`,
     AIRLOCK_API_CA_FILE: authority.file,
     HTTPS_PROXY: `http://127.0.0.1:${proxy.port}`,
@@ -42,17 +45,17 @@ test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is l
   const ids: string[] = [];
   for (const cuts of [1, 3, 5]) {
     await waitUntil(`${cuts} tunnels are cut`, () => proxy.cuts() >= cuts);
-    const id = await world.submit(
+    const id = await service.submit(
       "import time; time.sleep(3); open('a.txt', 'w').write('a'); print(1)",
     );
-    expect(await world.ended(id)).toMatchObject({
+    expect(await service.ended(id)).toMatchObject({
       status: "succeeded",
       artifacts: [{ name: "a.txt" }],
     });
     ids.push(id);
   }
   const books = ids.map((id) => ({ id, ends: ["succeeded"], stdout: "1\n" }));
-  expect(await world.ledger(books)).toMatchObject({ retried: 0, faults: [] });
+  expect(await service.ledger(books)).toMatchObject({ retried: 0, faults: [] });
   expect(agent.process.exitCode).toBeNull();
   proxy.close();
   tls.close();

@@ -1,11 +1,12 @@
 import { expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
-import { agentName, startFaultWorld } from "../testing/fault-world.ts";
+import { startTestService } from "../testing/test-service.ts";
+import { shortLeases } from "./short-leases.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 test("an agent that is replaced twice under load finishes its jobs, and the next one runs new jobs, each once", async () => {
-  await using world = await startFaultWorld();
-  await world.db.batch(
+  await using service = await startTestService({ api: shortLeases });
+  await service.db.batch(
     [
       "CREATE TABLE begun (execution_id TEXT)",
       `CREATE TRIGGER noted AFTER UPDATE ON executions
@@ -14,24 +15,25 @@ test("an agent that is replaced twice under load finishes its jobs, and the next
     ],
     "write",
   );
-  const name = agentName("updated");
   // As long as the longest job may take on a busy machine.
   const start = () =>
-    world.startAgent(name, { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_DRAIN_GRACE_S: "300" });
+    service.startAgent("updated", { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_DRAIN_GRACE_S: "300" });
   const acknowledged = new Map<string, string>();
   const code = `import json, time; time.sleep(0.3); print(json.load(open("/input/data.json"))["mark"])`;
   const over = new AbortController();
   const clients = Array.from({ length: 5 }, async (_, client) => {
     for (let n = 0; !over.signal.aborted; n++) {
       const mark = `${client} ${n}`;
-      const id = await world.submit(code, { mark });
+      const id = await service.submit(code, { mark });
       acknowledged.set(id, `${mark}\n`);
-      await world.ended(id);
+      await service.ended(id);
     }
   });
 
   const count = async (where: string): Promise<number> => {
-    const { rows } = await world.db.execute(`SELECT count(*) AS n FROM executions WHERE ${where}`);
+    const { rows } = await service.db.execute(
+      `SELECT count(*) AS n FROM executions WHERE ${where}`,
+    );
     return Number(rows[0]?.["n"]);
   };
   async function untilBusy(): Promise<void> {
@@ -64,13 +66,13 @@ test("an agent that is replaced twice under load finishes its jobs, and the next
 
   const books = [...acknowledged].map(([id, stdout]) => ({ id, ends: ["succeeded"], stdout }));
   expect(books.length).toBeGreaterThanOrEqual(12);
-  const { ended, deadLetters, faults } = await world.ledger(books);
+  const { ended, deadLetters, faults } = await service.ledger(books);
   expect({ ended, deadLetters, faults }).toEqual({
     ended: new Map([["succeeded", books.length]]),
     deadLetters: 0,
     faults: [],
   });
   // One that was leased and had not begun may have gone back to the queue.
-  const { rows } = await world.db.execute("SELECT execution_id FROM begun ORDER BY 1");
+  const { rows } = await service.db.execute("SELECT execution_id FROM begun ORDER BY 1");
   expect(rows.map((row) => row["execution_id"])).toEqual([...acknowledged.keys()].sort());
 });

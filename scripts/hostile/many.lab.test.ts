@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type HostWatch, watchHost } from "../../agent/sandbox/testing/watch-host.ts";
-import { type HostileWorld, hostileWorld } from "../testing/hostile-world.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
 
 /** One of each kind; what they come to is the other tests' concern. */
 const kinds: Record<string, string> = {
@@ -26,44 +26,45 @@ const kinds: Record<string, string> = {
 
 describe.each(["runc", "runsc"])("under %s", (runtime) => {
   test("a hundred hostile jobs in a row leave descriptors, memory, containers, mounts and processes as before", async () => {
-    const world = await hostileWorld(
-      { AIRLOCK_CONTAINER_RUNTIME: runtime },
-      {
+    await using service = await startTestService({
+      api: {
         AIRLOCK_MAX_QUEUE_SIZE: "200",
         AIRLOCK_JOB_TYPES: JSON.stringify({ default: { memory_limit: "96m" } }),
       },
-    );
+    });
+    const agent = await service.startAgent("agent", {
+      AIRLOCK_CONTAINER_RUNTIME: runtime,
+      AIRLOCK_WARM_POOL_SIZE: "",
+    });
     let watch: HostWatch | undefined;
     try {
       // The heap has its size only after some of each.
-      await runAll(world, 3);
-      watch = await watchHost(world.agentName, world.agent.process.pid);
-      await runAll(world, Math.ceil(100 / Object.keys(kinds).length));
-      expect(await world.execute("print('next')")).toMatchObject({ stdout: "next\n" });
+      await runAll(service, 3);
+      watch = await watchHost(agent.name, agent.process.pid);
+      await runAll(service, Math.ceil(100 / Object.keys(kinds).length));
+      expect(await service.execute("print('next')")).toMatchObject({ stdout: "next\n" });
       await watch.isFlat();
-      await world.close();
+      agent.process.kill("SIGTERM");
+      expect(await agent.exit).toBe(0);
       // Only now, as a pool keeps containers ready.
       await watch.isClean();
-      expect(await world.agent.exit).toBe(0);
     } finally {
       watch?.close();
-      await world.close();
     }
   }, 600_000);
 });
 
 /** Runs each kind some times, as many at once as the agent takes. */
-async function runAll(world: HostileWorld, times: number): Promise<void> {
+async function runAll(service: TestService, times: number): Promise<void> {
   const all = Array.from({ length: times }, () => Object.entries(kinds)).flat();
   const jobs = await Promise.all(
     all.map(async ([kind, code]) => {
-      const { json } = await world.post("/execute/async", { code, timeout: 1 });
-      return { kind, id: String(json["job_id"]) };
+      return { kind, id: await service.submit(code, {}, { timeout: 1 }) };
     }),
   );
   const broken: unknown[] = [];
   for (const { kind, id } of jobs) {
-    const { json } = await world.get(`/jobs/${id}/result?wait=true&timeout=240`);
+    const { json } = await service.send("GET", `/jobs/${id}/result?wait=true&timeout=240`);
     const { error } = json as { error?: { type: string } };
     if (["internal_error", "docker_error", "unknown"].includes(error?.type ?? ""))
       broken.push([kind, error]);

@@ -1,8 +1,9 @@
+import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
-import { type HostileWorld, hostileWorld } from "../testing/hostile-world.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
 
 /** Looks for words, which come spelled backwards, in all of /proc and in every file that it can read. */
 const search = `
@@ -47,23 +48,28 @@ for folder, _, names in os.walk("/sys"):
 print(json.dumps({"found": found, "read": read}))`;
 
 describe.each(["runc", "runsc"])("under %s", (runtime) => {
-  let world: HostileWorld;
+  const key = `key-${randomUUID()}`;
+  let service: TestService;
+  let agentName: string;
   beforeAll(async () => {
-    world = await hostileWorld(
-      { AIRLOCK_CONTAINER_RUNTIME: runtime },
-      { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { env: { MODE: "job-type" } } }) },
-    );
+    service = await startTestService({
+      key,
+      api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { env: { MODE: "job-type" } } }) },
+    });
+    const vars = { AIRLOCK_CONTAINER_RUNTIME: runtime, AIRLOCK_WARM_POOL_SIZE: "" };
+    agentName = (await service.startAgent("agent", vars)).name;
   });
-  afterAll(() => world?.close());
+  afterAll(() => service?.[Symbol.asyncDispose]());
 
   test("hostile 27: /proc and the file system name neither token, key, agent, API nor host", async () => {
-    const words = { ...world.secrets, host: hostname() };
+    const { token, url } = service;
+    const words = { key, token, agentName, address: new URL(url).host, host: hostname() };
     const backwards = Object.entries(words).map(([name, word]) => [
       name,
       word.split("").toReversed().join(""),
     ]);
     const input_data = Object.fromEntries(backwards) as Record<string, string>;
-    const result = await world.execute(search, { input_data, timeout: 240 });
+    const result = await service.execute(search, { input_data, timeout: 240 });
     expect(result).toMatchObject({ success: true, stderr: "" });
     const { found, read } = JSON.parse(String(result["stdout"])) as Search;
     expect(found).toEqual([]);
@@ -75,7 +81,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
 import json, os
 told = [dict(os.environ), dict(e.split("=", 1) for e in open("/proc/self/environ").read().split("\\0") if e)]
 print(json.dumps(told))`;
-    const { stdout } = await world.execute(code);
+    const { stdout } = await service.execute(code);
     const { image } = await testEngine();
     const { Config } = await rawEngine.getImage(image).inspect();
     const pairs = (Config.Env ?? []).map((pair) => pair.split(/=(.*)/s));

@@ -1,31 +1,32 @@
+import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type HostWatch, watchHost } from "../../agent/sandbox/testing/watch-host.ts";
 import { sendRaw, statusOf } from "../../api/testing/raw-http.ts";
-import { type HostileWorld, hostileWorld } from "../testing/hostile-world.ts";
+import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";
 
 /** Hostile code from a client's request to its record, over a real API, agent and engine. */
 describe.each(["runc", "runsc"])("under %s", (runtime) => {
-  let world: HostileWorld;
+  const key = `key-${randomUUID()}`;
+  let service: TestService;
+  let agent: TestAgent;
   let watch: HostWatch;
 
   beforeAll(async () => {
-    world = await hostileWorld({
-      AIRLOCK_CONTAINER_RUNTIME: runtime,
-      AIRLOCK_WARM_POOL_SIZE: "0",
-    });
+    service = await startTestService({ key });
+    agent = await service.startAgent("agent", { AIRLOCK_CONTAINER_RUNTIME: runtime });
     await harmless();
-    watch = await watchHost(world.agentName, world.agent.process.pid);
+    watch = await watchHost(agent.name, agent.process.pid);
   });
   afterEach(() => watch.holds(harmless));
   afterAll(async () => {
     watch?.close();
-    await world?.close();
+    await service?.[Symbol.asyncDispose]();
   });
 
   async function harmless(): Promise<void> {
-    const result = await world.execute("print('next')");
+    const result = await service.execute("print('next')");
     expect(result).toMatchObject({ success: true, stdout: "next\n", stderr: "" });
   }
 
@@ -33,16 +34,15 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
   async function views(id: string) {
     const paths = [`/jobs/${id}`, `/jobs/${id}/result`, `/jobs/${id}/result?view=full`];
     paths.push(`/executions/${id}?view=full`, "/executions?view=full", "/dlq");
-    const replies = await Promise.all(paths.map(world.get));
+    const replies = await Promise.all(paths.map((path) => service.send("GET", path)));
     expect(replies.map(({ status }) => status)).toEqual(paths.map(() => 200));
     return replies[2]!.json;
   }
 
   /** Runs code as an asynchronous job, and gives the record that is kept of it. */
   async function recordOf(code: string, timeout = 30) {
-    const { json } = await world.post("/execute/async", { code, timeout });
-    const id = String(json["job_id"]);
-    const end = await world.get(`/jobs/${id}/result?wait=true&timeout=${timeout + 240}`);
+    const id = await service.submit(code, {}, { timeout });
+    const end = await service.send("GET", `/jobs/${id}/result?wait=true&timeout=${timeout + 240}`);
     expect(end.status).toBe(200);
     return { id, record: await views(id) };
   }
@@ -82,7 +82,7 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
 
   /** MiB of memory that the agent has. */
   function agentMemory(): number {
-    const status = readFileSync(`/proc/${world.agent.process.pid}/status`, "utf8");
+    const status = readFileSync(`/proc/${agent.process.pid}/status`, "utf8");
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
   }
 
@@ -102,14 +102,14 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
   });
 
   test("hostile 14: NUL in the source is 400", async () => {
-    const reply = await world.post("/execute", { code: "print(1)\0" });
+    const reply = await service.send("POST", "/execute", { code: "print(1)\0" });
     expect(reply.status).toBe(400);
     expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
   });
 
   test("hostile 14: sources that python3 runs also run here: a byte order mark, CR LF, a line of a megabyte", async () => {
     const code = `\u{feff}if 1:\r\n    x = "${"y".repeat(1_000_000)}"\r\n    print(len(x))\r\n`;
-    expect(await world.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
+    expect(await service.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
   });
 
   test("hostile 19: each kept name can be fetched, with one header", async () => {
@@ -129,7 +129,7 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     ];
     expect(names.sort()).toEqual(kept.sort());
     for (const name of names) {
-      const reply = await world.get(`/jobs/${id}/artifacts/${encodeURIComponent(name)}`);
+      const reply = await service.send("GET", `/jobs/${id}/artifacts/${encodeURIComponent(name)}`);
       expect(reply.status).toBe(200);
       expect(reply.headers.get("content-disposition")).toMatch(/^attachment; [\x20-\x7e]+$/);
     }
@@ -163,28 +163,26 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     const text = String.raw`{"a": 1, "a": {"b": "\ud800\u0000"}, "n": 12345678901234567890}`;
     const { id, record } = await recordOf(String.raw`open("result.json", "w").write(r'${text}')`);
     expect(record).toMatchObject({ status: "succeeded", output: { a: { b: "\ud800\0" } } });
-    expect((await world.get(`/jobs/${id}/result`)).text).toContain("12345678901234567890");
+    expect((await service.send("GET", `/jobs/${id}/result`)).text).toContain(
+      "12345678901234567890",
+    );
   });
 
   test("hostile 21: __proto__ and constructor are data on the way in and out", async () => {
     const keys = '{"__proto__": {"polluted": 1}, "constructor": {"prototype": {"polluted": 1}}}';
     const code = `import json, shutil; shutil.copy("/input/data.json", "result.json"); print(sorted(json.load(open("/input/data.json"))))`;
     const body = `{"code": ${JSON.stringify(code)}, "input_data": ${keys}}`;
-    const { status, text } = await world.post("/execute", body);
+    const { status, text } = await service.send("POST", "/execute", body);
     expect(status).toBe(200);
     expect(text.replaceAll(" ", "")).toContain(`"output":${keys.replaceAll(" ", "")}`);
     expect(JSON.parse(text)).toMatchObject({ stdout: "['__proto__', 'constructor']\n" });
-    expect((await world.get("/health")).json["polluted"]).toBeUndefined();
+    expect((await service.send("GET", "/health")).json["polluted"]).toBeUndefined();
   });
 
   const requestHead = (path: string, ...headers: string[]): string =>
-    [
-      `GET ${path} HTTP/1.1`,
-      "Host: x",
-      `X-API-Key: ${world.secrets.key}`,
-      "Connection: close",
-      ...headers,
-    ].join("\r\n") + "\r\n\r\n";
+    [`GET ${path} HTTP/1.1`, "Host: x", `X-API-Key: ${key}`, "Connection: close", ...headers].join(
+      "\r\n",
+    ) + "\r\n\r\n";
 
   test("hostile 34: no name in a URL leaves the folder of its job", async () => {
     const { id } = await recordOf(`open("x", "w").write("mine")`);
@@ -192,7 +190,7 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     const names = ["../x", "%2e%2e%2fx", "..%2fx", "%00", "x%00", "/etc/passwd", "%2fetc%2fpasswd"];
     names.push("..%5cx", `..%2f${another}%2fsecret`, "%ff", ".");
     for (const name of names) {
-      const answer = await sendRaw(world.url, requestHead(`/jobs/${id}/artifacts/${name}`));
+      const answer = await sendRaw(service.url, requestHead(`/jobs/${id}/artifacts/${name}`));
       expect([name, statusOf(answer)]).toEqual([name, expect.toBeOneOf([400, 404])]);
     }
   });
@@ -200,15 +198,15 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
   test("hostile 35: invalid correlation ids are replaced", async () => {
     const own = /\r\nx-correlation-id: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\r\n/i;
     for (const id of ["a\rb", "x".repeat(10_000), "a b", "a,b", "\u001b[31m"]) {
-      const answer = await sendRaw(world.url, requestHead("/health", `X-Correlation-ID: ${id}`));
+      const answer = await sendRaw(service.url, requestHead("/health", `X-Correlation-ID: ${id}`));
       // A CR or ESC is no HTTP at all, and refused before it is a request.
       const isReplaced = own.test(answer) || answer.startsWith("HTTP/1.1 400 ");
       expect([id, isReplaced, answer.includes(id)]).toEqual([id, true, false]);
     }
     const split = requestHead("/health", "X-Correlation-ID: a", "Set-Cookie: forged");
-    expect(await sendRaw(world.url, split)).not.toContain("forged");
+    expect(await sendRaw(service.url, split)).not.toContain("forged");
     const twice = requestHead("/health", "X-Correlation-ID: one", "X-Correlation-ID: two");
-    expect(await sendRaw(world.url, twice)).toMatch(own);
+    expect(await sendRaw(service.url, twice)).toMatch(own);
   });
 
   test("hostile 35: a forged X-Forwarded-For does not become the client's address", async () => {
@@ -220,10 +218,12 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
       "Content-Type: application/json",
       `Content-Length: ${body.length}`,
     );
-    const answer = await sendRaw(world.url, head.replace("GET", "POST") + body);
+    const answer = await sendRaw(service.url, head.replace("GET", "POST") + body);
     const id = /"job_id":"([^"]+)"/.exec(answer)?.[1] ?? "";
-    await world.get(`/jobs/${id}/result?wait=true&timeout=240`);
-    const { items } = (await world.get("/dlq")).json as { items: Record<string, unknown>[] };
+    await service.send("GET", `/jobs/${id}/result?wait=true&timeout=240`);
+    const { items } = (await service.send("GET", "/dlq")).json as {
+      items: Record<string, unknown>[];
+    };
     expect(items.find((item) => item["job_id"] === id)).toMatchObject({ client_ip: "127.0.0.1" });
   });
 });

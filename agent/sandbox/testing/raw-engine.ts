@@ -74,6 +74,13 @@ export async function removeContainersOf(agentName: string): Promise<void> {
   }
 }
 
+/** Ids of the images that agents have built under names with this prefix. */
+export async function imagesOf(prefix: string): Promise<string[]> {
+  const label = "io.airlock.repository";
+  const built = await rawEngine.listImages({ filters: { label: [label] } });
+  return built.filter(({ Labels }) => Labels[label]?.startsWith(prefix)).map(({ Id }) => Id);
+}
+
 /** Removes images with all their tags, the last first; some may be gone already. */
 export async function removeImages(...ids: string[]): Promise<void> {
   for (const id of ids.toReversed()) {
