@@ -11,13 +11,8 @@ interface Settings {
 }
 
 /**
-<<<<<<< HEAD
- * The container without what Podman adds to a read-only one: a /var/tmp, and with Podman 5 a /run/lock,
- * that everyone may write to, without a size.
-=======
- * The profile without Podman's addition to read-only containers: a world-writable /var/tmp of
- * unlimited size.
->>>>>>> e490a9b (agent's main rooms in plain English: api, lease, job, container, health, main, config)
+ * The profile without Podman's additions to read-only containers: a world-writable /var/tmp, and
+ * with Podman 5 a /run/lock, of unlimited size.
  */
 export function forPodman<T extends Mounted>(profile: T): T {
   const HostConfig: Settings = profile.HostConfig;
