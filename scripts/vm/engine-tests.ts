@@ -10,6 +10,7 @@ export const GUEST_TESTS = [
   "agent/sandbox/testing/control-groups.engine.test.ts",
   "agent/container/open-sandbox.engine.test.ts",
   "agent/sandbox/lifetime.engine.test.ts",
+  "agent/sandbox/seccomp-filter.engine.test.ts",
   "agent/sandbox/seccomp-probe.engine.test.ts",
   "agent/sandbox/cpu-count.engine.test.ts",
   "agent/sandbox/hostile/privileges.engine.test.ts",

@@ -10,6 +10,7 @@ const and = (mask: number): Instruction => [0x54, 0, 0, mask];
 const jump = (count: number): Instruction => [0x05, 0, 0, count];
 const ifEqual = (value: number, yes: number, no: number): Instruction => [0x15, yes, no, value];
 const ifAtLeast = (value: number, yes: number, no: number): Instruction => [0x35, yes, no, value];
+const ifBits = (mask: number, yes: number, no: number): Instruction => [0x45, yes, no, mask];
 const answer = (value: number): Instruction => [0x06, 0, 0, value];
 
 const MAX_JUMP = 255;
@@ -52,12 +53,7 @@ export function compileFilter(profile: SeccompProfile, architecture: Architectur
     load(NUMBER),
     // A tracer may set the number of no call, which is not one of x32.
     ...(architecture === "x86_64"
-      ? [
-          ifAtLeast(X32_BIT, 0, 3),
-          ifEqual(NO_CALL, 1, 0),
-          answer(KILL_PROCESS),
-          answer(errno(EPERM)),
-        ]
+      ? [ifBits(X32_BIT, 0, 3), ifEqual(NO_CALL, 1, 0), answer(KILL_PROCESS), answer(errno(EPERM))]
       : []),
     ...search(rangesOf(rulesByNumber(profile, architecture))),
   ];

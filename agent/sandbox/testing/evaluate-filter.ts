@@ -1,6 +1,6 @@
 import { compileFilter } from "../filter/compile-filter.ts";
 import { type Architecture, syscallNumbers } from "../filter/syscall-numbers.ts";
-import type { Argument, SeccompProfile } from "../seccomp.ts";
+import type { Argument, SeccompProfile, SyscallRule } from "../seccomp.ts";
 import { interpret } from "./interpret.ts";
 
 export const auditArchitecture = { x86_64: 0xc000_003e, aarch64: 0xc000_00b7 };
@@ -48,3 +48,28 @@ const matches =
     op === "SCMP_CMP_EQ"
       ? args[index] === BigInt(value)
       : (args[index]! & BigInt(value)) === BigInt(valueTwo);
+
+/** Arguments around those that the rules name: each of their combinations, and each of the bits changed. */
+export function* around(
+  rules: readonly SyscallRule[],
+  bits = [...Array(64).keys()],
+): Generator<bigint[]> {
+  const wanted = (index: number): bigint[] => {
+    const compared = rules.flatMap(({ args = [] }) => args).filter((arg) => arg.index === index);
+    const values = compared.map(({ op, value, valueTwo }) =>
+      BigInt(op === "SCMP_CMP_EQ" ? value : valueTwo),
+    );
+    return [...new Set([0n, 2n ** 64n - 1n, ...values])];
+  };
+  for (const first of wanted(0)) {
+    for (const second of wanted(1)) {
+      for (const third of wanted(2)) {
+        const args = [first, second, third, 0n, 0n, 0n];
+        yield args;
+        for (const bit of bits) {
+          for (const index of [0, 1, 2]) yield args.with(index, args[index]! ^ (1n << BigInt(bit)));
+        }
+      }
+    }
+  }
+}

@@ -35,6 +35,9 @@ export function interpret(program: Buffer, { number, architecture, args }: Call)
       case 0x35: // BPF_JMP | BPF_JGE | BPF_K
         at += jumpIf(accumulator >= value);
         break;
+      case 0x45: // BPF_JMP | BPF_JSET | BPF_K
+        at += jumpIf((accumulator & value) !== 0);
+        break;
       case 0x06: // BPF_RET | BPF_K
         return value;
       default:
