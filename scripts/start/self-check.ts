@@ -3,7 +3,8 @@ import { jsonRequest } from "../command/json-request.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
 
-const TIMEOUT_MS = 120_000;
+/** The API answers before: it knows what the job waits for. */
+const TIMEOUT_MS = 300_000;
 
 const CODE = `import json, platform
 numbers = json.load(open("/input/data.json"))["numbers"]
@@ -17,14 +18,18 @@ type Answer = { success: boolean; stdout: string; output: unknown; error: unknow
  * Runs one real job through the API and prints its answer. Throws OperatorError if the answer is
  * wrong.
  */
-export async function selfCheck(url: string, config: Config): Promise<void> {
+export async function selfCheck(
+  url: string,
+  config: Config,
+  timeoutMs = TIMEOUT_MS,
+): Promise<void> {
   let began = performance.now();
-  let answer = await runJob(url, config);
+  let answer = await runJob(url, config, timeoutMs);
   // The default job type has no image: production_mode requires one, or its image was removed.
   if (answer.status === 400 || answer.status === 503) {
     await buildDefault(url, config);
     began = performance.now();
-    answer = await runJob(url, config);
+    answer = await runJob(url, config, timeoutMs);
   }
   const { status, text } = answer;
   if (status !== 200) throw new OperatorError(`the self-check got HTTP ${status}: ${text}`);
@@ -38,9 +43,9 @@ export async function selfCheck(url: string, config: Config): Promise<void> {
 
 type Reply = { status: number; text: string };
 
-async function runJob(url: string, config: Config): Promise<Reply> {
+async function runJob(url: string, config: Config, timeoutMs: number): Promise<Reply> {
   const body = { code: CODE, input_data: { numbers: [20, 22] } };
-  return post(`${url}/execute`, config, TIMEOUT_MS, body);
+  return post(`${url}/execute`, config, timeoutMs, body);
 }
 
 async function buildDefault(url: string, config: Config): Promise<void> {
@@ -51,11 +56,17 @@ async function buildDefault(url: string, config: Config): Promise<void> {
 }
 
 async function post(url: string, config: Config, timeoutMs: number, body?: object): Promise<Reply> {
-  const response = await fetch(url, {
-    ...jsonRequest("POST", body, keyHeader(config)),
-    signal: AbortSignal.timeout(timeoutMs),
-  });
-  return { status: response.status, text: await response.text() };
+  const signal = AbortSignal.timeout(timeoutMs);
+  try {
+    const response = await fetch(url, { ...jsonRequest("POST", body, keyHeader(config)), signal });
+    return { status: response.status, text: await response.text() };
+  } catch (cause) {
+    if (!signal.aborted) throw cause;
+    throw new OperatorError(
+      `the self-check got no answer within ${timeoutMs / 1000} s.\nThe messages above say what it waits for; if this machine was only slow, run npm start again.`,
+      { cause },
+    );
+  }
 }
 
 /** The header that a request needs if API keys are required. */

@@ -1,11 +1,17 @@
 import { IN_GUEST } from "./project-disk.ts";
 import { type Guest, quote } from "./guest.ts";
 
+/**
+ * gVisor as `npm run setup` registers it: Debian's runsc cannot build its network on recent kernels. A guest without runsc
+ * has the entry too; only a container that asks for it fails.
+ */
+const RUNTIMES = { runsc: { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] } };
+
 /** Starts the guest's Docker with this daemon.json, with the base image loaded. */
 export async function startDocker(guest: Guest, config: object = {}): Promise<void> {
   await guest.run(`# start docker
 mkdir -p /etc/docker
-echo ${quote(JSON.stringify(config))} >/etc/docker/daemon.json
+echo ${quote(JSON.stringify({ runtimes: RUNTIMES, ...config }))} >/etc/docker/daemon.json
 systemctl reset-failed docker 2>/dev/null || true
 systemctl restart docker
 docker images --quiet | grep -q . || docker load --quiet --input ${IN_GUEST.baseImage}`);

@@ -39,7 +39,7 @@ type Report = {
 };
 
 const REPORT = "/tmp/report.json";
-const TIMEOUT_MS = 3_600_000;
+const TIMEOUT_MS = 4 * 3_600_000;
 
 /** Runs files of tests in the guest against its engine, each as one check. */
 export async function runTests(
@@ -53,7 +53,7 @@ cd ${IN_GUEST.project}
 export PATH=$PWD/node_modules/.bin:$PATH
 export AIRLOCK_DOCKER_HOST=unix:///var/run/docker.sock
 rm -f ${REPORT}
-export TEST_PATIENCE=4
+export TEST_PATIENCE=12
 vitest run --project ${tiersOf(file)[0]} --retry 0 --reporter=json --outputFile=${REPORT} ${file} >/tmp/vitest.log 2>&1 || true
 cat ${REPORT} 2>/dev/null || { tail -n 30 /tmp/vitest.log; exit 1; }`;
       const report = JSON.parse(await guest.run(script, TIMEOUT_MS)) as Report;

@@ -25,6 +25,8 @@ json.dump({
 }, open("/output/result.json", "w"))
 `;
 
+/** The longest that the API accepts: an emulated container may take minutes to start. */
+const STARTUP_TIMEOUT_S = 600;
 const NO_RIGHTS = "0000000000000000";
 
 /** Jobs of every outcome, and with `limits` what holds them in. */
@@ -95,7 +97,11 @@ export async function submit(
   code: string,
   more: object = {},
 ): Promise<string> {
-  const { status, text, json } = await service.post("/execute/async", { code, ...more });
+  const { status, text, json } = await service.post("/execute/async", {
+    code,
+    startup_timeout: STARTUP_TIMEOUT_S,
+    ...more,
+  });
   if (status !== 202) throw new Error(`the submission was answered ${status}: ${text}`);
   return String(json["job_id"]);
 }

@@ -3,9 +3,6 @@ import { startDocker } from "../docker.ts";
 import type { World } from "../sections.ts";
 import { checkService } from "./docker.ts";
 
-/** As `npm run setup` registers it: Debian's runsc cannot build its network on recent kernels. */
-const RUNTIMES = { runsc: { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] } };
-
 /** Jobs under gVisor, where Debian has it. */
 export async function checkGvisor(world: World): Promise<void> {
   const { guest, checks } = world;
@@ -13,7 +10,7 @@ export async function checkGvisor(world: World): Promise<void> {
     checks.note("Debian has no runsc for this release: not checked");
     return;
   }
-  await startDocker(guest, { runtimes: RUNTIMES });
+  await startDocker(guest);
   await checks.check("Docker knows the runtime runsc", async () => {
     match(await guest.run("docker info --format '{{json .Runtimes}}'"), /runsc/);
   });
