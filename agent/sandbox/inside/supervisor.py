@@ -101,9 +101,7 @@ class Supervisor:
             self.turn(grace_over)
 
     def kill_all(self):
-        """Kills every process except this one. The wait is bounded, because a process may be stuck
-        in the kernel.
-        """
+        """Kills all other processes. The wait is bounded, because a process may be stuck in the kernel."""
         limit = time.monotonic() + _REAP_LIMIT_S
         while not self.is_over() and time.monotonic() < limit:
             self.signal_all(signal.SIGKILL)
@@ -124,24 +122,21 @@ class Supervisor:
             stream.drain(self.outbox)
             stream.finish(self.outbox)
         signaled = os.WIFSIGNALED(status)
-        self.outbox.put_json(
-            b"X",
-            {
-                "ending": ending,
-                "exit_status": None if signaled else os.WEXITSTATUS(status),
-                "exit_signal": os.WTERMSIG(status) if signaled else None,
-                "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
-                "exception": self.job.read_exception(),
-                "wall_ms": (ended - started) * 1000,
-                "cpu_ms": self.cpu_ms(),
-                "max_rss_bytes": self.max_rss_kb * 1024,
-                "truncated": [stream.truncated for stream in self.job.streams],
-            },
-        )
+        report = {
+            "ending": ending,
+            "exit_status": None if signaled else os.WEXITSTATUS(status),
+            "exit_signal": os.WTERMSIG(status) if signaled else None,
+            "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
+            "exception": self.job.read_exception(),
+            "wall_ms": (ended - started) * 1000,
+            "cpu_ms": self.cpu_ms(),
+            "max_rss_bytes": self.max_rss_kb * 1024,
+            "truncated": [stream.truncated for stream in self.job.streams],
+        }
+        self.outbox.put_json(b"X", report)
 
     def cpu_ms(self):
-        """CPU time of the job. If a process ignores SIGCHLD, only the cgroup counts its children.
-        """
+        """CPU time of the job. If a process ignores SIGCHLD, only the cgroup counts its children."""
         waited_for = children_cpu_ms() - self.cpu_before_ms
         return max(0.0, waited_for, others_cpu_ms() - self.others_cpu_before_ms)
 
@@ -157,12 +152,8 @@ class Supervisor:
         if self.collector == 0:
             try:
                 become_unprivileged()
-                load("collect").Collector(
-                    self.outbox.fd,
-                    self.orders["artifact_bytes"],
-                    self.orders["artifact_count"],
-                    self.orders["result_bytes"],
-                ).run()
+                limits = [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
+                load("collect").Collector(self.outbox.fd, *limits).run()
             except BaseException:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
