@@ -8,7 +8,7 @@ import { readConfig } from "../shared/process/config-file.node.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
-import { checkExposure } from "./domain/exposure.ts";
+import { checkExposure } from "./http/access/exposure.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { docsAsset } from "./platform/docs-assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";

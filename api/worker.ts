@@ -5,7 +5,7 @@ import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
-import { checkExposure } from "./domain/exposure.ts";
+import { checkExposure } from "./http/access/exposure.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";

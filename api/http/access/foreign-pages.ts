@@ -1,7 +1,7 @@
 import type { Context, MiddlewareHandler } from "hono";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
-import { answersFor } from "../../domain/exposure.ts";
+import { answersFor } from "./exposure.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 

@@ -2,7 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
-import { clientNetwork } from "../../domain/client-network.ts";
+import { clientNetwork } from "./client-network.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";

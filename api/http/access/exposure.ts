@@ -1,4 +1,4 @@
-import { ConfigError, type Config } from "../../shared/config/config.ts";
+import { ConfigError, type Config } from "../../../shared/config/config.ts";
 
 /** Whether a host's name or address is always this machine's own. */
 function isLoopback(host: string): boolean {
