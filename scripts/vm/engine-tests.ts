@@ -27,6 +27,7 @@ export const GUEST_TESTS = [
  */
 export const IMAGE_TESTS = [
   "agent/build/image-build.engine.test.ts",
+  "agent/build/failed-builds.engine.test.ts",
   "scripts/e2e/job-types.engine.test.ts",
 ];
 
