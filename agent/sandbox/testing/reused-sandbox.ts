@@ -1,9 +1,11 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { expect, vi } from "vitest";
 import { classify } from "../output/classify.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
-import type { RunReport, SandboxJob, SandboxSpec } from "../types.ts";
+import { labels } from "../profile.ts";
+import { EngineError, type RunReport, type SandboxJob, type SandboxSpec } from "../types.ts";
 import { testEngine } from "./engine.ts";
 import { specWith } from "./report.ts";
 
@@ -52,4 +54,28 @@ export async function openReused(spec: Partial<SandboxSpec> = {}): Promise<Reuse
       rmSync(spoolDir, { recursive: true });
     },
   };
+}
+
+/** What the next job prints; "removed" if its container was removed instead. */
+export async function printedByNext(sandbox: ReusedSandbox, code: string): Promise<string> {
+  if (await sandbox.rearm().catch(isTooLate)) return (await sandbox.run(code)).out;
+  // Under gVisor a busy engine may end a fork bomb only after the agent has stopped waiting for it.
+  await vi.waitFor(async () => expect(await isListed(sandbox.id)).toBe(false), {
+    timeout: 50_000,
+    interval: 100,
+  });
+  return "removed";
+}
+
+/** Whether the engine lists the container. */
+export async function isListed(id: string): Promise<boolean> {
+  const { engine } = await testEngine();
+  const known = await engine.list(labels.agentId, "agent-1", AbortSignal.timeout(60_000));
+  return JSON.stringify(known).includes(id);
+}
+
+/** The engine took too long to end the last job: the container cannot be used again. */
+function isTooLate(error: unknown): false {
+  if (!(error instanceof EngineError)) throw error;
+  return false;
 }
