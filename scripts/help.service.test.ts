@@ -21,16 +21,19 @@ afterAll(() => rm(folder, { recursive: true }));
 function start(script: string, args: string[]) {
   const entry = /scripts\/run (\S+)$/.exec(script)?.[1] ?? "";
   const env = { ...process.env, AIRLOCK_DATA_DIR: join(folder, "data"), AIRLOCK_PORT: "0" };
-  return run(process.execPath, ["--import", "tsx", entry, ...args], { env, timeout: 60_000 });
+  return run(process.execPath, ["--import", "tsx", entry, ...args], { env, timeout: 240_000 });
 }
 
-test.each(entries)("npm run %s says how to use it, and does nothing else", async (name, script) => {
-  const { stdout } = await start(script, ["--help"]);
-  expect(stdout).toContain(name === "start" ? "Usage: npm start" : `Usage: npm run ${name}`);
-  expect(await readdir(folder)).toEqual([]);
-});
+test.concurrent.each(entries)(
+  "npm run %s says how to use it, and does nothing else",
+  async (name, script) => {
+    const { stdout } = await start(script, ["--help"]);
+    expect(stdout).toContain(name === "start" ? "Usage: npm start" : `Usage: npm run ${name}`);
+    expect(await readdir(folder)).toEqual([]);
+  },
+);
 
-test.each([
+test.concurrent.each([
   "api",
   "agent",
   "agents",

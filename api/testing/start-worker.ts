@@ -30,16 +30,6 @@ interface Miniflare {
 }
 
 const require = createRequire(import.meta.url);
-const fromWrangler = createRequire(require.resolve("wrangler/package.json"));
-const { Miniflare, convertV4MiniflareOptions: miniflareOptions } = fromWrangler("miniflare") as {
-  Miniflare: new (options: object) => Miniflare;
-  convertV4MiniflareOptions: (options: object) => object;
-};
-const { unstable_getMiniflareWorkerOptions: optionsOf } = require("wrangler") as {
-  unstable_getMiniflareWorkerOptions: (configPath: string) => {
-    workerOptions: { bindings: Record<string, unknown> };
-  };
-};
 export const root = fileURLToPath(new URL("../..", import.meta.url));
 
 /** Keeps wrangler from using the network. */
@@ -60,16 +50,7 @@ export async function startWorker(vars: Record<string, string>): Promise<Running
     startSqld(join(folder, "db")),
     built(),
   ]);
-  const { workerOptions } = optionsOf(join(root, "wrangler.toml"));
-  const miniflare = new Miniflare(
-    miniflareOptions({
-      ...workerOptions,
-      bindings: { ...workerOptions.bindings, ...workerVars(database.url, vars) },
-      modules: [{ type: "ESModule", path: join(bundle, "worker.js") }],
-      modulesRoot: bundle,
-      logRequests: false,
-    }),
-  );
+  const miniflare = newMiniflare(bundle, workerVars(database.url, vars));
   const url = await miniflare.ready;
   return {
     url: url.origin,
@@ -81,6 +62,30 @@ export async function startWorker(vars: Record<string, string>): Promise<Running
       await rm(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Loads wrangler only here: that takes a second. */
+function newMiniflare(bundle: string, vars: Record<string, string>): Miniflare {
+  const { unstable_getMiniflareWorkerOptions: optionsOf } = require("wrangler") as {
+    unstable_getMiniflareWorkerOptions: (configPath: string) => {
+      workerOptions: { bindings: Record<string, unknown> };
+    };
+  };
+  const wrangler = createRequire(require.resolve("wrangler/package.json"));
+  const { Miniflare, convertV4MiniflareOptions } = wrangler("miniflare") as {
+    Miniflare: new (options: object) => Miniflare;
+    convertV4MiniflareOptions: (options: object) => object;
+  };
+  const { workerOptions } = optionsOf(join(root, "wrangler.toml"));
+  return new Miniflare(
+    convertV4MiniflareOptions({
+      ...workerOptions,
+      bindings: { ...workerOptions.bindings, ...vars },
+      modules: [{ type: "ESModule", path: join(bundle, "worker.js") }],
+      modulesRoot: bundle,
+      logRequests: false,
+    }),
+  );
 }
 
 /** The variables of a worker under test. By default it needs no keys. */
