@@ -21,9 +21,11 @@ export async function checkRootlessPodman(world: World): Promise<void> {
   await stopDocker(guest);
   const runtimeDir = `/run/user/${await guest.run(`id -u ${USER}`)}`;
   await copyProject(guest, USER);
+  // Without the address of the user's bus, Podman makes control groups outside of the user's systemd.
+  const session = `XDG_RUNTIME_DIR=${runtimeDir} DBUS_SESSION_BUS_ADDRESS=unix:path=${runtimeDir}/bus`;
   // Each command as the user whose systemd holds the socket.
   const asUser = (command: string): string =>
-    `cd / && runuser -u ${USER} -- env XDG_RUNTIME_DIR=${runtimeDir} bash -c ${quote(command)}`;
+    `cd / && runuser -u ${USER} -- env ${session} bash -c ${quote(command)}`;
   await check(world, asUser, {
     unit: "airlock-rootless",
     user: USER,
@@ -44,7 +46,9 @@ async function check(
   );
   await checks.check("Podman has the controllers that hold limits", async () => {
     const format = "{{.Host.CgroupsVersion}} {{.Host.CgroupControllers}}";
-    match(await guest.run(as(`podman info --format '${format}'`)), /^v2 .*cpu.*memory.*pids/);
+    // The service's controllers, not those of this command.
+    const info = await guest.run(as(`podman --remote info --format '${format}'`));
+    match(info, /^v2 .*cpu.*memory.*pids/);
   });
   let service: Awaited<ReturnType<typeof startService>> | undefined;
   await checks.check("npm start gets ready", async () => {
