@@ -69,6 +69,17 @@ async function probes(n: number): Promise<void> {
   }
 }
 
+/** The messages that are logged as errors from now on, until `reset()`. */
+async function collectErrors(): Promise<string[]> {
+  const lines: string[] = [];
+  await configure({
+    reset: true,
+    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+    loggers: [{ category: [], lowestLevel: "error", sinks: ["lines"] }],
+  });
+  return lines;
+}
+
 it("offers nothing before the engine has answered", async () => {
   expect(engine.slotsToOffer(4, 0)).toBe(0);
   run();
@@ -83,12 +94,7 @@ it.each([
   ["ECONNREFUSED", /refused; start the engine/],
   ["ETIMEDOUT", /refused$/],
 ])("says once what to do about %s", async (code, line) => {
-  const lines: string[] = [];
-  await configure({
-    reset: true,
-    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
-    loggers: [{ category: [], lowestLevel: "error", sinks: ["lines"] }],
-  });
+  const lines = await collectErrors();
   const cause = Object.assign(new Error("refused"), { code });
   answer = new EngineError("unavailable", "refused", { cause });
   run();
@@ -165,7 +171,8 @@ it("says at once whether the engine answers; a lost run is a failure only if it 
   expect(engine.slotsToOffer(4, 0)).toBe(0);
 });
 
-it("does not wait for an engine that hangs", async () => {
+it("does not wait for an engine that hangs, and says so", async () => {
+  const lines = await collectErrors();
   run();
   await engine.firstChecked;
   answer = "silence";
@@ -173,6 +180,10 @@ it("does not wait for an engine that hangs", async () => {
   await clock.sleeping(PROBE_TIMEOUT_MS);
   clock.advance(PROBE_TIMEOUT_MS);
   expect(await told).toBe(false);
+  await reset();
+  expect(lines).toEqual([
+    "no jobs can run: the container engine did not answer within 5 s; if the host is overloaded, lower max_workers, else restart the engine",
+  ]);
 });
 
 it("removes leftovers at the start, after each requested check, and once a minute", async () => {

@@ -51,6 +51,9 @@ export type EngineWatchDeps = {
 
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
+const noAnswer = new Error(
+  `the container engine did not answer within ${PROBE_TIMEOUT_MS / 1000} s; if the host is overloaded, lower max_workers, else restart the engine`,
+);
 const DESCRIBE_EVERY_MS = 60_000;
 /** A removal that failed unnoticed is repeated within this time. */
 const SWEEP_EVERY_MS = 60_000;
@@ -89,7 +92,7 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
       noteAnswer(await probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
       return true;
     } catch (error) {
-      if (!end?.aborted) noteSilence(error);
+      if (!end?.aborted) noteSilence(timeout.signal.aborted ? noAnswer : error);
       return false;
     }
   }
