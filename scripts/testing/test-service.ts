@@ -121,8 +121,7 @@ export async function startTestServiceOn<Api extends RunningApi>(
     ...serviceCalls(() => api.url, db, key),
     ledger: (acknowledged) => checkLedger(db, acknowledged),
     [Symbol.asyncDispose]: async () => {
-      for (const agent of agents) agent.process.kill("SIGKILL");
-      await Promise.all(agents.map((agent) => agent.exit));
+      await Promise.all(agents.map(endAgent));
       db.close();
       await api.close();
       rmSync(folder, { recursive: true, force: true });
@@ -133,3 +132,15 @@ export async function startTestServiceOn<Api extends RunningApi>(
 }
 
 const makeFolder = (): string => mkdtempSync(join(tmpdir(), "airlock-service-"));
+
+/**
+ * Ends an agent at once, as a second signal does: it removes its containers itself. If it were killed, the engine could
+ * still create a container for it later.
+ */
+async function endAgent({ process, exit }: TestAgent): Promise<void> {
+  // A frozen agent handles signals only when it continues.
+  for (const signal of ["SIGTERM", "SIGINT", "SIGCONT"] as const) process.kill(signal);
+  const timer = setTimeout(() => process.kill("SIGKILL"), 60_000);
+  await exit;
+  clearTimeout(timer);
+}
