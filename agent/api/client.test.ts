@@ -50,7 +50,7 @@ describe("a transient failure", () => {
     ["a proxy's page", { status: 200, body: "<html>" }],
     ["a proxy's redirect", { status: 302 }],
     ["a firewall's 403", { status: 403, body: "<html>", isProxy: true }],
-    ["a proxy's 401 with a problem of its own", { status: 401, isProxy: true }],
+    ["a proxy's 401 with its own problem body", { status: 401, isProxy: true }],
     ["a 401 without the API's explanation", { status: 401, body: "<html>" }],
   ] as const)("%s is repeated with the same body", async (_name, answer) => {
     api.answer("/started", answer, answer);

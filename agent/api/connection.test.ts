@@ -64,7 +64,7 @@ describe("the API's certificate", () => {
   });
 
   it.each([
-    ["of another name", "DNS:other.example", 1, () => ours.file, "api_url must name the API"],
+    ["for another name", "DNS:other.example", 1, () => ours.file, "api_url must name the API"],
     ["of an unknown authority", "DNS:localhost", 1, () => undefined, "api_ca_file must hold"],
     ["of another authority", "DNS:localhost", 1, () => other.file, "api_ca_file must hold"],
     [

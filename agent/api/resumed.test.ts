@@ -84,7 +84,7 @@ it("waits for an API that is away in the meantime", async () => {
 
 it.each<[string, (answer: ServerResponse) => void, number]>([
   ["another archive", (answer) => void (answer.statusCode = 200), 2],
-  ["nothing, again and again", () => {}, 3],
+  ["nothing, every time", () => {}, 3],
 ])("is broken off where the API has %s", async (_what, begins, requests) => {
   serve = (answer, offset, n) => {
     if (n === 0) return begin(answer, offset);

@@ -75,7 +75,7 @@ it.each([
 });
 
 it.each([
-  ["a sparse file of GNU", tar(entry("big", "x", "S")), 'of the type "S"'],
+  ["a GNU sparse file", tar(entry("big", "x", "S")), 'of the type "S"'],
   [
     "a sparse file in a pax header",
     tar(entry("x", paxRecord("GNU.sparse.realsize", "1000000000000"), "x"), entry("big", "x")),

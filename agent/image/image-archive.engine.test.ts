@@ -116,8 +116,8 @@ test.each<[string, () => [archive: Buffer, id?: string, bounds?: Partial<UnpackB
     () => [tampered((bytes) => bytes.subarray(0, bytes.length - 700))],
     "it is damaged",
   ],
-  ["is cut off", () => [readFileSync(packed.path).subarray(0, -20)], "it is damaged"],
-  ["is no archive", () => [Buffer.from("a tar? ".repeat(300))], "it is damaged"],
+  ["is truncated", () => [readFileSync(packed.path).subarray(0, -20)], "it is damaged"],
+  ["is not an archive", () => [Buffer.from("a tar? ".repeat(300))], "it is damaged"],
   [
     "tells no sizes",
     () => [zstdCompressSync(Buffer.alloc(200_000, "x"))],

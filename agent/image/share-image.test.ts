@@ -86,8 +86,8 @@ describe("through the artifact store", () => {
   const build = { share: "store", share_max_bytes: 1024 * 1024 } as const;
 
   it.each([
-    ["an engine that does not give it", () => Promise.reject(new EngineError("other", "gone"))],
-    ["a tar that is none", () => Promise.resolve(Readable.from([Buffer.alloc(600, 1)]))],
+    ["an engine that does not export it", () => Promise.reject(new EngineError("other", "gone"))],
+    ["an invalid tar", () => Promise.resolve(Readable.from([Buffer.alloc(600, 1)]))],
   ])("%s leaves the build as it is, with a message and no file", async (_what, saves) => {
     save = saves;
     expect(await share(build)).toBeNull();

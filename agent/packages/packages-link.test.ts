@@ -44,9 +44,9 @@ const requirements = ["a"];
 
 test.each<[string, Buffer[]]>([
   ["a connection that was never opened", [encodeFrame("d", number)]],
-  ["packages that nobody wanted", [piece]],
+  ["packages that nobody requested", [piece]],
   ["the end of the code", [json("X", {})]],
-  ["an end without shape", [json("P", {})]],
+  ["an end of another shape", [json("P", {})]],
 ])("a supervisor that tells of %s has lost its container", async (_, frames) => {
   const { session } = await open(...frames, done);
   const installed = session.install({ requirements, from: pip() }, never);

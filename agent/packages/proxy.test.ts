@@ -88,17 +88,17 @@ it("passes a tunnel on to the index", async () => {
 describe("refuses", () => {
   it.each([
     ["another port of the index's host", () => other.place],
-    ["its name in the place of its address", () => index.place.replace("127.0.0.1", "localhost")],
+    ["its name instead of its address", () => index.place.replace("127.0.0.1", "localhost")],
     ["a loopback address on an open port", () => "127.0.0.1:80"],
     ["a name of this host", () => "localhost:443"],
-    ["a number for an address", () => "2130706433:80"],
-    ["hexadecimal", () => "0x7f.1:80"],
+    ["an address as a number", () => "2130706433:80"],
+    ["an address in hexadecimal", () => "0x7f.1:80"],
     ["the metadata address", () => "169.254.169.254:80"],
-    ["it mapped to IPv6", () => "[::ffff:169.254.169.254]:80"],
+    ["the metadata address mapped to IPv6", () => "[::ffff:169.254.169.254]:80"],
     ["a private address", () => "10.0.0.1:443"],
     ["loopback in IPv6", () => "[::1]:80"],
-    ["no address", () => "0.0.0.0:80"],
-    ["a port that is none of the web's", () => "1.1.1.1:22"],
+    ["the unspecified address", () => "0.0.0.0:80"],
+    ["a port that is not a web port", () => "1.1.1.1:22"],
   ])("%s", async (_, place) => {
     const { get, tunnel, problems } = await startProxy();
     expect(await get(`http://${place()}/`)).toMatchObject({ status: 403 });

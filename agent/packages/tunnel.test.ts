@@ -100,13 +100,16 @@ test("either side may end a connection, and closing the tunnel ends all", async 
 });
 
 test.each<[string, (take: (type: string, payload: Buffer) => void) => void]>([
-  ["no number", (take) => take("o", Buffer.alloc(3))],
-  ["a connection that is open", (take) => take("o", id(1))],
-  ["a connection out of turn", (take) => take("o", id(7))],
-  ["one that was never opened", (take) => take("d", id(2, Buffer.from("x")))],
-  ["a type that is none", (take) => take("q", id(1))],
+  ["no complete number", (take) => take("o", Buffer.alloc(3))],
+  ["an open connection opened again", (take) => take("o", id(1))],
+  ["a connection with a number out of order", (take) => take("o", id(7))],
+  ["a connection that was never opened", (take) => take("d", id(2, Buffer.from("x")))],
+  ["an unknown type", (take) => take("q", id(1))],
   ["a window beyond its size", (take) => take("w", id(1, count(1)))],
-  ["more than its window", (take) => [1, 2].forEach(() => take("d", id(1, Buffer.alloc(200_000))))],
+  [
+    "more data than its window",
+    (take) => [1, 2].forEach(() => take("d", id(1, Buffer.alloc(200_000)))),
+  ],
   ["too many connections", (take) => Array.from({ length: 64 }, (_, n) => take("o", id(n + 2)))],
 ])("a frame with %s is refused", (_, lie) => {
   const { take } = world();

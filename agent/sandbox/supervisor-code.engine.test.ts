@@ -16,15 +16,18 @@ describe("uncaught exceptions", () => {
   });
 
   test.each([
-    ["a handled one", `try: 1 / 0\nexcept ZeroDivisionError: pass`],
+    ["a handled exception", `try: 1 / 0\nexcept ZeroDivisionError: pass`],
     ["sys.exit", `import sys; sys.exit(1)`],
-    ["one in a thread", `import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()`],
-    ["one in a child", `import os\nif os.fork() == 0: 1 / 0\nos.wait()`],
     [
-      "one that is printed",
+      "an exception in a thread",
+      `import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()`,
+    ],
+    ["an exception in a child", `import os\nif os.fork() == 0: 1 / 0\nos.wait()`],
+    [
+      "a printed exception",
       `import traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()`,
     ],
-  ])("%s is none", async (_what, code) => {
+  ])("%s is not reported", async (_what, code) => {
     expect((await runOnHost(code)).exception).toBeNull();
   });
 

@@ -84,7 +84,7 @@ raise Liar`);
       ["ends the process well after an error", "atexit.register(os._exit, 0); x", "succeeded - 0"],
       ["ends the process badly", "atexit.register(os._exit, 9)", "failed runtime_error 9"],
       ["never ends", "atexit.register(time.sleep, 600)", "timeout execution_timeout null"],
-      ["forgets all others", "atexit._clear(); {}[0]", "failed runtime_error 1"],
+      ["removes all others", "atexit._clear(); {}[0]", "failed runtime_error 1"],
     ])("an atexit handler that %s", async (_what, code, end) => {
       const timeoutMs = end.startsWith("timeout") ? 1500 : 60_000;
       const result = await run(`import atexit, os, time\n${code}`, { job: { timeoutMs } });

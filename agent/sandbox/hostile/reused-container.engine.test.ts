@@ -17,7 +17,7 @@ zygote = next(int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) not 
 const onLinux: [what: string, act: string][] = [
   ["makes it idle", `os.sched_setscheduler(zygote, os.SCHED_IDLE, os.sched_param(0))`],
   // 10 is RLIMIT_LOCKS, which Python's module does not name.
-  ["takes its locks", `import resource; resource.prlimit(zygote, 10, (1, 1))`],
+  ["limits its locks", `import resource; resource.prlimit(zygote, 10, (1, 1))`],
   ["makes its disk idle", `import ctypes; ctypes.CDLL(None).syscall(251, 1, zygote, 3 << 13)`],
 ];
 
@@ -33,14 +33,14 @@ describe(`under ${runtime}`, () => {
     ["ends it", `os.kill(zygote, 15)`],
     ["interrupts it", `os.kill(zygote, 2)`],
     ["stops it", `os.kill(zygote, 19)`],
-    ["kills everyone", `os.kill(-1, 9)`],
-    ["makes it nice", `os.setpriority(os.PRIO_PROCESS, zygote, 5)`],
+    ["kills every process", `os.kill(-1, 9)`],
+    ["lowers its priority", `os.setpriority(os.PRIO_PROCESS, zygote, 5)`],
     [
-      "takes its limits",
+      "limits its open files",
       `import resource; resource.prlimit(zygote, resource.RLIMIT_NOFILE, (99, 99))`,
     ],
     [
-      "leaves it one processor",
+      "pins it to one processor",
       `os.sched_setaffinity(zygote, {max(os.sched_getaffinity(zygote))})`,
     ],
     ...(isGvisor ? [] : onLinux),

@@ -74,9 +74,9 @@ it.each([
   ["its own link", 1000, link | 0o777, null],
   ["another user's folder", 1001, folder | 0o755, "belongs to the user 1001"],
   ["another user's link", 1001, link | 0o777, "belongs to the user 1001"],
-  ["one for a group", 1000, folder | 0o770, "may be written to by other users"],
-  ["one for everybody", 0, folder | 0o777, "may be written to by other users"],
-])("a folder that is %s is taken, or refused in words", (_whose, uid, mode, problem) => {
+  ["one that a group can write to", 1000, folder | 0o770, "may be written to by other users"],
+  ["one that everybody can write to", 0, folder | 0o777, "may be written to by other users"],
+])("a folder that is %s is used, or refused with the reason", (_whose, uid, mode, problem) => {
   expect(describeForeign({ uid, mode }, 1000)).toBe(problem);
 });
 

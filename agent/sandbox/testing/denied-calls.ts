@@ -41,7 +41,7 @@ export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers
     unshare: [272, 97],
     setns: [308, 268],
   },
-  "parts of the kernel with a history of holes, and no use for a job": {
+  "uses parts of the kernel that often had vulnerabilities and that jobs do not need": {
     io_uring_setup: [425, 425],
     io_uring_enter: [426, 426],
     io_uring_register: [427, 427],

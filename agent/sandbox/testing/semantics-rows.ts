@@ -28,7 +28,7 @@ export function semanticsRows(python: () => Python): void {
   });
 
   describe.each([
-    ["in an interpreter of its own", false],
+    ["in its own interpreter", false],
     ["forked from one that serves several jobs", true],
   ])("%s", (_how, isReused) => {
     test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
