@@ -1,9 +1,16 @@
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./scripts/test/sequencer.ts";
-import { hostileFiles, stages, testFiles, type Tier, tiers } from "./scripts/test/tiers.ts";
+import {
+  hostileFiles,
+  sandboxFiles,
+  stages,
+  testFiles,
+  type Tier,
+  tiers,
+} from "./scripts/test/tiers.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
-const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, lab: 2 };
+const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 2, lab: 2 };
 
 /** An emulated machine needs more time: scripts/vm sets the factor. */
 const patience = Number(process.env["TEST_PATIENCE"] ?? 1);
@@ -13,11 +20,13 @@ const patienceMs: Record<Tier, number> = {
   unit: 60_000,
   service: 300_000,
   engine: 300_000,
+  zygote: 300_000,
   lab: 300_000,
 };
 
 function filesOf(tier: Tier): string[] {
   if (tier === "unit") return [testFiles];
+  if (tier === "zygote") return [sandboxFiles];
   const own = testFiles.replace("*.test", `*.${tier}.test`);
   return tier === "lab" ? [own, hostileFiles] : [own];
 }
@@ -32,7 +41,10 @@ export default defineConfig({
         name,
         include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
-        env: { HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc" },
+        env: {
+          HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc",
+          SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
+        },
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],
         retry: name === "unit" ? 0 : 1,

@@ -29,6 +29,12 @@ export type AgentConfig = {
    */
   readonly warmPool: { readonly least: number; readonly most: number; readonly idleMs: number };
   readonly runtime: RuntimePolicy;
+  readonly forks: {
+    readonly mode: Config["container_backend"];
+    /** Image whose Python is the mother's. */
+    readonly image: string;
+    readonly firstId: number;
+  };
   readonly policy: Policy;
   /** Filter the system calls of the code. */
   readonly seccomp: boolean;
@@ -80,6 +86,11 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
       idleMs: config.warm_pool_idle_s * 1000,
     },
     runtime: runtimePolicyOf(config),
+    forks: {
+      mode: config.container_backend,
+      image: config.mother_image ?? config.base_image,
+      firstId: config.id_range_start,
+    },
     policy: config,
     seccomp: config.enable_seccomp,
     drainGraceMs: config.drain_grace_s * 1000,

@@ -22,7 +22,10 @@ import { createLeases } from "./lease/leases.ts";
 import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits } from "./policy/policy.ts";
-import { createPool } from "./pool/pool.ts";
+import { createPool, type Pool } from "./pool/pool.ts";
+import { withForks } from "./pool/with-forks.ts";
+import { createForks } from "./mother/forks.ts";
+import { idCount, motherSpec } from "./mother/keep-mother.ts";
 import { authFor } from "./image/registry.ts";
 import { createRuntimeChoice } from "./container/runtime-choice.ts";
 import { classify } from "./sandbox/output/classify.ts";
@@ -84,7 +87,7 @@ export async function createDeps(
   });
   const { allowed, cache: kept } = config.requirements;
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
-  const pool = createPool({
+  const containers = createPool({
     start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
     // A start also waits for the kernel and the disk: one more start than cores keeps the cores
     // busy.
@@ -112,6 +115,24 @@ export async function createDeps(
       return found.resolve(reference, signal);
     },
   };
+  const { forks: how } = config;
+  const findMotherImage = (signal: AbortSignal) => images.resolve(how.image, signal);
+  const pool: Pool =
+    how.mode === "engine"
+      ? containers
+      : withForks(
+          containers,
+          createForks({
+            engine,
+            mother: motherSpec(agent, config.slots),
+            motherImage: findMotherImage,
+            probeImage: findMotherImage,
+            ids: [how.firstId, idCount],
+            mode: how.mode,
+            log,
+          }),
+          config.slots,
+        );
   const client = createClient({
     url: config.api.url,
     token: config.token,

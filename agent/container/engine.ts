@@ -13,6 +13,7 @@ import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-
 import { type EngineInfo, hidesLimits, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
 import { forPodman, readPodmanInfo } from "./podman.ts";
+import type { MotherProfile } from "./mother-profile.ts";
 import { ownPlace } from "./place.ts";
 import { type ContainerProfile, labels, namePrefix } from "../sandbox/profile.ts";
 import { EngineError } from "../sandbox/types.ts";
@@ -37,7 +38,10 @@ export interface Engine extends ImageCalls {
   /** The engine's version and its runtimes. */
   describe(signal: AbortSignal): Promise<EngineHealth>;
   /** Returns the container's id. */
-  create(profile: ContainerProfile | BuildProfile, signal: AbortSignal): Promise<string>;
+  create(
+    profile: ContainerProfile | BuildProfile | MotherProfile,
+    signal: AbortSignal,
+  ): Promise<string>;
   /** The container's stdin, and its stdout and stderr multiplexed; see `engineDemux`. */
   attach(id: string, signal: AbortSignal): Promise<Duplex>;
   start(id: string, signal: AbortSignal): Promise<void>;
@@ -50,6 +54,10 @@ export interface Engine extends ImageCalls {
   tellsOutOfMemory(id: string, signal: AbortSignal): Promise<boolean>;
   /** Kills and removes the container; it is no error if there is none. */
   remove(id: string, signal: AbortSignal): Promise<void>;
+  /** The files of a container as a tar. */
+  exportFiles(id: string, signal: AbortSignal): Promise<Readable>;
+  /** Makes a volume of this name with an agent's label, unless there is one. */
+  createVolume(name: string, agentName: string, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
 }
@@ -163,6 +171,19 @@ export function connectEngine(
         await removal.catch((error: unknown) => {
           const { statusCode } = error as { statusCode?: number };
           if (statusCode !== 404 && statusCode !== 409) throw error;
+        });
+      }),
+    exportFiles: (id, signal) =>
+      call(signal, async (abortSignal) => {
+        const files = await docker.getContainer(id).export({ abortSignal });
+        return files as Readable;
+      }),
+    createVolume: (name, agentName, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.createVolume({
+          Name: name,
+          Labels: { [labels.agentName]: agentName },
+          abortSignal,
         });
       }),
     list: (name, value, signal) =>

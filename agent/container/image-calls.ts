@@ -38,6 +38,8 @@ export interface ImageCalls {
    * does not say.
    */
   imageArchitecture(reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The environment that an image sets: lines `NAME=value`. */
+  imageEnvironment(reference: string, signal: AbortSignal): Promise<string[]>;
   /** The engine's processor architecture, in the same form. */
   architecture(signal: AbortSignal): Promise<string>;
   /** Makes an image of a container, applies Dockerfile instructions, and returns the image's id. */
@@ -106,6 +108,12 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
           createdMs: Created * 1000,
         }));
       }),
+    imageEnvironment: async (reference, signal) => {
+      const found = await inspect(reference, signal);
+      if (found === null)
+        throw new EngineError("image_not_found", `there is no image ${reference}`);
+      return found.Config.Env ?? [];
+    },
     imageArchitecture: async (reference, signal) =>
       (await inspect(reference, signal))?.Architecture || null,
     architecture: (signal) =>

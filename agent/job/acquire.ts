@@ -67,6 +67,7 @@ async function acquireOnce(
     image,
     runtime,
     await abortable(gpus.ids, signal),
+    job.requirements.length > 0,
   );
   const sandbox = await deps.pool.acquire(request, job.key_id, signal);
   const jobRef = `${job.job_type.name}@${image}`;
@@ -86,6 +87,7 @@ export function containerRequest(
   image: string,
   runtime: string | null,
   gpus: readonly string[] = [],
+  installs = false,
 ): ContainerRequest {
   const spec = {
     image,
@@ -102,7 +104,7 @@ export function containerRequest(
     gpus,
     reuse: reuseOf(job_type),
   };
-  return { jobType: job_type.name, spec };
+  return { jobType: job_type.name, spec, installs };
 }
 
 /** A container in which packages are installed runs only that one job. */

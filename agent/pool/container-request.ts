@@ -1,7 +1,12 @@
 import type { SandboxSpec } from "../sandbox/types.ts";
 
 /** The container that a job needs. */
-export type ContainerRequest = { readonly jobType: string; readonly spec: SandboxSpec };
+export type ContainerRequest = {
+  readonly jobType: string;
+  readonly spec: SandboxSpec;
+  /** Whether packages are installed in it before its job. */
+  readonly installs: boolean;
+};
 
 /**
  * Requests with the same key can use the same containers: everything that is fixed at creation is

@@ -41,7 +41,7 @@ export function containerProfile(spec: SandboxSpec) {
     User: "0:0",
     WorkingDir: "/",
     Hostname: "sandbox",
-    Env: environment(spec),
+    Env: environmentOf(spec),
     Labels: {
       [labels.agentId]: spec.labels.agentId,
       [labels.agentName]: spec.labels.agentName,
@@ -95,7 +95,8 @@ const threadCounts = [
   "PYTHON_CPU_COUNT",
 ];
 
-function environment({ cpus, env, gpus }: SandboxSpec): string[] {
+/** The environment that a spec asks for, beside what its image sets. */
+export function environmentOf({ cpus, env, gpus }: SandboxSpec): string[] {
   const count = String(Math.max(1, Math.ceil(cpus)));
   // Many images ask for all GPUs here, and a host whose default runtime is nvidia's would grant
   // them.
@@ -109,10 +110,15 @@ function environment({ cpus, env, gpus }: SandboxSpec): string[] {
  * The folders in memory. Their pages count against the memory limit, so their sizes together leave
  * enough memory for processes: a full folder gives the code ENOSPC and kills no process.
  */
-function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
+export function temporaryFileSizes(memoryBytes: number): { shm: number; writable: number } {
   const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
   const seventh = Math.floor((memoryBytes - forProcesses) / 7);
-  const writable = `rw,nosuid,nodev,exec,mode=1777,size=${3 * seventh}`;
+  return { shm: seventh, writable: 3 * seventh };
+}
+
+function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
+  const sizes = temporaryFileSizes(memoryBytes);
+  const writable = `rw,nosuid,nodev,exec,mode=1777,size=${sizes.writable}`;
   // Only the supervisor writes there, so no smaller size is needed to limit the code.
   const readable = `rw,nosuid,nodev,noexec,mode=755,size=${memoryBytes}`;
   // Smaller than the memory limit, because pip needs memory too: the folder is full before pip is
@@ -121,7 +127,7 @@ function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
   // Replaces a file system where each opened file creates a message queue.
   const closed = "ro,nosuid,nodev,noexec";
   return {
-    ShmSize: seventh,
+    ShmSize: sizes.shm,
     Tmpfs: {
       "/code": readable,
       "/input": readable,

@@ -1,5 +1,6 @@
 import { beforeAll, expect, test } from "vitest";
 import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
+import { backend } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
@@ -24,6 +25,8 @@ test.each(["runc", "runsc"])(
     const runs = [0, 1].map(() => runCode({ engine, image }, code, { spec }));
     const lines = (await Promise.all(runs)).flatMap(({ out }) => out.trim().split("\n"));
     expect(lines).toHaveLength(18);
-    expect(new Set(lines).size).toBe(18);
+    // Forks of one zygote share its hash seed and the layout of its memory (SECURITY.md).
+    const shared = backend === "zygote" && runtime === "runc" ? 2 : 0;
+    expect(new Set(lines).size).toBe(18 - shared);
   },
 );

@@ -32,12 +32,12 @@ export interface Argument {
  */
 export const seccompProfile = (): SeccompProfile => profileOf([], []);
 
-/** What a zygote may do besides: give each job its namespaces, its mounts and its host name. */
+/** What a zygote may do besides: give each job its namespaces and mounts. */
 export const zygoteProfile = (): SeccompProfile => profileOf(forJobs, jobNamespaces);
 
 /** What a mother may do besides: start zygotes in user namespaces of their own. */
 export const motherProfile = (): SeccompProfile =>
-  profileOf(forJobs, [...jobNamespaces, unshare(NEWUSER | NEWNS | NEWPID)]);
+  profileOf(forZygotes, [...jobNamespaces, ...zygoteNamespaces]);
 
 function profileOf(moreAllowed: readonly string[], moreGuarded: readonly Guard[]): SeccompProfile {
   return {
@@ -155,7 +155,8 @@ export const guarded: readonly Guard[] = [
   ),
 ];
 
-const forJobs = words("mount pivot_root sethostname umount2");
+const forJobs = words("mount pivot_root umount2");
+const forZygotes = words("mount pivot_root sethostname umount2");
 
 const NEWNS = 0x2_0000;
 const NEWCGROUP = 0x200_0000;
@@ -174,9 +175,14 @@ const unshare = (flags: number): Guard => ({
 const KEYCTL_JOIN_SESSION_KEYRING = 1;
 
 const jobNamespaces: readonly Guard[] = [
-  unshare(NEWNS | NEWPID | NEWIPC | NEWUTS | NEWNET),
+  unshare(NEWNS | NEWPID | NEWNET | NEWIPC),
   // Entered after the job is in its control groups, which are then its root.
   unshare(NEWCGROUP),
-  unshare(NEWNS),
   { name: "keyctl", args: [int(0, KEYCTL_JOIN_SESSION_KEYRING)] },
+];
+
+const zygoteNamespaces: readonly Guard[] = [
+  // Before it gives rights up, it leaves behind the mounts that are not for it.
+  unshare(NEWNS),
+  unshare(NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS),
 ];

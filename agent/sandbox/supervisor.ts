@@ -74,6 +74,7 @@ def unpack(data):
 
 const loading = `def load(name, text=None):
     module = sys.modules[name] = type(sys)(name)
+    module.load = load
     exec(compile(text, "airlock/%s.py" % name, "exec") if text else codes[name], module.__dict__)
     return module
 `;

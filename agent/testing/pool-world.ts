@@ -111,5 +111,5 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): C
     packages: false,
     ...over,
   };
-  return { jobType, spec };
+  return { jobType, spec, installs: false };
 }

@@ -23,7 +23,9 @@ test("--all adds the lab", () => {
 
 test("--tier runs one tier without the checks", () => {
   expect(read("--tier=lab")).toMatchObject({ checks: false, tiers: ["lab"] });
-  expect(() => read("--tier=e2e")).toThrow("--tier=e2e names none of unit, service, engine, lab");
+  expect(() => read("--tier=e2e")).toThrow(
+    "--tier=e2e names none of unit, service, engine, zygote, lab",
+  );
 });
 
 test("a path runs its files, whatever their tier, and sets up only that tier", () => {
@@ -44,9 +46,9 @@ test("a path that matches no file is an error", () => {
   expect(() => read("nonesuch")).toThrow("no test file matches nonesuch");
 });
 
-test("cases of hostile code run in the engine tier, and under gVisor in the lab", () => {
+test("cases of hostile code run in the engine tier, forked in the zygote tier, and under gVisor in the lab", () => {
   const hostile = ["agent/sandbox/hostile/a.engine.test.ts"];
-  expect(readTestArguments([], hostile).tiers).toEqual(["engine"]);
-  expect(readTestArguments(["--all"], hostile).tiers).toEqual(["engine", "lab"]);
+  expect(readTestArguments([], hostile).tiers).toEqual(["engine", "zygote"]);
+  expect(readTestArguments(["--all"], hostile).tiers).toEqual(["engine", "zygote", "lab"]);
   expect(readTestArguments(["--tier=lab", "hostile"], hostile).tiers).toEqual(["lab"]);
 });

@@ -4,7 +4,7 @@ import { type Tier, testFiles, tiers, tiersOf } from "./tiers.ts";
 
 export const HELP = `Usage: npm test [-- [--no-check] [path …] [options of vitest, such as -t "part of a title"]]
 
-Runs format, lint and type checks and the tests of the tiers unit, service and engine. Set-up comes first and
+Runs format, lint and type checks and the tests of the tiers unit, service, engine and zygote. Set-up comes first and
 gets what these tiers need.
 
   npm run test:unit        unit tests only; they need nothing but npm
@@ -14,7 +14,7 @@ gets what these tiers need.
 `;
 
 /** \`npm test\` runs these; the lab takes longer and needs root. */
-const usual: readonly Tier[] = ["unit", "service", "engine"];
+const usual: readonly Tier[] = ["unit", "service", "engine", "zygote"];
 
 export type TestArguments = {
   help: boolean;

@@ -14,6 +14,7 @@ export const rooms = {
     "agent/packages",
     "agent/sandbox/session",
     "agent/container",
+    "agent/mother",
     "agent/health",
     "agent/api",
     "agent/image",

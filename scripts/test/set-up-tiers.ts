@@ -35,5 +35,5 @@ export async function setUpTiers(tiers: readonly Tier[]): Promise<SetUpTiers> {
 }
 
 export function needsEngine(tiers: readonly Tier[]): boolean {
-  return tiers.includes("engine") || tiers.includes("lab");
+  return (["engine", "zygote", "lab"] as const).some((tier) => tiers.includes(tier));
 }

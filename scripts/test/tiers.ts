@@ -1,19 +1,30 @@
 import { matchesGlob } from "node:path";
 
 /** The tiers of tests, in the order they run. */
-export const tiers = ["unit", "service", "engine", "lab"] as const;
+export const tiers = ["unit", "service", "engine", "zygote", "lab"] as const;
 export type Tier = (typeof tiers)[number];
 
 /** Tiers that run side by side: most of their tests wait for another process. */
-export const stages: readonly (readonly Tier[])[] = [["unit"], ["service", "engine"], ["lab"]];
+export const stages: readonly (readonly Tier[])[] = [
+  ["unit"],
+  ["service", "engine", "zygote"],
+  ["lab"],
+];
 
 export const testFiles = "{api,agent,shared,scripts}/**/*.test.ts";
 
 /** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
 export const hostileFiles = "agent/sandbox/{hostile/*,reuse}.engine.test.ts";
 
+/** Tests of the sandbox: the engine tier starts each sandbox, the zygote tier forks it. */
+export const sandboxFiles =
+  "agent/sandbox/{hostile/*,collect,cpu-count,lifetime,python,randomness,seccomp-probe,supervisor,usage}.engine.test.ts";
+
 /** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
 export function tiersOf(file: string): Tier[] {
   const own = tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
-  return matchesGlob(file, hostileFiles) ? [own, "lab"] : [own];
+  const again: Tier[] = [];
+  if (matchesGlob(file, sandboxFiles)) again.push("zygote");
+  if (matchesGlob(file, hostileFiles)) again.push("lab");
+  return [own, ...again];
 }

@@ -136,6 +136,27 @@ export const agentSettings = {
     .min(1)
     .default(600)
     .describe("Agent: seconds for which it keeps containers ready after the last job of a type."),
+  container_backend: z
+    .enum(["auto", "engine", "zygote"])
+    .default("engine")
+    .describe(
+      "Agent: engine: each job gets a container that the engine starts; zygote: jobs are forked inside one container, and the agent takes no work where that is impossible; auto: forked where a probe job finds its sandbox as it should be, else engine.",
+    ),
+  mother_image: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      "Agent: image whose Python forks the jobs, with more rights than they have; default: `base_image`.",
+    ),
+  id_range_start: z
+    .int()
+    .min(65_536)
+    .max(4_294_836_224)
+    .default(0x7000_0000)
+    .describe(
+      "Agent: first of the 65536 user and group ids of the host that forked jobs have; nothing else on the host may use them.",
+    ),
   container_runtime: z
     .string()
     .min(1)

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
+import { backend } from "../testing/backend.ts";
 import { hostileCases } from "../testing/hostile.ts";
 
 hostileCases(({ run, isGvisor }) => {
@@ -26,7 +27,11 @@ print(open("/proc/1/cmdline").read().split("\\0")[:5])`,
       const [maps, descriptors] = isGvisor
         ? ["(/proc/1/maps b'.'\\n)?", String.raw`\[('\d+'(, )?)+\]`]
         : ["", "no"];
-      const command = String.raw`\['python3', '-I', '-S', '-u', '-c'\]`;
+      // A fork has its zygote's command line, which is the code's.
+      const command =
+        backend === "zygote"
+          ? String.raw`\['python3', '/code/main.py', ''\]`
+          : String.raw`\['python3', '-I', '-S', '-u', '-c'\]`;
       const shown = String.raw`^\[\]\n\[\]\n${maps}${descriptors}\nno\nno\n${command}\n$`;
       expect(out).toMatch(new RegExp(shown));
     });

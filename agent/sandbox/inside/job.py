@@ -29,11 +29,9 @@ class Job:
         out, err = make_pipes_for_code(2)
         self.streams = [Stream(out[0], b"O"), Stream(err[0], b"E")]
         theirs = (go, tell, out[1], err[1])
-        try:
-            start(*theirs)
-        finally:
-            for fd in theirs:
-                os.close(fd)
+        start(*theirs)
+        for fd in theirs:
+            os.close(fd)
 
     def hear(self):
         """Reads the gate's message that the interpreter waits there, or notices that it has ended.
@@ -82,6 +80,10 @@ class Interpreter:
     def start(self, go, tell, out, err):
         go_fd, tell_fd, _ = high_descriptors()
         start_at_gate(self._gate, self._preload, None, {1: out, 2: err, go_fd: go, tell_fd: tell})
+
+    def release(self):
+        """Removes what only the start of the interpreter needed."""
+        remove_gate()
 
 
 def start_at_gate(gate, preload, control_fd, descriptors):

@@ -44,14 +44,25 @@ def harden_supervisor():
                 pass
     close_memory()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    keep_capabilities((), (_CAP_KILL, _CAP_SETGID, _CAP_SETUID))
+
+
+def keep_capabilities(bounding, kept):
+    """Leaves the calling process the `kept` capabilities, and what it executes the `bounding` ones."""
     for capability in range(64):
-        try:
-            _prctl(_PR_CAPBSET_DROP, capability)
-        except OSError as error:
-            if error.errno == errno.EINVAL:
-                break
-            raise
-    _set_capabilities(1 << _CAP_SETUID | 1 << _CAP_SETGID | 1 << _CAP_KILL)
+        if capability not in bounding:
+            try:
+                _prctl(_PR_CAPBSET_DROP, capability)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    break
+                raise
+    _set_capabilities(sum(1 << capability for capability in kept))
+
+
+def open_memory():
+    """Gives the calling process its /proc/self back, which a change of user without exec closes."""
+    _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def close_memory():

@@ -13,7 +13,7 @@ import sys
 import time
 
 from files import read_lines
-from job import high_descriptors, start_at_gate
+from job import high_descriptors, remove_gate, start_at_gate
 from supervisor import Supervisor
 from wipe import Unclean, count_sockets, forget_times, lasting_mounts, wipe
 
@@ -28,6 +28,9 @@ class Zygote:
         self.pid = None
         self._gate = gate
         self._preload = preload
+
+    def release(self):
+        remove_gate()
 
     def start(self, go, tell, out, err):
         """Makes the zygote fork a job's process. What the preload prints goes to the first job's

@@ -10,9 +10,8 @@ import select
 import sys
 import time
 
-from __main__ import load
 from files import read_lines, write_file
-from job import Interpreter, Job, remove_gate
+from job import Interpreter, Job
 from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
 
@@ -69,7 +68,7 @@ class Supervisor:
             self.turn()
         if self.job.state == "failed":
             self.fail("the interpreter ended before it was ready")
-        remove_gate()
+        self.interpreter.release()
         version = "%d.%d.%d" % sys.version_info[:3]
         ready = {"python_version": version, "preload_errors": self.job.preload_errors}
         self.outbox.put_json(b"R", ready)
@@ -153,7 +152,8 @@ class Supervisor:
             try:
                 become_unprivileged()
                 limits = [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
-                load("collect").Collector(self.outbox.fd, *limits).run()
+                collector = load("collect")  # noqa: F821  its loader gives it this
+                collector.Collector(self.outbox.fd, *limits).run()
             except BaseException:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
@@ -249,7 +249,7 @@ def begin_packages(outbox, payload):
 
     order = json.loads(payload)
     for name, text in order["modules"].items():
-        load(name, text)
+        load(name, text)  # noqa: F821
     return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
 
 
@@ -281,6 +281,13 @@ def count_oom_kills():
         except (OSError, KeyError, ValueError):
             pass
     return 0
+
+
+def serve_fork(interpreter):
+    """Runs one job as PID 1, where the calling process is a fork of a zygote."""
+    harden_supervisor()
+    Supervisor(interpreter).run()
+    os._exit(0)
 
 
 def main(codes, preload, pack):

@@ -6,7 +6,7 @@ import { classify } from "../output/classify.ts";
 import type { Engine } from "../../container/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../profile.ts";
-import { openSandbox } from "../../container/open-sandbox.ts";
+import { openOn } from "./backend.ts";
 import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
 import { specWith } from "./report.ts";
 
@@ -43,7 +43,7 @@ export async function runCode(
   const owner = { agentId, agentName: settings.agentName ?? "sandbox-tests", leaseId: null };
   const spec = specWith({ image, labels: owner, ...settings.spec });
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
-  const sandbox = await openSandbox(engine, spec, AbortSignal.timeout(60_000));
+  const sandbox = await openOn({ engine, image }, spec, AbortSignal.timeout(60_000));
   try {
     const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
     if (packages) await sandbox.install(packages, installSignal);

@@ -1,0 +1,102 @@
+import { labels } from "../sandbox/profile.ts";
+import { motherProfile as motherFilter } from "../sandbox/seccomp.ts";
+import { supervisorCommand } from "../sandbox/supervisor.ts";
+
+/** What the containers of an agent's mothers have in common. */
+export interface MotherSpec {
+  /** Volume of the engine with the files of the images of jobs. */
+  readonly volume: string;
+  readonly agentId: string;
+  readonly agentName: string;
+  /** Bytes for all zygotes and jobs together; null for no limit. */
+  readonly memoryBytes: number | null;
+  readonly pids: number;
+}
+
+const filter = JSON.stringify(motherFilter());
+const rootsPath = "/roots";
+
+/**
+ * The create call of the mother. Source: Docker Engine API 1.41, ContainerCreate; SECURITY.md says what
+ * each right is for.
+ */
+export function motherProfile(spec: MotherSpec, image: string, leaseId: string) {
+  const { memoryBytes: memory } = spec;
+  return profileOf(spec, image, leaseId, ":ro", {
+    // Namespaces and mounts of zygotes; their ids; an end by force.
+    CapAdd: ["SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "KILL", "DAC_OVERRIDE"],
+    SecurityOpt: ["no-new-privileges", `seccomp=${filter}`, "apparmor=unconfined"],
+    // The mother closes /proc/sys herself: zygotes can mount a /proc only beside a whole one.
+    MaskedPaths: [],
+    ReadonlyPaths: [],
+    CgroupnsMode: "private",
+    Tmpfs: { "/run": "rw,nosuid,nodev,noexec,mode=755,size=1m" },
+    PidsLimit: spec.pids,
+    ...(memory === null ? {} : { Memory: memory, MemorySwap: memory }),
+  });
+}
+
+/** The create call of the container that unpacks an image into the volume. */
+export function unpackProfile(spec: MotherSpec, image: string, leaseId: string) {
+  return profileOf(spec, image, leaseId, "", {
+    CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_CHROOT"],
+    SecurityOpt: ["no-new-privileges"],
+    PidsLimit: 16,
+  });
+}
+
+interface Rights {
+  readonly CapAdd: string[];
+  readonly SecurityOpt: string[];
+  readonly PidsLimit: number;
+  readonly MaskedPaths?: string[];
+  readonly ReadonlyPaths?: string[];
+  readonly CgroupnsMode?: "private";
+  readonly Tmpfs?: Record<string, string>;
+  readonly Memory?: number;
+  readonly MemorySwap?: number;
+}
+
+function profileOf(
+  spec: MotherSpec,
+  image: string,
+  leaseId: string,
+  mode: ":ro" | "",
+  rights: Rights,
+) {
+  const [entrypoint = "", ...command] = supervisorCommand;
+  return {
+    Image: image,
+    Entrypoint: [entrypoint],
+    Cmd: command,
+    User: "0:0",
+    WorkingDir: "/",
+    Hostname: "sandbox",
+    // An image's LD_PRELOAD would run with the mother's rights.
+    Env: ["LD_PRELOAD=", "LD_LIBRARY_PATH=", "LD_AUDIT="],
+    Labels: {
+      [labels.agentId]: spec.agentId,
+      [labels.agentName]: spec.agentName,
+      [labels.leaseId]: leaseId,
+    },
+    Tty: false,
+    StopTimeout: 1,
+    OpenStdin: true,
+    StdinOnce: true,
+    Healthcheck: { Test: ["NONE"] },
+    NetworkDisabled: true,
+    HostConfig: {
+      NetworkMode: "none",
+      ReadonlyRootfs: true,
+      CapDrop: ["ALL"],
+      IpcMode: "private",
+      Init: false,
+      Binds: [`${spec.volume}:${rootsPath}${mode}`],
+      Ulimits: [{ Name: "core", Soft: 0, Hard: 0 }],
+      LogConfig: { Type: "none", Config: {} },
+      ...rights,
+    },
+  };
+}
+
+export type MotherProfile = ReturnType<typeof motherProfile>;

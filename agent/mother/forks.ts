@@ -1,0 +1,130 @@
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../../shared/log-line.ts";
+import { abortable } from "../waiting/abortable.ts";
+import { openSession } from "../sandbox/session/session.ts";
+import { temporaryFileSizes } from "../sandbox/profile.ts";
+import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
+import { keepMother, type MotherDeps } from "./keep-mother.ts";
+import { createLineages } from "./lineages.ts";
+import { probeSandbox } from "./probe.ts";
+
+/** Sandboxes that are forked from an interpreter that runs already. */
+export interface Forks {
+  /**
+   * Whether jobs are forked on this host. With "auto" that is so once a probe job has found its
+   * sandbox as it should be; until then, and for a while after it has not, the answer is false.
+   */
+  readonly isUsable: () => boolean;
+  /** Starts what a job of this kind will be forked from. */
+  readonly prepare: (spec: SandboxSpec) => void;
+  /** @throws EngineError; the signal's reason. */
+  readonly open: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
+  /** Whether a container with this label is a part of this, and alive. */
+  readonly owns: (label: string) => boolean;
+  readonly close: () => Promise<void>;
+}
+
+export interface ForksDeps extends MotherDeps {
+  /** "auto" only after a probe, "zygote" in any case. */
+  readonly mode: "auto" | "zygote";
+  /** The image that the probe runs on. */
+  readonly probeImage: (signal: AbortSignal) => Promise<string>;
+  readonly log: Logger;
+}
+
+/** How long after a failed probe the next one may be made, in ms. */
+const probeEveryMs = 600_000;
+/** How long a probe may take, with all that it starts, in ms. */
+const probeMs = 300_000;
+/** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
+const partingMs = 30_000;
+
+export function createForks(deps: ForksDeps): Forks {
+  const { log } = deps;
+  const keeper = keepMother(deps);
+  const lineages = createLineages({ ...deps, mother: keeper.mother, startRoots: keeper.roots });
+  let probed: "never" | "running" | "passed" | "failed" = "never";
+  let probedMs = 0;
+
+  async function open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
+    signal.throwIfAborted();
+    const beganAtMs = performance.now();
+    const { mother, zygote } = await abortable(lineages.of(spec), signal);
+    const { memoryBytes: memory, pids, cpus } = spec;
+    const sizes = temporaryFileSizes(memory);
+    const { channel, gone } = zygote.open({ memory, pids, cpus, ...sizes });
+    const { link } = channel;
+    const session = await openSession(link, signal).catch(async (error: unknown) => {
+      link.destroy();
+      throw error instanceof EngineError ? await explained(error, gone) : error;
+    });
+    return {
+      containerId: mother.containerId,
+      pythonVersion: session.pythonVersion,
+      preloadErrors: {},
+      startupMs: performance.now() - beganAtMs,
+      died: session.died,
+      install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
+      async run(job, options) {
+        const report = await session.run(job, options);
+        if (report.ending !== "lost") return report;
+        const end = await gone.catch(() => null);
+        return end === null ? report : { ...report, outOfMemory: end.oom_kills > 0 };
+      },
+      jobsLeft: () => 1,
+      rearm: () => Promise.resolve(false),
+      async close() {
+        link.destroy();
+        const stuck = setTimeout(() => void mother.close().catch(() => {}), partingMs);
+        await gone.catch(() => {}).finally(() => clearTimeout(stuck));
+      },
+    };
+  }
+
+  async function probe(): Promise<void> {
+    probed = "running";
+    const signal = AbortSignal.timeout(probeMs);
+    try {
+      await probeSandbox(open, deps.mother, await deps.probeImage(signal), signal);
+      probed = "passed";
+      log.info("jobs are forked: the probe found its sandbox as it should be");
+    } catch (error) {
+      probed = "failed";
+      log.warn("jobs get containers of their own, they cannot be forked here: {reason}", {
+        reason: describeError(error),
+      });
+    }
+    probedMs = performance.now();
+  }
+
+  return {
+    isUsable() {
+      if (deps.mode === "zygote") return true;
+      const isOld = performance.now() - probedMs > probeEveryMs;
+      if (probed === "never" || (probed === "failed" && isOld)) void probe();
+      return probed === "passed";
+    },
+    prepare: (spec) => void lineages.of(spec).catch(() => {}),
+    open,
+    owns: keeper.owns,
+    close: keeper.close,
+  };
+}
+
+/** Adds to a failed start what the mother knows of it. */
+async function explained(error: EngineError, gone: Promise<{ problem: string | null }>) {
+  const end = await gone.catch(() => null);
+  if (!end?.problem) return error;
+  return new EngineError(error.code, `${error.message}: ${end.problem}`, { cause: error });
+}
+
+/** The runtimes whose containers a fork inside of one equals. */
+const plainRuntimes: readonly (string | null)[] = [null, "runc", "crun"];
+
+/** Why such a sandbox needs a container of its own; null if it can be forked. */
+export function whyNotForked(spec: SandboxSpec): string | null {
+  if (!plainRuntimes.includes(spec.runtime)) return `the runtime is ${spec.runtime}`;
+  if (spec.network !== "none") return `the network is ${spec.network}`;
+  if (spec.gpus.length > 0) return "it has GPUs";
+  return spec.packages ? "packages are installed in it" : null;
+}

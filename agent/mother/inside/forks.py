@@ -1,0 +1,124 @@
+# Comes before gate.py in a zygote: the interpreter that has imported the preload list waits here and
+# forks. Each fork becomes PID 1 of a job (enter.py) and runs the supervisor; the supervisor's own
+# child returns to the gate, without anything of what is loaded here.
+
+# The agent puts the values where "forks" stands below: sources by module name, and the filter of the code.
+program, code_filter = "forks"
+
+
+def import_for_forks():
+    """Returns what there was before fork_jobs: modules, and importers."""
+    import sys
+
+    return set(sys.modules), set(sys.path_importer_cache)
+
+
+def fork_jobs(known):
+    """Forks at each request of the mother and returns in the interpreters of jobs, there alone."""
+    import sys
+
+    serve_mother()
+    import gc
+
+    for record, names in zip((sys.modules, sys.path_importer_cache), known):
+        for name in set(record) - names:
+            del record[name]
+    # What is loaded in here ends now, and not in the middle of the code's work.
+    gc.collect()
+    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's does not.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    return ""
+
+
+def serve_mother():
+    import _signal
+    import _socket
+    import gc
+    import posix
+    import sys
+
+    def load(name):
+        module = sys.modules[name] = type(sys)(name)
+        module.load = load
+        exec(compile(program[name], "airlock/%s.py" % name, "exec"), module.__dict__)
+        return module
+
+    def find_problem():
+        """Why a fork would not be like an interpreter that has just imported the preload list; or ""."""
+        with open("/proc/self/maps") as maps:
+            if any(line.split()[1] in ("rw-s", "-w-s", "rwxs") for line in maps):
+                return "a preloaded module shares memory"
+        opened = {int(fd) for fd in posix.listdir("/proc/self/fd")}
+        # One more lists the folder.
+        if len(opened - {0, 1, 2, control_fd}) > 1:
+            return "a preloaded module keeps files open"
+        threading = sys.modules.get("threading")
+        if threading and threading.active_count() > 1:
+            return "a preloaded module has started a thread"
+        return ""
+
+    class Forked(BaseException):
+        pass
+
+    class Forker:
+        """Starts the interpreter of a job, for the supervisor."""
+
+        def start(self, go, tell, out, err):
+            if posix.fork():
+                return
+            become_interpreter(go, tell, out, err)
+            raise Forked
+
+        def release(self):
+            pass
+
+    def become_interpreter(go, tell, out, err):
+        posix.setsid()
+        job_module.prefer_for_oom()
+        null = posix.open("/dev/null", posix.O_RDONLY)
+        for fd, target in ((go, go_fd), (tell, tell_fd), (out, 1), (err, 2), (null, 0)):
+            posix.dup2(fd, target)
+        kernel.close_descriptors_except({0, 1, 2, go_fd, tell_fd})
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        _signal.set_wakeup_fd(-1)
+        privileges.become_unprivileged()
+        privileges.open_memory()
+        posix.chdir("/output")
+
+    for name in program:
+        if name != "collect":
+            load(name)
+    enter, job_module, kernel, privileges, supervisor = map(
+        sys.modules.get, ("enter", "job", "kernel", "privileges", "supervisor")
+    )
+    problem = find_problem()
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control_fd)
+    plan = enter.Plan()
+    null = posix.open("/dev/null", posix.O_RDWR)
+    for fd in (0, 1, 2):
+        posix.dup2(null, fd)
+    posix.close(null)
+    ready = {"python_version": "%d.%d.%d" % sys.version_info[:3], "problem": problem}
+    control.send(sys.modules["link"].to_json(ready))
+    # The kernel then reaps every child.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+    gc.collect()
+    while True:
+        request, rights, _, _ = control.recvmsg(64, _socket.CMSG_SPACE(8))
+        if not request:
+            posix._exit(0)
+        data = rights[0][2]
+        stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
+        if posix.fork() == 0:
+            break
+        posix.close(stream)
+        posix.close(stderr)
+    try:
+        enter.enter(plan, request, stream, stderr, code_filter)
+        supervisor.serve_fork(Forker())
+    except Forked:
+        pass
+    except BaseException as error:
+        posix.write(2, ("%s: %s" % (type(error).__name__, error)).encode())
+        posix._exit(1)

@@ -1,0 +1,149 @@
+"""Control groups of zygotes and jobs, inside the groups that the engine made for this container.
+
+Sources: cgroups(7); the kernel's admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
+"""
+
+import os
+
+from files import read_lines, write_file
+from kernel import SAFE, mount
+
+FOLDER = "/run/groups"
+_CPU_PERIOD_US = 100_000
+_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+
+
+class Limits:
+    """memory: bytes, swap included; pids: processes and threads; cpus: in fractions, 0 for no limit."""
+
+    def __init__(self, memory, pids, cpus):
+        self.memory, self.pids, self.cpus = int(memory), int(pids), cpus
+
+
+class GroupsV2:
+    version = 2
+
+    def __init__(self):
+        os.mkdir(FOLDER)
+        mount("cgroup2", FOLDER, "cgroup2", SAFE)
+        # A group with controllers for its children holds no process.
+        os.mkdir(FOLDER + "/mother")
+        write_file(FOLDER + "/mother/cgroup.procs", b"1")
+        write_file(FOLDER + "/cgroup.subtree_control", b"+memory +pids +cpu")
+
+    def make(self, name, limits):
+        group = "%s/%s" % (FOLDER, name)
+        os.mkdir(group)
+        _write(group, "memory.max", limits.memory)
+        _write_if_there(group, "memory.swap.max", 0)
+        _write(group, "pids.max", limits.pids)
+        if limits.cpus:
+            _write(group, "cpu.max", "%d %d" % (limits.cpus * _CPU_PERIOD_US, _CPU_PERIOD_US))
+        return [group]
+
+    def place(self, groups, pid):
+        _write(groups[0], "cgroup.procs", pid)
+
+    def read(self, groups):
+        return {
+            "oom_kills": _number_of(groups[0], "memory.events", "oom_kill"),
+            "cpu_ms": _number_of(groups[0], "cpu.stat", "usage_usec") / 1e3,
+            "memory_peak": _number(groups[0], "memory.peak"),
+        }
+
+
+class GroupsV1:
+    version = 1
+
+    def __init__(self):
+        os.mkdir(FOLDER)
+        mount("tmpfs", FOLDER, "tmpfs", SAFE, "mode=755")
+        self._folders = {}
+        for controllers in hierarchies():
+            folder = "%s/%s" % (FOLDER, "-".join(controllers))
+            os.mkdir(folder)
+            mount("cgroup", folder, "cgroup", SAFE, ",".join(controllers))
+            for controller in controllers:
+                self._folders[controller] = folder
+        missing = set(_CONTROLLERS) - set(self._folders)
+        if missing:
+            raise OSError("the kernel has no control groups for %s" % ", ".join(sorted(missing)))
+
+    def make(self, name, limits):
+        # Several controllers may share a hierarchy, and the same group.
+        groups = dict.fromkeys("%s/%s" % (self._folders[each], name) for each in _CONTROLLERS)
+        for group in groups:
+            os.mkdir(group)
+        for group in groups:
+            _write_if_there(group, "memory.limit_in_bytes", limits.memory)
+            _write_if_there(group, "memory.memsw.limit_in_bytes", limits.memory)
+            _write_if_there(group, "pids.max", limits.pids)
+            if limits.cpus:
+                _write_if_there(group, "cpu.cfs_quota_us", int(limits.cpus * _CPU_PERIOD_US))
+        return list(groups)
+
+    def place(self, groups, pid):
+        for group in groups:
+            _write(group, "cgroup.procs", pid)
+
+    def read(self, groups):
+        found = {"oom_kills": 0, "cpu_ms": 0.0, "memory_peak": 0}
+        for group in groups:
+            if os.path.exists(group + "/memory.oom_control"):
+                found["oom_kills"] = _number_of(group, "memory.oom_control", "oom_kill")
+                found["memory_peak"] = _number(group, "memory.max_usage_in_bytes")
+            if os.path.exists(group + "/cpuacct.usage"):
+                found["cpu_ms"] = _number(group, "cpuacct.usage") / 1e6
+        return found
+
+
+def open_groups():
+    os.makedirs(os.path.dirname(FOLDER), exist_ok=True)
+    unified = any(line.startswith("0::") for line in read_lines("/proc/self/cgroup"))
+    return GroupsV2() if unified and not hierarchies() else GroupsV1()
+
+
+def hierarchies():
+    """The v1 hierarchies of the controllers that jobs need: a list of lists of controllers."""
+    found = []
+    for line in read_lines("/proc/self/cgroup"):
+        controllers = line.split(":", 2)[1].split(",")
+        if not set(controllers).isdisjoint(_CONTROLLERS):
+            found.append(controllers)
+    return found
+
+
+def remove(groups):
+    """Removes empty groups; False if the kernel still counts a process in one."""
+    while groups:
+        try:
+            os.rmdir(groups[-1])
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        groups.pop()
+    return True
+
+
+def _write(group, name, value):
+    write_file("%s/%s" % (group, name), str(value).encode())
+
+
+def _write_if_there(group, name, value):
+    if os.path.exists("%s/%s" % (group, name)):
+        _write(group, name, value)
+
+
+def _number(group, name):
+    try:
+        return int(read_lines("%s/%s" % (group, name))[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _number_of(group, name, key):
+    try:
+        return int(dict(line.split() for line in read_lines("%s/%s" % (group, name)))[key])
+    except (OSError, ValueError, KeyError):
+        return 0

@@ -1,0 +1,127 @@
+"""PID 1 of the mother: starts zygotes, and has jobs forked from them.
+
+It owns the control groups, passes the jobs' bytes on (switch.py), and never runs or reads a byte of
+a job or of a job's image. Its end is the end of every zygote and job.
+"""
+
+import json
+import os
+import select
+import signal
+
+import groups as control_groups
+from jobs import Job
+from link import to_json
+from switch import Switch
+from zygotes import Zygote, begin
+
+_RETRY_MS = 20
+
+
+class Mother:
+    def __init__(self, settings):
+        self.settings = settings
+        self.switch = Switch(0, 1)
+        self.groups = control_groups.open_groups()
+        self.zygotes = {}
+        self.jobs = {}
+        self._handlers = {}
+        self._poll = select.epoll()
+        self._writes = False
+        # Jobs whose data can be read; left out of the poll while the stream to the agent is full.
+        self.readable = select.epoll()
+        self.readers = {}
+        # Jobs that have ended and whose last bytes wait for credit.
+        self.dying = set()
+        self._reads_jobs = True
+        self.watch(self.switch.fd_in, self.take_frames)
+        self.watch(self.readable.fileno(), self.read_jobs)
+        self._leftover_groups = []
+
+    def watch(self, fd, handler, events=select.EPOLLIN):
+        self._handlers[fd] = handler
+        self._poll.register(fd, events)
+
+    def forget(self, fd):
+        if self._handlers.pop(fd, None):
+            self._poll.unregister(fd)
+
+    def run(self):
+        begin(self.settings)
+        hello = {"cgroup_version": self.groups.version, "machine": os.uname().machine}
+        self.put_json(0, b"H", hello)
+        while True:
+            for job in list(self.dying):
+                job.finish()
+            self.switch.write()
+            self.follow_stream()
+            waits = _RETRY_MS / 1000 if self._leftover_groups else -1
+            for fd, _ in self._poll.poll(waits):
+                handler = self._handlers.get(fd)
+                if handler:
+                    handler()
+            self._leftover_groups = [left for left in self._leftover_groups if not control_groups.remove(left)]
+
+    def follow_stream(self):
+        """Waits for the stream to take more where something waits for it, and reads jobs where it has room."""
+        writes = not self.switch.empty
+        if writes != self._writes:
+            self._writes = writes
+            if writes:
+                self.watch(self.switch.fd_out, lambda: None, select.EPOLLOUT)
+            else:
+                self.forget(self.switch.fd_out)
+        reads = not self.switch.full
+        if reads != self._reads_jobs:
+            self._reads_jobs = reads
+            if reads:
+                self.watch(self.readable.fileno(), self.read_jobs)
+            else:
+                self.forget(self.readable.fileno())
+
+    def put_json(self, number, kind, value):
+        self.switch.put(number, kind, to_json(value))
+
+    def take_frames(self):
+        for number, kind, payload in self.switch.read():
+            if kind == b"Z":
+                self.start_zygote(number, json.loads(payload))
+            elif kind == b"X":
+                if number in self.zygotes:
+                    self.zygotes[number].retire()
+            elif kind == b"O":
+                self.open_job(number, json.loads(payload))
+            elif number in self.jobs:
+                self.jobs[number].take(kind, payload)
+
+    def start_zygote(self, number, order):
+        try:
+            self.zygotes[number] = Zygote(self, number, order)
+        except OSError as error:
+            self.put_json(number, b"N", {"problem": str(error), "output": ""})
+
+    def open_job(self, number, order):
+        zygote = self.zygotes.get(order["zygote"])
+        try:
+            if zygote is None:
+                raise OSError("its zygote has ended")
+            self.jobs[number] = Job(self, zygote, number, order)
+        except OSError as error:
+            self.put_json(number, b"G", {"problem": str(error), "placed": False, "oom_kills": 0, "cpu_ms": 0.0, "memory_peak": 0})
+
+    def read_jobs(self):
+        """Reads one piece of each job that has one, so that none holds up the others."""
+        for fd, _ in self.readable.poll(0):
+            if fd in self.readers:
+                self.readers[fd].read()
+
+    def drop_groups(self, groups):
+        if not control_groups.remove(groups):
+            self._leftover_groups.append(groups)
+
+
+def main(settings):
+    if os.getpid() != 1:
+        raise SystemExit("not PID 1")
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    Mother(settings).run()

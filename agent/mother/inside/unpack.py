@@ -1,0 +1,110 @@
+"""Unpacks the files of an image, a tar on stdin, into a folder of the volume that mothers read.
+
+Runs in a container of its own, on the Python of the operator's image. It enters the folder as its
+root first, so that no link in the tar leads elsewhere. The folder is complete or absent: it gets its
+name last.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tarfile
+import uuid
+
+ROOTS = "/roots"
+# Folders that a sandbox mounts something on.
+_PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
+_PIECE = 1024 * 1024
+
+
+def main(settings):
+    final = "%s/%s" % (ROOTS, settings["name"])
+    present = os.path.isdir(final)
+    if not present:
+        clean(settings["keep"])
+    print(json.dumps({"present": present}), flush=True)
+    if present:
+        return
+    partial = "%s/partial-%s" % (ROOTS, uuid.uuid4().hex)
+    os.mkdir(partial)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            unpack(partial, *settings["ids"])
+            furnish(settings["hostname"], settings["ids"][0])
+            os.sync()
+            status = 0
+        except BaseException as error:
+            print("%s: %s" % (type(error).__name__, error), file=sys.stderr, flush=True)
+        finally:
+            os._exit(status)
+    if os.waitpid(pid, 0)[1] != 0:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SystemExit(1)
+    os.rename(partial, final)
+
+
+def clean(keep):
+    """Removes folders that nobody uses any more, and what an interrupted run left."""
+    for name in os.listdir(ROOTS):
+        if name not in keep:
+            shutil.rmtree("%s/%s" % (ROOTS, name), ignore_errors=True)
+
+
+def unpack(folder, base, count):
+    os.chroot(folder)
+    os.chdir("/")
+    os.umask(0)
+    os.lchown("/", base, base)
+    os.chmod("/", 0o755)
+    folders = []
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+        for member in archive:
+            path = "/" + member.name.strip("/")
+            if path == "/.":
+                continue
+            if make(archive, member, path):
+                os.lchown(path, base + min(member.uid, count - 1), base + min(member.gid, count - 1))
+                if not member.issym():
+                    os.chmod(path, member.mode & 0o7777)
+                if member.isdir():
+                    folders.append((path, member.mtime))
+                else:
+                    os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)
+    for path, mtime in reversed(folders):
+        os.utime(path, (mtime, mtime))
+
+
+def make(archive, member, path):
+    """Makes a file, folder or link; False for devices and pipes, which a sandbox has no use for."""
+    if member.isdir():
+        os.makedirs(path, exist_ok=True)
+    elif member.isreg():
+        with open(path, "xb") as file:
+            shutil.copyfileobj(archive.extractfile(member), file, _PIECE)
+    elif member.issym():
+        os.symlink(member.linkname, path)
+    elif member.islnk():
+        os.link("/" + member.linkname.lstrip("/"), path, follow_symlinks=False)
+        return False
+    else:
+        return False
+    return True
+
+
+def furnish(hostname, base):
+    for name in _PLACES:
+        if not os.path.isdir("/" + name):
+            os.mkdir("/" + name, 0o755)
+            os.lchown("/" + name, base, base)
+    lines = ("127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback", "127.0.1.1\t" + hostname)
+    for name, text in (("hosts", "\n".join(lines) + "\n"), ("hostname", hostname + "\n"), ("resolv.conf", "")):
+        path = "/etc/" + name
+        if os.path.lexists(path):
+            os.unlink(path)
+        with open(path, "x") as file:
+            file.write(text)
+        os.chmod(path, 0o644)
+        os.lchown(path, base, base)

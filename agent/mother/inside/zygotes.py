@@ -1,0 +1,216 @@
+"""Starting a zygote: an interpreter of a job's image, root of a user namespace and nobody on the host.
+
+`start` runs in the mother, on her own image's Python. Nothing of the job's image runs before the
+last line, the exec.
+"""
+
+import os
+import resource
+import socket
+
+import kernel
+from files import write_file
+from groups import Limits
+from link import to_json
+from privileges import keep_capabilities
+
+ROOTS = "/roots"
+_ROOT = "/run/root"
+CONTROL_FD = 1021
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+}
+_FILES_LIMIT = 4096
+_MAX_OUTPUT = 4096
+# Where a zygote keeps what its jobs bind: "root" is the tree that a job's root begins as.
+STAGE = "/input"
+# CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN
+_KEPT = (5, 6, 7, 8, 12, 21)
+
+
+def begin(settings):
+    """Closes what PID 1 needs no more, before anything else starts."""
+    kernel.make_mounts_private()
+    kernel.bind("/proc/sys", "/proc/sys", kernel.RDONLY | kernel.SAFE)
+    os.makedirs(_ROOT, exist_ok=True)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    kernel.set_no_new_privileges()
+
+
+class Zygote:
+    """A zygote and the jobs that were forked from it. It tells the agent when it is ready, and when it has ended."""
+
+    def __init__(self, mother, number, order):
+        self.mother, self.number = mother, number
+        self.jobs = set()
+        self._retired = False
+        self._output = b""
+        self.groups = mother.groups.make(
+            "zygote-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
+        )
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.output, its_output = os.pipe()
+        os.set_blocking(self.output, False)
+        try:
+            start(mother, order, self.groups, theirs.fileno(), its_output)
+        except OSError:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+            os.close(its_output)
+        mother.watch(self.control.fileno(), self._hear)
+        mother.watch(self.output, self._read_output)
+
+    def request(self, request, descriptors):
+        socket.send_fds(self.control, [request], descriptors, socket.MSG_DONTWAIT)
+
+    def retire(self):
+        self._retired = True
+        self.end_if_done()
+
+    def end_if_done(self):
+        """A retired zygote ends with its last job: it reads the end of its control socket."""
+        if self._retired and not self.jobs and self.control.fileno() >= 0:
+            self.control.shutdown(socket.SHUT_WR)
+
+    def _hear(self):
+        try:
+            word = self.control.recv(64 * 1024)
+        except OSError:
+            word = b""
+        if word:
+            self.mother.switch.put(self.number, b"Y", word)
+            return
+        self._read_output()
+        report = {"problem": "the zygote ended", "output": self._output.decode("utf-8", "replace")}
+        self._close()
+        self.mother.zygotes.pop(self.number, None)
+        self.mother.switch.put(self.number, b"N", to_json(report))
+
+    def _read_output(self):
+        try:
+            data = os.read(self.output, 64 * 1024)
+        except BlockingIOError:
+            return
+        self._output = (self._output + data)[-_MAX_OUTPUT:]
+        if not data:
+            self.mother.forget(self.output)
+
+    def _close(self):
+        for fd in (self.control.fileno(), self.output):
+            self.mother.forget(fd)
+        self.control.close()
+        os.close(self.output)
+        self.mother.drop_groups(self.groups)
+
+
+def start(mother, order, groups, control, output):
+    """Starts the process in its groups and namespaces; it says on `control` when it is ready."""
+    base, count = mother.settings["ids"]
+    told, tell = os.pipe()
+    hold, let_go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(told)
+            os.close(let_go)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            _enter(order, base, tell, hold)
+            _furnish(mother.settings, order)
+            _exec(order, control)
+        except BaseException as error:
+            os.write(2, ("%s: %s" % (type(error).__name__, error)).encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    os.close(hold)
+    try:
+        mother.groups.place(groups, pid)
+        if os.read(told, 1) == b"x":
+            for name in ("uid_map", "gid_map"):
+                write_file("/proc/%d/%s" % (pid, name), b"0 %d %d" % (base, count), 0)
+            os.write(let_go, b"x")
+    finally:
+        os.close(told)
+        os.close(let_go)
+    os.waitpid(pid, 0)
+
+
+def _enter(order, base, tell, hold):
+    """Enters namespaces of its own, in which only the image's files are left."""
+    kernel.unshare(kernel.NEWNS)
+    kernel.bind("%s/%s" % (ROOTS, order["root"]), _ROOT)
+    # A new user namespace can mount /proc only where nothing covers a part of this one, and what
+    # it inherits it cannot unmount.
+    for place in ("/proc/sys", "/run/groups", ROOTS):
+        kernel.unmount(place)
+    os.setegid(base)
+    # The limits of a user namespace count against its creator.
+    os.seteuid(base)
+    kernel.unshare(kernel.ZYGOTE_NAMESPACES)
+    os.write(tell, b"x")
+    if os.read(hold, 1) != b"x":
+        raise OSError("the mother could not map its ids")
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    os.setgroups([])
+    if os.fork():
+        os._exit(0)
+
+
+def _furnish(settings, order):
+    """Makes the root of the zygote, and under STAGE the tree that a job's root begins as."""
+    kernel.make_mounts_private()
+    root, stage = _ROOT, _ROOT + STAGE
+    kernel.bind(root, root)
+    kernel.mount("proc", root + "/proc", "proc", kernel.SAFE)
+    for name in settings["closed_limits"]:
+        write_file("%s/proc/sys/user/%s" % (root, name), b"%d" % settings["closed_limits"][name], 0)
+    kernel.mount("sysfs", root + "/sys", "sysfs", kernel.RDONLY | kernel.SAFE)
+    kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=755")
+    os.mkdir(stage + "/root")
+    os.mkdir(stage + "/empty")
+    kernel.bind(root, stage + "/root", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
+    _make_devices(stage + "/root/dev")
+    kernel.bind(stage + "/root/dev", root + "/dev", kernel.REC)
+    for folder in ("/tmp", "/output", "/dev/shm"):
+        kernel.mount("tmpfs", root + folder, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")
+    kernel.mount("tmpfs", root + "/code", "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=755")
+    os.mkdir(root + "/code/.gate")
+    write_file(root + "/code/.gate/sitecustomize.py", order["gate"].encode())
+    kernel.pivot_into(root)
+    socket.sethostname(settings["hostname"])
+
+
+def _make_devices(folder):
+    """Device files cannot be made in a user namespace: these are the engine's."""
+    kernel.mount("tmpfs", folder, "tmpfs", kernel.NOSUID | kernel.NOEXEC, "mode=755,size=64k")
+    for name in _DEVICES:
+        os.close(os.open("%s/%s" % (folder, name), os.O_CREAT | os.O_WRONLY))
+        kernel.bind("/dev/" + name, "%s/%s" % (folder, name))
+    for name, target in _LINKS.items():
+        os.symlink(target, "%s/%s" % (folder, name))
+    for name in ("shm", "mqueue", "pts"):
+        os.mkdir("%s/%s" % (folder, name))
+
+
+def _exec(order, control):
+    os.dup2(control, CONTROL_FD)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    kernel.close_descriptors_except({0, 1, 2, CONTROL_FD})
+    os.set_inheritable(CONTROL_FD, True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES_LIMIT, _FILES_LIMIT))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if order["filter"]:
+        kernel.add_filter(bytes.fromhex(order["filter"]))
+    keep_capabilities(_KEPT, _KEPT)
+    os.chdir("/output")
+    os.execvpe("python3", ["python3", "/code/main.py"], order["env"])

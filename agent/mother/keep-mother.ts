@@ -1,0 +1,99 @@
+import { randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
+import type { AgentIdentity } from "../../shared/wire/lease.ts";
+import type { MotherSpec } from "../container/mother-profile.ts";
+import type { Engine } from "../container/engine.ts";
+import { type Mother, startMother } from "./mother.ts";
+import { createRoots, type Roots } from "./roots.ts";
+
+export interface MotherDeps {
+  readonly engine: Engine;
+  readonly mother: MotherSpec;
+  /** Looks the image up whose Python is the mother's PID 1. */
+  readonly motherImage: (signal: AbortSignal) => Promise<string>;
+  /** First id of the range that zygotes get, and its length. */
+  readonly ids: readonly [first: number, count: number];
+}
+
+/** Starts the mother when she is first needed, and another one when she has ended. */
+export interface MotherKeeper {
+  /** @throws EngineError */
+  readonly mother: () => Promise<Mother>;
+  /** The files of images, where the mother reads them. */
+  readonly roots: (inUse: () => readonly string[]) => Roots;
+  /** Whether this is the label of a container of this keeper that is not removed. */
+  readonly owns: (label: string) => boolean;
+  readonly close: () => Promise<void>;
+}
+
+/** Ids of a user namespace: as many as programs in an image may expect. */
+export const idCount = 65_536;
+/** Processes and threads of each slot: its job's, its PID 1, and what starts it. */
+const pidsPerSlot = 128 + 8;
+const pidsOfZygotes = 1024;
+
+/** One volume for each name of an agent: what its last process unpacked is used again. */
+export function motherSpec({ id, name }: AgentIdentity, slots: number): MotherSpec {
+  const hash = createHash("sha256").update(name).digest("hex").slice(0, 16);
+  return {
+    volume: `airlock-roots-${hash}`,
+    agentId: id,
+    agentName: name,
+    memoryBytes: null,
+    pids: slots * pidsPerSlot + pidsOfZygotes,
+  };
+}
+
+export const sandboxHostname = "sandbox";
+/** How long the start of a mother may take, in ms. */
+const startMs = 60_000;
+/** No user namespaces in the one of a zygote. */
+const closedLimits = { max_user_namespaces: 0 };
+
+export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDeps): MotherKeeper {
+  const held = new Set<string>();
+  let current: Promise<Mother> | null = null;
+  let isClosed = false;
+
+  async function start(): Promise<Mother> {
+    const limit = AbortSignal.timeout(startMs);
+    const label = `mother-${randomUUID()}`;
+    held.add(label);
+    try {
+      const settings = { ids, hostname: sandboxHostname, closed_limits: closedLimits };
+      const image = await motherImage(limit);
+      await engine.createVolume(spec.volume, spec.agentName, limit);
+      const started = await startMother(engine, spec, image, label, settings, limit);
+      started.died.addEventListener("abort", () => {
+        current = null;
+        // If the engine does not remove her now, the reaper does later.
+        held.delete(label);
+        started.close().catch(() => {});
+      });
+      return started;
+    } catch (error) {
+      held.delete(label);
+      throw error;
+    }
+  }
+
+  function mother(): Promise<Mother> {
+    if (isClosed) return Promise.reject(new Error("the agent has stopped"));
+    if (current) return current;
+    const starting = start();
+    current = starting;
+    starting.catch(() => current === starting && (current = null));
+    return starting;
+  }
+
+  return {
+    mother,
+    roots: (inUse) => createRoots({ engine, spec, motherImage, ids, held, inUse }),
+    owns: (label) => held.has(label),
+    async close() {
+      isClosed = true;
+      const last = await current?.catch(() => null);
+      await last?.close();
+    },
+  };
+}

@@ -1,0 +1,130 @@
+import type { Engine } from "../container/engine.ts";
+import { environmentOf } from "../sandbox/profile.ts";
+import { compileFilter } from "../sandbox/filter/compile-filter.ts";
+import { type SeccompProfile, seccompProfile, zygoteProfile } from "../sandbox/seccomp.ts";
+import { EngineError, type SandboxSpec } from "../sandbox/types.ts";
+import { sandboxHostname } from "./keep-mother.ts";
+import type { Mother, Zygote } from "./mother.ts";
+import { gateFolder, gateText } from "./program.ts";
+import type { Roots } from "./roots.ts";
+
+/** The zygotes of all kinds of jobs; each is replaced after a while by one that is like it. */
+export interface Lineages {
+  /**
+   * A zygote for jobs of this kind, and its mother. Those who ask while one starts share the start.
+   *
+   * @throws EngineError
+   */
+  readonly of: (spec: SandboxSpec) => Promise<Lineage>;
+}
+
+export interface Lineage {
+  readonly mother: Mother;
+  readonly zygote: Zygote;
+}
+
+export interface LineagesDeps {
+  readonly engine: Engine;
+  readonly mother: () => Promise<Mother>;
+  readonly startRoots: (inUse: () => readonly string[]) => Roots;
+}
+
+/** Jobs of one zygote share the layout of its memory, so it serves only so many, for only so long. */
+const jobsPerZygote = 1000;
+const zygoteMs = 600_000;
+/** How long the start of a zygote may take, with the unpacking of its image, in ms. */
+const startMs = 300_000;
+
+interface Current extends Lineage {
+  readonly root: string;
+  readonly bornMs: number;
+  jobsLeft: number;
+}
+
+export function createLineages({ engine, mother, startRoots }: LineagesDeps): Lineages {
+  const current = new Map<string, Current>();
+  const starting = new Map<string, Promise<Current>>();
+  const roots = startRoots(() => [...current.values()].map(({ root }) => root));
+
+  async function start(spec: SandboxSpec): Promise<Current> {
+    const limit = AbortSignal.timeout(startMs);
+    const imageId = await engine.imageId(spec.image, limit);
+    if (imageId === null) {
+      throw new EngineError("image_not_found", `the engine has no image ${spec.image}`);
+    }
+    const root = await roots.prepare(imageId, limit);
+    const ofImage = await engine.imageEnvironment(imageId, limit);
+    const its = await mother();
+    const filterOf = (profile: SeccompProfile): Buffer =>
+      spec.seccomp ? compileFilter(profile, its.machine) : Buffer.alloc(0);
+    const { env, pythonPath } = environmentAtGate(ofImage, spec);
+    const order = {
+      root,
+      env,
+      gate: gateText(pythonPath, spec.preload, filterOf(seccompProfile())),
+      memory: spec.memoryBytes,
+      pids: spec.pids,
+      cpus: Math.max(1, Math.ceil(spec.cpus)),
+      filter: filterOf(zygoteProfile()).toString("hex"),
+    };
+    const zygote = await its.startZygote(order, limit);
+    return { mother: its, zygote, root, bornMs: performance.now(), jobsLeft: jobsPerZygote };
+  }
+
+  function startOnce(key: string, spec: SandboxSpec): Promise<Current> {
+    const pending = start(spec)
+      .then((started) => {
+        current.set(key, started);
+        started.zygote.died.addEventListener("abort", () => {
+          if (current.get(key) === started) current.delete(key);
+        });
+        return started;
+      })
+      .finally(() => starting.delete(key));
+    starting.set(key, pending);
+    return pending;
+  }
+
+  return {
+    async of(spec) {
+      const key = keyOf(spec);
+      const known = current.get(key);
+      if (known && known.jobsLeft > 0 && performance.now() - known.bornMs < zygoteMs) {
+        known.jobsLeft -= 1;
+        return known;
+      }
+      if (known) {
+        current.delete(key);
+        known.zygote.retire();
+      }
+      const started = await (starting.get(key) ?? startOnce(key, spec));
+      started.jobsLeft -= 1;
+      return started;
+    },
+  };
+}
+
+/** Jobs with the same key meet the same interpreter. */
+function keyOf({ image, preload, env, cpus, seccomp, memoryBytes, pids }: SandboxSpec): string {
+  return JSON.stringify([image, preload, env, Math.ceil(cpus), seccomp, memoryBytes, pids]);
+}
+
+/** What the engine and sandbox/inside/job.py make of an interpreter's environment together. */
+function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
+  const given = Object.fromEntries(
+    [...ofImage, ...environmentOf(spec)].map((line) => {
+      const at = line.indexOf("=");
+      return [line.slice(0, at), line.slice(at + 1)];
+    }),
+  );
+  const pythonPath = given["PYTHONPATH"];
+  const env: Record<string, string> = {
+    PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    HOSTNAME: sandboxHostname,
+    PYTHONUNBUFFERED: "1",
+    ...given,
+    HOME: "/tmp",
+    PYTHONPATH: pythonPath ? `${gateFolder}:${pythonPath}` : gateFolder,
+  };
+  return { env, pythonPath };
+}

@@ -1,0 +1,224 @@
+import type { Duplex } from "node:stream";
+import { z } from "zod";
+import type { Engine } from "../container/engine.ts";
+import { engineDemux, FrameError } from "../sandbox/protocol/frames.ts";
+import { parseMessage } from "../sandbox/protocol/messages.ts";
+import type { Architecture } from "../sandbox/filter/syscall-numbers.ts";
+import { EngineError } from "../sandbox/types.ts";
+import { type Channel, encodeSwitchFrame, openChannel, switchDecoder } from "./switch.ts";
+import { type MotherSpec, motherProfile } from "../container/mother-profile.ts";
+import { type MotherSettings, motherProgram } from "./program.ts";
+
+const Hello = z.object({
+  cgroup_version: z.int(),
+  machine: z.enum(["x86_64", "aarch64"]),
+});
+const ZygoteReady = z.object({ python_version: z.string(), problem: z.string() });
+const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
+/** What is known of a job that is gone. */
+export const Gone = z.object({
+  /** Why it never began; null if it did. */
+  problem: z.string().nullable(),
+  placed: z.boolean(),
+  oom_kills: z.number(),
+  cpu_ms: z.number(),
+  memory_peak: z.number(),
+});
+export type Gone = z.infer<typeof Gone>;
+
+/** What a zygote is: everything that the code can see before its job is known. */
+export interface ZygoteOrder {
+  /** Folder of its image's files. */
+  readonly root: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly gate: string;
+  /** Bytes, for what it imports. */
+  readonly memory: number;
+  readonly pids: number;
+  readonly cpus: number;
+  /** The filter of its system calls as hexadecimal BPF; empty for none. */
+  readonly filter: string;
+}
+
+export interface JobOrder {
+  /** Bytes. */
+  readonly memory: number;
+  readonly pids: number;
+  readonly cpus: number;
+  /** Bytes of /dev/shm, and of /tmp and /output each. */
+  readonly shm: number;
+  readonly writable: number;
+}
+
+export interface Zygote {
+  /** Aborts when it ends. */
+  readonly died: AbortSignal;
+  /** Opens a job; `gone` resolves when nothing of it is left, and rejects if the mother dies. */
+  readonly open: (order: JobOrder) => { channel: Channel; gone: Promise<Gone> };
+  /** Lets it end with its last job. */
+  readonly retire: () => void;
+}
+
+/** A container in which zygotes fork jobs. */
+export interface Mother {
+  readonly containerId: string;
+  readonly cgroupVersion: number;
+  readonly machine: Architecture;
+  /** Aborts when she ends. */
+  readonly died: AbortSignal;
+  /** @throws EngineError if the zygote ends first; the signal's reason. */
+  readonly startZygote: (order: ZygoteOrder, signal: AbortSignal) => Promise<Zygote>;
+  /** Ends her and everything in her. */
+  readonly close: () => Promise<void>;
+}
+
+const callMs = 30_000;
+
+/** @throws EngineError; the signal's reason. No container is left in either case. */
+export async function startMother(
+  engine: Engine,
+  spec: MotherSpec,
+  image: string,
+  label: string,
+  settings: MotherSettings,
+  signal: AbortSignal,
+): Promise<Mother> {
+  const containerId = await engine.create(
+    motherProfile(spec, image, label),
+    AbortSignal.timeout(callMs),
+  );
+  const remove = (): Promise<void> => engine.remove(containerId, AbortSignal.timeout(callMs));
+  try {
+    const stream = await engine.attach(containerId, signal);
+    stream.write(motherProgram(settings));
+    await engine.start(containerId, signal);
+    return await connect(containerId, stream, remove, signal);
+  } catch (error) {
+    await remove().catch(() => {});
+    throw error;
+  }
+}
+
+type Receiver = (type: string, payload: Buffer | null) => void;
+
+async function connect(
+  containerId: string,
+  stream: Duplex,
+  remove: () => Promise<void>,
+  signal: AbortSignal,
+): Promise<Mother> {
+  const receivers = new Map<number, Receiver>();
+  const end = new AbortController();
+  const hello = Promise.withResolvers<Hello>();
+  let diagnostics = "";
+  let numbers = 0;
+  const send = stream.write.bind(stream);
+
+  function fail(error: Error): void {
+    if (end.signal.aborted) return;
+    end.abort(error);
+    hello.reject(error);
+    for (const receive of receivers.values()) receive("", null);
+    receivers.clear();
+    stream.destroy();
+  }
+
+  const demux = engineDemux();
+  const decode = switchDecoder();
+  function take(chunk: Uint8Array): void {
+    for (const { stream: name, bytes } of demux(chunk)) {
+      if (name === "stderr") {
+        diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);
+        continue;
+      }
+      for (const { number, type, payload } of decode(bytes)) {
+        if (type === "H") hello.resolve(parseMessage(Hello, payload));
+        else receivers.get(number)?.(type, payload);
+      }
+    }
+  }
+  stream.on("data", (chunk: Buffer) => {
+    try {
+      take(chunk);
+    } catch (error) {
+      fail(error as Error);
+    }
+  });
+  const lost = (): void =>
+    fail(new EngineError("other", `the mother ended: ${diagnostics.trim()}`));
+  stream.on("end", lost).on("close", lost).on("error", lost);
+  const giveUp = (): void => fail(signal.reason as Error);
+  signal.addEventListener("abort", giveUp);
+  const { cgroup_version, machine } = await hello.promise.finally(() =>
+    signal.removeEventListener("abort", giveUp),
+  );
+
+  async function startZygote(order: ZygoteOrder, limit: AbortSignal): Promise<Zygote> {
+    limit.throwIfAborted();
+    if (end.signal.aborted) throw end.signal.reason as Error;
+    const number = ++numbers;
+    const ready = Promise.withResolvers<void>();
+    const ended = new AbortController();
+    const quit = (): void => void send(encodeSwitchFrame(number, "X"));
+    receivers.set(number, (type, payload) => {
+      if (type === "Y") {
+        const { problem } = parseMessage(ZygoteReady, payload!);
+        if (problem === "") return ready.resolve();
+        quit();
+        return ready.reject(new EngineError("command_not_found", problem));
+      }
+      const told = payload && parseMessage(ZygoteEnd, payload);
+      const why = told ? `${told.problem}: ${told.output}`.trim() : "the mother ended";
+      receivers.delete(number);
+      const error = new EngineError("other", why);
+      ready.reject(error);
+      ended.abort(error);
+    });
+    send(encodeSwitchFrame(number, "Z", Buffer.from(JSON.stringify(order))));
+    const refuse = (): void => ready.reject(limit.reason as Error);
+    limit.addEventListener("abort", refuse);
+    try {
+      await ready.promise;
+    } catch (error) {
+      quit();
+      throw error;
+    } finally {
+      limit.removeEventListener("abort", refuse);
+    }
+    return { died: ended.signal, open: (job) => openJob(number, job), retire: quit };
+  }
+
+  function openJob(zygote: number, order: JobOrder) {
+    const number = ++numbers;
+    const channel = openChannel(number, send);
+    const gone = Promise.withResolvers<Gone>();
+    gone.promise.catch(() => {});
+    receivers.set(number, (type, payload) => {
+      if (payload === null) {
+        channel.take(null);
+        return gone.reject(end.signal.reason as Error);
+      }
+      channel.take({ number, type, payload });
+      if (type !== "G") return;
+      receivers.delete(number);
+      gone.resolve(parseMessage(Gone, payload));
+    });
+    if (end.signal.aborted) receivers.get(number)?.("", null);
+    else send(encodeSwitchFrame(number, "O", Buffer.from(JSON.stringify({ zygote, ...order }))));
+    return { channel, gone: gone.promise };
+  }
+
+  return {
+    containerId,
+    cgroupVersion: cgroup_version,
+    machine,
+    died: end.signal,
+    startZygote,
+    async close() {
+      fail(new FrameError("the mother was closed"));
+      await remove();
+    },
+  };
+}
+
+type Hello = z.infer<typeof Hello>;

@@ -1,0 +1,94 @@
+import { readFileSync } from "node:fs";
+import { loadModules, source } from "../sandbox/supervisor.ts";
+
+/** Modules that jobs share with the engine's way, from agent/sandbox/inside. */
+const shared = ["files", "privileges", "link", "relay", "job", "supervisor", "collect"];
+
+const ofMother = sources([
+  "files",
+  "link",
+  "privileges",
+  "kernel",
+  "jobs_request",
+  "switch",
+  "groups",
+  "zygotes",
+  "jobs",
+  "mother",
+]);
+const ofUnpacker = sources(["files", "unpack"]);
+const ofJobs = sources([
+  ...shared.slice(0, 2),
+  "kernel",
+  "jobs_request",
+  "enter",
+  ...shared.slice(2),
+]);
+
+export interface MotherSettings {
+  /** First id of the range that is the ids of all zygotes, and its length. */
+  readonly ids: readonly [first: number, count: number];
+  readonly hostname: string;
+  /** Limits of a zygote's user namespace by name, in /proc/sys/user. */
+  readonly closed_limits: Readonly<Record<string, number>>;
+}
+
+/** What the mother's PID 1 reads from stdin first, as inside/boot.py does. */
+export function motherProgram(settings: MotherSettings): Buffer {
+  return programOf(ofMother, "mother", settings);
+}
+
+export interface UnpackSettings {
+  readonly ids: readonly [first: number, count: number];
+  /** Name of the folder to make. */
+  readonly name: string;
+  /** Names of the folders to keep; others are removed. */
+  readonly keep: readonly string[];
+  readonly hostname: string;
+}
+
+/** The program that unpacks the files of an image, which follow it on stdin as a tar. */
+export function unpackProgram(settings: UnpackSettings): Buffer {
+  return programOf(ofUnpacker, "unpack", settings);
+}
+
+function programOf(texts: Record<string, string>, main: string, settings: object): Buffer {
+  const text = Buffer.from(
+    `${loadModules(texts)}import json
+sys.modules[${JSON.stringify(main)}].main(json.loads(${JSON.stringify(JSON.stringify(settings))}))
+`,
+  );
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(text.length);
+  return Buffer.concat([size, text]);
+}
+
+/** Where a zygote finds its gate; the file is its `sitecustomize`. */
+export const gateFolder = "/code/.gate";
+/** Descriptors of an interpreter at the gate: go, tell, and the zygote's control socket. */
+const descriptors = [1022, 1023, 1021];
+
+/** The text that a zygote's interpreter meets while it starts. JSON of strings is Python, too. */
+export function gateText(
+  pythonPath: string | undefined,
+  preload: readonly string[],
+  codeFilter: Buffer,
+): string {
+  const path = pythonPath === undefined ? "None" : JSON.stringify(pythonPath);
+  const settings = `(${descriptors.join(", ")}, ${JSON.stringify(gateFolder)}, ${path}, ${JSON.stringify(preload)})`;
+  const forks = `(${JSON.stringify(ofJobs)}, bytes.fromhex("${codeFilter.toString("hex")}"))`;
+  const gate = source("gate").replace('= "settings"', () => `= ${settings}`);
+  return inside("forks").replace('= "forks"', () => `= ${forks}`) + gate;
+}
+
+function sources(names: readonly string[]): Record<string, string> {
+  return Object.fromEntries(names.map((name) => [name, textOf(name)]));
+}
+
+function textOf(name: string): string {
+  return shared.includes(name) ? source(name) : inside(name);
+}
+
+function inside(name: string): string {
+  return readFileSync(new URL(`inside/${name}.py`, import.meta.url), "utf8");
+}

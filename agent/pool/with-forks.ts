@@ -1,0 +1,71 @@
+import type { PoolKind } from "../../shared/wire/health.ts";
+import type { SandboxSpec } from "../sandbox/types.ts";
+import { type Forks, whyNotForked } from "../mother/forks.ts";
+import type { Sandbox } from "../sandbox/types.ts";
+import type { Pool } from "./pool.ts";
+import type { ContainerRequest } from "./container-request.ts";
+
+/** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
+export function withForks(pool: Pool, forks: Forks, slots: number): Pool {
+  /** Sandboxes in use, with the kind they are of. */
+  const lent = new Map<Sandbox, PoolKind>();
+  const kinds = new Map<string, PoolKind>();
+
+  /** What the fork of such a request is asked for; null if it needs a container. */
+  function forkSpec({ spec, installs }: ContainerRequest): SandboxSpec | null {
+    const own = { ...spec, packages: installs };
+    return whyNotForked(own) === null && forks.isUsable() ? own : null;
+  }
+
+  function kindOf({ jobType, spec: { runtime } }: ContainerRequest): PoolKind {
+    const key = JSON.stringify([jobType, runtime]);
+    const known = kinds.get(key) ?? {
+      job_type: jobType,
+      runtime,
+      ready: 0,
+      starting: 0,
+      in_use: 0,
+    };
+    kinds.set(key, known);
+    return known;
+  }
+
+  function endLoan(sandbox: Sandbox): boolean {
+    const kind = lent.get(sandbox);
+    if (kind) kind.in_use -= 1;
+    return lent.delete(sandbox);
+  }
+
+  return {
+    async acquire(request, keyId, signal) {
+      const spec = forkSpec(request);
+      if (spec === null) return pool.acquire(request, keyId, signal);
+      const kind = kindOf(request);
+      kind.starting += 1;
+      const sandbox = await forks.open(spec, signal).finally(() => (kind.starting -= 1));
+      kind.in_use += 1;
+      lent.set(sandbox, kind);
+      return sandbox;
+    },
+    giveBack: (sandbox) => (endLoan(sandbox) ? sandbox.close() : pool.giveBack(sandbox)),
+    discard(sandbox) {
+      if (endLoan(sandbox)) void sandbox.close();
+      else pool.discard(sandbox);
+    },
+    expect(request) {
+      const spec = forkSpec(request);
+      if (spec === null) return pool.expect(request);
+      kindOf(request);
+      forks.prepare(spec);
+    },
+    // Each free slot can be filled by a fork at once.
+    stats: () => [
+      ...pool.stats(),
+      ...[...kinds.values()].map((kind) => ({ ...kind, ready: slots - lent.size })),
+    ],
+    owns: (label) => forks.owns(label) || pool.owns(label),
+    close: async () => {
+      await Promise.all([pool.close(), forks.close()]);
+    },
+  };
+}
