@@ -24,6 +24,16 @@ export const engineLost: Outcome = {
   },
 };
 
+/** The outcome when the container that forks the jobs was lost while the code ran. */
+export const motherLost: Outcome = {
+  kind: "release",
+  error: {
+    type: "internal_error",
+    message: "The container in which jobs are forked was lost while the code ran.",
+    phase: "execution",
+  },
+};
+
 /** The outcome of a run whose files the agent could not store. */
 const diskFailed: Outcome = {
   kind: "release",

@@ -8,7 +8,7 @@ import type { Gpus } from "../pool/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
-import { engineLost, type Outcome, failureOutcome } from "./outcome.ts";
+import { engineLost, type Outcome, failureOutcome, motherLost } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
 import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
@@ -144,6 +144,7 @@ async function runCode(
   drop.signal.throwIfAborted();
   if (!report.started)
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
+  if (report.isHostLost && !cancel.signal.aborted) return motherLost;
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that kills its own container must not be run again; the lease is released only if the
   // engine is gone too.

@@ -69,7 +69,8 @@ export function createForks(deps: ForksDeps): Forks {
         const report = await session.run(job, options);
         if (report.ending !== "lost") return report;
         const end = await gone.catch(() => null);
-        return end === null ? report : { ...report, outOfMemory: end.oom_kills > 0 };
+        if (end === null) return { ...report, isHostLost: true };
+        return { ...report, outOfMemory: end.oom_kills > 0 };
       },
       jobsLeft: () => 1,
       rearm: () => Promise.resolve(false),

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { afterAll } from "vitest";
 import { getLogger } from "@logtape/logtape";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
@@ -9,6 +10,7 @@ import type { Sandbox, SandboxSpec } from "../types.ts";
 export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
 
 let forks: Forks | undefined;
+afterAll(() => forks?.close());
 
 /** Opens a sandbox with the backend of this run. */
 export function openOn(

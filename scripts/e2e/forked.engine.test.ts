@@ -1,0 +1,100 @@
+import { readFileSync } from "node:fs";
+import { expect, test, vi } from "vitest";
+import { containersOf, rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
+import { startTestService } from "../testing/test-service.ts";
+
+const zygote = { AIRLOCK_CONTAINER_BACKEND: "zygote" };
+const labelsOf = async (agent: string): Promise<string[]> => {
+  const found = await Promise.all(
+    (await containersOf(agent)).map((id) => rawEngine.getContainer(id).inspect()),
+  );
+  return found.map(({ Config }) => Config.Labels["io.airlock.lease"]?.split("-")[0] ?? "");
+};
+
+test("a job is forked, and nothing is left of it", async () => {
+  await using service = await startTestService();
+  const agent = await service.startAgent("forks", zygote);
+  const code = `
+import json, os, socket
+print(os.getpid(), socket.gethostbyname("localhost"))
+with open("/output/result.json", "w") as file: json.dump({"n": json.load(open("/input/data.json"))["n"] + 1}, file)
+with open("/output/text", "w") as file: file.write("x" * 100_000)`;
+  const ids = await Promise.all([1, 2, 3, 4, 5].map((n) => service.submit(code, { n })));
+  for (const [at, id] of ids.entries()) {
+    const record = await service.ended(id);
+    expect(record).toMatchObject({
+      status: "succeeded",
+      stdout: "2 127.0.0.1\n",
+      output: { n: at + 2 },
+      artifacts: [{ name: "text" }],
+    });
+  }
+  expect(await labelsOf(agent.name)).toEqual(["mother"]);
+});
+
+const codes = [
+  "raise ValueError('no')",
+  "import sys; print('x'); sys.exit(3)",
+  "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+  "x = bytearray(10 ** 10)",
+  "x = []\nwhile True: x.append(bytearray(10 ** 6))",
+  "import time; print('so far', flush=True); time.sleep(60)",
+  "import os\nos.kill(1, 9); print('alive')",
+  "def f(: pass",
+  "open('/output/result.json', 'w').write('[1]')",
+];
+
+test("jobs of every outcome end as in containers of their own", async () => {
+  const outcomes = await Promise.all(
+    ["engine", "zygote"].map(async (backend) => {
+      await using service = await startTestService();
+      await service.startAgent("outcomes", { AIRLOCK_CONTAINER_BACKEND: backend });
+      const ids = await Promise.all(codes.map((code) => service.submit(code, {}, { timeout: 10 })));
+      const ended = await Promise.all(ids.map((id) => service.ended(id)));
+      return ended.map(({ status, exit_code, error, stdout, stderr, output }) => {
+        const message = error?.message.replace(/[0-9.]+ s/, "N s");
+        return { status, exit_code, error: { ...error, message }, stdout, stderr, output };
+      });
+    }),
+  );
+  expect(outcomes[1]).toEqual(outcomes[0]);
+});
+
+test.each(["SIGKILL to the mother", "SIGKILL to the agent"])(
+  "after %s the job runs once more, and nothing is left",
+  async (what) => {
+    await using service = await startTestService({
+      api: { AIRLOCK_LIVENESS_S: "2", AIRLOCK_LEASE_TTL_S: "4" },
+    });
+    const agent = await service.startAgent("killed", zygote);
+    const id = await service.submit(
+      `import os, time
+while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
+      {},
+      { timeout: 8 },
+    );
+    await service.untilBegun(id);
+    const [mother = ""] = await containersOf(agent.name);
+    const { State } = await rawEngine.getContainer(mother).inspect();
+    const groups = groupsOf(State.Pid);
+    if (what.endsWith("mother")) process.kill(State.Pid, "SIGKILL");
+    else agent.process.kill("SIGKILL");
+    await vi.waitFor(() => expect(() => process.kill(State.Pid, 0)).toThrow("ESRCH"), 30_000);
+    if (what.endsWith("agent")) await service.startAgent("killed", zygote);
+    const record = await service.ended(id);
+    expect(record).toMatchObject({ status: "timeout" });
+    await vi.waitFor(async () => expect(await containersOf(agent.name)).not.toContain(mother), {
+      timeout: 30_000,
+    });
+    for (const group of groups) expect(() => readFileSync(`${group}/tasks`)).toThrow("ENOENT");
+  },
+);
+
+/** The folders of a process's control groups on this host, as far as it has version 1. */
+function groupsOf(pid: number): string[] {
+  const lines = readFileSync(`/proc/${pid}/cgroup`, "utf8").trim().split("\n");
+  return lines.flatMap((line) => {
+    const [, controller, path] = line.split(":");
+    return controller === "memory" ? [`/sys/fs/cgroup/${controller}${path}`] : [];
+  });
+}
