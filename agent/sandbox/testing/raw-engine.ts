@@ -74,11 +74,11 @@ export async function removeContainersOf(agentName: string): Promise<void> {
   }
 }
 
-/** Ids of the images that agents have built under names with this prefix. */
-export async function imagesOf(prefix: string): Promise<string[]> {
+/** Ids of the images that agents have built under names that contain this one: a registry comes first. */
+export async function imagesOf(name: string): Promise<string[]> {
   const label = "io.airlock.repository";
   const built = await rawEngine.listImages({ filters: { label: [label] } });
-  return built.filter(({ Labels }) => Labels[label]?.startsWith(prefix)).map(({ Id }) => Id);
+  return built.filter(({ Labels }) => Labels[label]?.includes(name)).map(({ Id }) => Id);
 }
 
 /** Removes images with all their tags, the last first; some may be gone already. */
