@@ -24,7 +24,7 @@ async function expectSpent(api: Api, headers: Record<string, string>, limit: num
   const replies = await Promise.all(
     Array.from({ length: limit }, () => api.get("/pool/stats", headers)),
   );
-  expect(replies.filter(({ status }) => status === 429)).toEqual([]);
+  expect(replies.filter(({ status }) => status !== 200)).toEqual([]);
   expectRefused(await api.get("/pool/stats", headers));
 }
 
