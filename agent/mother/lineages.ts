@@ -111,20 +111,30 @@ function keyOf({ image, preload, env, cpus, seccomp, memoryBytes, pids }: Sandbo
 
 /** What the engine and sandbox/inside/job.py make of an interpreter's environment together. */
 function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
-  const given = Object.fromEntries(
-    [...ofImage, ...environmentOf(spec)].map((line) => {
+  const asked = variables(environmentOf(spec));
+  const its = variables(ofImage);
+  const all: Record<string, string> = {
+    PATH: its["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    HOSTNAME: sandboxHostname,
+    ...asked,
+    ...its,
+    ...asked,
+  };
+  const pythonPath = all["PYTHONPATH"];
+  const env: Record<string, string> = {
+    ...all,
+    HOME: "/tmp",
+    PYTHONUNBUFFERED: all["PYTHONUNBUFFERED"] ?? "1",
+    PYTHONPATH: pythonPath ? `${gateFolder}:${pythonPath}` : gateFolder,
+  };
+  return { env, pythonPath };
+}
+
+function variables(lines: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    lines.map((line) => {
       const at = line.indexOf("=");
       return [line.slice(0, at), line.slice(at + 1)];
     }),
   );
-  const pythonPath = given["PYTHONPATH"];
-  const env: Record<string, string> = {
-    PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    HOSTNAME: sandboxHostname,
-    PYTHONUNBUFFERED: "1",
-    ...given,
-    HOME: "/tmp",
-    PYTHONPATH: pythonPath ? `${gateFolder}:${pythonPath}` : gateFolder,
-  };
-  return { env, pythonPath };
 }

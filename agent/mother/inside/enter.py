@@ -71,7 +71,7 @@ def _make_root(plan, memory, shm, writable):
     kernel.mount("proc", root + "/proc", "proc", kernel.SAFE)
     kernel.mount("sysfs", root + "/sys", "sysfs", kernel.RDONLY | kernel.SAFE)
     if plan.hierarchies:
-        kernel.bind(_GROUPS, root + "/sys/fs/cgroup")
+        kernel.bind(_GROUPS, root + "/sys/fs/cgroup", kernel.RDONLY | kernel.SAFE)
         for controllers in plan.hierarchies:
             name = ",".join(controllers)
             target = "%s/sys/fs/cgroup/%s" % (root, name)
@@ -81,7 +81,7 @@ def _make_root(plan, memory, shm, writable):
     for path in plan.read_only:
         kernel.bind(root + path, root + path, kernel.RDONLY | kernel.SAFE)
     for source, path in plan.masked:
-        kernel.bind(source, root + path)
+        kernel.bind(source, root + path, kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
     files = kernel.NOSUID | kernel.NODEV
     devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5"
     kernel.mount("devpts", root + "/dev/pts", "devpts", kernel.NOSUID | kernel.NOEXEC, devpts)

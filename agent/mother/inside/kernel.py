@@ -45,7 +45,12 @@ def bind(source, target, flags=0):
     """Binds a tree at another place; with `flags` only these hold there."""
     mount(source, target, None, BIND | (flags & REC))
     if flags & ~REC:
-        mount(None, target, None, BIND | REMOUNT | (flags & ~REC))
+        remount(target, flags & ~REC)
+
+
+def remount(target, flags):
+    """Sets what holds for what is mounted there, in this place only."""
+    mount(None, target, None, BIND | REMOUNT | flags)
 
 
 def unmount(target):

@@ -180,6 +180,8 @@ def _furnish(settings, order):
     os.mkdir(stage + "/empty")
     kernel.bind(root, stage + "/root", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
     _make_devices(stage + "/root/dev")
+    # Shared by the jobs, so not even root may write in it.
+    kernel.remount(stage + "/root/dev", kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
     kernel.bind(stage + "/root/dev", root + "/dev", kernel.REC)
     for folder in ("/tmp", "/output", "/dev/shm"):
         kernel.mount("tmpfs", root + folder, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")

@@ -17,8 +17,9 @@ export function openOn(
   place: { engine: Engine; image: string },
   spec: SandboxSpec,
   signal: AbortSignal,
+  chosen = backend,
 ): Promise<Sandbox> {
-  if (backend === "engine" || whyNotForked(spec) !== null)
+  if (chosen === "engine" || whyNotForked(spec) !== null)
     return openSandbox(place.engine, spec, signal);
   return (forks ??= startForks(place)).open(spec, signal);
 }

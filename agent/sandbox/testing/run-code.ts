@@ -14,6 +14,8 @@ export interface Settings {
   /** Label of the container, which tells it from others. */
   readonly agentName?: string;
   readonly spec?: Partial<SandboxSpec>;
+  /** "engine" or "zygote"; by default that of the tier. */
+  readonly backend?: string;
   /** Installed before the job. */
   readonly packages?: PackageRequest;
   readonly installSignal?: AbortSignal;
@@ -43,7 +45,12 @@ export async function runCode(
   const owner = { agentId, agentName: settings.agentName ?? "sandbox-tests", leaseId: null };
   const spec = specWith({ image, labels: owner, ...settings.spec });
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
-  const sandbox = await openOn({ engine, image }, spec, AbortSignal.timeout(60_000));
+  const sandbox = await openOn(
+    { engine, image },
+    spec,
+    AbortSignal.timeout(60_000),
+    settings.backend,
+  );
   try {
     const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
     if (packages) await sandbox.install(packages, installSignal);

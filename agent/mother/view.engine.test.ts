@@ -1,0 +1,49 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { runCode } from "../sandbox/testing/run-code.ts";
+
+/** What a fork may see otherwise than code in a container of its own, and why. */
+const reasons: readonly (readonly [RegExp, string])[] = [
+  [/^classes$/, "the gate is compiled from source, which leaves a class of ast and of unicodedata"],
+  [/^control groups|^mounts \/sys\/fs\/cgroup/, "only the groups of memory, processes and CPU"],
+  [/^filters$/, "the filters of mother and zygote lie under the job's"],
+  [/^localhost$|^names$|^mounts \/etc\//, "its /etc is a copy: localhost has a name there"],
+  [/^mounts \/dev(\/(full|null|random|tty|urandom|zero))?$/, "device files are the mother's"],
+  [/^mounts (\/proc\/|\/sys\/firmware)/, "what is masked shows an empty folder of the zygote's"],
+  [/^mounts \/$/, "its files are on a volume, without devices and set-uid programs"],
+  [/^processes$/, "PID 1 starts no other process before the code"],
+  [/^root$/, "/proc and /sys belong to nobody; /packages is always there"],
+  [/^user namespace$/, "it has one"],
+];
+
+test("a fork sees what code in a container of its own sees, but for a list", async () => {
+  const place = await testEngine();
+  const code = readFileSync(
+    new URL("../sandbox/testing/programs/view.py", import.meta.url),
+    "utf8",
+  );
+  const spec = { env: { A: "b" }, preload: ["json"] };
+  const [engine, zygote] = await Promise.all(
+    ["engine", "zygote"].map(async (backend) => {
+      const { out, err, end } = await runCode(place, code, { spec, backend });
+      expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
+      return flat(JSON.parse(out) as Record<string, unknown>);
+    }),
+  );
+  const names = [...new Set([...Object.keys(engine!), ...Object.keys(zygote!)])];
+  const differing = names.filter((name) => engine![name] !== zygote![name]);
+  const explained = (name: string): boolean => reasons.some(([which]) => which.test(name));
+  const unexplained = differing.filter((name) => !explained(name));
+  expect(unexplained.map((name) => [name, engine![name], zygote![name]])).toEqual([]);
+  expect(names).toEqual(
+    expect.arrayContaining(["identity", "limits", "environment", "mounts /tmp"]),
+  );
+});
+
+/** JSON by name; each mount by itself. */
+function flat({ mounts, ...rest }: Record<string, unknown>): Record<string, string> {
+  const places = Object.entries(mounts as object).map(([path, how]) => [`mounts ${path}`, how]);
+  const all = [...Object.entries(rest), ...places] as [string, unknown][];
+  return Object.fromEntries(all.map(([name, value]) => [name, JSON.stringify(value)]));
+}
