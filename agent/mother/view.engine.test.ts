@@ -43,7 +43,9 @@ test("a fork sees what code in a container of its own sees, but for a list", asy
 
 /** JSON by name; each mount by itself. */
 function flat({ mounts, ...rest }: Record<string, unknown>): Record<string, string> {
-  const places = Object.entries(mounts as object).map(([path, how]) => [`mounts ${path}`, how]);
-  const all = [...Object.entries(rest), ...places] as [string, unknown][];
+  const places = Object.entries(mounts as Record<string, unknown>).map(
+    ([path, how]): [string, unknown] => [`mounts ${path}`, how],
+  );
+  const all = [...Object.entries(rest), ...places];
   return Object.fromEntries(all.map(([name, value]) => [name, JSON.stringify(value)]));
 }
