@@ -10,7 +10,7 @@ import {
 } from "./scripts/test/tiers.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
-const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 2, lab: 2 };
+const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 4, lab: 2 };
 
 /** An emulated machine needs more time: scripts/vm sets the factor. */
 const patience = Number(process.env["TEST_PATIENCE"] ?? 1);

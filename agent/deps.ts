@@ -132,6 +132,7 @@ export async function createDeps(
             log,
           }),
           config.slots,
+          log,
         );
   const client = createClient({
     url: config.api.url,

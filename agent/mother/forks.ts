@@ -6,6 +6,7 @@ import { temporaryFileSizes } from "../sandbox/profile.ts";
 import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
 import { createLineages } from "./lineages.ts";
+import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
 
 /** Sandboxes that are forked from an interpreter that runs already. */
@@ -17,7 +18,7 @@ export interface Forks {
   readonly isUsable: () => boolean;
   /** Starts what a job of this kind will be forked from. */
   readonly prepare: (spec: SandboxSpec) => void;
-  /** @throws EngineError; the signal's reason. */
+  /** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
   readonly open: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
   /** Whether a container with this label is a part of this, and alive. */
   readonly owns: (label: string) => boolean;
@@ -43,6 +44,8 @@ export function createForks(deps: ForksDeps): Forks {
   const { log } = deps;
   const keeper = keepMother(deps);
   const lineages = createLineages({ ...deps, mother: keeper.mother, startRoots: keeper.roots });
+  /** Zygotes whose failed preloads are in the log. */
+  const told = new WeakSet<Zygote>();
   let probed: "never" | "running" | "passed" | "failed" = "never";
   let probedMs = 0;
 
@@ -58,10 +61,11 @@ export function createForks(deps: ForksDeps): Forks {
       link.destroy();
       throw error instanceof EngineError ? await explained(error, gone) : error;
     });
+    if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
     return {
       containerId: mother.containerId,
       pythonVersion: session.pythonVersion,
-      preloadErrors: {},
+      preloadErrors: session.preloadErrors,
       startupMs: performance.now() - beganAtMs,
       died: session.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
@@ -80,6 +84,13 @@ export function createForks(deps: ForksDeps): Forks {
         await gone.catch(() => {}).finally(() => clearTimeout(stuck));
       },
     };
+  }
+
+  function tellOfPreload(zygote: Zygote, errors: Readonly<Record<string, string>>): void {
+    told.add(zygote);
+    for (const [module, reason] of Object.entries(errors)) {
+      log.warn("preload of {module} failed where jobs are forked: {reason}", { module, reason });
+    }
   }
 
   async function probe(): Promise<void> {

@@ -4,7 +4,7 @@ import { compileFilter } from "../sandbox/filter/compile-filter.ts";
 import { type SeccompProfile, seccompProfile, zygoteProfile } from "../sandbox/seccomp.ts";
 import { EngineError, type SandboxSpec } from "../sandbox/types.ts";
 import { sandboxHostname } from "./keep-mother.ts";
-import type { Mother, Zygote } from "./mother.ts";
+import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import { gateFolder, gateText } from "./program.ts";
 import type { Roots } from "./roots.ts";
 
@@ -13,7 +13,7 @@ export interface Lineages {
   /**
    * A zygote for jobs of this kind, and its mother. Those who ask while one starts share the start.
    *
-   * @throws EngineError
+   * @throws EngineError; NotForkable, also for a while after a failed start.
    */
   readonly of: (spec: SandboxSpec) => Promise<Lineage>;
 }
@@ -35,6 +35,9 @@ const zygoteMs = 600_000;
 /** How long the start of a zygote may take, with the unpacking of its image, in ms. */
 const startMs = 300_000;
 
+/** How long a kind that could not be forked is not tried again, in ms. */
+const notForkableMs = 600_000;
+
 interface Current extends Lineage {
   readonly root: string;
   readonly bornMs: number;
@@ -44,6 +47,8 @@ interface Current extends Lineage {
 export function createLineages({ engine, mother, startRoots }: LineagesDeps): Lineages {
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
+  /** Why no zygote of a kind could be, and since when. */
+  const failed = new Map<string, { readonly error: NotForkable; readonly sinceMs: number }>();
   const roots = startRoots(() => [...current.values()].map(({ root }) => root));
 
   async function start(spec: SandboxSpec): Promise<Current> {
@@ -80,6 +85,10 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
         });
         return started;
       })
+      .catch((error: unknown) => {
+        if (error instanceof NotForkable) failed.set(key, { error, sinceMs: performance.now() });
+        throw error;
+      })
       .finally(() => starting.delete(key));
     starting.set(key, pending);
     return pending;
@@ -88,6 +97,9 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
   return {
     async of(spec) {
       const key = keyOf(spec);
+      const failure = failed.get(key);
+      if (failure && performance.now() - failure.sinceMs < notForkableMs) throw failure.error;
+      failed.delete(key);
       const known = current.get(key);
       if (known && known.jobsLeft > 0 && performance.now() - known.bornMs < zygoteMs) {
         known.jobsLeft -= 1;

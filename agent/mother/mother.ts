@@ -15,6 +15,14 @@ const Hello = z.object({
 });
 const ZygoteReady = z.object({ python_version: z.string(), problem: z.string() });
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
+/**
+ * No zygote of this kind can be: its interpreter ended before it was ready, or what it imports would
+ * not work in a fork. Its jobs need containers of their own.
+ */
+export class NotForkable extends Error {
+  override name = "NotForkable";
+}
+
 /** What is known of a job that is gone. */
 export const Gone = z.object({
   /** Why it never began; null if it did. */
@@ -66,7 +74,7 @@ export interface Mother {
   readonly machine: Architecture;
   /** Aborts when she ends. */
   readonly died: AbortSignal;
-  /** @throws EngineError if the zygote ends first; the signal's reason. */
+  /** @throws NotForkable; EngineError if the mother ends; the signal's reason. */
   readonly startZygote: (order: ZygoteOrder, signal: AbortSignal) => Promise<Zygote>;
   /** Ends her and everything in her. */
   readonly close: () => Promise<void>;
@@ -165,12 +173,13 @@ async function connect(
         const { problem } = parseMessage(ZygoteReady, payload!);
         if (problem === "") return ready.resolve();
         quit();
-        return ready.reject(new EngineError("command_not_found", problem));
+        return ready.reject(new NotForkable(problem));
       }
       const told = payload && parseMessage(ZygoteEnd, payload);
-      const why = told ? `${told.problem}: ${told.output}`.trim() : "the mother ended";
       receivers.delete(number);
-      const error = new EngineError("other", why);
+      const error = told
+        ? new NotForkable(`${told.problem}: ${told.output}`.trim())
+        : new EngineError("other", "the mother ended");
       ready.reject(error);
       ended.abort(error);
     });

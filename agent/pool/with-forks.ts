@@ -1,15 +1,17 @@
+import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
-import type { SandboxSpec } from "../sandbox/types.ts";
 import { type Forks, whyNotForked } from "../mother/forks.ts";
-import type { Sandbox } from "../sandbox/types.ts";
+import { NotForkable } from "../mother/mother.ts";
+import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 import type { Pool } from "./pool.ts";
 import type { ContainerRequest } from "./container-request.ts";
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks(pool: Pool, forks: Forks, slots: number): Pool {
+export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger): Pool {
   /** Sandboxes in use, with the kind they are of. */
   const lent = new Map<Sandbox, PoolKind>();
   const kinds = new Map<string, PoolKind>();
+  const noted = new Map<string, string>();
 
   /** What the fork of such a request is asked for; null if it needs a container. */
   function forkSpec({ spec, installs }: ContainerRequest): SandboxSpec | null {
@@ -30,6 +32,16 @@ export function withForks(pool: Pool, forks: Forks, slots: number): Pool {
     return known;
   }
 
+  /** One line in the log for each job type and reason. */
+  function noteNotForkable({ jobType }: ContainerRequest, { message }: NotForkable): void {
+    if (noted.get(jobType) === message) return;
+    noted.set(jobType, message);
+    log.warn("jobs of {jobType} get containers of their own, they cannot be forked: {reason}", {
+      jobType,
+      reason: message,
+    });
+  }
+
   function endLoan(sandbox: Sandbox): boolean {
     const kind = lent.get(sandbox);
     if (kind) kind.in_use -= 1;
@@ -42,10 +54,18 @@ export function withForks(pool: Pool, forks: Forks, slots: number): Pool {
       if (spec === null) return pool.acquire(request, keyId, signal);
       const kind = kindOf(request);
       kind.starting += 1;
-      const sandbox = await forks.open(spec, signal).finally(() => (kind.starting -= 1));
-      kind.in_use += 1;
-      lent.set(sandbox, kind);
-      return sandbox;
+      try {
+        const sandbox = await forks.open(spec, signal);
+        kind.in_use += 1;
+        lent.set(sandbox, kind);
+        return sandbox;
+      } catch (error) {
+        if (!(error instanceof NotForkable)) throw error;
+        noteNotForkable(request, error);
+        return await pool.acquire(request, keyId, signal);
+      } finally {
+        kind.starting -= 1;
+      }
     },
     giveBack: (sandbox) => (endLoan(sandbox) ? sandbox.close() : pool.giveBack(sandbox)),
     discard(sandbox) {

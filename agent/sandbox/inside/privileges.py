@@ -2,9 +2,10 @@
 """
 
 import _ctypes as ctypes  # the module around it takes a third as long as the interpreter's own start
-import errno
 import os
 import sys
+
+from files import read_lines
 
 CODE_UID = 1000
 
@@ -49,15 +50,18 @@ def harden_supervisor():
 
 def keep_capabilities(bounding, kept):
     """Leaves the calling process the `kept` capabilities, and what it executes the `bounding` ones."""
-    for capability in range(64):
+    for capability in _bounding_set():
         if capability not in bounding:
-            try:
-                _prctl(_PR_CAPBSET_DROP, capability)
-            except OSError as error:
-                if error.errno == errno.EINVAL:
-                    break
-                raise
+            _prctl(_PR_CAPBSET_DROP, capability)
     _set_capabilities(sum(1 << capability for capability in kept))
+
+
+def _bounding_set():
+    for line in read_lines("/proc/self/status"):
+        name, _, mask = line.partition(":")
+        if name == "CapBnd":
+            return [capability for capability in range(64) if int(mask, 16) >> capability & 1]
+    raise OSError("/proc/self/status has no CapBnd")
 
 
 def open_memory():

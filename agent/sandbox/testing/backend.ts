@@ -4,6 +4,7 @@ import { getLogger } from "@logtape/logtape";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import { createForks, type Forks, whyNotForked } from "../../mother/forks.ts";
+import { NotForkable } from "../../mother/mother.ts";
 import type { Sandbox, SandboxSpec } from "../types.ts";
 
 /** The backend that sandbox tests run against; vitest.config.ts sets it. */
@@ -21,7 +22,10 @@ export function openOn(
 ): Promise<Sandbox> {
   if (chosen === "engine" || whyNotForked(spec) !== null)
     return openSandbox(place.engine, spec, signal);
-  return (forks ??= startForks(place)).open(spec, signal);
+  return (forks ??= startForks(place)).open(spec, signal).catch((error: unknown) => {
+    if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
+    throw error;
+  });
 }
 
 function startForks({ engine, image }: { engine: Engine; image: string }): Forks {

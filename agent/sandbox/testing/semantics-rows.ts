@@ -58,7 +58,7 @@ export function semanticsRows(python: () => Python): void {
 /** What each program does without a supervisor. */
 function runPlain(python: Python): Map<string, Outcome> {
   const plain = readFileSync(new URL("plain.py", import.meta.url), "utf8");
-  const program = loadModules({ privileges: source("privileges"), plain });
+  const program = loadModules({ files: source("files"), privileges: source("privileges"), plain });
   const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
   const codes = Object.values(programs).map((code) => Buffer.from(code).toString("base64"));
   const run = spawnSync(file, args, { input: JSON.stringify(codes), encoding: "utf8" });
