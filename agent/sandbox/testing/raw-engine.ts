@@ -64,12 +64,20 @@ export async function containersOf(agentName: string): Promise<string[]> {
   return (await rawEngine.listContainers({ all: true, filters })).map(({ Id }) => Id);
 }
 
-/** Removes them. The engine refuses one whose removal has started. */
+/** Removes them, and the volumes of these agents. The engine refuses one whose removal has started. */
 export async function removeContainersOf(agentName: string): Promise<void> {
   for (const id of await containersOf(agentName)) {
     await rawEngine
       .getContainer(id)
       .remove({ force: true, v: true })
+      .catch(() => {});
+  }
+  const filters = { label: [`io.airlock.owner=${agentName}`] };
+  const { Volumes } = await rawEngine.listVolumes({ filters });
+  for (const { Name } of Volumes ?? []) {
+    await rawEngine
+      .getVolume(Name)
+      .remove()
       .catch(() => {});
   }
 }
