@@ -21,10 +21,15 @@ function expectRefused(reply: Reply): void {
 }
 
 async function expectSpent(api: Api, headers: Record<string, string>, limit: number) {
-  const replies = await Promise.all(
-    Array.from({ length: limit }, () => api.get("/pool/stats", headers)),
-  );
-  expect(replies.filter(({ status }) => status !== 200)).toEqual([]);
+  // Few at once: a burst may get 503s from a database on another process, and how they count is open.
+  for (let spent = 0; spent < limit;) {
+    const count = Math.min(8, limit - spent);
+    const replies = await Promise.all(
+      Array.from({ length: count }, () => api.get("/pool/stats", headers)),
+    );
+    expect(replies.filter(({ status }) => status !== 200)).toEqual([]);
+    spent += count;
+  }
   expectRefused(await api.get("/pool/stats", headers));
 }
 
