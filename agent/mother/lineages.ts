@@ -57,9 +57,9 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
     if (imageId === null) {
       throw new EngineError("image_not_found", `the engine has no image ${spec.image}`);
     }
+    const its = await mother();
     const root = await roots.prepare(imageId, limit);
     const ofImage = await engine.imageEnvironment(imageId, limit);
-    const its = await mother();
     const filterOf = (profile: SeccompProfile): Buffer =>
       spec.seccomp ? compileFilter(profile, its.machine) : Buffer.alloc(0);
     const { env, pythonPath } = environmentAtGate(ofImage, spec);

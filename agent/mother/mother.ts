@@ -170,7 +170,7 @@ async function connect(
     const quit = (): void => void send(encodeSwitchFrame(number, "X"));
     receivers.set(number, (type, payload) => {
       if (type === "Y") {
-        const { problem } = parseMessage(ZygoteReady, payload!);
+        const problem = problemOf(payload!);
         if (problem === "") return ready.resolve();
         quit();
         return ready.reject(new NotForkable(problem));
@@ -228,6 +228,15 @@ async function connect(
       await remove();
     },
   };
+}
+
+/** What a zygote says of itself may be anything: an image's modules have run in it. */
+function problemOf(payload: Buffer): string {
+  try {
+    return parseMessage(ZygoteReady, payload).problem;
+  } catch {
+    return "the zygote sent something else than that it is ready";
+  }
 }
 
 type Hello = z.infer<typeof Hello>;

@@ -4,6 +4,7 @@ import { apiHistory } from "./rows/api-history.ts";
 import { apiJobs } from "./rows/api-jobs.ts";
 import { apiSubmits } from "./rows/api-submits.ts";
 import { cold } from "./rows/cold.ts";
+import { forked, forkedPreload, forkedThroughput } from "./rows/forked.ts";
 import { preload } from "./rows/preload.ts";
 import { reuse } from "./rows/reuse.ts";
 import { throughput } from "./rows/throughput.ts";
@@ -18,6 +19,9 @@ export const rows: readonly Row[] = [
   preload,
   cold,
   throughput,
+  forked,
+  forkedThroughput,
+  forkedPreload,
   reuse,
   apiSubmits,
   apiJobs,

@@ -110,8 +110,11 @@ def serve_mother():
             posix._exit(0)
         data = rights[0][2]
         stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
-        if posix.fork() == 0:
-            break
+        try:
+            if posix.fork() == 0:
+                break
+        except OSError:
+            pass  # the mother reads the end of the job's stream
         posix.close(stream)
         posix.close(stderr)
     try:
@@ -120,5 +123,9 @@ def serve_mother():
     except Forked:
         pass
     except BaseException as error:
-        posix.write(2, ("%s: %s" % (type(error).__name__, error)).encode())
+        words = ("%s: %s" % (type(error).__name__, error)).encode()
+        try:
+            posix.write(stderr, words)
+        except OSError:
+            posix.write(2, words)
         posix._exit(1)

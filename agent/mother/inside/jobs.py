@@ -61,7 +61,8 @@ class Job:
         try:
             if not word:
                 raise OSError("its zygote could not fork it")
-            pid = next(pid_from_credentials(data) for _, kind, data in extra if kind == _SCM_CREDENTIALS)
+            pids = [pid_from_credentials(data) for _, kind, data in extra if kind == _SCM_CREDENTIALS]
+            pid = pids[0] if pids else 0
             self.pidfd = os.pidfd_open(pid)
             self.mother.groups.place(self.groups, pid)
             self.stream.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 0)

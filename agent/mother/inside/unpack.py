@@ -10,12 +10,15 @@ import os
 import shutil
 import sys
 import tarfile
+import time
 import uuid
 
 ROOTS = "/roots"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 _PIECE = 1024 * 1024
+# Another agent of the same name may still run on a folder, while one replaces the other.
+_UNUSED_S = 24 * 3600
 
 
 def main(settings):
@@ -25,6 +28,7 @@ def main(settings):
         clean(settings["keep"])
     print(json.dumps({"present": present}), flush=True)
     if present:
+        os.utime(final)
         return
     partial = "%s/partial-%s" % (ROOTS, uuid.uuid4().hex)
     os.mkdir(partial)
@@ -43,14 +47,21 @@ def main(settings):
     if os.waitpid(pid, 0)[1] != 0:
         shutil.rmtree(partial, ignore_errors=True)
         raise SystemExit(1)
-    os.rename(partial, final)
+    os.utime(partial)
+    try:
+        os.rename(partial, final)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not os.path.isdir(final):
+            raise
 
 
 def clean(keep):
-    """Removes folders that nobody uses any more, and what an interrupted run left."""
-    for name in os.listdir(ROOTS):
-        if name not in keep:
-            shutil.rmtree("%s/%s" % (ROOTS, name), ignore_errors=True)
+    """Removes folders that nobody has asked for in a day, and what an interrupted run left."""
+    for name in set(os.listdir(ROOTS)) - set(keep):
+        path = "%s/%s" % (ROOTS, name)
+        if time.time() - os.lstat(path).st_mtime > _UNUSED_S:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def unpack(folder, base, count):
