@@ -24,7 +24,7 @@ class Job:
     def __init__(self, mother, zygote, number, order):
         self.mother, self.zygote, self.number = mother, zygote, number
         self.pidfd = None
-        self.killed = False
+        self._complete = False
         self._pending = bytearray()
         self._written = 0
         self._credit = WINDOW
@@ -86,7 +86,7 @@ class Job:
             self._kill()
 
     def _kill(self):
-        self.killed = True
+        self._complete = True
         if self.pidfd is None:
             self._end("killed")
             return
@@ -118,14 +118,14 @@ class Job:
                 self.mother.forget(self.stream.fileno())
 
     def read(self):
-        """Reads one piece, as far as the agent's credit goes."""
+        """Reads one piece, as far as the agent's credit goes; False if there was none."""
         if self._credit == 0:
             self._follow_reads(False)
-            return True
+            return False
         try:
             data = self.stream.recv(min(PIECE, self._credit))
         except BlockingIOError:
-            return True
+            return False
         except OSError:
             data = b""
         if not data:
@@ -166,10 +166,10 @@ class Job:
 
     def finish(self):
         """Tells the agent that the job is gone, once all that it wrote is read or nobody wants it."""
-        while not self.killed and self._credit > 0 and not self.mother.switch.full:
-            if not self.read():
-                self.killed = True
-        if self.killed:
+        # Without a process of the job no byte can come, even if its zygote keeps the stream open.
+        while not self._complete and self._credit > 0 and not self.mother.switch.full:
+            self._complete = not self.read()
+        if self._complete:
             self.mother.dying.discard(self)
             self._end(None)
 
