@@ -1,20 +1,84 @@
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { loadConfig } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { selfCheck } from "./self-check.ts";
 
+const config = loadConfig({}, {});
+const timeouts = { answerMs: 10_000, engineMs: 10_000, pauseMs: 1 };
+
 test("a first job that is not answered says so, and where to look", async () => {
-  const silent = createServer(() => {}).listen(0, "127.0.0.1");
-  await once(silent, "listening");
-  const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`;
-  const failure = await selfCheck(url, loadConfig({}, {}), 50).catch((error: unknown) => error);
-  silent.closeAllConnections();
-  silent.close();
-  expect(failure).toBeInstanceOf(OperatorError);
-  expect((failure as Error).message).toBe(
+  const url = await listen(() => {});
+  expect(await failure(selfCheck(url, config, { ...timeouts, answerMs: 50 }))).toBe(
     "the self-check got no answer within 0.05 s.\nThe messages above say what it waits for; if this machine was only slow, run npm start again.",
   );
 });
+
+test("a refused first job is sent again until the agent's engine works", async () => {
+  const api = await startApi(({ jobs }) => ({ works: jobs > 3, runs: jobs > 3 }));
+  await selfCheck(api.url, config, timeouts);
+  expect(api.seen).toEqual({ jobs: 4, builds: 0 });
+});
+
+test("an engine that fails while the first job waits is waited for, too", async () => {
+  const api = await startApi(({ jobs }) => ({ works: jobs !== 1, runs: jobs > 2 }));
+  await selfCheck(api.url, config, timeouts);
+  expect(api.seen).toEqual({ jobs: 3, builds: 0 });
+});
+
+test("a first job that is refused while the engine works lacks its image, which is built", async () => {
+  const api = await startApi(({ builds }) => ({ works: true, runs: builds > 0 }));
+  await selfCheck(api.url, config, timeouts);
+  expect(api.seen).toEqual({ jobs: 3, builds: 1 });
+});
+
+test("an engine that never works ends the self-check without a build", async () => {
+  const api = await startApi(() => ({ works: false, runs: false }));
+  expect(await failure(selfCheck(api.url, config, { ...timeouts, engineMs: 50 }))).toBe(
+    "the agent's container engine did not work within 0.05 s; the first job was answered HTTP 503: refused\nThe messages above say why; start or mend the engine, then run npm start again.",
+  );
+  expect(api.seen.builds).toBe(0);
+});
+
+type Seen = { jobs: number; builds: number };
+
+/** An API whose engine works and whose jobs run as `state` says after what it has been asked. */
+async function startApi(
+  state: (seen: Seen) => { works: boolean; runs: boolean },
+): Promise<{ url: string; seen: Seen }> {
+  const seen = { jobs: 0, builds: 0 };
+  const url = await listen(({ url: path }, response) => {
+    if (path === "/health") {
+      response.end(JSON.stringify({ status: state(seen).works ? "healthy" : "degraded" }));
+      return;
+    }
+    if (path === "/execute") {
+      seen.jobs += 1;
+      if (state(seen).runs)
+        response.end(JSON.stringify({ success: true, stdout: "", output: { sum: 42 } }));
+      else response.writeHead(503).end("refused");
+      return;
+    }
+    seen.builds += 1;
+    response.end("{}");
+  });
+  return { url, seen };
+}
+
+async function listen(answer: RequestListener): Promise<string> {
+  const server = createServer(answer).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+async function failure(check: Promise<void>): Promise<string> {
+  const error = await check.catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(OperatorError);
+  return (error as Error).message;
+}

@@ -1,10 +1,18 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Config } from "../../shared/config/config.ts";
 import { jsonRequest } from "../command/json-request.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
 
-/** The API answers before: it knows what the job waits for. */
-const TIMEOUT_MS = 300_000;
+export type Timeouts = {
+  /** The API answers before: it knows what the job waits for. */
+  answerMs: number;
+  /** How long a refused job is sent again while the agent's engine does not work. */
+  engineMs: number;
+  pauseMs: number;
+};
+
+const TIMEOUTS: Timeouts = { answerMs: 300_000, engineMs: 90_000, pauseMs: 1000 };
 
 const CODE = `import json, platform
 numbers = json.load(open("/input/data.json"))["numbers"]
@@ -18,18 +26,14 @@ type Answer = { success: boolean; stdout: string; output: unknown; error: unknow
  * Runs one real job through the API and prints its answer. Throws OperatorError if the answer is
  * wrong.
  */
-export async function selfCheck(
-  url: string,
-  config: Config,
-  timeoutMs = TIMEOUT_MS,
-): Promise<void> {
+export async function selfCheck(url: string, config: Config, timeouts = TIMEOUTS): Promise<void> {
   let began = performance.now();
-  let answer = await runJob(url, config, timeoutMs);
+  let answer = await runJobOnWorkingEngine(url, config, timeouts);
   // The default job type has no image: production_mode requires one, or its image was removed.
   if (answer.status === 400 || answer.status === 503) {
     await buildDefault(url, config);
     began = performance.now();
-    answer = await runJob(url, config, timeoutMs);
+    answer = await runJob(url, config, timeouts.answerMs);
   }
   const { status, text } = answer;
   if (status !== 200) throw new OperatorError(`the self-check got HTTP ${status}: ${text}`);
@@ -39,6 +43,35 @@ export async function selfCheck(
   if (!right) throw new OperatorError(`the self-check failed: ${JSON.stringify(error ?? output)}`);
   const ms = Math.round(performance.now() - began);
   say(`self-check: ${stdout.trim()} in a container answered ${JSON.stringify(output)} in ${ms} ms`);
+}
+
+/**
+ * Sends the job again while it is refused because of the engine: a slow engine is not known to work until its first probe
+ * has ended, and its breaker may open meanwhile. Only an engine that worked before and after a refusal was not its reason.
+ */
+async function runJobOnWorkingEngine(
+  url: string,
+  config: Config,
+  { answerMs, engineMs, pauseMs }: Timeouts,
+): Promise<Reply> {
+  const deadline = performance.now() + engineMs;
+  for (let worked = false; ; await sleep(pauseMs)) {
+    const answer = await runJob(url, config, answerMs);
+    if (answer.status !== 503) return answer;
+    const works = await isHealthy(url);
+    if (worked && works) return answer;
+    worked = works;
+    if (!works && performance.now() > deadline) {
+      throw new OperatorError(
+        `the agent's container engine did not work within ${engineMs / 1000} s; the first job was answered HTTP 503: ${answer.text}\nThe messages above say why; start or mend the engine, then run npm start again.`,
+      );
+    }
+  }
+}
+
+async function isHealthy(url: string): Promise<boolean> {
+  const response = await fetch(`${url}/health`);
+  return ((await response.json()) as { status: string }).status === "healthy";
 }
 
 type Reply = { status: number; text: string };
