@@ -126,7 +126,6 @@ export async function createDeps(
             engine,
             mother: motherSpec(agent, config.slots),
             motherImage: findMotherImage,
-            probeImage: findMotherImage,
             ids: [how.firstId, idCount],
             mode: how.mode,
             log,

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Duplex } from "node:stream";
 import type { BuildLimits } from "../policy/policy.ts";
-import { labels } from "../sandbox/profile.ts";
+import { commonProfile, labels } from "../sandbox/profile.ts";
 import { loadModules, source } from "../sandbox/supervisor.ts";
 import type { SandboxLabels } from "../sandbox/types.ts";
 
@@ -39,23 +39,11 @@ export const STANDS_IN_FOR = "io.airlock.stands-in-for";
  * keeps written files to itself, and there would be nothing to commit.
  */
 export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk: boolean }) {
-  const { agentId, agentName, leaseId } = request.owner;
   const { memoryBytes, cpus, pids, diskBytes } = request.limits;
   return {
-    Image: request.baseImage,
+    ...commonProfile(request.baseImage, request.owner),
     Entrypoint: [],
     Cmd: ["python3", "-I", "-S", "-B", "-c", program],
-    User: "0:0",
-    WorkingDir: "/",
-    Labels: {
-      [labels.agentId]: agentId,
-      [labels.agentName]: agentName,
-      [labels.leaseId]: leaseId ?? "",
-    },
-    Tty: false,
-    OpenStdin: true,
-    StdinOnce: true,
-    Healthcheck: { Test: ["NONE"] },
     NetworkDisabled: true,
     HostConfig: {
       NetworkMode: "none",

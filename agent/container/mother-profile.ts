@@ -1,4 +1,4 @@
-import { labels } from "../sandbox/profile.ts";
+import { commonProfile, hostname } from "../sandbox/profile.ts";
 import { motherProfile as motherFilter } from "../sandbox/seccomp.ts";
 import { supervisorCommand } from "../sandbox/supervisor.ts";
 
@@ -66,24 +66,13 @@ function profileOf(
 ) {
   const [entrypoint = "", ...command] = supervisorCommand;
   return {
-    Image: image,
+    ...commonProfile(image, { ...spec, leaseId }),
     Entrypoint: [entrypoint],
     Cmd: command,
-    User: "0:0",
-    WorkingDir: "/",
-    Hostname: "sandbox",
+    Hostname: hostname,
     // An image's LD_PRELOAD would run with the mother's rights.
     Env: ["LD_PRELOAD=", "LD_LIBRARY_PATH=", "LD_AUDIT="],
-    Labels: {
-      [labels.agentId]: spec.agentId,
-      [labels.agentName]: spec.agentName,
-      [labels.leaseId]: leaseId,
-    },
-    Tty: false,
     StopTimeout: 1,
-    OpenStdin: true,
-    StdinOnce: true,
-    Healthcheck: { Test: ["NONE"] },
     NetworkDisabled: true,
     HostConfig: {
       NetworkMode: "none",

@@ -1,12 +1,10 @@
-import type { Duplex } from "node:stream";
 import { bytecodes } from "../sandbox/bytecode.ts";
 import type { ContainerState, Engine } from "./engine.ts";
-import { engineDemux } from "../sandbox/protocol/frames.ts";
 import { containerProfile } from "../sandbox/profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { noMemory } from "../packages/packages.ts";
 import { openSession } from "../sandbox/session/session.ts";
-import type { Link } from "../sandbox/protocol/link.ts";
+import { linkOf } from "./stream-link.ts";
 import { supervisorProgram } from "../sandbox/supervisor.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 
@@ -117,28 +115,6 @@ async function bounded<T>(request: (limit: AbortSignal) => Promise<T>): Promise<
     const message = `the engine did not answer within ${callMs / 1000} s`;
     throw new EngineError("unavailable", message, { cause });
   }
-}
-
-/** The link to a supervisor over the stream of an attached container. */
-function linkOf(stream: Duplex): Link {
-  let diagnostics = "";
-  stream.on("error", () => {});
-
-  async function* output(): AsyncGenerator<Uint8Array> {
-    const demux = engineDemux();
-    for await (const chunk of stream as AsyncIterable<Buffer>) {
-      for (const { stream: name, bytes } of demux(chunk)) {
-        if (name === "stdout") yield bytes;
-        else diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);
-      }
-    }
-  }
-  return {
-    input: stream,
-    output: output(),
-    diagnostics: () => diagnostics,
-    destroy: () => stream.destroy(),
-  };
 }
 
 /** Adds to a lost run how the engine says its container ended. */

@@ -28,8 +28,6 @@ export interface Forks {
 export interface ForksDeps extends MotherDeps {
   /** "auto" only after a probe, "zygote" in any case. */
   readonly mode: "auto" | "zygote";
-  /** The image that the probe runs on. */
-  readonly probeImage: (signal: AbortSignal) => Promise<string>;
   readonly log: Logger;
 }
 
@@ -97,7 +95,7 @@ export function createForks(deps: ForksDeps): Forks {
     probed = "running";
     const signal = AbortSignal.timeout(probeMs);
     try {
-      await probeSandbox(open, deps.mother, await deps.probeImage(signal), signal);
+      await probeSandbox(open, deps.mother, await deps.motherImage(signal), signal);
       probed = "passed";
       log.info("jobs are forked: the probe found its sandbox as it should be");
     } catch (error) {

@@ -1,8 +1,8 @@
-import { randomUUID } from "node:crypto";
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import type { AgentIdentity } from "../../shared/wire/lease.ts";
 import type { MotherSpec } from "../container/mother-profile.ts";
 import type { Engine } from "../container/engine.ts";
+import { hostname } from "../sandbox/profile.ts";
 import { type Mother, startMother } from "./mother.ts";
 import { createRoots, type Roots } from "./roots.ts";
 
@@ -44,7 +44,6 @@ export function motherSpec({ id, name }: AgentIdentity, slots: number): MotherSp
   };
 }
 
-export const sandboxHostname = "sandbox";
 /** How long the start of a mother may take, in ms. */
 const startMs = 60_000;
 /** No user namespaces in the one of a zygote. */
@@ -60,7 +59,7 @@ export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDep
     const label = `mother-${randomUUID()}`;
     held.add(label);
     try {
-      const settings = { ids, hostname: sandboxHostname, closed_limits: closedLimits };
+      const settings = { ids, hostname, closed_limits: closedLimits };
       const image = await motherImage(limit);
       await engine.createVolume(spec.volume, spec.agentName, limit);
       const started = await startMother(engine, spec, image, label, settings, limit);

@@ -1,9 +1,8 @@
 import type { Engine } from "../container/engine.ts";
-import { environmentOf } from "../sandbox/profile.ts";
+import { environmentOf, hostname } from "../sandbox/profile.ts";
 import { compileFilter } from "../sandbox/filter/compile-filter.ts";
 import { type SeccompProfile, seccompProfile, zygoteProfile } from "../sandbox/seccomp.ts";
 import { EngineError, type SandboxSpec } from "../sandbox/types.ts";
-import { sandboxHostname } from "./keep-mother.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import { gateFolder, gateText } from "./program.ts";
 import type { Roots } from "./roots.ts";
@@ -127,7 +126,8 @@ function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
   const its = variables(ofImage);
   const all: Record<string, string> = {
     PATH: its["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    HOSTNAME: sandboxHostname,
+    HOSTNAME: hostname,
+    // The engine puts what is asked for first, with the values that it has last.
     ...asked,
     ...its,
     ...asked,

@@ -1,7 +1,8 @@
-import type { Duplex } from "node:stream";
 import { z } from "zod";
 import type { Engine } from "../container/engine.ts";
-import { engineDemux, FrameError } from "../sandbox/protocol/frames.ts";
+import { linkOf } from "../container/stream-link.ts";
+import { FrameError } from "../sandbox/protocol/frames.ts";
+import type { Link } from "../sandbox/protocol/link.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
 import type { Architecture } from "../sandbox/filter/syscall-numbers.ts";
 import { EngineError } from "../sandbox/types.ts";
@@ -10,10 +11,9 @@ import { type MotherSpec, motherProfile } from "../container/mother-profile.ts";
 import { type MotherSettings, motherProgram } from "./program.ts";
 
 const Hello = z.object({
-  cgroup_version: z.int(),
   machine: z.enum(["x86_64", "aarch64"]),
 });
-const ZygoteReady = z.object({ python_version: z.string(), problem: z.string() });
+const ZygoteReady = z.object({ problem: z.string() });
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
 /**
  * No zygote of this kind can be: its interpreter ended before it was ready, or what it imports would
@@ -27,10 +27,8 @@ export class NotForkable extends Error {
 export const Gone = z.object({
   /** Why it never began; null if it did. */
   problem: z.string().nullable(),
-  placed: z.boolean(),
+  /** Processes that the kernel killed because its memory was full. */
   oom_kills: z.number(),
-  cpu_ms: z.number(),
-  memory_peak: z.number(),
 });
 export type Gone = z.infer<typeof Gone>;
 
@@ -70,7 +68,6 @@ export interface Zygote {
 /** A container in which zygotes fork jobs. */
 export interface Mother {
   readonly containerId: string;
-  readonly cgroupVersion: number;
   readonly machine: Architecture;
   /** Aborts when she ends. */
   readonly died: AbortSignal;
@@ -97,10 +94,10 @@ export async function startMother(
   );
   const remove = (): Promise<void> => engine.remove(containerId, AbortSignal.timeout(callMs));
   try {
-    const stream = await engine.attach(containerId, signal);
-    stream.write(motherProgram(settings));
+    const link = linkOf(await engine.attach(containerId, signal));
+    link.input.write(motherProgram(settings));
     await engine.start(containerId, signal);
-    return await connect(containerId, stream, remove, signal);
+    return await connect(containerId, link, remove, signal);
   } catch (error) {
     await remove().catch(() => {});
     throw error;
@@ -111,16 +108,15 @@ type Receiver = (type: string, payload: Buffer | null) => void;
 
 async function connect(
   containerId: string,
-  stream: Duplex,
+  link: Link,
   remove: () => Promise<void>,
   signal: AbortSignal,
 ): Promise<Mother> {
   const receivers = new Map<number, Receiver>();
   const end = new AbortController();
   const hello = Promise.withResolvers<Hello>();
-  let diagnostics = "";
   let numbers = 0;
-  const send = stream.write.bind(stream);
+  const send = link.input.write.bind(link.input);
 
   function fail(error: Error): void {
     if (end.signal.aborted) return;
@@ -128,36 +124,23 @@ async function connect(
     hello.reject(error);
     for (const receive of receivers.values()) receive("", null);
     receivers.clear();
-    stream.destroy();
+    link.destroy();
   }
 
-  const demux = engineDemux();
-  const decode = switchDecoder();
-  function take(chunk: Uint8Array): void {
-    for (const { stream: name, bytes } of demux(chunk)) {
-      if (name === "stderr") {
-        diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);
-        continue;
-      }
-      for (const { number, type, payload } of decode(bytes)) {
+  async function read(): Promise<void> {
+    const decode = switchDecoder();
+    for await (const chunk of link.output) {
+      for (const { number, type, payload } of decode(chunk)) {
         if (type === "H") hello.resolve(parseMessage(Hello, payload));
         else receivers.get(number)?.(type, payload);
       }
     }
+    throw new EngineError("other", `the mother ended: ${link.diagnostics().trim()}`);
   }
-  stream.on("data", (chunk: Buffer) => {
-    try {
-      take(chunk);
-    } catch (error) {
-      fail(error as Error);
-    }
-  });
-  const lost = (): void =>
-    fail(new EngineError("other", `the mother ended: ${diagnostics.trim()}`));
-  stream.on("end", lost).on("close", lost).on("error", lost);
+  read().catch(fail);
   const giveUp = (): void => fail(signal.reason as Error);
   signal.addEventListener("abort", giveUp);
-  const { cgroup_version, machine } = await hello.promise.finally(() =>
+  const { machine } = await hello.promise.finally(() =>
     signal.removeEventListener("abort", giveUp),
   );
 
@@ -219,7 +202,6 @@ async function connect(
 
   return {
     containerId,
-    cgroupVersion: cgroup_version,
     machine,
     died: end.signal,
     startZygote,

@@ -1,6 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { MotherSpec } from "../container/mother-profile.ts";
 import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 
@@ -54,7 +52,6 @@ export async function probeSandbox(
   image: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const spoolDir = await mkdtemp(join(tmpdir(), "airlock-probe-"));
   const sandbox = await open(
     {
       image,
@@ -76,12 +73,11 @@ export async function probeSandbox(
   try {
     const caps = { streamBytes: 64 * 1024, artifactBytes: 0 };
     const job = { code, inputJson: "{}", timeoutMs: 30_000, caps };
-    const { stdout, stderr, exitStatus } = await sandbox.run(job, { signal, spoolDir });
+    const { stdout, stderr, exitStatus } = await sandbox.run(job, { signal, spoolDir: tmpdir() });
     const said = Buffer.concat([stdout, stderr]).toString("utf8").trim();
     if (said === "" && exitStatus === 0) return;
     throw new EngineError("other", `a probe job found: ${said || `exit status ${exitStatus}`}`);
   } finally {
     await sandbox.close();
-    await rm(spoolDir, { recursive: true, force: true });
   }
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { loadModules, source } from "../sandbox/supervisor.ts";
+import { asFirstBytes, loadModules, source } from "../sandbox/supervisor.ts";
 
 /** Modules that jobs share with the engine's way, from agent/sandbox/inside. */
 const shared = ["files", "privileges", "link", "relay", "job", "supervisor", "collect"];
@@ -33,7 +33,7 @@ export interface MotherSettings {
   readonly closed_limits: Readonly<Record<string, number>>;
 }
 
-/** What the mother's PID 1 reads from stdin first, as inside/boot.py does. */
+/** What the mother's PID 1 reads from stdin first. */
 export function motherProgram(settings: MotherSettings): Buffer {
   return programOf(ofMother, "mother", settings);
 }
@@ -53,14 +53,9 @@ export function unpackProgram(settings: UnpackSettings): Buffer {
 }
 
 function programOf(texts: Record<string, string>, main: string, settings: object): Buffer {
-  const text = Buffer.from(
-    `${loadModules(texts)}import json
+  return asFirstBytes(`${loadModules(texts)}import json
 sys.modules[${JSON.stringify(main)}].main(json.loads(${JSON.stringify(JSON.stringify(settings))}))
-`,
-  );
-  const size = Buffer.alloc(4);
-  size.writeUInt32BE(text.length);
-  return Buffer.concat([size, text]);
+`);
 }
 
 /** Where a zygote finds its gate; the file is its `sitecustomize`. */

@@ -1,13 +1,12 @@
 import { createHash, randomUUID } from "node:crypto";
-import { text } from "node:stream/consumers";
-import { PassThrough, Readable } from "node:stream";
+import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { abortable } from "../waiting/abortable.ts";
 import type { Engine } from "../container/engine.ts";
-import { engineDemux } from "../sandbox/protocol/frames.ts";
+import { linkOf } from "../container/stream-link.ts";
+import { hostname } from "../sandbox/profile.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { type MotherProfile, type MotherSpec, unpackProfile } from "../container/mother-profile.ts";
-import { sandboxHostname } from "./keep-mother.ts";
 import { unpackProgram } from "./program.ts";
 
 /** The files of images, unpacked in the volume that the mothers of an agent read. */
@@ -80,36 +79,25 @@ async function unpackRoot(
   const image = await motherImage(limit);
   const unpacker = await engine.create(unpackProfile(spec, image, label), callLimit());
   try {
-    const stream = await engine.attach(unpacker, limit);
-    stream.on("error", () => {});
-    const said = { stdout: new PassThrough(), stderr: new PassThrough() };
-    const demux = engineDemux();
-    stream.on("data", (chunk: Buffer) => {
-      for (const { stream: which, bytes } of demux(chunk)) said[which].write(bytes);
-    });
-    stream.on("close", () => [said.stdout, said.stderr].forEach((each) => each.end()));
-    const complaint = text(said.stderr);
-    stream.write(unpackProgram({ ids, name, keep, hostname: sandboxHostname }));
+    const link = linkOf(await engine.attach(unpacker, limit));
+    link.input.write(unpackProgram({ ids, name, keep, hostname }));
     await engine.start(unpacker, limit);
-    // It says one line: whether the files are there already. None says that it has ended.
-    const first = await firstChunk(said.stdout);
-    if (first.includes("false")) {
-      await fill(engine, unpackProfile(spec, imageId, label), stream, limit);
+    const said = link.output[Symbol.asyncIterator]();
+    // One line: whether the files are there already. None says that it has ended.
+    const first = await said.next();
+    if (!first.done && Buffer.from(first.value).includes("false")) {
+      await fill(engine, unpackProfile(spec, imageId, label), link.input, limit);
     }
+    await said.next();
     await engine.wait(unpacker, limit);
     const { exitCode } = await engine.inspect(unpacker, callLimit());
     if (exitCode !== 0) {
-      throw new EngineError("other", `an image could not be unpacked: ${await complaint}`);
+      throw new EngineError("other", `an image could not be unpacked: ${link.diagnostics()}`);
     }
   } finally {
     await engine.remove(unpacker, callLimit()).catch(() => {});
     held.delete(label);
   }
-}
-
-async function firstChunk(output: AsyncIterable<Buffer>): Promise<string> {
-  for await (const chunk of output) return chunk.toString("utf8");
-  return "";
 }
 
 /** Sends the files of an image; an unpacker that needs none of them has ended. */

@@ -1,6 +1,6 @@
 import { seccompProfile } from "./seccomp.ts";
 import { supervisorCommand } from "./supervisor.ts";
-import type { SandboxSpec } from "./types.ts";
+import type { SandboxLabels, SandboxSpec } from "./types.ts";
 
 export const labels = {
   agentId: "io.airlock.agent",
@@ -15,6 +15,7 @@ export const labels = {
  */
 export const namePrefix = (agentId: string): string => `airlock-${agentId}-`;
 
+export const hostname = "sandbox";
 /** Limit of open descriptors per process. */
 const openFiles = 4096;
 /** Bytes that the supervisor and a small program need. */
@@ -26,6 +27,26 @@ const processBytes = 28 * 1024 * 1024;
 const gvisorBytes = 32 * 1024 * 1024;
 const seccomp = JSON.stringify(seccompProfile());
 
+/** What the create calls of all containers of an agent have in common. */
+export function commonProfile(image: string, { agentId, agentName, leaseId }: SandboxLabels) {
+  return {
+    Image: image,
+    User: "0:0",
+    WorkingDir: "/",
+    Labels: {
+      [labels.agentId]: agentId,
+      [labels.agentName]: agentName,
+      // Empty instead of missing, because an image may set this label.
+      [labels.leaseId]: leaseId ?? "",
+    },
+    Tty: false,
+    OpenStdin: true,
+    StdinOnce: true,
+    // An image's own health check would run beside the code.
+    Healthcheck: { Test: ["NONE"] },
+  };
+}
+
 /**
  * The complete profile of a container: the body of its create call. Source: Docker Engine API 1.41,
  * ContainerCreate.
@@ -35,26 +56,13 @@ export function containerProfile(spec: SandboxSpec) {
   const isGvisor = spec.runtime?.startsWith("runsc") ?? false;
   const memory = spec.memoryBytes + (isGvisor ? gvisorBytes : 0);
   return {
-    Image: spec.image,
+    ...commonProfile(spec.image, spec.labels),
     Entrypoint: [entrypoint],
     Cmd: command,
-    User: "0:0",
-    WorkingDir: "/",
-    Hostname: "sandbox",
+    Hostname: hostname,
     Env: environmentOf(spec),
-    Labels: {
-      [labels.agentId]: spec.labels.agentId,
-      [labels.agentName]: spec.labels.agentName,
-      // Empty instead of missing, because an image may set this label.
-      [labels.leaseId]: spec.labels.leaseId ?? "",
-    },
-    Tty: false,
     // Seconds that an engine that shuts down waits for the container; PID 1 ignores its signal.
     StopTimeout: 1,
-    OpenStdin: true,
-    StdinOnce: true,
-    // An image's own health check would run beside the code.
-    Healthcheck: { Test: ["NONE"] },
     // Saves the engine the network sandbox that it makes even for the network "none".
     NetworkDisabled: spec.network === "none",
     HostConfig: {
@@ -106,16 +114,17 @@ export function environmentOf({ cpus, env, gpus }: SandboxSpec): string[] {
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
-/**
- * The folders in memory. Their pages count against the memory limit, so their sizes together leave
- * enough memory for processes: a full folder gives the code ENOSPC and kills no process.
- */
+/** Sizes in bytes of /dev/shm, and of /tmp and /output each. */
 export function temporaryFileSizes(memoryBytes: number): { shm: number; writable: number } {
   const forProcesses = Math.max(memoryBytes / 8, Math.min(processBytes, memoryBytes * 0.75));
   const seventh = Math.floor((memoryBytes - forProcesses) / 7);
   return { shm: seventh, writable: 3 * seventh };
 }
 
+/**
+ * The folders in memory. Their pages count against the memory limit, so their sizes together leave
+ * enough memory for processes: a full folder gives the code ENOSPC and kills no process.
+ */
 function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
   const sizes = temporaryFileSizes(memoryBytes);
   const writable = `rw,nosuid,nodev,exec,mode=1777,size=${sizes.writable}`;

@@ -46,10 +46,16 @@ export function supervisorProgram(
     load(name)
 sys.modules["supervisor"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
 `;
-  const text = Buffer.from(packing + codes + loading + run);
+  const program = asFirstBytes(packing + codes + loading + run);
+  return bytecode === null ? program : Buffer.concat([program, bytecode]);
+}
+
+/** A program as inside/boot.py reads it: its size in 4 bytes, big-endian, and its text. */
+export function asFirstBytes(program: string): Buffer {
+  const text = Buffer.from(program);
   const size = Buffer.alloc(4);
   size.writeUInt32BE(text.length);
-  return Buffer.concat([size, text, bytecode ?? new Uint8Array()]);
+  return Buffer.concat([size, text]);
 }
 
 /** A Python program that creates modules from sources; each can import those before it. */

@@ -99,8 +99,7 @@ def serve_mother():
     for fd in (0, 1, 2):
         posix.dup2(null, fd)
     posix.close(null)
-    ready = {"python_version": "%d.%d.%d" % sys.version_info[:3], "problem": problem}
-    control.send(sys.modules["link"].to_json(ready))
+    control.send(sys.modules["link"].to_json({"problem": problem}))
     # The kernel then reaps every child.
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     gc.collect()
@@ -119,7 +118,9 @@ def serve_mother():
         posix.close(stderr)
     try:
         enter.enter(plan, request, stream, stderr, code_filter)
-        supervisor.serve_fork(Forker())
+        privileges.harden_supervisor()
+        supervisor.Supervisor(Forker()).run()
+        posix._exit(0)
     except Forked:
         pass
     except BaseException as error:

@@ -21,8 +21,6 @@ class Limits:
 
 
 class GroupsV2:
-    version = 2
-
     def __init__(self):
         os.mkdir(FOLDER)
         mount("cgroup2", FOLDER, "cgroup2", SAFE)
@@ -44,17 +42,8 @@ class GroupsV2:
     def place(self, groups, pid):
         _write(groups[0], "cgroup.procs", pid)
 
-    def read(self, groups):
-        return {
-            "oom_kills": _number_of(groups[0], "memory.events", "oom_kill"),
-            "cpu_ms": _number_of(groups[0], "cpu.stat", "usage_usec") / 1e3,
-            "memory_peak": _number(groups[0], "memory.peak"),
-        }
-
 
 class GroupsV1:
-    version = 1
-
     def __init__(self):
         os.mkdir(FOLDER)
         mount("tmpfs", FOLDER, "tmpfs", SAFE, "mode=755")
@@ -86,16 +75,6 @@ class GroupsV1:
         for group in groups:
             _write(group, "cgroup.procs", pid)
 
-    def read(self, groups):
-        found = {"oom_kills": 0, "cpu_ms": 0.0, "memory_peak": 0}
-        for group in groups:
-            if os.path.exists(group + "/memory.oom_control"):
-                found["oom_kills"] = _number_of(group, "memory.oom_control", "oom_kill")
-                found["memory_peak"] = _number(group, "memory.max_usage_in_bytes")
-            if os.path.exists(group + "/cpuacct.usage"):
-                found["cpu_ms"] = _number(group, "cpuacct.usage") / 1e6
-        return found
-
 
 def open_groups():
     os.makedirs(os.path.dirname(FOLDER), exist_ok=True)
@@ -111,6 +90,18 @@ def hierarchies():
         if not set(controllers).isdisjoint(_CONTROLLERS):
             found.append(controllers)
     return found
+
+
+def count_oom_kills(groups):
+    """Processes of a job that the kernel killed because the group's memory was full."""
+    for group in groups:
+        for name in ("memory.events", "memory.oom_control"):
+            try:
+                lines = read_lines("%s/%s" % (group, name))
+                return int(dict(line.split() for line in lines)["oom_kill"])
+            except (OSError, KeyError, ValueError):
+                pass
+    return 0
 
 
 def remove(groups):
@@ -133,17 +124,3 @@ def _write(group, name, value):
 def _write_if_there(group, name, value):
     if os.path.exists("%s/%s" % (group, name)):
         _write(group, name, value)
-
-
-def _number(group, name):
-    try:
-        return int(read_lines("%s/%s" % (group, name))[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _number_of(group, name, key):
-    try:
-        return int(dict(line.split() for line in read_lines("%s/%s" % (group, name)))[key])
-    except (OSError, ValueError, KeyError):
-        return 0

@@ -5,8 +5,7 @@ import select
 import signal
 import socket
 
-
-from groups import Limits
+from groups import Limits, count_oom_kills
 from kernel import pid_from_credentials
 from jobs_request import REQUEST
 from link import to_json
@@ -14,8 +13,6 @@ from switch import PIECE, WINDOW
 
 _SO_PASSCRED, _SCM_CREDENTIALS, _CREDENTIALS = 16, 2, 12
 _MAX_STDERR = 4096
-
-
 
 
 class Job:
@@ -175,8 +172,7 @@ class Job:
 
     def _end(self, problem):
         self._read_stderr()
-        report = {"problem": problem, "placed": self.pidfd is not None}
-        report.update(self.mother.groups.read(self.groups))
+        report = {"problem": problem, "oom_kills": count_oom_kills(self.groups)}
         self._close()
         self.zygote.jobs.discard(self)
         self.zygote.end_if_done()

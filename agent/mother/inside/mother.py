@@ -48,8 +48,7 @@ class Mother:
 
     def run(self):
         begin(self.settings)
-        hello = {"cgroup_version": self.groups.version, "machine": os.uname().machine}
-        self.put_json(0, b"H", hello)
+        self.put_json(0, b"H", {"machine": os.uname().machine})
         while True:
             for job in list(self.dying):
                 job.finish()
@@ -107,7 +106,7 @@ class Mother:
                 raise OSError("its zygote has ended")
             self.jobs[number] = Job(self, zygote, number, order)
         except OSError as error:
-            self.put_json(number, b"G", {"problem": str(error), "placed": False, "oom_kills": 0, "cpu_ms": 0.0, "memory_peak": 0})
+            self.put_json(number, b"G", {"problem": str(error), "oom_kills": 0})
 
     def read_jobs(self):
         """Reads one piece of each job that has one, so that none holds up the others."""

@@ -283,13 +283,6 @@ def count_oom_kills():
     return 0
 
 
-def serve_fork(interpreter):
-    """Runs one job as PID 1, where the calling process is a fork of a zygote."""
-    harden_supervisor()
-    Supervisor(interpreter).run()
-    os._exit(0)
-
-
 def main(codes, preload, pack):
     """Runs until the last job is over. With `pack` it first sends the bytecode that it compiled."""
     if os.getpid() != 1:

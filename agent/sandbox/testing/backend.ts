@@ -41,7 +41,6 @@ function startForks({ engine, image }: { engine: Engine; image: string }): Forks
     engine,
     mother,
     motherImage: find,
-    probeImage: find,
     ids: [0x7000_0000, 65_536],
     mode: "zygote",
     log: getLogger("test"),
