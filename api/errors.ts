@@ -1,5 +1,5 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import type { ExecutionError, FieldError } from "../shared/wire/errors.ts";
+import type { ExecutionError, FieldError, ProblemCode } from "../shared/wire/errors.ts";
 
 /** Codes of refused requests with their HTTP status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {
@@ -20,8 +20,8 @@ export const errorStatus = {
   internal: 500,
   engine_failed: 502,
   unavailable: 503,
-} as const satisfies Record<string, ContentfulStatusCode>;
-export type ErrorCode = keyof typeof errorStatus;
+} as const satisfies Record<ProblemCode, ContentfulStatusCode>;
+export type ErrorCode = ProblemCode;
 
 export const errorTitles: Record<ErrorCode, string> = {
   invalid_request: "Bad Request",
@@ -42,6 +42,11 @@ export const errorTitles: Record<ErrorCode, string> = {
   engine_failed: "Bad Gateway",
   unavailable: "Service Unavailable",
 };
+
+/** Address of the text that explains a code, on the page that routes/docs.ts serves. */
+export function problemType(code: ErrorCode): string {
+  return `/docs/problems#${code}`;
+}
 
 export interface ErrorExtras {
   errors?: FieldError[];
@@ -75,8 +80,8 @@ export function unauthorized(detail: string): AppError {
   return new AppError("unauthorized", detail, {}, { "WWW-Authenticate": 'Bearer realm="airlock"' });
 }
 
-export function notFound(what: string): AppError {
-  return new AppError("not_found", `${what} does not exist.`);
+export function notFound(what: string, extras: ErrorExtras = {}): AppError {
+  return new AppError("not_found", `${what} does not exist.`, extras);
 }
 
 /**

@@ -6,6 +6,9 @@ import { ApiError, kindOfStatus } from "./errors.ts";
 import { explainDistrust } from "./distrust.ts";
 import type { TokenSource } from "./token-source.ts";
 
+/** What of a refusal shows that an Airlock API sent it. */
+const AnswerOfApi = Problem.pick({ title: true, status: true, detail: true, correlation_id: true });
+
 export type Http = {
   /**
    * Sends one request to a path under /agent/v1 and reads the whole answer.
@@ -108,7 +111,7 @@ async function read<T>(answer: Answer, call: Call<T>): Promise<T> {
   refuseOtherProtocol(answer);
   const what = `${call.method} ${call.path}`;
   if (answer.statusCode !== 200) {
-    const problem = Problem.safeParse(body);
+    const problem = AnswerOfApi.safeParse(body);
     const isOfApi = problem.success && answer.headers[protocolHeader] !== undefined;
     const reason = isOfApi
       ? `: ${problem.data.detail}`

@@ -3,7 +3,7 @@ import { HTTPException } from "hono/http-exception";
 import type { Problem } from "../../shared/wire/errors.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ArtifactOutage } from "../deps.ts";
-import { AppError, errorStatus, errorTitles, unavailable } from "../errors.ts";
+import { AppError, errorStatus, errorTitles, problemType, unavailable } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
 
@@ -28,6 +28,8 @@ export const onError: ErrorHandler<AppEnv> = (error, c) => {
 
 export function problemOf({ code, message, extras }: AppError, correlationId: string): Problem {
   return {
+    type: problemType(code),
+    code,
     title: errorTitles[code],
     status: errorStatus[code],
     detail: message,

@@ -162,7 +162,7 @@ async function existingJob(
     throw new AppError(
       "conflict",
       `The idempotency key was used with a different payload, for job ${existing.id}. Use a new key.`,
-      { existing_job_id: existing.id },
+      { existing_job_id: existing.id, job_id: existing.id },
     );
   }
   return {

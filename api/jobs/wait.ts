@@ -3,7 +3,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
-import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
+import { advance, type Advanced, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { Unavailable } from "../domain/capacity.ts";
@@ -57,7 +57,9 @@ export async function waitForSync(
       if (signal.aborted) {
         if (!(await giveUp())) continue;
         const fate = hasKey ? "goes on" : "is cancelled";
-        throw new AppError("wait_timeout", `The client closed the connection; its job ${fate}.`);
+        throw new AppError("wait_timeout", `The client closed the connection; its job ${fate}.`, {
+          job_id: id,
+        });
       }
       if (execution.status !== "queued") continue;
       const refusal = await rideOut(deps, () => findRefusal(deps, execution.jobType));
@@ -75,13 +77,9 @@ export async function waitForSync(
 
 /** False if the execution has already ended; then its result is the answer. */
 async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
-  try {
-    await cancel(deps, id);
-    return true;
-  } catch (error) {
-    if (error instanceof AppError && error.code === "conflict") return false;
-    throw error;
-  }
+  const result = await requestCancel(deps, id);
+  if (result.kind === "not_found") throw notFound(`Job ${id}`);
+  return result.kind === "changed";
 }
 
 async function findRefusal(deps: Deps, jobType: string): Promise<Unavailable | undefined> {
@@ -90,20 +88,35 @@ async function findRefusal(deps: Deps, jobType: string): Promise<Unavailable | u
 }
 
 /**
- * Cancels a queued execution at once; asks the agent of a running execution to end it.
+ * Cancels a queued execution at once; asks the agent of a running execution to end it. A repeat changes
+ * nothing.
  *
- * @throws AppError 404 when it is unknown; 409 when it has finished.
+ * @throws AppError 404 when it is unknown; 409 when it has finished otherwise.
  */
-export async function cancel({ db, notifier, now }: Deps, id: string): Promise<ExecutionRow> {
-  const result = await advance(db, { id }, { kind: "cancel" }, now());
+export async function cancel(deps: Deps, id: string): Promise<ExecutionRow> {
+  const result = await requestCancel(deps, id);
   switch (result.kind) {
     case "not_found":
       throw notFound(`Job ${id}`);
     case "refused":
-      throw new AppError("conflict", `Job ${id} has already finished: ${result.execution.status}.`);
+      if (result.execution.status === "cancelled") return result.execution;
+      throw new AppError(
+        "conflict",
+        `Job ${id} has already finished: ${result.execution.status}.`,
+        {
+          job_id: id,
+        },
+      );
     case "changed":
-      notifier.notify(`execution:${id}`);
-      if (result.execution.agentId) notifier.notify(`agent:${result.execution.agentId}`);
       return result.execution;
   }
+}
+
+async function requestCancel({ db, notifier, now }: Deps, id: string): Promise<Advanced> {
+  const result = await advance(db, { id }, { kind: "cancel" }, now());
+  if (result.kind === "changed") {
+    notifier.notify(`execution:${id}`);
+    if (result.execution.agentId) notifier.notify(`agent:${result.execution.agentId}`);
+  }
+  return result;
 }

@@ -1,5 +1,11 @@
 import type { Problem } from "../../shared/wire/errors.ts";
-import { type ErrorCode, type ErrorExtras, errorStatus, errorTitles } from "../errors.ts";
+import {
+  type ErrorCode,
+  type ErrorExtras,
+  errorStatus,
+  errorTitles,
+  problemType,
+} from "../errors.ts";
 import { correlationId, jobId } from "./examples.ts";
 import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
 
@@ -64,6 +70,8 @@ const headersOf: Partial<Record<ErrorCode, ResponseHeader[]>> = {
 /** The OpenAPI description of a refusal, with the endpoint's own example if it has one. */
 export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras = {}) {
   const example: Problem = {
+    type: problemType(code),
+    code,
     title: errorTitles[code],
     status: errorStatus[code],
     correlation_id: correlationId,

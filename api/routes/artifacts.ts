@@ -26,7 +26,7 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       throw new AppError("invalid_request", nameRule);
     }
     const found = await find(deps, job_id, artifact_name);
-    if (!found) throw notFound(`Artifact ${artifact_name} of job ${job_id}`);
+    if (!found) throw await missing(deps, job_id, artifact_name);
     const { artifact, open } = found;
     const opened = async (range?: ByteRange) => {
       const body = await open(range);
@@ -48,6 +48,11 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     }
     return sendStored(c, { name: "The artifact", size, etag, headers, open: opened });
   });
+}
+
+async function missing({ db }: Deps, jobId: string, name: string): Promise<AppError> {
+  const execution = await findExecution(db, jobId);
+  return notFound(`Artifact ${name} of job ${jobId}`, execution && { job_id: jobId });
 }
 
 async function find(deps: Deps, jobId: string, name: string): Promise<Found | undefined> {

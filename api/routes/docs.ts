@@ -2,6 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps, DocsAsset } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { problemPage } from "../openapi/problem-page.ts";
 import { everywhere } from "../openapi/response-headers.ts";
 
 const assetTypes = {
@@ -65,6 +66,7 @@ const getDocs = createRoute({
 export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void {
   app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 
+  app.get("/docs/problems", (c) => c.html(problemPage, 200, { "Content-Security-Policy": policy }));
   app.get("/docs/start.js", (c) =>
     c.body(pageScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),
   );

@@ -28,6 +28,7 @@ const submitProblems = {
   409: problem("conflict", {
     detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
     existing_job_id: jobId,
+    job_id: jobId,
   }),
 };
 

@@ -78,7 +78,9 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       return c.json(toRecord(await withPayload(deps.db, execution), view), 200);
     }
     if (wait) {
-      throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`);
+      throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`, {
+        job_id: id,
+      });
     }
     const position = await queuePosition(deps.db, execution);
     const status = toQueueStatus(execution.status);
@@ -94,7 +96,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Jobs"],
     summary: "Cancel a job",
     description:
-      "A queued job ends at once. A running job is asked to end and keeps its output so far.",
+      "A queued job ends at once. A running job is asked to end and keeps its output so far. A repeat changes nothing; a job that has finished otherwise is 409.",
     request: { params: jobIdParam },
     responses: {
       200: json(JobStatus, "The job after the call.", {

@@ -73,9 +73,41 @@ export const FieldError = z
   .meta({ id: "FieldError", description: "One fault of a request." });
 export type FieldError = z.infer<typeof FieldError>;
 
+/** Codes of refused requests; api/errors.ts has the HTTP status of each. */
+export const problemCodes = [
+  "invalid_request",
+  "unauthorized",
+  "forbidden",
+  "not_found",
+  "method_not_allowed",
+  "wait_timeout",
+  "conflict",
+  "lease_lost",
+  "too_large",
+  "range_not_satisfiable",
+  "timeout_too_long",
+  "build_failed",
+  "rate_limited",
+  "headers_too_large",
+  "internal",
+  "engine_failed",
+  "unavailable",
+] as const;
+export const ProblemCode = z.enum(problemCodes).meta({
+  id: "ProblemCode",
+  description: "Why a request was refused: a closed list, which `/docs/problems` explains.",
+});
+export type ProblemCode = z.infer<typeof ProblemCode>;
+
 /** RFC 9457 problem details, the body of every error answer. */
 export const Problem = z
   .object({
+    type: z.string().meta({
+      format: "uri-reference",
+      description: "Where this kind of problem is explained.",
+      example: "/docs/problems#not_found",
+    }),
+    code: ProblemCode,
     title: z.string().meta({ example: "Not Found" }),
     status: z.number().int().meta({ example: 404 }),
     detail: z.string().meta({ description: "What is wrong and what to do about it." }),
@@ -93,7 +125,8 @@ export const Problem = z
       .optional()
       .meta({ description: "On 409: the job that holds the idempotency key." }),
     job_id: z.string().optional().meta({
-      description: "On 503: the job that this request made, or may have made, before it failed.",
+      description:
+        "The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.",
     }),
   })
   .meta({ id: "Problem", description: "RFC 9457 problem details." });

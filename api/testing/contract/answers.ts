@@ -1,4 +1,6 @@
 import { expect } from "vitest";
+import { problemCodes, type ProblemCode } from "../../../shared/wire/errors.ts";
+import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
@@ -51,6 +53,28 @@ async function echoed(api: Api, given: string): Promise<string> {
   return reply.headers.get("X-Correlation-ID") ?? "";
 }
 
+/** Refusals with their codes, and whether they name the job. */
+const refusals: [
+  code: ProblemCode,
+  status: number,
+  (api: Api, id: string) => Promise<Reply>,
+  job?: "names the job",
+][] = [
+  ["invalid_request", 400, (api) => api.post("/execute", "{")],
+  ["not_found", 404, (api) => api.get("/nowhere")],
+  ["not_found", 404, (api) => api.get("/jobs/x")],
+  ["not_found", 404, (api, id) => api.get(`/jobs/${id}/artifacts/none`), "names the job"],
+  ["method_not_allowed", 405, (api) => api.send("PATCH", "/health")],
+  [
+    "wait_timeout",
+    408,
+    (api, id) => api.get(`/jobs/${id}/result?wait=true&timeout=0`),
+    "names the job",
+  ],
+  ["timeout_too_long", 422, (api) => api.post("/execute", { code: "1", timeout: 80_000 })],
+  ["unavailable", 503, (api) => api.post("/execute", { code: "1" })],
+];
+
 /** A request for each way in which an answer is made. */
 const requests: [
   what: string,
@@ -87,6 +111,28 @@ export const answerRows: Row[] = [
       expect((await send(api, job_id)).status).toBe(status);
     },
   ),
+  ...each(
+    refusals,
+    ([code, status, , job]) => `A ${status} has the code ${code}${job ? `, and ${job}` : ""}`,
+    async (api, [code, status, send, job]) => {
+      const { job_id } = await api.submit();
+      const problem = problemOf(await send(api, job_id));
+      expect(problem).toMatchObject({ status, code });
+      expect(problem.job_id).toBe(job && job_id);
+    },
+  ),
+  {
+    rule: "The type of a refusal is an address on a page that explains every code",
+    async check(api) {
+      const { type } = problemOf(await api.get("/jobs/x"));
+      const reply = await api.get(type);
+      expect([reply.status, reply.headers.get("Content-Type")]).toEqual([
+        200,
+        "text/html; charset=UTF-8",
+      ]);
+      for (const code of problemCodes) expect(reply.text).toContain(`id="${code}"`);
+    },
+  },
   ...each(
     ["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)],
     (id) => `A correlation id such as ${id.slice(0, 20)} is echoed`,

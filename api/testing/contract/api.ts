@@ -126,6 +126,7 @@ function expectCommon({ status, headers, text }: Reply, method: string): void {
   expect(headers.get("Content-Type")).toBe("application/problem+json");
   const problem = Problem.strict().parse(JSON.parse(text));
   expect(problem).toMatchObject({ status, correlation_id: correlationId });
+  expect(problem.type).toBe(`/docs/problems#${problem.code}`);
   expect(problem.title).not.toBe("");
   expect(problem.detail).not.toBe("");
 }

@@ -216,13 +216,25 @@ export const jobRows: Row[] = [
     },
   },
   {
+    rule: "POST /jobs/{id}/cancel of a cancelled job is 200, and changes nothing",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const first = await api.post(`/jobs/${job_id}/cancel`);
+      const before = await api.record(job_id);
+      const again = await api.post(`/jobs/${job_id}/cancel`);
+      expect([again.status, body(again)]).toEqual([200, body(first)]);
+      expect(await api.record(job_id)).toEqual(before);
+    },
+  },
+  {
     rule: "POST /jobs/{id}/cancel of a finished job is 409, and changes nothing",
     async check(api) {
       const { job_id } = await api.submit();
       const agent = api.agent();
       await agent.result((await agent.takeJob()).lease_id);
       const before = await api.record(job_id);
-      expect((await api.post(`/jobs/${job_id}/cancel`)).status).toBe(409);
+      const refused = await api.post(`/jobs/${job_id}/cancel`);
+      expect(problemOf(refused)).toMatchObject({ status: 409, code: "conflict", job_id });
       expect(await api.record(job_id)).toEqual(before);
     },
   },
