@@ -9,6 +9,7 @@ import { connect } from "../setup/connect.ts";
 import { setUp } from "../setup/set-up.ts";
 import { CACHE, ensureGuestImage } from "./build-image.ts";
 import { makeChecks } from "./checks.ts";
+import { ensureQemu } from "./ensure-qemu.ts";
 import { connectGuest } from "./guest.ts";
 import { makeProjectDisk } from "./project-disk.ts";
 import { startMachine } from "./qemu.ts";
@@ -31,6 +32,7 @@ await runMain(async () => {
   setPriority(Math.max(getPriority(), 10));
   await ensureVmTools();
   const { dockerHost, image: baseImage } = await setUp(readConfig(process.env));
+  const qemu = await ensureQemu();
   const image = await ensureGuestImage();
   mkdirSync(CACHE, { recursive: true });
   const folder = mkdtempSync(join(CACHE, "run-"));
@@ -44,7 +46,7 @@ await runMain(async () => {
   }
   try {
     const disk = await makeProjectDisk(folder, connect(dockerHost), baseImage);
-    await using machine = await startMachine(image, disk, folder);
+    await using machine = await startMachine(qemu, image, disk, folder);
     say("the guest boots (20 s with KVM, a minute or more under emulation)");
     await using guest = await connectGuest(machine, image, folder);
     const checks = makeChecks((line) => process.stdout.write(`${line}\n`));

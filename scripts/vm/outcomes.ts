@@ -31,7 +31,7 @@ const NO_RIGHTS = "0000000000000000";
 
 /** Jobs of every outcome, and with `limits` what holds them in. */
 export async function checkOutcomes(
-  { check }: Checks,
+  { check }: Pick<Checks, "check">,
   service: Service,
   { limits = true } = {},
 ): Promise<void> {

@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
@@ -25,20 +25,12 @@ const PATIENCE =
 const KERNEL_ARGUMENTS = `root=/dev/vda rw console=ttyS0 systemd.show_status=0 ${PATIENCE} mitigations=off panic=-1`;
 
 const VIRTUALIZED = { accel: "kvm", cpu: "host" };
+/** A thread for each of the guest's processors. */
+const EMULATED = { accel: "tcg,thread=multi", cpu: "max" };
 
-/**
- * How this QEMU emulates processors. With 7.2 the guest's kernel dies of two faults: with a thread for each processor it
- * sees an int3 of its own patching too late (on a busy host), and cmpxchg16b spoils the flags. 10.0 has neither.
- */
-export function emulated(version: string): { accel: string; cpu: string } {
-  const major = Number(/version (\d+)\./.exec(version)?.[1] ?? 0);
-  return major >= 10
-    ? { accel: "tcg,thread=multi", cpu: "max" }
-    : { accel: "tcg,thread=single", cpu: "Nehalem,-cx16" };
-}
-
-/** Starts the machine. It dies with this process, however that ends. */
+/** Starts the machine with this QEMU. It dies with this process, however that ends. */
 export async function startMachine(
+  qemu: readonly string[],
   image: GuestImage,
   projectDisk: string,
   folder: string,
@@ -46,7 +38,7 @@ export async function startMachine(
   const consoleFile = join(folder, "console.log");
   const settings = {
     machine: "q35",
-    ...(hasKvm() ? VIRTUALIZED : emulated(qemuVersion())),
+    ...(hasKvm() ? VIRTUALIZED : EMULATED),
     smp: CPUS,
     m: MEMORY_MIB,
     display: "none",
@@ -59,15 +51,15 @@ export async function startMachine(
   };
   const devices = ["virtio-net,netdev=net", "virtio-rng-pci"];
   const disks = [join(image.folder, "root.img"), projectDisk];
-  const qemu = [
-    "qemu-system-x86_64",
+  const command = [
+    ...qemu,
     "-no-reboot",
     ...Object.entries(settings).flatMap(([name, value]) => [`-${name}`, String(value)]),
     ...devices.flatMap((device) => ["-device", device]),
     ...disks.flatMap((file) => ["-drive", `file=${file},format=raw,if=virtio,snapshot=on`]),
   ];
   const errors = openSync(join(folder, "qemu.log"), "w");
-  const child = spawn("setpriv", ["--pdeathsig=KILL", ...qemu], {
+  const child = spawn("setpriv", ["--pdeathsig=KILL", ...command], {
     stdio: ["pipe", "pipe", errors],
     // Where snapshot=on keeps what the guest writes, in files without a name.
     env: { ...process.env, TMPDIR: CACHE },
@@ -107,8 +99,4 @@ async function readSshPort(child: ChildProcess, logFile: string): Promise<number
 
 function hasExited(child: ChildProcess): boolean {
   return child.exitCode !== null || child.signalCode !== null;
-}
-
-function qemuVersion(): string {
-  return execFileSync("qemu-system-x86_64", ["--version"], { encoding: "utf8" });
 }

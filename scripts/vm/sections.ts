@@ -2,7 +2,7 @@ import { wrongArguments } from "../command/arguments.ts";
 import type { Checks } from "./checks.ts";
 import type { Guest } from "./guest.ts";
 import { checkContainerdStore } from "./sections/containerd-store.ts";
-import { checkDocker } from "./sections/docker.ts";
+import { checkDocker, checkForkedDocker } from "./sections/docker.ts";
 import { checkGvisor } from "./sections/gvisor.ts";
 import { checkPodman, checkRootlessPodman } from "./sections/podman.ts";
 import { checkSystem } from "./sections/system.ts";
@@ -33,6 +33,17 @@ const SECTIONS: readonly Section[] = [
   { name: "gvisor", title: "gVisor", run: checkGvisor },
   { name: "podman", title: "Podman as root", run: checkPodman },
   { name: "rootless", title: "rootless Podman", run: checkRootlessPodman },
+  { name: "forked", title: "forked jobs, Docker", run: checkForkedDocker },
+  {
+    name: "forked-podman",
+    title: "forked jobs, Podman as root",
+    run: (world) => checkPodman(world, true),
+  },
+  {
+    name: "forked-rootless",
+    title: "forked jobs, rootless Podman",
+    run: (world) => checkRootlessPodman(world, true),
+  },
 ];
 
 /** The sections of these names, all where there are none. Throws OperatorError on a name that is none's. */

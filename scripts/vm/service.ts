@@ -109,12 +109,12 @@ export function controls(guest: Guest, unit: string): Pick<Service, "log" | "sto
 
 /** Waits until a unit has logged these words. Throws with the end of its log where it ends before. */
 export async function untilLogged(guest: Guest, unit: string, words: string): Promise<void> {
-  // Of this start of the unit alone.
+  // Of this start of the unit alone. Seldom: emulated, each look takes a second of the processors.
   const script = `
 log() { journalctl --no-pager -o cat "_SYSTEMD_INVOCATION_ID=$(systemctl show --value -p InvocationID ${unit})"; }
 while ! log | grep -q ${quote(words)}; do
   systemctl is-active -q ${unit} || systemctl is-active ${unit} | grep -q activating || break
-  sleep 1
+  sleep 5
 done
 log | tail -n 30
 log | grep -q ${quote(words)}`;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { toolsAdvice } from "./tools.ts";
 
-const missing = ["qemu-system-x86_64", "debootstrap"];
+const missing = ["mke2fs", "debootstrap"];
 
 test.each([
   [
@@ -9,15 +9,15 @@ test.each([
     missing,
     { root: false, apt: true },
     "needs root",
-    "sudo: it installs what is missing (qemu-system-x86 debootstrap)",
+    "sudo: it installs what is missing (e2fsprogs debootstrap)",
   ],
   ["an ordinary user with all tools", [], { root: false, apt: true }, "needs root", "with sudo"],
   [
     "root without apt",
     missing,
     { root: true, apt: false },
-    "needs qemu-system-x86_64, debootstrap",
-    "Debian's packages are qemu-system-x86 debootstrap",
+    "needs mke2fs, debootstrap",
+    "Debian's packages are e2fsprogs debootstrap",
   ],
 ])("%s is told in two lines what to do", (_who, names, machine, problem, remedy) => {
   const lines = toolsAdvice(names, machine)!.split("\n");

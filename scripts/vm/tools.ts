@@ -3,9 +3,8 @@ import { OperatorError } from "../command/operator-error.ts";
 import { aptInstall, aptUpdate, hasCommand } from "../setup/install-engine.ts";
 import { withSetupLock } from "../setup/setup-lock.ts";
 
-/** The programs that build and run the guest, each with the Debian package that brings it. */
+/** The programs that build the guest and reach it, each with the Debian package that brings it. */
 const PACKAGE_OF: Readonly<Record<string, string>> = {
-  "qemu-system-x86_64": "qemu-system-x86",
   debootstrap: "debootstrap",
   mke2fs: "e2fsprogs",
   ssh: "openssh-client",

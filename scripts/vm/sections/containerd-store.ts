@@ -1,8 +1,8 @@
 import { match } from "node:assert/strict";
+import { checkService } from "../check-service.ts";
 import { startDocker } from "../docker.ts";
 import { IMAGE_TESTS, runTests } from "../engine-tests.ts";
 import type { World } from "../sections.ts";
-import { checkService } from "./docker.ts";
 
 /** Docker with images in containerd's store, as newer Dockers have it from the start. */
 export async function checkContainerdStore(world: World): Promise<void> {

@@ -1,22 +1,22 @@
-import { equal, match } from "node:assert/strict";
+import { match } from "node:assert/strict";
+import { checkService } from "../check-service.ts";
 import { stopDocker } from "../docker.ts";
 import { quote } from "../guest.ts";
-import { checkOutcomes } from "../outcomes.ts";
 import { copyProject } from "../project-copy.ts";
 import { IN_GUEST } from "../project-disk.ts";
 import type { World } from "../sections.ts";
-import { type ServiceOptions, startService } from "../service.ts";
+import type { ServiceOptions } from "../service.ts";
 
 const USER = "ada";
 
 /** `npm start` on root's Podman, which it finds by itself where no Docker runs. */
-export async function checkPodman(world: World): Promise<void> {
+export async function checkPodman(world: World, forked = false): Promise<void> {
   await stopDocker(world.guest);
-  await check(world, (command) => command, { unit: "airlock-podman" });
+  await checkOn(world, (command) => command, { unit: "airlock-podman" }, forked);
 }
 
 /** The same as an ordinary user, on that user's own Podman. */
-export async function checkRootlessPodman(world: World): Promise<void> {
+export async function checkRootlessPodman(world: World, forked = false): Promise<void> {
   const { guest } = world;
   await stopDocker(guest);
   const runtimeDir = `/run/user/${await guest.run(`id -u ${USER}`)}`;
@@ -26,19 +26,23 @@ export async function checkRootlessPodman(world: World): Promise<void> {
   // Each command as the user whose systemd holds the socket.
   const asUser = (command: string): string =>
     `cd / && runuser -u ${USER} -- env ${session} bash -c ${quote(command)}`;
-  await check(world, asUser, {
+  const options = {
     unit: "airlock-rootless",
     user: USER,
     folder: `/home/${USER}/airlock`,
     env: { XDG_RUNTIME_DIR: runtimeDir },
-  });
+  };
+  await checkOn(world, asUser, options, forked);
 }
 
-async function check(
-  { guest, checks }: World,
+/** @param as Makes a command one of the user who has the Podman. */
+async function checkOn(
+  world: World,
   as: (command: string) => string,
   options: ServiceOptions,
+  forked: boolean,
 ): Promise<void> {
+  const { guest, checks } = world;
   const scope = options.user ? "--user " : "";
   await guest.run(as(`systemctl ${scope}start podman.socket`));
   await guest.run(
@@ -50,18 +54,9 @@ async function check(
     const info = await guest.run(as(`podman --remote info --format '${format}'`));
     match(info, /^v2 .*cpu.*memory.*pids/);
   });
-  let service: Awaited<ReturnType<typeof startService>> | undefined;
-  await checks.check("npm start gets ready", async () => {
-    service = await startService(guest, options);
-  });
-  if (!service) {
-    await guest.run(`systemctl stop ${options.unit} || true`);
-    return;
-  }
-  const { stop } = service;
-  await checkOutcomes(checks, service);
-  await checks.check("npm start ends well and leaves no container", async () => {
-    await stop();
-    equal(await guest.run(as("podman ps --all --quiet")), "");
+  await checkService(world, options, {
+    how: `as ${options.user ? "an ordinary user" : "root"}`,
+    engine: (args) => guest.run(as(`podman ${args}`)),
+    forked,
   });
 }
