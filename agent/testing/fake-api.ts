@@ -37,7 +37,10 @@ export type Answer =
   /** The connection is cut. */
   | "cut";
 
-/** The API's side of the agent protocol over real HTTP; it records every request and answers as the test says. */
+/**
+ * The API's side of the agent protocol over real HTTP; it records every request and answers as the
+ * test says.
+ */
 export type FakeApi = AsyncDisposable & {
   readonly url: string;
   readonly received: readonly Received[];
@@ -68,8 +71,8 @@ const PREFIX = "/agent/v1";
 
 export async function startFakeApi(): Promise<FakeApi> {
   const received: Received[] = [];
-  const jobs: LeasedJob[] = [];
-  const builds: LeasedBuild[] = [];
+  const jobs = createDelivery<LeasedJob>();
+  const builds = createDelivery<LeasedBuild>();
   const answers: { pathEnd: string; answer: Answer }[] = [];
   const watchers = new Set<() => void>();
   const pendingPolls = new Set<() => void>();
@@ -94,6 +97,8 @@ export async function startFakeApi(): Promise<FakeApi> {
     const hungUp = hangUp.promise;
     const item = { method, path, headers, bytes, json, hungUp, isHungUp: () => isHungUp };
     received.push(item);
+    const [, kind, lease = ""] = /^\/(leases|builds)\/([^/]+)\//.exec(path) ?? [];
+    (kind === "leases" ? jobs : builds).confirm([lease]);
     watchers.forEach((look) => look());
 
     const at = answers.findIndex(({ pathEnd }) => path.endsWith(pathEnd));
@@ -109,21 +114,27 @@ export async function startFakeApi(): Promise<FakeApi> {
     { json, hungUp, isHungUp }: Received,
     response: ServerResponse,
   ): Promise<void> {
-    const { free_slots, free_builds, wait_s, is_new } = json as PollRequest;
+    const { free_slots, free_builds, wait_s, is_new, leases, builds: held } = json as PollRequest;
+    jobs.confirm(leases);
+    jobs.repeat();
+    builds.confirm(held);
+    builds.repeat();
     const reply = (): PollReply => ({
       ...news(),
-      jobs: jobs.splice(0, free_slots),
-      builds: builds.splice(0, free_builds),
+      jobs: jobs.give(free_slots),
+      builds: builds.give(free_builds),
       keep_ready: is_new ? api.keepReady : [],
     });
     const hasNews = (): boolean =>
       [api.lost, api.cancel].some(({ length }) => length > 0) ||
-      (free_slots > 0 && jobs.length > 0) ||
-      (free_builds > 0 && builds.length > 0);
+      (free_slots > 0 && jobs.hasAny()) ||
+      (free_builds > 0 && builds.hasAny());
     if (wait_s > 0 && !hasNews()) {
       const { promise, resolve } = Promise.withResolvers<void>();
       pendingPolls.add(resolve);
+      const limit = setTimeout(resolve, wait_s * 1000);
       await Promise.race([promise, hungUp]);
+      clearTimeout(limit);
       pendingPolls.delete(resolve);
     }
     if (!isHungUp()) send(response, { status: 200, body: reply() });
@@ -160,11 +171,11 @@ export async function startFakeApi(): Promise<FakeApi> {
     lost: [],
     cancel: [],
     offer: (...offered) => {
-      jobs.push(...offered);
+      jobs.add(...offered);
       wake();
     },
     offerBuild: (build) => {
-      builds.push(build);
+      builds.add(build);
       wake();
     },
     wake,
@@ -181,6 +192,29 @@ export async function startFakeApi(): Promise<FakeApi> {
     },
   };
   return api;
+}
+
+/**
+ * Work for an agent. What it was given is given again until it has mentioned the lease: the answer
+ * may have come too late, or crossed the end of its request.
+ */
+function createDelivery<Work extends { readonly lease_id: string }>() {
+  const waiting: Work[] = [];
+  const given = new Map<string, Work>();
+  return {
+    add: (...work: Work[]) => void waiting.push(...work),
+    hasAny: () => waiting.length > 0,
+    give(count: number): Work[] {
+      const work = waiting.splice(0, count);
+      for (const one of work) given.set(one.lease_id, one);
+      return work;
+    },
+    confirm: (leaseIds: readonly string[]) => leaseIds.forEach((id) => given.delete(id)),
+    repeat() {
+      waiting.unshift(...given.values());
+      given.clear();
+    },
+  };
 }
 
 function send(
