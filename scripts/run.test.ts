@@ -1,0 +1,55 @@
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+
+/** Stands for the Node that `npm ci` installs. */
+const pinned = "#!/bin/sh\necho pinned >&2\n";
+
+/** Runs `scripts/run` where the machine's Node says that it is new enough, or not. Returns which Node npm ran on. */
+function install({ isNewEnough }: { isNewEnough: boolean }): string[] {
+  const folder = mkdtempSync(join(tmpdir(), "run-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  for (const name of ["scripts", "path"]) mkdirSync(join(folder, name));
+  copyFileSync("scripts/run", join(folder, "scripts/run"));
+  writeFileSync(join(folder, "package-lock.json"), "{}");
+  write(join(folder, "path/node"), `#!/bin/sh\nexit ${isNewEnough ? 0 : 1}\n`);
+  const npm = `#!/bin/sh
+if grep -q pinned "$(command -v node)"; then which=pinned; else which=machine; fi
+echo "$which: npm $*" >>${folder}/seen
+mkdir -p node_modules/.bin
+printf '${pinned.replaceAll("\n", String.raw`\n`)}' >node_modules/.bin/node
+chmod +x node_modules/.bin/node
+`;
+  write(join(folder, "path/npm"), npm);
+  execFileSync("sh", [join(folder, "scripts/run"), "x.ts"], {
+    env: { PATH: `${join(folder, "path")}:/usr/bin:/bin` },
+    stdio: "ignore",
+  });
+  return readFileSync(join(folder, "seen"), "utf8").trim().split("\n");
+}
+
+function write(file: string, text: string): void {
+  writeFileSync(file, text);
+  chmodSync(file, 0o755);
+}
+
+test("npm installs the dependencies once where its Node is new enough", () => {
+  expect(install({ isNewEnough: true })).toEqual(["machine: npm ci --no-progress"]);
+});
+
+test("where the machine's Node is too old, npm runs again on the pinned one, for the packages that it left out", () => {
+  expect(install({ isNewEnough: false })).toEqual([
+    "machine: npm ci --no-progress --omit=dev",
+    "pinned: npm ci --no-progress",
+  ]);
+});
