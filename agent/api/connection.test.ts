@@ -28,8 +28,8 @@ afterEach(async () => {
   for (const end of ends.splice(0)) await end();
 });
 
-async function apiFor(host: string, days?: number) {
-  const api = await startTlsApi(ours.sign(host, days));
+async function apiFor(host: string, expired = false) {
+  const api = await startTlsApi(ours.sign(host, { expired }));
   ends.push(api.close);
   return api;
 }
@@ -64,20 +64,20 @@ describe("the API's certificate", () => {
   });
 
   it.each([
-    ["for another name", "DNS:other.example", 1, () => ours.file, "api_url must name the API"],
-    ["of an unknown authority", "DNS:localhost", 1, () => undefined, "api_ca_file must hold"],
-    ["of another authority", "DNS:localhost", 1, () => other.file, "api_ca_file must hold"],
+    ["for another name", "DNS:other.example", false, () => ours.file, "api_url must name the API"],
+    ["of an unknown authority", "DNS:localhost", false, () => undefined, "api_ca_file must hold"],
+    ["of another authority", "DNS:localhost", false, () => other.file, "api_ca_file must hold"],
     [
       "that has expired",
       "DNS:localhost",
-      -1,
+      true,
       () => ours.file,
       "renew it there, unless this host's",
     ],
   ])(
     "%s is refused, with what to do, before anything is sent",
-    async (_, host, days, ca, words) => {
-      const api = await apiFor(host, days);
+    async (_, host, expired, ca, words) => {
+      const api = await apiFor(host, expired);
       const why = await failure(httpTo(api.url, ca()));
       expect(why).toContain(`${api.url} is not trusted: its certificate`);
       expect(why).toContain(words);

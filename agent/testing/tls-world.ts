@@ -8,6 +8,8 @@ import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 
+const DAY_MS = 86_400_000;
+
 const openssl = (...args: string[]): void => {
   execFileSync("openssl", args, { stdio: "ignore" });
 };
@@ -18,19 +20,53 @@ export function makeAuthority(folder: string, name: string) {
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
   const subject = ["-subj", `/CN=${name}`];
   const [caKey, ca] = [file("ca.key"), file("ca.pem")];
+  const settings = file("cnf");
+  writeFileSync(file("index"), "");
+  writeFileSync(settings, settingsOf(folder, file("index")));
   openssl("req", "-x509", ...newKey, "-days", "2", ...subject, "-keyout", caKey, "-out", ca);
   return {
     file: ca,
-    /** A certificate for a host, valid for this many days from now; expired if they are negative. */
-    sign: (host: string, days = 1) => {
+    /** A certificate for a host, valid for a day from now or until yesterday. */
+    sign: (host: string, { expired = false } = {}) => {
       const [key, request, cert, names] = ["key", "csr", "pem", "ext"].map((end) => file(end));
       writeFileSync(names!, `subjectAltName=${host}`);
       openssl("req", ...newKey, ...subject, "-keyout", key!, "-out", request!);
-      const by = ["-CA", ca, "-CAkey", caKey, "-CAcreateserial", "-extfile", names!];
-      openssl("x509", "-req", "-in", request!, ...by, "-days", String(days), "-out", cert!);
+      // `openssl x509` cannot sign what has expired: OpenSSL 3.5 takes no negative number of days, 3.0 no dates.
+      const by = ["-config", settings, "-cert", ca, "-keyfile", caKey, "-extfile", names!];
+      const from = new Date(Date.now() - (expired ? 2 * DAY_MS : 0));
+      const until = new Date(from.getTime() + DAY_MS);
+      const dates = ["-startdate", utcTime(from), "-enddate", utcTime(until)];
+      openssl("ca", "-batch", "-notext", ...by, ...dates, "-in", request!, "-out", cert!);
       return { key: readFileSync(key!), cert: readFileSync(cert!) };
     },
   };
+}
+
+/** Settings of `openssl ca`, which keeps a list of what it signed. */
+function settingsOf(folder: string, index: string): string {
+  const settings = {
+    database: index,
+    new_certs_dir: folder,
+    rand_serial: "yes",
+    unique_subject: "no",
+    default_md: "sha256",
+    policy: "any",
+  };
+  const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`);
+  return [
+    "[ca]",
+    "default_ca = ours",
+    "[ours]",
+    ...lines,
+    "[any]",
+    "commonName = supplied",
+    "",
+  ].join("\n");
+}
+
+/** As in a certificate: YYYYMMDDHHMMSSZ. */
+function utcTime(date: Date): string {
+  return `${date.toISOString().replaceAll(/[-:T]|\..*/g, "")}Z`;
 }
 
 /** What an API over TLS received, one line per request: the token and the size of the body. */
