@@ -11,7 +11,7 @@ import type { RunReport } from "./types.ts";
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-collect-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));
 
-needsThroughout("root");
+needsThroughout("root", "ip");
 const python = hostPython();
 
 /** The report of code that leaves things in /output, its working directory. */

@@ -33,6 +33,8 @@ const has =
     commands.every(hasCommand);
 
 const table = {
+  // Supervisors that run on this machine get a loopback of their own.
+  ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
   // The browser of the tests of /docs.
   chromium: { tiers: ["service"], isThere: () => existsSync(CHROMIUM), packages: ["chromium"] },
   // OpenStack Swift, the S3 service of the tests of the artifact store.

@@ -15,7 +15,7 @@ afterAll(() => rmSync(spoolRoot, { recursive: true }));
 export const python = hostPython();
 
 // A supervisor on this machine has its own namespaces.
-needsThroughout("root");
+needsThroughout("root", "ip");
 
 /** Supervisors that end with the test file. */
 export const started: HostLink[] = [];
