@@ -116,23 +116,23 @@ export async function createDeps(
     },
   };
   const { forks: how } = config;
-  const findMotherImage = (signal: AbortSignal) => images.resolve(how.image, signal);
   const pool: Pool =
     how.mode === "engine"
       ? containers
-      : withForks(
-          containers,
-          createForks({
+      : withForks({
+          pool: containers,
+          forks: createForks({
             engine,
             mother: motherSpec(agent, config.slots),
-            motherImage: findMotherImage,
+            motherImage: (signal) => images.resolve(how.image, signal),
             ids: [how.firstId, idCount],
             mode: how.mode,
             log,
           }),
-          config.slots,
+          slots: config.slots,
+          idleMs: config.warmPool.least > 0 ? config.warmPool.idleMs : 0,
           log,
-        );
+        });
   const client = createClient({
     url: config.api.url,
     token: config.token,

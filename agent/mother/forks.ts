@@ -16,8 +16,6 @@ export interface Forks {
    * sandbox as it should be; until then, and for a while after it has not, the answer is false.
    */
   readonly isUsable: () => boolean;
-  /** Starts what a job of this kind will be forked from. */
-  readonly prepare: (spec: SandboxSpec) => void;
   /** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
   readonly open: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
   /** Whether a container with this label is a part of this, and alive. */
@@ -114,7 +112,6 @@ export function createForks(deps: ForksDeps): Forks {
       if (probed === "never" || (probed === "failed" && isOld)) void probe();
       return probed === "passed";
     },
-    prepare: (spec) => void lineages.of(spec).catch(() => {}),
     open,
     owns: keeper.owns,
     close: keeper.close,

@@ -1,5 +1,5 @@
 import { getLogger } from "@logtape/logtape";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { Forks } from "../mother/forks.ts";
 import { NotForkable } from "../mother/mother.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
@@ -9,18 +9,20 @@ import { withForks } from "./with-forks.ts";
 const slots = 2;
 
 /** A pool with forks that are told what to do. */
-function createWorld(fork: () => Promise<void> = () => Promise.resolve(), isUsable = true) {
+function createWorld(
+  fork: () => Promise<void> = () => Promise.resolve(),
+  { isUsable = true, idleMs = 0 } = {},
+) {
   const world = createPoolWorld(0);
   const opened: Sandbox[] = [];
   const closed: Sandbox[] = [];
-  const prepared: string[] = [];
   const forks: Forks = {
     isUsable: () => isUsable,
-    prepare: ({ image }) => void prepared.push(image),
     open: async () => {
       await fork();
       const sandbox = {
         containerId: `fork-${opened.length + 1}`,
+        died: new AbortController().signal,
         close: () => {
           closed.push(sandbox);
           return Promise.resolve();
@@ -32,8 +34,14 @@ function createWorld(fork: () => Promise<void> = () => Promise.resolve(), isUsab
     owns: (label) => label === "mother-1",
     close: () => Promise.resolve(),
   };
-  const pool = withForks(world.pool, forks, slots, getLogger("test"));
-  return { pool, world, opened, closed, prepared };
+  const pool = withForks({
+    pool: world.pool,
+    forks,
+    slots,
+    idleMs,
+    log: getLogger("test"),
+  });
+  return { pool, world, opened, closed };
 }
 
 test("a job gets a fork, which ends when it is given back", async () => {
@@ -70,10 +78,10 @@ describe("a container of the pool serves", () => {
   });
 
   test("all jobs where forks are not usable", async () => {
-    const { pool, prepared } = createWorld(undefined, false);
+    const { pool, opened } = createWorld(undefined, { isUsable: false });
     pool.expect(request());
     expect(idOf(await pool.acquire(request(), "ada", never))).toBe("container-1");
-    expect(prepared).toEqual([]);
+    expect(opened).toEqual([]);
   });
 
   test("a job of a kind that cannot be forked", async () => {
@@ -90,9 +98,16 @@ test("a failure of the engine is the job's, not a reason for a container", async
   expect(pool.stats()).toMatchObject([{ starting: 0, in_use: 0 }]);
 });
 
-test("what is expected is prepared, and mothers are spared by the reaper", () => {
-  const { pool, prepared } = createWorld();
-  pool.expect(request({ image: "sha256:1" }));
-  expect(prepared).toEqual(["sha256:1"]);
+test("what is expected is opened ahead, and so is the next fork of a kind whose job has ended", async () => {
+  const { pool, opened, closed } = createWorld(undefined, { idleMs: 60_000 });
+  pool.expect(request());
+  await pool.giveBack(await pool.acquire(request(), "ada", never));
+  await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
+  await pool.close();
+  expect(closed).toHaveLength(2);
+});
+
+test("mothers are spared by the reaper", () => {
+  const { pool } = createWorld();
   expect([pool.owns("mother-1"), pool.owns("mother-2")]).toEqual([true, false]);
 });

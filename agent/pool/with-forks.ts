@@ -1,15 +1,30 @@
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
+import { createForksAhead } from "./forks-ahead.ts";
 import { type Forks, whyNotForked } from "../mother/forks.ts";
 import { NotForkable } from "../mother/mother.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 import type { Pool } from "./pool.ts";
 import type { ContainerRequest } from "./container-request.ts";
 
+export interface ForkingDeps {
+  /** Gives containers to the jobs that cannot be forked. */
+  readonly pool: Pool;
+  readonly forks: Forks;
+  readonly slots: number;
+  /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
+  readonly idleMs: number;
+  readonly log: Logger;
+}
+
+/** What a sandbox in use was asked for. */
+type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec };
+
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger): Pool {
-  /** Sandboxes in use, with the kind they are of. */
-  const lent = new Map<Sandbox, PoolKind>();
+export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Pool {
+  const ahead = createForksAhead(forks.open, idleMs);
+  /** Sandboxes in use. */
+  const lent = new Map<Sandbox, Loan>();
   const kinds = new Map<string, PoolKind>();
   const noted = new Map<string, string>();
 
@@ -42,10 +57,15 @@ export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger):
     });
   }
 
-  function endLoan(sandbox: Sandbox): boolean {
-    const kind = lent.get(sandbox);
-    if (kind) kind.in_use -= 1;
-    return lent.delete(sandbox);
+  async function end(sandbox: Sandbox, { spec }: Loan): Promise<void> {
+    await sandbox.close();
+    ahead.prepare(spec);
+  }
+
+  function endLoan(sandbox: Sandbox): Loan | undefined {
+    const loan = lent.get(sandbox);
+    if (loan) loan.kind.in_use -= 1;
+    return lent.delete(sandbox) ? loan : undefined;
   }
 
   return {
@@ -55,9 +75,9 @@ export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger):
       const kind = kindOf(request);
       kind.starting += 1;
       try {
-        const sandbox = await forks.open(spec, signal);
+        const sandbox = await ahead.open(spec, signal);
         kind.in_use += 1;
-        lent.set(sandbox, kind);
+        lent.set(sandbox, { kind, spec });
         return sandbox;
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
@@ -67,16 +87,20 @@ export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger):
         kind.starting -= 1;
       }
     },
-    giveBack: (sandbox) => (endLoan(sandbox) ? sandbox.close() : pool.giveBack(sandbox)),
+    giveBack(sandbox) {
+      const loan = endLoan(sandbox);
+      return loan ? end(sandbox, loan) : pool.giveBack(sandbox);
+    },
     discard(sandbox) {
-      if (endLoan(sandbox)) void sandbox.close();
+      const loan = endLoan(sandbox);
+      if (loan) void end(sandbox, loan);
       else pool.discard(sandbox);
     },
     expect(request) {
       const spec = forkSpec(request);
       if (spec === null) return pool.expect(request);
       kindOf(request);
-      forks.prepare(spec);
+      ahead.prepare(spec);
     },
     // Each free slot can be filled by a fork at once.
     stats: () => [
@@ -85,7 +109,7 @@ export function withForks(pool: Pool, forks: Forks, slots: number, log: Logger):
     ],
     owns: (label) => forks.owns(label) || pool.owns(label),
     close: async () => {
-      await Promise.all([pool.close(), forks.close()]);
+      await Promise.all([pool.close(), ahead.close().then(forks.close)]);
     },
   };
 }

@@ -118,7 +118,7 @@ def serve_mother():
         posix.close(stderr)
     try:
         enter.enter(plan, request, stream, stderr, code_filter)
-        privileges.harden_supervisor()
+        privileges.drop_rights()
         supervisor.Supervisor(Forker()).run()
         posix._exit(0)
     except Forked:

@@ -32,10 +32,8 @@ def _function(name):
 
 
 def harden_supervisor():
-    """Leaves PID 1 the capabilities to change its user and to signal other users; its children get
-    none.
-
-    Descriptors beyond the standard ones can only be the engine's, left open by mistake.
+    """Leaves PID 1 what drop_rights does, and no descriptors beyond the standard ones: they can only be
+    the engine's, left open by mistake.
     """
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:
@@ -43,6 +41,13 @@ def harden_supervisor():
                 os.close(fd)
             except OSError:
                 pass
+    drop_rights()
+
+
+def drop_rights():
+    """Leaves PID 1 the capabilities to change its user and to signal other users; its children get
+    none.
+    """
     close_memory()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     keep_capabilities((), (_CAP_KILL, _CAP_SETGID, _CAP_SETUID))
