@@ -1,4 +1,22 @@
 import { isJsonObject } from "../../shared/json.ts";
+import type { ExecuteRequest } from "../../shared/wire/submission.ts";
+
+/**
+ * The text by which a repeated submission is recognised as equal. Fields that were added after the first
+ * version are in it only where they are given, so that repeats of older submissions still match.
+ */
+export function submissionText(request: ExecuteRequest, lineage?: object): string {
+  const added = { ...lineage };
+  return canonicalJson([
+    request.code,
+    request.input_data,
+    request.timeout ?? null,
+    request.startup_timeout,
+    request.job_type,
+    request.requirements,
+    ...(Object.keys(added).length > 0 ? [added] : []),
+  ]);
+}
 
 /** Writes JSON with sorted keys, so that equal payloads give equal text. */
 export function canonicalJson(value: unknown): string {

@@ -1,11 +1,12 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/execution.ts";
+import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/submission.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { findExecution, findSubmitted } from "../store/jobs/read.ts";
-import { submit, type Origin } from "./submit.ts";
+import type { Origin } from "./new-execution.ts";
+import { submit } from "./submit.ts";
 
 /**
  * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
@@ -34,6 +35,7 @@ export async function derive(
       timeout: request.timeout ?? parent.timeoutS,
       startup_timeout: parent.startupTimeoutS,
       requirements: parent.requirements,
+      idempotency_key: request.idempotency_key,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
   );

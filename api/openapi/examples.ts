@@ -1,17 +1,19 @@
 import type { Build, BuildResult } from "../../shared/wire/build.ts";
 import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/wire/dead-letter.ts";
 import type {
-  ExecuteRequest,
-  DerivedJob,
   ExecutionPage,
   ExecutionRecord,
-  ForkRequest,
   InProgressResult,
   JobStatus,
-  RerunRequest,
-  SubmittedJob,
   SyncResult,
 } from "../../shared/wire/execution.ts";
+import type {
+  ExecuteRequest,
+  DerivedJob,
+  ForkRequest,
+  RerunRequest,
+  SubmittedJob,
+} from "../../shared/wire/submission.ts";
 import type { Health, PoolStats } from "../../shared/wire/health.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import type { Probe } from "../../shared/wire/probe.ts";

@@ -87,6 +87,13 @@ export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras 
   };
 }
 
+/** The refusal of an idempotency key, by every endpoint that makes jobs. */
+export const keyConflict = problem("conflict", {
+  detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
+  existing_job_id: jobId,
+  job_id: jobId,
+});
+
 /** The description of a refusal that all endpoints share. */
 export function problemRef(code: ErrorCode): { $ref: string } {
   return { $ref: `#/components/responses/${nameOf(code)}` };

@@ -1,15 +1,23 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/execution.ts";
+import {
+  DerivedJob,
+  ForkRequest,
+  IdempotencyHeader,
+  RerunRequest,
+} from "../../shared/wire/submission.ts";
 import type { Deps } from "../deps.ts";
 import { derive } from "../jobs/derive.ts";
+import { keyed } from "../jobs/idempotency.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../http/json-body.ts";
 import { derivedJob, forkExample, rerunExamples } from "../openapi/examples.ts";
+import { keyConflict } from "../openapi/problem-responses.ts";
 import { body, jobIdParam, json, originOf, problems } from "../openapi/responses.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
   ...problems("invalid_request", "not_found", "too_large", "timeout_too_long", "unavailable"),
+  409: keyConflict,
 });
 
 /** Rerun and fork: new jobs from earlier ones. */
@@ -25,12 +33,14 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     middleware: optionalJsonBody(max_request_bytes),
     request: {
       params: jobIdParam,
+      headers: IdempotencyHeader,
       ...body(RerunRequest, { examples: rerunExamples }, false),
     },
     responses: responses("rerun"),
   });
   app.openapi(rerun, async (c) => {
-    const job = await derive(deps, c.req.valid("param").id, c.req.valid("json"), originOf(deps, c));
+    const request = keyed(c.req.valid("json"), c.req.valid("header"));
+    const job = await derive(deps, c.req.valid("param").id, request, originOf(deps, c));
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
 
@@ -42,11 +52,16 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Run new code on a job's input",
     description: "A new job, whose record names this one as its parent.",
     middleware: jsonBody(max_request_bytes),
-    request: { params: jobIdParam, ...body(ForkRequest, { example: forkExample }) },
+    request: {
+      params: jobIdParam,
+      headers: IdempotencyHeader,
+      ...body(ForkRequest, { example: forkExample }),
+    },
     responses: responses("fork"),
   });
   app.openapi(fork, async (c) => {
-    const job = await derive(deps, c.req.valid("param").id, c.req.valid("json"), originOf(deps, c));
+    const request = keyed(c.req.valid("json"), c.req.valid("header"));
+    const job = await derive(deps, c.req.valid("param").id, request, originOf(deps, c));
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
 }

@@ -1,35 +1,32 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
+import { SyncResult } from "../../shared/wire/execution.ts";
 import {
   AsyncSubmitRequest,
   ExecuteRequest,
+  IdempotencyHeader,
   SubmittedJob,
-  SyncResult,
-} from "../../shared/wire/execution.ts";
+} from "../../shared/wire/submission.ts";
 import { createMiddleware } from "hono/factory";
 import type { Deps } from "../deps.ts";
 import { toSyncResult } from "../jobs/record.ts";
 import { unavailable } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
+import { keyed } from "../jobs/idempotency.ts";
 import { submit } from "../jobs/submit.ts";
 import { waitForSync } from "../jobs/wait.ts";
 import {
   executeAsyncExamples,
   executeExamples,
-  jobId,
   submittedJob,
   syncResult,
 } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
+import { keyConflict } from "../openapi/problem-responses.ts";
 import { body, json, originOf, problems } from "../openapi/responses.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
-  409: problem("conflict", {
-    detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
-    existing_job_id: jobId,
-    job_id: jobId,
-  }),
+  409: keyConflict,
 };
 
 export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
@@ -49,7 +46,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     description:
       "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result.",
     middleware: [refuseWhileDraining, middleware] as const,
-    request: body(ExecuteRequest, { examples: executeExamples }),
+    request: { headers: IdempotencyHeader, ...body(ExecuteRequest, { examples: executeExamples }) },
     responses: {
       200: json(SyncResult, "The run has ended.", { example: syncResult }),
       ...submitProblems,
@@ -57,7 +54,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(execute, async (c) => {
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
-    const request = c.req.valid("json");
+    const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const { job_id } = await submit(deps, request, origin);
     const hasKey = request.idempotency_key !== undefined;
     return c.json(toSyncResult(await waitForSync(deps, job_id, hasKey, c.req.raw.signal)), 200);
@@ -72,7 +69,10 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     description:
       "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
     middleware,
-    request: body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
+    request: {
+      headers: IdempotencyHeader,
+      ...body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
+    },
     responses: {
       202: json(
         SubmittedJob,
@@ -85,7 +85,7 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(executeAsync, async (c) => {
     const origin = { ...originOf(deps, c), mode: "async" } as const;
-    const job = await submit(deps, c.req.valid("json"), origin);
+    const job = await submit(deps, keyed(c.req.valid("json"), c.req.valid("header")), origin);
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
 }

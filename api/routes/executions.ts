@@ -1,7 +1,13 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionPage, ExecutionRecord, ExecutionStatus } from "../../shared/wire/execution.ts";
+import {
+  ExecutionDeleted,
+  ExecutionPage,
+  ExecutionRecord,
+  ExecutionStatus,
+} from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { toRecord } from "../jobs/record.ts";
+import { remove } from "../jobs/remove.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";
@@ -17,7 +23,8 @@ const listQuery = z.object({
   view: viewQuery,
 });
 
-export function executionRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
+export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const { db } = deps;
   const list = createRoute({
     method: "get",
     path: "/executions",
@@ -58,5 +65,29 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     const execution = await findExecution(db, id);
     if (!execution) throw notFound(`Execution ${id}`);
     return c.json(toRecord(await withPayload(db, execution), c.req.valid("query").view), 200);
+  });
+
+  const removal = createRoute({
+    method: "delete",
+    path: "/executions/{id}",
+    operationId: "deleteExecution",
+    tags: ["Executions"],
+    summary: "Remove a finished execution",
+    description:
+      "Removes its record, streams, artifacts and dead letter. Its idempotency key stays taken: a repeat of its submission is 409 and does not run the code again.",
+    request: { params: jobIdParam },
+    responses: {
+      200: json(ExecutionDeleted, "Removed.", { example: { execution_id: jobId, deleted: true } }),
+      404: problem("not_found", { detail: `Execution ${jobId} does not exist.` }),
+      409: problem("conflict", {
+        detail: `Job ${jobId} has not finished: cancel it first.`,
+        job_id: jobId,
+      }),
+    },
+  });
+  app.openapi(removal, async (c) => {
+    const { id } = c.req.valid("param");
+    await remove(deps, id);
+    return c.json({ execution_id: id, deleted: true as const }, 200);
   });
 }

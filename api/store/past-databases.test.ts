@@ -21,6 +21,8 @@ const folder = join(import.meta.dirname, "../testing/past");
 const pasts = readdirSync(folder).map((file) => file.replace(".sql", ""));
 
 const token = "agent-token-0-0123456789";
+/** The API key that its jobs were submitted with. */
+const apiKey = "api-key-0-0123456789abcd";
 
 /** Answers of a past version about the data in its database. */
 interface Answers {
@@ -82,7 +84,10 @@ describe.each(pasts)("a database of version %s", (past) => {
     old.close();
     client = await openIn(place);
     const jobTypes = Object.fromEntries(answers.builds.map(({ job_type }) => [job_type, {}]));
-    const config = loadConfig({ job_types: jobTypes, agent_tokens: [token] }, {});
+    const config = loadConfig(
+      { job_types: jobTypes, agent_tokens: [token], api_auth_enabled: true, api_keys: [apiKey] },
+      {},
+    );
     app = createApp(testDeps(database(client), place, () => now, config));
   });
   afterAll(() => {
@@ -91,7 +96,7 @@ describe.each(pasts)("a database of version %s", (past) => {
   });
 
   async function ask(path: string): Promise<unknown> {
-    const reply = await app.request(path);
+    const reply = await app.request(path, { headers: { "X-API-Key": apiKey } });
     expect(reply.status).toBe(200);
     return reply.json();
   }
@@ -99,7 +104,11 @@ describe.each(pasts)("a database of version %s", (past) => {
   async function post(path: string, body: object): Promise<unknown> {
     const reply = await app.request(path, {
       method: "POST",
-      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+      headers: {
+        Authorization: `Bearer ${token}`,
+        "X-API-Key": apiKey,
+        "Content-Type": "application/json",
+      },
       body: JSON.stringify(body),
     });
     expect([200, 202]).toContain(reply.status);
@@ -129,7 +138,9 @@ describe.each(pasts)("a database of version %s", (past) => {
     }
     for (const { execution_id: id, status, created_at, code_hash } of answers.executions) {
       expect(await ask(`/jobs/${id}`)).toMatchObject({ job_id: id, status, created_at });
-      const code = await (await app.request(`/jobs/${id}/artifacts/_code.py`)).text();
+      const code = await (
+        await app.request(`/jobs/${id}/artifacts/_code.py`, { headers: { "X-API-Key": apiKey } })
+      ).text();
       expect(createHash("sha256").update(code).digest("hex")).toBe(code_hash);
     }
   });

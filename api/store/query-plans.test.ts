@@ -85,7 +85,7 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
 }
 
 const queue = "SCAN executions_queue";
-const byKey = "SEARCH executions_idempotency_key (idempotency_key=?)";
+const byKey = "SEARCH executions_idempotency_key (key_id=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";

@@ -1,4 +1,4 @@
-import { and, asc, eq, inArray, lt, lte, max, notInArray, sql } from "drizzle-orm";
+import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type SQLWrapper } from "drizzle-orm";
 import { batch, type Database } from "./database.ts";
 import {
   artifacts,
@@ -10,7 +10,9 @@ import {
   logChunks,
   payloads,
   removals,
+  tombstones,
 } from "./schema.ts";
+import { statement } from "./statement.ts";
 
 /** Most that one statement removes. The driver of a local file runs it on the thread that serves requests. */
 export interface Batch {
@@ -54,17 +56,50 @@ export async function removeExecutions(
   ids: string[],
   bytesDueAt: number,
 ): Promise<void> {
-  await batch(db, [
-    db.orm
+  await batch(db, removal(db, ids, bytesDueAt));
+}
+
+function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapper[] {
+  return [
+    orm
       .insert(removals)
       .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
       .onConflictDoNothing(),
-    db.orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
-    db.orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
-    db.orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),
-    db.orm.delete(payloads).where(inArray(payloads.executionId, ids)),
-    db.orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
-  ]);
+    orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
+    orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
+    orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),
+    orm.delete(payloads).where(inArray(payloads.executionId, ids)),
+    orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
+  ];
+}
+
+/**
+ * Removes one ended execution like `removeExecutions`. Its idempotency key stays taken, so that a late
+ * repeat of its submission does not run the code again.
+ */
+export async function removeExecution(
+  db: Database,
+  id: string,
+  now: number,
+  bytesDueAt: number,
+): Promise<void> {
+  await batch(db, [buryKey({ id, now }), ...removal(db, [id], bytesDueAt)]);
+}
+
+const buryKey = statement(sql`
+  insert into ${tombstones} (key_id, idempotency_key, execution_id, removed_at)
+  select coalesce(key_id, ''), idempotency_key, id, ${sql.placeholder("now")} from ${executions}
+  where ${executions.id} = ${sql.placeholder("id")} and idempotency_key is not null and ${isEnded}
+  on conflict do nothing`);
+
+/** Gives the idempotency keys away again of executions that clients removed before a time. */
+export async function forgetTombstones(db: Database, before: number, rows: number): Promise<void> {
+  const old = db.orm
+    .select({ id: tombstones.executionId })
+    .from(tombstones)
+    .where(lt(tombstones.removedAt, before))
+    .limit(rows);
+  await db.orm.delete(tombstones).where(inArray(tombstones.executionId, old));
 }
 
 /**

@@ -25,6 +25,7 @@ import { probeRows } from "./contract/probes.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
+import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
@@ -92,6 +93,12 @@ export const contractGroups: readonly Group[] = [
     title: "Records",
     endpoints: ["GET /executions", "GET /executions/{id}"],
     rows: executionRows,
+  },
+  {
+    file: "remove.ts",
+    title: "Removing records",
+    endpoints: ["DELETE /executions/{id}"],
+    rows: removeRows,
   },
   {
     file: "dead-letters.ts",

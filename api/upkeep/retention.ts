@@ -5,6 +5,7 @@ import {
   dueRemovals,
   endedBefore,
   forgetRemoval,
+  forgetTombstones,
   postponeRemoval,
   removeBuilds,
   removeExecutions,
@@ -27,7 +28,10 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
   const moreLetters = await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
   const days = config.execution_retention_days;
   const moreEnded = days > 0 && (await removeEnded(deps, now() - days * dayMs));
-  if (days > 0) await removeBuilds(db, now() - days * dayMs, batch.rows);
+  if (days > 0) {
+    await removeBuilds(db, now() - days * dayMs, batch.rows);
+    await forgetTombstones(db, now() - days * dayMs, batch.rows);
+  }
   await dropArchives(deps);
   const moreBytes = await removeBytes(deps);
   return moreLetters || moreEnded || moreBytes;

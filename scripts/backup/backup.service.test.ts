@@ -7,7 +7,8 @@ import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
-import { ExecutionPage, SubmittedJob } from "../../shared/wire/execution.ts";
+import { ExecutionPage } from "../../shared/wire/execution.ts";
+import { SubmittedJob } from "../../shared/wire/submission.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "agent-token-0123456789";

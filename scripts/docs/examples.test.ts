@@ -2,7 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
 import { Config, loadConfig } from "../../shared/config/config.ts";
-import { ExecuteRequest } from "../../shared/wire/execution.ts";
+import { ExecuteRequest } from "../../shared/wire/submission.ts";
 
 const pages = globSync(["*.md", "docs/**/*.md"]).filter((page) => page !== "CHANGELOG.md");
 const texts = pages.map((page) => ({ page, text: readFileSync(page, "utf8") }));

@@ -1,9 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
-import { limits } from "./limits.ts";
 import { orNull } from "../or-null.ts";
-import { RequirementText } from "../requirement.ts";
 
 /** States of an execution record: docs/contract.md 5.1. */
 export const executionStatuses = [
@@ -34,71 +32,10 @@ export const Timestamp = z.iso
   .datetime({ precision: 3 })
   .meta({ example: "2026-11-21T09:30:00.000Z" });
 
-const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
+export const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
 export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
-
-/** What `hasNoNul` asks, as a JSON Schema says it. */
-const withoutNul = "^[^\\u0000]*$";
-const hasNoNul = (text: string): boolean => !text.includes("\0");
-
-export const ExecuteRequest = z
-  .strictObject({
-    code: z
-      .string()
-      .min(1, "must not be empty")
-      .refine(hasNoNul, "must not contain NUL characters")
-      .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
-      .meta({
-        pattern: withoutNul,
-        description: "Python source, run as /code/main.py.",
-        example: 'print("hello")',
-      }),
-    input_data: JsonObjectSchema.default({}).meta({
-      description: "Written to /input/data.json.",
-      example: { name: "Ada" },
-    }),
-    timeout: z.int().min(1).max(limits.timeoutSchemaMaxS).optional().meta({
-      description:
-        "Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
-      example: 30,
-    }),
-    startup_timeout: z
-      .int()
-      .min(limits.startupTimeoutMinS)
-      .max(limits.startupTimeoutMaxS)
-      .default(limits.startupTimeoutDefaultS)
-      .meta({ description: "Seconds for container creation and dependency install." }),
-    job_type: z.string().min(1).max(128).default("default"),
-    requirements: z
-      .array(RequirementText)
-      .max(100)
-      .default([])
-      .meta({
-        description:
-          "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
-        example: ["requests>=2.31"],
-      }),
-    idempotency_key: z
-      .string()
-      .min(1)
-      .max(255)
-      .refine(hasNoNul, "must not contain NUL characters")
-      .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
-      .optional()
-      .meta({
-        pattern: withoutNul,
-        description:
-          "The same key with the same payload returns the same job, from `POST /execute` and `POST /execute/async` alike.",
-        example: "order-4711",
-      }),
-  })
-  .meta({ id: "ExecuteRequest" });
-export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
-
-/** The same under the name that clients made from the OpenAPI document use. */
-export const AsyncSubmitRequest = ExecuteRequest.extend({}).meta({ id: "AsyncSubmitRequest" });
 
 export const SyncResult = z
   .object({
@@ -127,44 +64,11 @@ export const JobStatus = z
   .meta({ id: "JobStatus" });
 export type JobStatus = z.infer<typeof JobStatus>;
 
-export const SubmittedJob = z
-  .object({
-    job_id: JobId,
-    status: ExecutionStatus,
-    created_at: Timestamp,
-    queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
-    message: z.string().optional().meta({
-      description: "Why a queued job waits, if it waits for more than its turn.",
-    }),
-    correlation_id: z.string(),
-  })
-  .meta({ id: "SubmittedJob" });
-export type SubmittedJob = z.infer<typeof SubmittedJob>;
-
-const overrides = {
-  job_type: ExecuteRequest.shape.job_type.unwrap().optional(),
-  timeout: ExecuteRequest.shape.timeout,
-};
-
-export const RerunRequest = z.strictObject(overrides).meta({ id: "RerunRequest" });
-export type RerunRequest = z.infer<typeof RerunRequest>;
-
-export const ForkRequest = z
-  .strictObject({ code: ExecuteRequest.shape.code, ...overrides })
-  .meta({ id: "ForkRequest" });
-export type ForkRequest = z.infer<typeof ForkRequest>;
-
 export const relationships = ["rerun", "fork"] as const;
-const Relationship = z.enum(relationships).meta({
+export const Relationship = z.enum(relationships).meta({
   id: "Relationship",
   description: "rerun: the parent's code again; fork: new code on the parent's input.",
 });
-
-export const DerivedJob = SubmittedJob.extend({
-  parent_execution_id: JobId,
-  relationship: Relationship,
-}).meta({ id: "DerivedJob" });
-export type DerivedJob = z.infer<typeof DerivedJob>;
 
 const PhaseAtExit = z
   .enum(["startup", "execution", "completed", "failed"])
@@ -272,3 +176,7 @@ export const ExecutionPage = z
   })
   .meta({ id: "ExecutionPage" });
 export type ExecutionPage = z.infer<typeof ExecutionPage>;
+
+export const ExecutionDeleted = z
+  .object({ execution_id: JobId, deleted: z.literal(true) })
+  .meta({ id: "ExecutionDeleted" });

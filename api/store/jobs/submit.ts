@@ -1,7 +1,7 @@
-import { and, eq, exists, lt, notExists, sql } from "drizzle-orm";
+import { and, eq, exists, lt, sql } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
 import { nextTurn, position } from "./line.ts";
-import { executions, payloads, queueLength } from "../schema.ts";
+import { executions, payloads, queueLength, tombstones } from "../schema.ts";
 import { query, statement, type Statement } from "../statement.ts";
 
 export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
@@ -14,6 +14,8 @@ export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"
 export type Submitted =
   | { kind: "accepted"; queuePosition: number }
   | { kind: "existing"; id: string; submissionHash: string }
+  /** The job that had the idempotency key was removed. */
+  | { kind: "removed"; id: string }
   | { kind: "queue_full" };
 
 /**
@@ -31,31 +33,38 @@ export async function submitExecution(
     columns.map(([name]) => name),
     key !== null,
   );
-  const { id } = execution;
+  const { id, keyId = null } = execution;
   const [inserted, , place, holder] = await batch(db, [
     insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
     insertPayload({ id, code, input }),
     placeInQueue({ id, most: countedMost }),
-    ...(key === null ? [] : [holderOfKey({ idempotencyKey: key })]),
+    ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
   ]);
   if (inserted?.rowsAffected === 1) {
     return { kind: "accepted", queuePosition: Number(place?.rows[0]?.[0]) };
   }
   const existing = holder?.rows[0];
-  return existing
-    ? { kind: "existing", id: existing[0] as string, submissionHash: existing[1] as string }
-    : { kind: "queue_full" };
+  if (!existing) return { kind: "queue_full" };
+  const [existingId, submissionHash] = [existing[0] as string, existing[1] as string | null];
+  return submissionHash === null
+    ? { kind: "removed", id: existingId }
+    : { kind: "existing", id: existingId, submissionHash };
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
 const placeInQueue = statement(position);
 /** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
-const selectHolder = query
-  .select({ id: executions.id, hash: executions.submissionHash })
-  .from(executions)
-  .where(eq(executions.idempotencyKey, sql.placeholder("idempotencyKey")));
+/** The execution that has the idempotency key, or had it until it was removed (then without its hash). */
+const selectHolder = sql`
+  select ${executions.id}, ${executions.submissionHash} from ${executions}
+  where ${executions.keyId} is ${sql.placeholder("keyId")}
+    and ${executions.idempotencyKey} = ${sql.placeholder("idempotencyKey")}
+  union all select ${tombstones.executionId}, null from ${tombstones}
+  where ${tombstones.keyId} = coalesce(${sql.placeholder("keyId")}, '')
+    and ${tombstones.idempotencyKey} = ${sql.placeholder("idempotencyKey")}`;
 const holderOfKey = statement(selectHolder);
+const isKeyFree = sql`not exists (${selectHolder})`;
 
 const inserts = new Map<string, Statement>();
 
@@ -70,7 +79,7 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   const row = { ...Object.fromEntries(given), turn, place };
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
   const made = statement(
-    insertWhere(executions, row as never, hasKey ? and(hasRoom, notExists(selectHolder)) : hasRoom),
+    insertWhere(executions, row as never, hasKey ? and(hasRoom, isKeyFree) : hasRoom),
   );
   inserts.set(name, made);
   return made;

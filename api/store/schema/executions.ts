@@ -11,6 +11,7 @@ import {
 } from "drizzle-orm/sqlite-core";
 import { type ExecutionError } from "../../../shared/wire/errors.ts";
 import { executionStatuses, relationships, type Timing } from "../../../shared/wire/execution.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import { bytes, inList } from "./columns.ts";
 
 /** One row per execution; its large values are in `payloads`. Times are epoch milliseconds. */
@@ -69,11 +70,34 @@ export const executions = sqliteTable(
     /** Its turn and its place in the queue: see store/jobs/line.ts. */
     turn: integer("turn").notNull().default(0),
     place: integer("place").notNull().default(0),
+
+    metadata: text("metadata", { mode: "json" }).$type<Record<string, string>>(),
+    batchId: text("batch_id"),
+    /** Leases that it may use up. */
+    maxAttempts: integer("max_attempts").notNull().default(limits.maxAttempts),
+    /** When the client wants it to start; `availableAt` moves on with each retry. */
+    runAt: integer("run_at"),
+    /** If it has not been leased by then, it ends. */
+    startBy: integer("start_by"),
+    traceparent: text("traceparent"),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
-      .on(t.idempotencyKey)
+      .on(t.keyId, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
+    /** The index before this one does not hold NULL apart from NULL. */
+    uniqueIndex("executions_idempotency_key_open")
+      .on(t.idempotencyKey)
+      .where(sql`${t.idempotencyKey} IS NOT NULL AND ${t.keyId} IS NULL`),
+    index("executions_parent")
+      .on(t.parentExecutionId, t.seq)
+      .where(sql`${t.parentExecutionId} IS NOT NULL`),
+    index("executions_batch")
+      .on(t.batchId, t.seq)
+      .where(sql`${t.batchId} IS NOT NULL`),
+    index("executions_start_by")
+      .on(t.startBy)
+      .where(sql`${t.status} = 'queued' AND ${t.startBy} IS NOT NULL`),
     index("executions_queue")
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
@@ -150,6 +174,17 @@ export const queueFronts = sqliteTable("queue_fronts", {
   turn: integer("turn").notNull(),
 });
 
+/** The metadata of executions by key and value, for the filters of lists. Triggers keep it. */
+export const executionMetadata = sqliteTable(
+  "execution_metadata",
+  {
+    key: text("key").notNull(),
+    value: text("value").notNull(),
+    seq: integer("seq").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.key, t.value, t.seq] })],
+);
+
 /** Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. */
 export const payloads = sqliteTable("payloads", {
   executionId: text("execution_id")
@@ -157,6 +192,8 @@ export const payloads = sqliteTable("payloads", {
     .references(() => executions.id, { onDelete: "cascade" }),
   code: bytes("code").notNull(),
   input: bytes("input").notNull(),
+  stdin: bytes("stdin"),
+  args: text("args", { mode: "json" }).$type<string[]>(),
   stdout: bytes("stdout"),
   stderr: bytes("stderr"),
   output: bytes("output"),

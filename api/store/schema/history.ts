@@ -62,3 +62,20 @@ export const removals = sqliteTable(
   },
   (t) => [index("removals_due").on(t.dueAt)],
 );
+
+/** Idempotency keys of executions that a client removed: they are not given away again. */
+export const tombstones = sqliteTable(
+  "tombstones",
+  {
+    /** Stands for the API key; empty if keys are not required. */
+    keyId: text("key_id").notNull(),
+    idempotencyKey: text("idempotency_key").notNull(),
+    executionId: text("execution_id").notNull(),
+    /** Epoch ms. */
+    removedAt: integer("removed_at").notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.keyId, t.idempotencyKey] }),
+    index("tombstones_removed_at").on(t.removedAt),
+  ],
+);

@@ -2,12 +2,8 @@ import { Readable } from "node:stream";
 import { request } from "undici";
 import { expect } from "vitest";
 import { Problem } from "../../../shared/wire/errors.ts";
-import {
-  ExecutionPage,
-  ExecutionRecord,
-  JobStatus,
-  SubmittedJob,
-} from "../../../shared/wire/execution.ts";
+import { ExecutionPage, ExecutionRecord, JobStatus } from "../../../shared/wire/execution.ts";
+import { SubmittedJob } from "../../../shared/wire/submission.ts";
 import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { DerivedJob, type SubmittedJob } from "../../../shared/wire/execution.ts";
+import { DerivedJob, type SubmittedJob } from "../../../shared/wire/submission.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
@@ -146,7 +146,7 @@ export const deriveRows: Row[] = [
       expectFault(await send(job_id, { job_type: "" }), "job_type");
       expectFault(await send(job_id, { job_type: "nowhere" }), "job_type");
       expectFault(await send(job_id, { input_data: {} }), "input_data");
-      expectFault(await send(job_id, { idempotency_key: "k" }), "idempotency_key");
+      expectFault(await send(job_id, { idempotency_key: "" }), "idempotency_key");
       const tooLong = await send(job_id, { timeout: maxTimeoutS + 1 });
       expect(tooLong.status).toBe(422);
       expect(problemOf(tooLong).errors?.[0]?.path).toBe("timeout");

@@ -1,7 +1,8 @@
 import { expect } from "vitest";
-import { SubmittedJob } from "../../../shared/wire/execution.ts";
-import { type Api, body, problemOf } from "./api.ts";
+import { DerivedJob, SubmittedJob } from "../../../shared/wire/submission.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
+import { apiKeys } from "./servers.ts";
 
 export const idempotencyRows: Row[] = [
   {
@@ -87,6 +88,67 @@ export const idempotencyRows: Row[] = [
       const { lease_id } = await agent.takeJob();
       await agent.result(lease_id);
       expect(body(await reply)).toMatchObject({ success: true, job_id });
+    },
+  },
+  {
+    rule: "The header Idempotency-Key is the same as the field; two that differ are 400",
+    async check(api) {
+      const header = { "Idempotency-Key": "header 1" };
+      const send = (fields: object, headers: Record<string, string>) =>
+        api.post("/execute/async", { code: "print(1)", ...fields }, headers);
+      const first = SubmittedJob.parse(body(await send({}, header)));
+      const field = { idempotency_key: "header 1" };
+      for (const again of [
+        await send({}, header),
+        await send(field, {}),
+        await send(field, header),
+      ]) {
+        expect(SubmittedJob.parse(body(again)).job_id).toBe(first.job_id);
+      }
+      expect((await api.record(first.job_id)).idempotency_key).toBe("header 1");
+      const stored = await api.stored();
+      expectFault(await send({ idempotency_key: "header 2" }, header), "idempotency_key");
+      expectFault(await send({}, { "Idempotency-Key": "x".repeat(256) }), "Idempotency-Key");
+      expect(await api.stored()).toEqual(stored);
+    },
+  },
+  ...each(
+    ["rerun", "fork"],
+    (what) => `A ${what} takes an idempotency key, and a repeat gives the same job`,
+    async (api, what) => {
+      const [parent, other] = [await api.submit(), await api.submit()];
+      const send = (id: string, fields: object = {}) =>
+        api.post(
+          `/jobs/${id}/${what}`,
+          { ...(what === "fork" && { code: "2" }), ...fields },
+          { "Idempotency-Key": `${what}-1` },
+        );
+      const first = await send(parent.job_id);
+      expect(first.status).toBe(202);
+      const { job_id, parent_execution_id } = DerivedJob.parse(body(first));
+      expect(parent_execution_id).toBe(parent.job_id);
+      expect(body(await send(parent.job_id))).toMatchObject({ job_id });
+      for (const refused of [
+        await send(parent.job_id, { timeout: 7 }),
+        await send(other.job_id),
+        await api.post("/execute/async", { code: "2", idempotency_key: `${what}-1` }),
+      ]) {
+        expect([refused.status, problemOf(refused).existing_job_id]).toEqual([409, job_id]);
+      }
+    },
+  ),
+  {
+    rule: "The same idempotency key of two API keys is two keys",
+    server: "with keys",
+    async check(api) {
+      const request = { code: "print(1)", idempotency_key: "shared" };
+      const ids = [];
+      for (const apiKey of [...apiKeys, ...apiKeys]) {
+        const reply = await api.post("/execute/async", request, { "X-API-Key": apiKey });
+        ids.push(SubmittedJob.parse(body(reply)).job_id);
+      }
+      expect(ids.slice(2)).toEqual(ids.slice(0, 2));
+      expect(ids[0]).not.toBe(ids[1]);
     },
   },
   {

@@ -1,0 +1,91 @@
+import type { Config } from "../../shared/config/config.ts";
+import type { relationships } from "../../shared/wire/execution.ts";
+import type { ExecuteRequest } from "../../shared/wire/submission.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
+import type { Deps } from "../deps.ts";
+import type { Environment } from "../domain/environment.ts";
+import { isRunnable, notBuilt } from "../domain/placement.ts";
+import { submissionText } from "../domain/submission.ts";
+import { AppError } from "../errors.ts";
+import type { NewExecution } from "../store/jobs/submit.ts";
+import { readEnvironment } from "./environments.ts";
+
+/** Origin of a submission. */
+export interface Origin {
+  mode: "sync" | "async";
+  correlationId: string;
+  clientIp: string;
+  keyId?: string | undefined;
+  lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
+}
+
+/** @throws AppError 400 when the job type is unknown or must be built first. */
+export async function runnableEnvironment(deps: Deps, name: string): Promise<Environment> {
+  const environment = await readEnvironment(deps, name);
+  if (!environment) throw unknownJobType(deps.config, name);
+  if (!isRunnable(environment)) {
+    const message = "must be built first";
+    throw new AppError("invalid_request", notBuilt(name), {
+      errors: [{ path: "job_type", message }],
+    });
+  }
+  return environment;
+}
+
+/** @throws AppError 422 when the timeout is above `max_timeout`. */
+export async function newExecution(
+  { config, newId, now, sha256 }: Deps,
+  request: ExecuteRequest,
+  { mode, correlationId, clientIp, keyId, lineage }: Origin,
+  jobType: JobType,
+): Promise<NewExecution> {
+  const timeoutS = request.timeout ?? jobType.timeout;
+  if (timeoutS > config.max_timeout) {
+    throw new AppError(
+      "timeout_too_long",
+      `timeout: ${timeoutS} s is above the configured max_timeout of ${config.max_timeout} s.`,
+      { errors: [{ path: "timeout", message: `must be at most ${config.max_timeout}` }] },
+    );
+  }
+  const code = encode(request.code);
+  const input = encode(JSON.stringify(request.input_data));
+  const createdAt = now();
+  return {
+    id: newId(),
+    mode,
+    jobType: request.job_type,
+    timeoutS,
+    startupTimeoutS: request.startup_timeout,
+    requirements: request.requirements,
+    availableAt: createdAt,
+    createdAt,
+    code,
+    input,
+    codeBytes: code.length,
+    inputBytes: input.length,
+    codeHash: await sha256(code),
+    inputHash: await sha256(input),
+    submissionHash: await sha256(submissionText(request, lineage)),
+    idempotencyKey: request.idempotency_key,
+    correlationId,
+    clientIp,
+    keyId,
+    priority: jobType.priority,
+    ...lineage,
+  };
+}
+
+function unknownJobType(config: Config, name: string): AppError {
+  const known = ["default", ...Object.keys(config.job_types)].join(", ");
+  return new AppError(
+    "invalid_request",
+    `job_type: no job type is named ${JSON.stringify(name)}.`,
+    {
+      errors: [{ path: "job_type", message: `must be one of: ${known}` }],
+    },
+  );
+}
+
+function encode(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}

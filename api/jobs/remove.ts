@@ -1,0 +1,22 @@
+import { isTerminal } from "../../shared/wire/execution.ts";
+import type { Deps } from "../deps.ts";
+import { AppError, notFound } from "../errors.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { removeExecution } from "../store/retention.ts";
+
+const hourMs = 3_600_000;
+
+/**
+ * Removes a finished execution with its payload, artifacts and dead letter. The bytes of its artifacts
+ * are removed an hour later, for the sake of backups: see api/upkeep/retention.ts.
+ *
+ * @throws AppError 404 when it is unknown; 409 when it has not finished.
+ */
+export async function remove({ db, now }: Deps, id: string): Promise<void> {
+  const execution = await findExecution(db, id);
+  if (!execution) throw notFound(`Execution ${id}`);
+  if (!isTerminal(execution.status)) {
+    throw new AppError("conflict", `Job ${id} has not finished: cancel it first.`, { job_id: id });
+  }
+  await removeExecution(db, id, now(), now() + hourMs);
+}

@@ -1,0 +1,60 @@
+import { expect } from "vitest";
+import { type Api, body, problemOf } from "./api.ts";
+import type { Row } from "./row.ts";
+
+const remove = (api: Api, id: string) => api.send("DELETE", `/executions/${id}`);
+
+export const removeRows: Row[] = [
+  {
+    rule: "DELETE /executions/{id} removes a finished record, its artifacts and its dead letter",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      expect((await agent.upload(lease_id, "a.txt", "bytes")).status).toBe(200);
+      const error = { type: "value_error", message: "no", phase: "execution" } as const;
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("bytes");
+
+      const reply = await remove(api, job_id);
+      expect([reply.status, body(reply)]).toEqual([200, { execution_id: job_id, deleted: true }]);
+      for (const path of [
+        `/executions/${job_id}`,
+        `/jobs/${job_id}`,
+        `/jobs/${job_id}/result`,
+        `/jobs/${job_id}/artifacts/a.txt`,
+        `/jobs/${job_id}/artifacts/_code.py`,
+      ]) {
+        expect((await api.get(path)).status).toBe(404);
+      }
+      expect(await api.stored()).not.toContain(job_id);
+      expect((await api.get("/dlq?limit=1000")).text).not.toContain(job_id);
+      expect((await remove(api, job_id)).status).toBe(404);
+    },
+  },
+  {
+    rule: "DELETE /executions/{id} of a queued or running job is 409, and changes nothing",
+    async check(api) {
+      const { job_id } = await api.submit();
+      expect(problemOf(await remove(api, job_id))).toMatchObject({ code: "conflict", job_id });
+      await api.agent().takeJob();
+      expect(problemOf(await remove(api, job_id))).toMatchObject({ code: "conflict", job_id });
+      expect(await api.job(job_id)).toMatchObject({ status: "running" });
+    },
+  },
+  {
+    rule: "The idempotency key of a removed execution stays taken: a repeat is 409, and nothing runs",
+    async check(api) {
+      const fields = { code: "print(1)", idempotency_key: "removed-1" };
+      const { job_id } = await api.submit(fields);
+      await api.post(`/jobs/${job_id}/cancel`);
+      expect((await remove(api, job_id)).status).toBe(200);
+      const stored = await api.stored();
+      for (const again of [fields, { ...fields, code: "print(2)" }]) {
+        const refused = problemOf(await api.post("/execute/async", again));
+        expect(refused).toMatchObject({ code: "conflict", existing_job_id: job_id });
+      }
+      expect(await api.stored()).toEqual(stored);
+    },
+  },
+];

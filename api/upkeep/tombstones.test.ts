@@ -1,0 +1,33 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { advance } from "../store/jobs/advance.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { remove } from "../jobs/remove.ts";
+import { sweep } from "./sweep.ts";
+import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+
+const dayMs = 24 * 3_600_000;
+
+let store: TempStore;
+beforeAll(async () => {
+  store = await openTempStore();
+});
+afterAll(() => store.close());
+
+test("the key of a removed execution is given away again when its record would have been", async () => {
+  let now = 100 * dayMs;
+  const deps = testDeps(store.db, store.folder, () => now, { execution_retention_days: 7 });
+  const submit = () => submitExecution(store.db, newExecution({ idempotencyKey: "key" }), 10);
+  const execution = newExecution({ idempotencyKey: "key" });
+  await submitExecution(store.db, execution, 10);
+  await advance(store.db, { id: execution.id }, { kind: "cancel" }, now);
+  await remove(deps, execution.id);
+  expect(await submit()).toEqual({ kind: "removed", id: execution.id });
+
+  now += 7 * dayMs;
+  await sweep(deps);
+  expect(await submit()).toEqual({ kind: "removed", id: execution.id });
+  now += 1;
+  await sweep(deps);
+  expect(await submit()).toMatchObject({ kind: "accepted" });
+});

@@ -1,0 +1,112 @@
+import { z } from "zod";
+import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "./execution.ts";
+import { limits } from "./limits.ts";
+import { RequirementText } from "../requirement.ts";
+
+/** What `hasNoNul` asks, as a JSON Schema says it. */
+const withoutNul = "^[^\\u0000]*$";
+const hasNoNul = (text: string): boolean => !text.includes("\0");
+
+const IdempotencyKey = z
+  .string()
+  .min(1)
+  .max(255)
+  .refine(hasNoNul, "must not contain NUL characters")
+  .refine((key) => key.isWellFormed(), "must not contain unpaired surrogates")
+  .meta({
+    pattern: withoutNul,
+    description:
+      "The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.",
+    example: "order-4711",
+  });
+
+/** The same key as a header, for clients that repeat requests without looking into their bodies. */
+export const IdempotencyHeader = z.object({
+  "Idempotency-Key": z
+    .string()
+    .regex(/^[\x20-\x7e]{1,255}$/, "must be 1 to 255 printable ASCII characters")
+    .optional()
+    .meta({
+      description: "The same as `idempotency_key` in the body. Two that differ are 400.",
+      example: "order-4711",
+    }),
+});
+
+export const ExecuteRequest = z
+  .strictObject({
+    code: z
+      .string()
+      .min(1, "must not be empty")
+      .refine(hasNoNul, "must not contain NUL characters")
+      .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
+      .meta({
+        pattern: withoutNul,
+        description: "Python source, run as /code/main.py.",
+        example: 'print("hello")',
+      }),
+    input_data: JsonObjectSchema.default({}).meta({
+      description: "Written to /input/data.json.",
+      example: { name: "Ada" },
+    }),
+    timeout: z.int().min(1).max(limits.timeoutSchemaMaxS).optional().meta({
+      description:
+        "Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.",
+      example: 30,
+    }),
+    startup_timeout: z
+      .int()
+      .min(limits.startupTimeoutMinS)
+      .max(limits.startupTimeoutMaxS)
+      .default(limits.startupTimeoutDefaultS)
+      .meta({ description: "Seconds for container creation and dependency install." }),
+    job_type: z.string().min(1).max(128).default("default"),
+    requirements: z
+      .array(RequirementText)
+      .max(100)
+      .default([])
+      .meta({
+        description:
+          "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
+        example: ["requests>=2.31"],
+      }),
+    idempotency_key: IdempotencyKey.optional(),
+  })
+  .meta({ id: "ExecuteRequest" });
+export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
+
+/** The same under the name that clients made from the OpenAPI document use. */
+export const AsyncSubmitRequest = ExecuteRequest.extend({}).meta({ id: "AsyncSubmitRequest" });
+
+export const SubmittedJob = z
+  .object({
+    job_id: JobId,
+    status: ExecutionStatus,
+    created_at: Timestamp,
+    queue_position: z.int().meta({ description: "1 is next; 0 once running." }),
+    message: z.string().optional().meta({
+      description: "Why a queued job waits, if it waits for more than its turn.",
+    }),
+    correlation_id: z.string(),
+  })
+  .meta({ id: "SubmittedJob" });
+export type SubmittedJob = z.infer<typeof SubmittedJob>;
+
+const overrides = {
+  job_type: ExecuteRequest.shape.job_type.unwrap().optional(),
+  timeout: ExecuteRequest.shape.timeout,
+  idempotency_key: ExecuteRequest.shape.idempotency_key,
+};
+
+export const RerunRequest = z.strictObject(overrides).meta({ id: "RerunRequest" });
+export type RerunRequest = z.infer<typeof RerunRequest>;
+
+export const ForkRequest = z
+  .strictObject({ code: ExecuteRequest.shape.code, ...overrides })
+  .meta({ id: "ForkRequest" });
+export type ForkRequest = z.infer<typeof ForkRequest>;
+
+export const DerivedJob = SubmittedJob.extend({
+  parent_execution_id: JobId,
+  relationship: Relationship,
+}).meta({ id: "DerivedJob" });
+export type DerivedJob = z.infer<typeof DerivedJob>;
