@@ -27,6 +27,7 @@ json.dump({
 
 /** The longest that the API accepts: an emulated container may take minutes to start. */
 const STARTUP_TIMEOUT_S = 600;
+const REFUSED_FOR_MS = 600_000;
 const NO_RIGHTS = "0000000000000000";
 
 /** Jobs of every outcome, and with `limits` what holds them in. */
@@ -92,18 +93,25 @@ export async function run(
   return { ...(await result(service, job_id)), job_id };
 }
 
+/**
+ * Sends a job again while it is refused with 503, as a client does: emulated, an engine that does not answer its probe in
+ * time opens the agent's breaker.
+ */
 export async function submit(
   service: Pick<Service, "post">,
   code: string,
   more: object = {},
 ): Promise<string> {
-  const { status, text, json } = await service.post("/execute/async", {
-    code,
-    startup_timeout: STARTUP_TIMEOUT_S,
-    ...more,
-  });
-  if (status !== 202) throw new Error(`the submission was answered ${status}: ${text}`);
-  return String(json["job_id"]);
+  const deadline = performance.now() + REFUSED_FOR_MS;
+  for (;;) {
+    const body = { code, startup_timeout: STARTUP_TIMEOUT_S, ...more };
+    const { status, text, json } = await service.post("/execute/async", body);
+    if (status === 202) return String(json["job_id"]);
+    if (status !== 503 || performance.now() > deadline) {
+      throw new Error(`the submission was answered ${status}: ${text}`);
+    }
+    await sleep(5000);
+  }
 }
 
 /** Waits until the job has ended. */
