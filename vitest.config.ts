@@ -48,6 +48,7 @@ export default defineConfig({
         // Unit tests share the modules that they import: importing them anew for each file took two
         // thirds of the tier's CPU time.
         isolate: name !== "unit",
+        globalSetup: name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"],
         setupFiles: name === "unit" ? ["./scripts/test/unit-set-up.ts"] : [],
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { programArgs } from "../shared/testing/program.ts";
 import manifest from "../package.json" with { type: "json" };
 
 const run = promisify(execFile);
@@ -21,7 +22,7 @@ afterAll(() => rm(folder, { recursive: true }));
 function start(script: string, args: string[]) {
   const entry = /scripts\/run (\S+)$/.exec(script)?.[1] ?? "";
   const env = { ...process.env, AIRLOCK_DATA_DIR: join(folder, "data"), AIRLOCK_PORT: "0" };
-  return run(process.execPath, ["--import", "tsx", entry, ...args], { env, timeout: 240_000 });
+  return run(process.execPath, [...programArgs(entry), ...args], { env, timeout: 240_000 });
 }
 
 test.concurrent.each(entries)(

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { programArgs } from "../../shared/testing/program.ts";
 import { connectEngine, type Engine } from "../container/engine.ts";
 import { labels } from "./profile.ts";
 import { createReaper } from "../container/reap.ts";
@@ -169,8 +169,8 @@ test("a container that is killed while the code runs keeps what was known", asyn
 
 /** Starts an agent, waits until its code runs, and kills it. */
 async function killAnAgent(doomedId: string, doomedName: string): Promise<string> {
-  const file = fileURLToPath(new URL("testing/doomed-agent.ts", import.meta.url));
-  const agent = spawn(process.execPath, ["--import", "tsx", file, doomedId, doomedName], {
+  const program = programArgs("agent/sandbox/testing/doomed-agent.ts");
+  const agent = spawn(process.execPath, [...program, doomedId, doomedName], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [containerId] = (await once(agent.stdout, "data")) as [Buffer];

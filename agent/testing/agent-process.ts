@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { programOf } from "../../shared/testing/program.ts";
 
 /** The agent's entry point in its own process. */
 export type AgentProcess = {
@@ -20,10 +20,11 @@ export function startAgent(
   enter: readonly string[] = [],
 ): AgentProcess {
   const [program = process.execPath, ...command] = enter.length ? [...enter, process.execPath] : [];
-  const agent = fork(join(import.meta.dirname, "../main.ts"), [], {
+  const { entry, flags } = programOf("agent/main.ts");
+  const agent = fork(entry, {
     execPath: program,
     // As scripts/run starts it.
-    execArgv: [...command, "--max-semi-space-size=8", "--import", "tsx"],
+    execArgv: [...command, "--max-semi-space-size=8", ...flags],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
   });

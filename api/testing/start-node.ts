@@ -4,9 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
-import { fileURLToPath } from "node:url";
-
-const entry = fileURLToPath(new URL("../node.ts", import.meta.url));
+import { programOf } from "../../shared/testing/program.ts";
 
 /** `api/node.ts` in a separate process with its own data, on a port that it picks. */
 export interface NodeProcess {
@@ -71,9 +69,10 @@ export async function refusedStart(
 }
 
 function forkNode(vars: Record<string, string>): { child: ChildProcess; stderr: Promise<string> } {
-  const child = fork(entry, [], {
-    // The same way as scripts/run starts it.
-    execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
+  const { entry, flags } = programOf("api/node.ts");
+  const child = fork(entry, {
+    // As scripts/run starts it.
+    execArgv: ["--max-semi-space-size=8", ...flags],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], ...vars },
   });

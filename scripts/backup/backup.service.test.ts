@@ -9,6 +9,7 @@ import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { ExecutionPage } from "../../shared/wire/execution.ts";
 import { SubmittedJob } from "../../shared/wire/submission.ts";
+import { programArgs } from "../../shared/testing/program.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const token = "agent-token-0123456789";
@@ -30,7 +31,7 @@ function run(
   args: string[],
   env: Record<string, string>,
 ): Promise<{ code: number; said: string }> {
-  const command = ["--import", "tsx", `scripts/${script}.ts`, ...args];
+  const command = [...programArgs(`scripts/${script}.ts`), ...args];
   return new Promise((resolve) => {
     execFile(process.execPath, command, { env }, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code) : 0, said: stdout + stderr });

@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { programArgs } from "../../shared/testing/program.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
 
@@ -22,7 +23,7 @@ afterAll(async () => {
 /** Runs an entry point as an operator would: its exit code and what it says. */
 function run(file: string, args: string[], env: Record<string, string>) {
   return new Promise<{ code: number; said: string }>((resolve) => {
-    const command = ["--import", "tsx", file, ...args];
+    const command = [...programArgs(file), ...args];
     const options = { env: { PATH: process.env["PATH"], ...env } };
     execFile(process.execPath, command, options, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code) : 0, said: stdout + stderr });

@@ -1,0 +1,31 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+
+/** Names the folder of bundled programs. */
+export const PROGRAMS = "TEST_PROGRAMS";
+
+const root = join(import.meta.dirname, "../..");
+
+/** The file that Node runs, and the flags that it needs for that. */
+export type Program = { readonly entry: string; readonly flags: readonly string[] };
+
+/**
+ * A program of this repository, given as its source file: the bundle, where
+ * scripts/test/bundle-programs.ts has made one, else the source, as scripts/run starts it.
+ */
+export function programOf(source: string): Program {
+  const folder = process.env[PROGRAMS];
+  const entry = folder && join(folder, bundleOf(source));
+  if (entry && existsSync(entry)) return { entry, flags: [] };
+  return { entry: join(root, source), flags: ["--import", "tsx"] };
+}
+
+/** Node's arguments that run a program. */
+export function programArgs(source: string): string[] {
+  const { entry, flags } = programOf(source);
+  return [...flags, entry];
+}
+
+export function bundleOf(source: string): string {
+  return source.replace(/\.ts$/, ".mjs");
+}
