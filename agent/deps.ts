@@ -21,7 +21,7 @@ import { createInventory } from "./image/inventory.ts";
 import { createLeases } from "./lease/leases.ts";
 import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
-import { buildLimits } from "./policy/policy.ts";
+import { buildLimits, mostMemory } from "./policy/policy.ts";
 import { createPool, type Pool } from "./pool/pool.ts";
 import { withForks } from "./pool/with-forks.ts";
 import { createForks } from "./mother/forks.ts";
@@ -123,7 +123,7 @@ export async function createDeps(
           pool: containers,
           forks: createForks({
             engine,
-            mother: motherSpec(agent, config.slots),
+            mother: motherSpec(agent, config.slots, mostMemory(config.policy)),
             motherImage: (signal) => images.resolve(how.image, signal),
             ids: [how.firstId, idCount],
             mode: how.mode,

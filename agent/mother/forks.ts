@@ -5,7 +5,7 @@ import { openSession } from "../sandbox/session/session.ts";
 import { temporaryFileSizes } from "../sandbox/profile.ts";
 import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
-import { createLineages } from "./lineages.ts";
+import { createLineages, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
 
@@ -23,7 +23,7 @@ export interface Forks {
   readonly close: () => Promise<void>;
 }
 
-export interface ForksDeps extends MotherDeps {
+export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
   /** "auto" only after a probe, "zygote" in any case. */
   readonly mode: "auto" | "zygote";
   readonly log: Logger;
@@ -69,7 +69,7 @@ export function createForks(deps: ForksDeps): Forks {
         const report = await session.run(job, options);
         if (report.ending !== "lost") return report;
         const end = await gone.catch(() => null);
-        if (end === null) return { ...report, isHostLost: true };
+        if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
         return { ...report, outOfMemory: end.oom_kills > 0 };
       },
       jobsLeft: () => 1,

@@ -4,6 +4,7 @@ import type { MotherSpec } from "../container/mother-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { hostname } from "../sandbox/profile.ts";
 import { type Mother, startMother } from "./mother.ts";
+import { mostZygotes } from "./lineages.ts";
 import { createRoots, type Roots } from "./roots.ts";
 
 export interface MotherDeps {
@@ -13,6 +14,11 @@ export interface MotherDeps {
   readonly motherImage: (signal: AbortSignal) => Promise<string>;
   /** First id of the range that zygotes get, and its length. */
   readonly ids: readonly [first: number, count: number];
+  /**
+   * How long a mother takes new zygotes, in ms; a day by default. What her jobs have left in the
+   * kernel's memory ends with her.
+   */
+  readonly motherMs?: number;
 }
 
 /** Starts the mother when she is first needed, and another one when she has ended. */
@@ -32,29 +38,44 @@ export const idCount = 65_536;
 const pidsPerSlot = 128 + 8;
 const pidsOfZygotes = 1024;
 
-/** One volume for each name of an agent: what its last process unpacked is used again. */
-export function motherSpec({ id, name }: AgentIdentity, slots: number): MotherSpec {
+/** Bytes of memory that a mother needs herself, with the frames of jobs. */
+const ownBytes = 256 * 1024 ** 2;
+
+/**
+ * One volume for each name of an agent: what its last process unpacked is used again.
+ *
+ * @param maxJobBytes most memory of one job; null if the operator sets no bound.
+ */
+export function motherSpec(
+  { id, name }: AgentIdentity,
+  slots: number,
+  maxJobBytes: number | null,
+): MotherSpec {
   const hash = createHash("sha256").update(name).digest("hex").slice(0, 16);
   return {
     volume: `airlock-roots-${hash}`,
     agentId: id,
     agentName: name,
-    memoryBytes: null,
+    memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,
     pids: slots * pidsPerSlot + pidsOfZygotes,
   };
 }
 
+const dayMs = 24 * 3600_000;
 /** How long the start of a mother may take, in ms. */
 const startMs = 60_000;
 /** No user namespaces in the one of a zygote. */
 const closedLimits = { max_user_namespaces: 0 };
 
-export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDeps): MotherKeeper {
+export function keepMother(deps: MotherDeps): MotherKeeper {
+  const { engine, mother: spec, motherImage, ids, motherMs = dayMs } = deps;
   const held = new Set<string>();
   let current: Promise<Mother> | null = null;
+  const alive = new Set<Mother>();
+  let bornMs = 0;
   let isClosed = false;
 
-  async function start(): Promise<Mother> {
+  async function start(onDeath: () => void): Promise<Mother> {
     const limit = AbortSignal.timeout(startMs);
     const label = `mother-${randomUUID()}`;
     held.add(label);
@@ -63,11 +84,15 @@ export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDep
       const image = await motherImage(limit);
       await engine.createVolume(spec.volume, spec.agentName, limit);
       const started = await startMother(engine, spec, image, label, settings, limit);
+      alive.add(started);
       started.died.addEventListener("abort", () => {
-        current = null;
+        onDeath();
         // If the engine does not remove her now, the reaper does later.
         held.delete(label);
-        started.close().catch(() => {});
+        started
+          .close()
+          .catch(() => {})
+          .finally(() => alive.delete(started));
       });
       return started;
     } catch (error) {
@@ -78,10 +103,15 @@ export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDep
 
   function mother(): Promise<Mother> {
     if (isClosed) return Promise.reject(new Error("the agent has stopped"));
-    if (current) return current;
-    const starting = start();
+    if (current && performance.now() - bornMs < motherMs) return current;
+    current?.then((old) => old.retire()).catch(() => {});
+    const forget = (): void => {
+      if (current === starting) current = null;
+    };
+    const starting = start(forget);
     current = starting;
-    starting.catch(() => current === starting && (current = null));
+    bornMs = performance.now();
+    starting.catch(forget);
     return starting;
   }
 
@@ -91,8 +121,8 @@ export function keepMother({ engine, mother: spec, motherImage, ids }: MotherDep
     owns: (label) => held.has(label),
     async close() {
       isClosed = true;
-      const last = await current?.catch(() => null);
-      await last?.close();
+      await current?.catch(() => null);
+      await Promise.all([...alive].map((each) => each.close()));
     },
   };
 }

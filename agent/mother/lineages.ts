@@ -22,17 +22,24 @@ export interface Lineage {
   readonly zygote: Zygote;
 }
 
+/** Most zygotes that serve new jobs; older ones end with their last job. */
+export const mostZygotes = 8;
+
 export interface LineagesDeps {
   readonly engine: Engine;
   readonly mother: () => Promise<Mother>;
   readonly startRoots: (inUse: () => readonly string[]) => Roots;
+  /**
+   * How long the start of a zygote may take with the unpacking of its image, in ms; five minutes by
+   * default.
+   */
+  readonly zygoteStartMs?: number;
 }
 
 /** Jobs of one zygote share the layout of its memory, so it serves only so many, for only so long. */
 const jobsPerZygote = 1000;
 const zygoteMs = 600_000;
-/** How long the start of a zygote may take, with the unpacking of its image, in ms. */
-const startMs = 300_000;
+const fiveMinutesMs = 300_000;
 
 /** How long a kind that could not be forked is not tried again, in ms. */
 const notForkableMs = 600_000;
@@ -43,7 +50,8 @@ interface Current extends Lineage {
   jobsLeft: number;
 }
 
-export function createLineages({ engine, mother, startRoots }: LineagesDeps): Lineages {
+export function createLineages(deps: LineagesDeps): Lineages {
+  const { engine, mother, startRoots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
   /** Why no zygote of a kind could be, and since when. */
@@ -65,13 +73,16 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
     const order = {
       root,
       env,
-      gate: gateText(pythonPath, spec.preload, filterOf(seccompProfile())),
+      gate: gateText(pythonPath, spec.preload, filterOf(seccompProfile()), spec.memoryBytes),
       memory: spec.memoryBytes,
       pids: spec.pids,
       cpus: Math.max(1, Math.ceil(spec.cpus)),
       filter: filterOf(zygoteProfile()).toString("hex"),
     };
-    const zygote = await its.startZygote(order, limit);
+    const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
+      if (!limit.aborted) throw error;
+      throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);
+    });
     return { mother: its, zygote, root, bornMs: performance.now(), jobsLeft: jobsPerZygote };
   }
 
@@ -79,6 +90,11 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
     const pending = start(spec)
       .then((started) => {
         current.set(key, started);
+        const [oldest] = current;
+        if (current.size > mostZygotes && oldest) {
+          current.delete(oldest[0]);
+          oldest[1].zygote.retire();
+        }
         started.zygote.died.addEventListener("abort", () => {
           if (current.get(key) === started) current.delete(key);
         });
@@ -100,19 +116,23 @@ export function createLineages({ engine, mother, startRoots }: LineagesDeps): Li
       if (failure && performance.now() - failure.sinceMs < notForkableMs) throw failure.error;
       failed.delete(key);
       const known = current.get(key);
-      if (known && known.jobsLeft > 0 && performance.now() - known.bornMs < zygoteMs) {
+      current.delete(key);
+      if (known && isFresh(known)) {
+        // Behind all others: the first one is the one that was not used for longest.
+        current.set(key, known);
         known.jobsLeft -= 1;
         return known;
       }
-      if (known) {
-        current.delete(key);
-        known.zygote.retire();
-      }
+      known?.zygote.retire();
       const started = await (starting.get(key) ?? startOnce(key, spec));
       started.jobsLeft -= 1;
       return started;
     },
   };
+}
+
+function isFresh({ mother, bornMs, jobsLeft }: Current): boolean {
+  return !mother.isRetired() && jobsLeft > 0 && performance.now() - bornMs < zygoteMs;
 }
 
 /** Jobs with the same key meet the same interpreter. */

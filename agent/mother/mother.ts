@@ -29,6 +29,8 @@ export const Gone = z.object({
   problem: z.string().nullable(),
   /** Processes that the kernel killed because its memory was full. */
   oom_kills: z.number(),
+  /** Whether its zygote ended before it, and thereby ended it. */
+  zygote_ended: z.boolean(),
 });
 export type Gone = z.infer<typeof Gone>;
 
@@ -73,6 +75,9 @@ export interface Mother {
   readonly died: AbortSignal;
   /** @throws NotForkable; EngineError if the mother ends; the signal's reason. */
   readonly startZygote: (order: ZygoteOrder, signal: AbortSignal) => Promise<Zygote>;
+  /** Lets her zygotes end with their last jobs, and her with her last zygote. */
+  readonly retire: () => void;
+  readonly isRetired: () => boolean;
   /** Ends her and everything in her. */
   readonly close: () => Promise<void>;
 }
@@ -115,6 +120,10 @@ async function connect(
   const receivers = new Map<number, Receiver>();
   const end = new AbortController();
   const hello = Promise.withResolvers<Hello>();
+  /** What retires each zygote that has not ended. */
+  const zygotes = new Map<number, () => void>();
+  let isRetired = false;
+  let removal: Promise<void> | undefined;
   let numbers = 0;
   const send = link.input.write.bind(link.input);
 
@@ -147,6 +156,7 @@ async function connect(
   async function startZygote(order: ZygoteOrder, limit: AbortSignal): Promise<Zygote> {
     limit.throwIfAborted();
     if (end.signal.aborted) throw end.signal.reason as Error;
+    if (isRetired) throw new EngineError("other", "the mother takes no more zygotes");
     const number = ++numbers;
     const ready = Promise.withResolvers<void>();
     const ended = new AbortController();
@@ -160,12 +170,15 @@ async function connect(
       }
       const told = payload && parseMessage(ZygoteEnd, payload);
       receivers.delete(number);
+      zygotes.delete(number);
       const error = told
         ? new NotForkable(`${told.problem}: ${told.output}`.trim())
         : new EngineError("other", "the mother ended");
       ready.reject(error);
       ended.abort(error);
+      closeIfDone();
     });
+    zygotes.set(number, quit);
     send(encodeSwitchFrame(number, "Z", Buffer.from(JSON.stringify(order))));
     const refuse = (): void => ready.reject(limit.reason as Error);
     limit.addEventListener("abort", refuse);
@@ -200,15 +213,28 @@ async function connect(
     return { channel, gone: gone.promise };
   }
 
+  function closeIfDone(): void {
+    if (isRetired && zygotes.size === 0) close().catch(() => {});
+  }
+
+  function close(): Promise<void> {
+    removal ??= remove();
+    fail(new FrameError("the mother was closed"));
+    return removal;
+  }
+
   return {
     containerId,
     machine,
     died: end.signal,
     startZygote,
-    async close() {
-      fail(new FrameError("the mother was closed"));
-      await remove();
+    isRetired: () => isRetired,
+    retire() {
+      isRetired = true;
+      for (const retireZygote of zygotes.values()) retireZygote();
+      closeIfDone();
     },
+    close,
   };
 }
 

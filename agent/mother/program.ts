@@ -68,10 +68,14 @@ export function gateText(
   pythonPath: string | undefined,
   preload: readonly string[],
   codeFilter: Buffer,
+  memoryBytes: number,
 ): string {
   const path = pythonPath === undefined ? "None" : JSON.stringify(pythonPath);
   const settings = `(${descriptors.join(", ")}, ${JSON.stringify(gateFolder)}, ${path}, ${JSON.stringify(preload)})`;
-  const forks = `(${JSON.stringify(ofJobs)}, bytes.fromhex("${codeFilter.toString("hex")}"))`;
+  // The kernel counts what a process has inherited when it looks for one to kill: PID 1 of a job
+  // must not be the largest.
+  const mostInherited = Math.floor(memoryBytes / 2);
+  const forks = `(${JSON.stringify(ofJobs)}, bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited})`;
   const gate = source("gate").replace('= "settings"', () => `= ${settings}`);
   return inside("forks").replace('= "forks"', () => `= ${forks}`) + gate;
 }

@@ -63,6 +63,11 @@ export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): Build
   };
 }
 
+/** Most bytes of memory of one job; null for no bound. */
+export function mostMemory({ agent_max_memory: most }: Policy): number | null {
+  return most === undefined ? null : parseBytes(most);
+}
+
 /** Why the policy forbids the request; undefined if it allows it. */
 export function explainRefusal(policy: Policy, asked: Asked): string | undefined {
   const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;

@@ -90,6 +90,30 @@ while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
   },
 );
 
+test("after SIGKILL to the zygote the job runs once more, in the same mother", async () => {
+  await using service = await startTestService();
+  const agent = await service.startAgent("zygote-killed", zygote);
+  const id = await service.submit(
+    `import os, time
+while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
+    {},
+    { timeout: 8 },
+  );
+  await service.untilBegun(id);
+  const [mother = ""] = await containersOf(agent.name);
+  const { State } = await rawEngine.getContainer(mother).inspect();
+  const [child] = childrenOf(State.Pid);
+  process.kill(child!, "SIGKILL");
+  expect(await service.ended(id)).toMatchObject({ status: "timeout" });
+  expect(await containersOf(agent.name)).toEqual([mother]);
+  await vi.waitFor(() => expect(childrenOf(State.Pid)).not.toContain(child));
+});
+
+function childrenOf(pid: number): number[] {
+  const words = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
+  return words === "" ? [] : words.split(" ").map(Number);
+}
+
 /** The folders of a process's control groups on this host, as far as it has version 1. */
 function groupsOf(pid: number): string[] {
   const lines = readFileSync(`/proc/${pid}/cgroup`, "utf8").trim().split("\n");

@@ -2,8 +2,9 @@
 # forks. Each fork becomes PID 1 of a job (enter.py) and runs the supervisor; the supervisor's own
 # child returns to the gate, without anything of what is loaded here.
 
-# The agent puts the values where "forks" stands below: sources by module name, and the filter of the code.
-program, code_filter = "forks"
+# The agent puts the values where "forks" stands below: sources by module name, the filter of the code,
+# and the most memory in bytes that a job may inherit.
+program, code_filter, most_inherited = "forks"
 
 
 def import_for_forks():
@@ -36,6 +37,7 @@ def serve_mother():
     import _socket
     import gc
     import posix
+    import resource
     import sys
 
     def load(name):
@@ -56,6 +58,10 @@ def serve_mother():
         threading = sys.modules.get("threading")
         if threading and threading.active_count() > 1:
             return "a preloaded module has started a thread"
+        with open("/proc/self/statm") as sizes:
+            inherited = int(sizes.read().split()[1]) * resource.getpagesize()
+        if inherited > most_inherited:
+            return "what is preloaded takes %d MiB, more than half of memory_limit" % (inherited >> 20)
         return ""
 
     class Forked(BaseException):

@@ -4,6 +4,7 @@ Sources: cgroups(7); the kernel's admin-guide/cgroup-v1/memory.rst and admin-gui
 """
 
 import os
+import signal
 
 from files import read_lines, write_file
 from kernel import SAFE, mount
@@ -102,6 +103,15 @@ def count_oom_kills(groups):
             except (OSError, KeyError, ValueError):
                 pass
     return 0
+
+
+def kill(groups):
+    """Kills what is in the groups."""
+    for pid in read_lines(groups[0] + "/cgroup.procs"):
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 def remove(groups):

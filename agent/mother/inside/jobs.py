@@ -172,7 +172,11 @@ class Job:
 
     def _end(self, problem):
         self._read_stderr()
-        report = {"problem": problem, "oom_kills": count_oom_kills(self.groups)}
+        report = {
+            "problem": problem,
+            "oom_kills": count_oom_kills(self.groups),
+            "zygote_ended": self.zygote.has_ended(),
+        }
         self._close()
         self.zygote.jobs.discard(self)
         self.zygote.end_if_done()

@@ -37,6 +37,20 @@ class Mother:
         self.watch(self.switch.fd_in, self.take_frames)
         self.watch(self.readable.fileno(), self.read_jobs)
         self._leftover_groups = []
+        self._child_events, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.watch(self._child_events, self.reap)
+
+    def reap(self):
+        """Zygotes become children of PID 1 when what started them has ended."""
+        os.read(self._child_events, 4096)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
 
     def watch(self, fd, handler, events=select.EPOLLIN):
         self._handlers[fd] = handler
@@ -106,7 +120,7 @@ class Mother:
                 raise OSError("its zygote has ended")
             self.jobs[number] = Job(self, zygote, number, order)
         except OSError as error:
-            self.put_json(number, b"G", {"problem": str(error), "oom_kills": 0})
+            self.put_json(number, b"G", {"problem": str(error), "oom_kills": 0, "zygote_ended": zygote is None})
 
     def read_jobs(self):
         """Reads one piece of each job that has one, so that none holds up the others."""

@@ -10,7 +10,7 @@ import socket
 
 import kernel
 from files import write_file
-from groups import Limits
+from groups import Limits, kill
 from link import to_json
 from privileges import keep_capabilities
 
@@ -49,7 +49,7 @@ class Zygote:
     def __init__(self, mother, number, order):
         self.mother, self.number = mother, number
         self.jobs = set()
-        self._retired = False
+        self._retired = self._is_ready = False
         self._output = b""
         self.groups = mother.groups.make(
             "zygote-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
@@ -73,6 +73,8 @@ class Zygote:
 
     def retire(self):
         self._retired = True
+        if not self._is_ready:
+            kill(self.groups)
         self.end_if_done()
 
     def end_if_done(self):
@@ -80,12 +82,22 @@ class Zygote:
         if self._retired and not self.jobs and self.control.fileno() >= 0:
             self.control.shutdown(socket.SHUT_WR)
 
+    def has_ended(self):
+        """Whether its process has: the kernel closes the socket before it ends the jobs of that process."""
+        try:
+            return self.control.fileno() < 0 or not self.control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def _hear(self):
         try:
             word = self.control.recv(64 * 1024)
         except OSError:
             word = b""
         if word:
+            self._is_ready = True
             self.mother.switch.put(self.number, b"Y", word)
             return
         self._read_output()

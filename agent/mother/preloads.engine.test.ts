@@ -1,0 +1,72 @@
+import { randomUUID } from "node:crypto";
+import { getLogger } from "@logtape/logtape";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { specWith } from "../sandbox/testing/report.ts";
+import { runCode } from "../sandbox/testing/run-code.ts";
+import { createForks } from "./forks.ts";
+
+/** Modules of an image that are not as modules should be. */
+const modules = {
+  // Keeps a copy of every descriptor that its process has when it forks.
+  hoarder: `
+import os
+def keep_all():
+    for name in os.listdir("/proc/self/fd"):
+        try: os.dup(int(name))
+        except OSError: pass
+os.register_at_fork(before=keep_all)`,
+  large: "data = bytearray(b'x') * 150_000_000",
+  thread:
+    "import threading, time; threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()",
+  crash: "print('so far', flush=True); import ctypes; ctypes.string_at(0)",
+  hang: "import time; time.sleep(3600)",
+};
+
+const place = await testEngine();
+let image = "";
+beforeAll(async () => {
+  const files = Object.entries(modules).map(([name, text]) => {
+    const encoded = Buffer.from(text).toString("base64");
+    return `echo ${encoded} | base64 -d > $folder/${name}.py`;
+  });
+  const folder = "folder=$(python3 -c 'import site; print(site.getsitepackages()[0])')";
+  image = await deriveImage(place.image, `${folder}; mkdir -p $folder; ${files.join("; ")}`);
+});
+afterAll(() => removeImages(image));
+
+test("jobs end, and others run, where a preload keeps their streams open", async () => {
+  const settings = { spec: { image, preload: ["hoarder"] }, backend: "zygote" };
+  for (let jobs = 0; jobs < 2; jobs++) {
+    const { end, out } = await runCode(place, "print('hi')", settings);
+    expect({ end, out }).toEqual({ end: "succeeded - 0", out: "hi\n" });
+  }
+});
+
+test.each([
+  ["large", "what is preloaded takes 1[0-9]{2} MiB, more than half of memory_limit"],
+  ["thread", "a preloaded module has started a thread"],
+  ["crash", "the zygote ended: so far"],
+  ["hang", "what it preloads took longer than 15 s"],
+])("a preload that is bad for forks is refused with the reason: %s", async (name, reason) => {
+  const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", leaseId: null };
+  const forks = createForks({
+    engine: place.engine,
+    mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 512 },
+    motherImage: () => Promise.resolve(place.image),
+    ids: [0x7000_0000, 65_536],
+    mode: "zygote",
+    zygoteStartMs: name === "hang" ? 15_000 : 120_000,
+    log: getLogger("test"),
+  });
+  try {
+    const limit = AbortSignal.timeout(120_000);
+    // The mother and the files of the image are there before the time of the bad preload begins.
+    await (await forks.open(specWith({ image, labels }), limit)).close();
+    const spec = specWith({ image, labels, preload: [name], memoryBytes: 256 * 1024 ** 2 });
+    await expect(forks.open(spec, limit)).rejects.toThrow(new RegExp(reason));
+  } finally {
+    await forks.close();
+  }
+});
