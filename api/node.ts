@@ -19,6 +19,7 @@ import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
 import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
+import { askForRetention } from "./upkeep/retention.ts";
 import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
 import { readNews } from "./store/jobs/news.ts";
@@ -68,6 +69,7 @@ async function main(): Promise<void> {
     processMetrics: processMetrics(),
     docsAsset,
   };
+  await askForRetention(deps);
   const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);
   const { server, url } = await listen(httpServer(fetch, deps), config);
   const tasks = [

@@ -11,6 +11,7 @@ import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.w
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
 import { objectNotifier, type WakesObjects } from "./platform/notifier/notifier-object.worker.ts";
 import { database } from "./store/database.ts";
+import { askForRetention } from "./upkeep/retention.ts";
 import { sweep } from "./upkeep/sweep.ts";
 
 export { Wakes } from "./platform/notifier/wakes.worker.ts";
@@ -29,6 +30,7 @@ interface Service {
   deps: Deps;
 }
 let service: Promise<Service> | undefined;
+let hasAsked = false;
 
 /** The API on Cloudflare Workers: one service per isolate, built by its first event. */
 export default {
@@ -49,7 +51,10 @@ export default {
   /** The cron trigger: does everything that depends on time alone. */
   async scheduled(_event: unknown, env: Env): Promise<void> {
     service ??= build(env);
-    await sweep((await service).deps);
+    const { deps } = await service;
+    if (!hasAsked) await askForRetention(deps);
+    hasAsked = true;
+    await sweep(deps);
   },
 };
 

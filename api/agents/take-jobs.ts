@@ -99,6 +99,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,
+        traceparent: execution.traceparent,
         caps: {
           stream_bytes: deps.config.max_stdout_bytes,
           artifact_bytes: deps.config.max_artifact_bytes,

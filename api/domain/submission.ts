@@ -1,4 +1,5 @@
 import { isJsonObject } from "../../shared/json.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/submission.ts";
 
 /**
@@ -6,7 +7,14 @@ import type { ExecuteRequest } from "../../shared/wire/submission.ts";
  * version are in it only where they are given, so that repeats of older submissions still match.
  */
 export function submissionText(request: ExecuteRequest, lineage?: object): string {
-  const added = { ...lineage };
+  const { metadata = {}, run_at, queue_timeout, max_attempts = limits.maxAttempts } = request;
+  const added = {
+    ...lineage,
+    ...(Object.keys(metadata).length > 0 && { metadata }),
+    ...(run_at !== undefined && { run_at: Date.parse(run_at) }),
+    ...(queue_timeout !== undefined && { queue_timeout }),
+    ...(max_attempts < limits.maxAttempts && { max_attempts }),
+  };
   return canonicalJson([
     request.code,
     request.input_data,

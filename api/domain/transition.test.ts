@@ -50,6 +50,7 @@ const error: ExecutionError = { type: "docker_error", message: "no image", phase
 const queued: LeaseState = {
   status: "queued",
   attempt: 0,
+  maxAttempts: limits.maxAttempts,
   leaseId: null,
   agentId: null,
   leaseExpiresAt: null,

@@ -10,6 +10,8 @@ import { limits } from "../../shared/wire/limits.ts";
 export interface LeaseState {
   status: ExecutionStatus;
   attempt: number;
+  /** Leases that it may use up. */
+  maxAttempts: number;
   leaseId: string | null;
   agentId: string | null;
   leaseExpiresAt: number | null;
@@ -113,7 +115,10 @@ function whileLeased(
 /** A failure of the engine before or while the code ran, never a failure of the code. */
 function release(state: LeaseState, event: Release, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
-  if (state.attempt >= limits.maxAttempts) return end("failed", event.error, null, now);
+  // The agent says whether the code had begun; its report of the start may come later.
+  const hasBegun = state.codeStartedAt !== null || event.error.phase === "execution";
+  const most = hasBegun ? state.maxAttempts : limits.maxAttempts;
+  if (state.attempt >= most) return end("failed", event.error, null, now);
   return requeue(event.retryAt);
 }
 
@@ -131,7 +136,7 @@ function leave(state: LeaseState, now: number): Transition {
 
 function lose(state: LeaseState, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
-  if (state.attempt >= limits.maxAttempts) return end("failed", lostForGood(state), null, now);
+  if (state.attempt >= state.maxAttempts) return end("failed", lostForGood(state), null, now);
   return requeue(now);
 }
 
@@ -150,6 +155,8 @@ function requeue(availableAt: number, columns: Partial<LeaseState> = {}): Transi
 
 export const cancelledMessage = "Cancelled by request.";
 export const lostMessage = `The agent was lost while it ran this job, ${limits.maxAttempts} times; the job is not tried again.`;
+export const lostOnceMessage =
+  "The agent was lost while it ran this job, whose max_attempts is 1; the job is not tried again.";
 
 function cancelled(state: LeaseState): ExecutionError {
   return { type: "cancelled", message: cancelledMessage, phase: phaseOf(state) };
@@ -158,7 +165,7 @@ function cancelled(state: LeaseState): ExecutionError {
 function lostForGood(state: LeaseState): ExecutionError {
   return {
     type: "internal_error",
-    message: lostMessage,
+    message: state.maxAttempts === 1 ? lostOnceMessage : lostMessage,
     phase: phaseOf(state),
   };
 }

@@ -4,7 +4,9 @@ import type { Logger } from "@logtape/logtape";
 export interface AppEnv {
   Variables: {
     correlationId: string;
-    /** The request's own logger, with its correlation id. */
+    /** The request's W3C trace context. */
+    traceparent: string | undefined;
+    /** The request's own logger, with its correlation id and trace context. */
     log: Logger;
     /** SHA-256 (hex) of the accepted API key, if one was sent. */
     apiKeyHash: string | undefined;

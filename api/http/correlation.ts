@@ -1,4 +1,5 @@
 import type { MiddlewareHandler } from "hono";
+import { traceparentOf } from "../domain/traceparent.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "./context.ts";
 import { isHealthPath } from "./health-paths.ts";
@@ -20,7 +21,9 @@ export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv
     const given = c.req.header("X-Correlation-ID");
     const id = given !== undefined && acceptable.test(given) ? given : newId();
     c.set("correlationId", id);
-    c.set("log", log.with({ correlationId: id }));
+    const traceparent = traceparentOf(c.req.header("traceparent"));
+    c.set("traceparent", traceparent);
+    c.set("log", log.with({ correlationId: id, ...(traceparent && { traceparent }) }));
     const startedAt = now();
     await next();
     c.res.headers.set("X-Correlation-ID", id);

@@ -45,9 +45,10 @@ export async function explainWait(
 
 async function whyMoreThanItsTurn(
   deps: Deps,
-  { jobType, availableAt }: ExecutionRow,
+  { jobType, availableAt, attempt }: ExecutionRow,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;
+  if (attempt === 0 && availableAt > now()) return `It is to start at ${timestamp(availableAt)}.`;
   const environment = await readEnvironment(deps, jobType);
   if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
   const [known, builds, { runningByAgent }] = await Promise.all([

@@ -10,7 +10,8 @@ import { submit } from "./submit.ts";
 
 /**
  * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
- * new code. Both take its input, job type, limits and requirements unless the request overrides them.
+ * new code. Both take its input, job type, limits, requirements and metadata unless the request overrides
+ * them.
  *
  * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
  */
@@ -36,6 +37,10 @@ export async function derive(
       startup_timeout: parent.startupTimeoutS,
       requirements: parent.requirements,
       idempotency_key: request.idempotency_key,
+      metadata: request.metadata ?? parent.metadata ?? undefined,
+      run_at: request.run_at,
+      queue_timeout: request.queue_timeout,
+      max_attempts: request.max_attempts ?? parent.maxAttempts,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
   );

@@ -16,6 +16,7 @@ export interface Origin {
   correlationId: string;
   clientIp: string;
   keyId?: string | undefined;
+  traceparent?: string | undefined;
   lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }
 
@@ -36,7 +37,7 @@ export async function runnableEnvironment(deps: Deps, name: string): Promise<Env
 export async function newExecution(
   { config, newId, now, sha256 }: Deps,
   request: ExecuteRequest,
-  { mode, correlationId, clientIp, keyId, lineage }: Origin,
+  { mode, correlationId, clientIp, keyId, traceparent, lineage }: Origin,
   jobType: JobType,
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
@@ -50,6 +51,9 @@ export async function newExecution(
   const code = encode(request.code);
   const input = encode(JSON.stringify(request.input_data));
   const createdAt = now();
+  const { metadata = {}, run_at, queue_timeout } = request;
+  const runAt = run_at === undefined ? undefined : Date.parse(run_at);
+  const availableAt = Math.max(createdAt, runAt ?? 0);
   return {
     id: newId(),
     mode,
@@ -57,7 +61,7 @@ export async function newExecution(
     timeoutS,
     startupTimeoutS: request.startup_timeout,
     requirements: request.requirements,
-    availableAt: createdAt,
+    availableAt,
     createdAt,
     code,
     input,
@@ -71,6 +75,11 @@ export async function newExecution(
     clientIp,
     keyId,
     priority: jobType.priority,
+    metadata: Object.keys(metadata).length > 0 ? metadata : undefined,
+    maxAttempts: request.max_attempts,
+    runAt,
+    startBy: queue_timeout === undefined ? undefined : availableAt + queue_timeout * 1000,
+    traceparent,
     ...lineage,
   };
 }

@@ -36,6 +36,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     output: payload.output && parseOutput(payload.output),
     error: e.error,
     timing: e.timing,
+    ...(e.metadata && { metadata: e.metadata }),
     ...(view === "full" && extendedFields(full)),
   };
 }
@@ -57,7 +58,16 @@ function extendedFields({ execution: e, artifacts }: FullExecution): Partial<Exe
     stdout_truncated: e.stdoutTruncated,
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
+    metadata: e.metadata ?? {},
+    run_at: optionalTimestamp(e.runAt),
+    queue_timeout: queueTimeoutS(e),
+    max_attempts: e.maxAttempts,
+    traceparent: e.traceparent,
   };
+}
+
+function queueTimeoutS({ startBy, createdAt, runAt }: ExecutionRow): number | null {
+  return startBy === null ? null : (startBy - Math.max(createdAt, runAt ?? 0)) / 1000;
 }
 
 export function inputArtifacts(e: ExecutionRow): Artifact[] {

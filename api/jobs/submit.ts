@@ -23,7 +23,7 @@ export async function submit(
   request: ExecuteRequest,
   origin: Origin,
 ): Promise<SubmittedJob> {
-  const { config, db, notifier, now } = deps;
+  const { config, db, now } = deps;
   const environment = await runnableEnvironment(deps, request.job_type);
   const execution = await newExecution(deps, request, origin, environment.jobType);
   // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
@@ -44,7 +44,7 @@ export async function submit(
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin, wait);
     case "accepted":
-      notifier.notify("job");
+      notifyAt(deps, execution.availableAt);
       return {
         job_id: execution.id,
         status: "queued",
@@ -105,4 +105,12 @@ function keyConflict(id: string, what: string): AppError {
       job_id: id,
     },
   );
+}
+
+/** Polls look for jobs every few seconds anyway, so a timer for a later job need not survive a restart. */
+const longestTimerMs = 3_600_000;
+
+function notifyAt({ notifier, now }: Deps, availableAt: number): void {
+  const delayMs = availableAt - now();
+  if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs));
 }

@@ -5,6 +5,7 @@ import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
 import { advance, type Advanced, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
+import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { Unavailable } from "../domain/capacity.ts";
 import { rideOut } from "./ride-out.ts";
@@ -14,11 +15,12 @@ export const backstopMs = 5_000;
 
 /** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
 export async function waitForEnd(
-  { db, notifier, now }: Deps,
+  deps: Deps,
   id: string,
   timeoutMs: number,
   signal: AbortSignal,
 ): Promise<ExecutionRow> {
+  const { db, notifier, now } = deps;
   const deadline = now() + timeoutMs;
   const wakes = notifier.subscribe([`execution:${id}`]);
   try {
@@ -26,11 +28,47 @@ export async function waitForEnd(
       const execution = await findExecution(db, id);
       if (!execution) throw notFound(`Job ${id}`);
       const left = deadline - now();
+      const overdueInMs = timeToStart(execution) - now();
+      if (overdueInMs <= 0) {
+        await endOverdueJobs(deps);
+        continue;
+      }
       if (isTerminal(execution.status) || left <= 0 || signal.aborted) return execution;
-      await wakes.next(Math.min(left, backstopMs), signal);
+      await wakes.next(Math.min(left, backstopMs, overdueInMs), signal);
     }
   } finally {
     wakes.close();
+  }
+}
+
+/** When an execution ends unless it is leased; infinite if it has no such time. */
+function timeToStart({ status, attempt, startBy }: ExecutionRow): number {
+  return status === "queued" && attempt === 0 ? (startBy ?? Infinity) : Infinity;
+}
+
+/** Ends the executions that no agent has leased within their `queue_timeout`. */
+export async function endOverdueJobs({ db, notifier, now }: Deps): Promise<void> {
+  for (const { id } of await endOverdue(db, now())) notifier.notify(`execution:${id}`);
+}
+
+/**
+ * Waits at most `timeoutMs` for the end of an execution that is stored. Undefined if it has not ended, or
+ * its end cannot be read: its client has its id and can ask again.
+ */
+export async function waitBriefly(
+  deps: Deps,
+  id: string,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<FullExecution | undefined> {
+  try {
+    const execution = await waitForEnd(deps, id, timeoutMs, signal);
+    return isTerminal(execution.status) ? await withPayload(deps.db, execution) : undefined;
+  } catch (error) {
+    if (isStoreOutage(error) || (error instanceof AppError && error.code === "not_found")) {
+      return undefined;
+    }
+    throw error;
   }
 }
 

@@ -67,6 +67,17 @@ export const executeAsyncExamples: typeof executeExamples = {
     summary: "With an idempotency key",
     value: { code: summing, input_data: input, idempotency_key: "order-4711" },
   },
+  scheduled: {
+    summary: "At six, at most once, with metadata",
+    value: {
+      code: summing,
+      input_data: input,
+      run_at: "2026-11-22T06:00:00Z",
+      queue_timeout: 300,
+      max_attempts: 1,
+      metadata: { order: "4711" },
+    },
+  },
 };
 
 export const rerunExamples: Examples<RerunRequest> = {
@@ -167,6 +178,11 @@ const fullRecord: ExecutionRecord = {
   stdout_truncated: false,
   stderr_truncated: false,
   idempotency_key: "order-4711",
+  metadata: { order: "4711" },
+  run_at: null,
+  queue_timeout: null,
+  max_attempts: 2,
+  traceparent: null,
 };
 
 const failedRecord: ExecutionRecord = {

@@ -46,6 +46,11 @@ const responseHeaders = {
     example: 'Bearer realm="airlock"',
   },
   Location: { description: "The new job's status.", schema: text, example: `/jobs/${jobId}` },
+  "Preference-Applied": {
+    description: "The part of `Prefer` that was followed; left out without it.",
+    schema: text,
+    example: "wait=10",
+  },
   ETag: { description: "SHA-256 of the file, quoted.", schema: text, example: `"${etag}"` },
   "Content-Length": { description: "Bytes.", schema: count, example: 20_481 },
   "Content-Disposition": {
@@ -75,7 +80,7 @@ export const everywhere: ResponseHeader[] = [
 
 export function registerHeaders(app: OpenAPIHono<AppEnv>): void {
   for (const [name, header] of Object.entries(responseHeaders)) {
-    const required = !name.startsWith("RateLimit-");
+    const required = !name.startsWith("RateLimit-") && name !== "Preference-Applied";
     app.openAPIRegistry.registerComponent("headers", name, { required, ...header });
   }
 }

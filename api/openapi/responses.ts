@@ -86,6 +86,7 @@ export const viewQuery = z
 
 /** Origin of a request, for its record. */
 export function originOf({ clientAddress }: Deps, c: Context) {
-  const { correlationId, apiKeyHash } = c.var as AppEnv["Variables"];
-  return { correlationId, clientIp: clientAddress(c), keyId: apiKeyHash?.slice(0, 16) };
+  const { correlationId, traceparent, apiKeyHash } = c.var as AppEnv["Variables"];
+  const keyId = apiKeyHash?.slice(0, 16);
+  return { correlationId, traceparent, clientIp: clientAddress(c), keyId };
 }

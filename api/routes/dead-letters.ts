@@ -26,6 +26,12 @@ import { deadLetterPage, deadLetterStats as statsExample } from "../openapi/exam
 import { problem } from "../openapi/problem-responses.ts";
 import { json, pageQuery, problems } from "../openapi/responses.ts";
 
+const before = z.coerce.number().int().min(1).optional().openapi({
+  type: "integer",
+  minimum: 1,
+  description: "Id of the last entry of the previous page: only older entries.",
+});
+
 /** The dead letter queue: asynchronous jobs that failed for good. */
 export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   const list = createRoute({
@@ -34,15 +40,17 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     operationId: "listDeadLetters",
     tags: ["Dead letters"],
     summary: "Failed jobs, newest first",
-    request: { query: z.object({ error_type: ExecutionErrorType.optional(), ...pageQuery }) },
+    request: {
+      query: z.object({ error_type: ExecutionErrorType.optional(), before, ...pageQuery }),
+    },
     responses: {
       200: json(DeadLetterPage, "A page of entries.", { example: deadLetterPage }),
       ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
-    const { error_type, limit, offset } = c.req.valid("query");
-    const rows = await listDeadLetters(db, error_type, limit + 1, offset);
+    const { error_type, before, limit, offset } = c.req.valid("query");
+    const rows = await listDeadLetters(db, { type: error_type, before }, limit + 1, offset);
     const shown = rows.slice(0, limit);
     const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
     return jsonPage(c, shown, page, (some) => toDeadLetters(db, some)) as never;

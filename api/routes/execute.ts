@@ -1,5 +1,5 @@
-import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { SyncResult } from "../../shared/wire/execution.ts";
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { ExecutionRecord, SyncResult } from "../../shared/wire/execution.ts";
 import {
   AsyncSubmitRequest,
   ExecuteRequest,
@@ -8,16 +8,18 @@ import {
 } from "../../shared/wire/submission.ts";
 import { createMiddleware } from "hono/factory";
 import type { Deps } from "../deps.ts";
-import { toSyncResult } from "../jobs/record.ts";
+import { toRecord, toSyncResult } from "../jobs/record.ts";
 import { unavailable } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { preferredWaitS } from "../http/prefer.ts";
 import { jsonBody } from "../http/json-body.ts";
 import { keyed } from "../jobs/idempotency.ts";
 import { submit } from "../jobs/submit.ts";
-import { waitForSync } from "../jobs/wait.ts";
+import { waitBriefly, waitForSync } from "../jobs/wait.ts";
 import {
   executeAsyncExamples,
   executeExamples,
+  record,
   submittedJob,
   syncResult,
 } from "../openapi/examples.ts";
@@ -28,6 +30,12 @@ const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
   409: keyConflict,
 };
+
+const prefer = z.string().optional().openapi({
+  description:
+    "`wait=N`: wait up to N seconds for the end, then answer 200 with the record, else 202 as ever (RFC 7240).",
+  example: "wait=10",
+});
 
 export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
@@ -70,10 +78,17 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
     middleware,
     request: {
-      headers: IdempotencyHeader,
+      headers: IdempotencyHeader.extend({ Prefer: prefer }),
       ...body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
     },
     responses: {
+      200: json(
+        ExecutionRecord,
+        "With `Prefer: wait=N`: the job has ended.",
+        { example: record },
+        "Location",
+        "Preference-Applied",
+      ),
       202: json(
         SubmittedJob,
         "Queued, or the job that already holds the idempotency key.",
@@ -86,6 +101,11 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(executeAsync, async (c) => {
     const origin = { ...originOf(deps, c), mode: "async" } as const;
     const job = await submit(deps, keyed(c.req.valid("json"), c.req.valid("header")), origin);
-    return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
+    const Location = `/jobs/${job.job_id}`;
+    const waitS = preferredWaitS(c.req.header("Prefer"));
+    if (waitS === undefined) return c.json(job, 202, { Location });
+    const headers = { Location, "Preference-Applied": `wait=${waitS}` };
+    const ended = await waitBriefly(deps, job.job_id, waitS * 1000, c.req.raw.signal);
+    return ended ? c.json(toRecord(ended, undefined), 200, headers) : c.json(job, 202, headers);
   });
 }

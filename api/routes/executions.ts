@@ -1,27 +1,18 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import {
-  ExecutionDeleted,
-  ExecutionPage,
-  ExecutionRecord,
-  ExecutionStatus,
-} from "../../shared/wire/execution.ts";
+import { ExecutionDeleted, ExecutionList, ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { toRecord } from "../jobs/record.ts";
+import { readRecords } from "../jobs/read-records.ts";
 import { remove } from "../jobs/remove.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jsonPage } from "../http/json-page.ts";
-import { findExecution, listExecutions, withPayload, withPayloads } from "../store/jobs/read.ts";
+import { listExecutions } from "../store/jobs/list.ts";
+import { findExecution, withPayload } from "../store/jobs/read.ts";
 import { executionPage, jobId, recordExamples } from "../openapi/examples.ts";
 import { problem } from "../openapi/problem-responses.ts";
-import { jobIdParam, json, pageQuery, problems, viewQuery } from "../openapi/responses.ts";
-
-const listQuery = z.object({
-  status: ExecutionStatus.optional(),
-  job_type: z.string().optional(),
-  ...pageQuery,
-  view: viewQuery,
-});
+import { filterOf, listQuery } from "../openapi/list-query.ts";
+import { jobIdParam, json, problems, viewQuery } from "../openapi/responses.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { db } = deps;
@@ -33,18 +24,17 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Executions, newest first",
     request: { query: listQuery },
     responses: {
-      200: json(ExecutionPage, "A page of records.", { example: executionPage }),
+      200: json(ExecutionList, "A page of records.", { example: executionPage }),
       ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
-    const { status, job_type, limit, offset, view } = c.req.valid("query");
-    const rows = await listExecutions(db, { status, jobType: job_type }, limit + 1, offset);
+    const query = c.req.valid("query");
+    const { limit, offset } = query;
+    const rows = await listExecutions(db, filterOf(query), limit + 1, offset);
     const shown = rows.slice(0, limit);
     const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
-    return jsonPage(c, shown, page, async (some) =>
-      (await withPayloads(db, some)).map((full) => toRecord(full, view)),
-    ) as never;
+    return jsonPage(c, shown, page, (some) => readRecords(db, some, query)) as never;
   });
 
   const single = createRoute({

@@ -15,6 +15,7 @@ import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { database } from "./database.ts";
+import { readDefaultRetention } from "./settings.ts";
 
 /** Databases of released versions, by version. scripts/past-databases/make.ts stores them. */
 const folder = join(import.meta.dirname, "../testing/past");
@@ -126,6 +127,11 @@ describe.each(pasts)("a database of version %s", (past) => {
       if (table === "__drizzle_migrations") continue;
       expect({ table, ...(await read(client, table, columns)) }).toEqual({ table, columns, rows });
     }
+  });
+
+  test("keeps its executions until its operator chooses otherwise", async () => {
+    expect(await readDefaultRetention(database(client))).toBeUndefined();
+    expect(await readDefaultRetention(fresh.db)).toBe(30);
   });
 
   test("is served with the same answers as before", async () => {

@@ -13,14 +13,10 @@ import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
+import { endOverdue } from "./jobs/overdue.ts";
 import { readQueueStats } from "./jobs/queue.ts";
-import {
-  findArtifact,
-  findByLease,
-  findExecution,
-  listExecutions,
-  queuePosition,
-} from "./jobs/read.ts";
+import { listExecutions } from "./jobs/list.ts";
+import { findArtifact, findByLease, findExecution, queuePosition } from "./jobs/read.ts";
 import { endedBefore, removeExecutions } from "./retention.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import { recordArtifact } from "./jobs/uploads.ts";
@@ -145,9 +141,34 @@ test.each<[string, string[], () => Promise<unknown>]>([
     () => listExecutions(db, { status: "failed", jobType: "default" }, 10, 0),
   ],
   [
+    "a list by parent",
+    ["SEARCH executions_parent (parent_execution_id=?)"],
+    () => listExecutions(db, { parentId: id }, 10, 0),
+  ],
+  [
+    "a list by metadata",
+    ["SEARCH INTEGER PRIMARY KEY (rowid=?)"],
+    () => listExecutions(db, { metadata: [["a", "b"]] }, 10, 0),
+  ],
+  [
+    "the page after a cursor",
+    ["SEARCH INTEGER PRIMARY KEY (rowid<?)"],
+    () => listExecutions(db, { before: id }, 10, 0),
+  ],
+  [
+    "a list by time",
+    ["SEARCH INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
+    () => listExecutions(db, { createdAfter: 1, createdBefore: 2 }, 10, 0),
+  ],
+  [
+    "jobs that waited too long",
+    ["SEARCH executions_start_by (start_by>? AND start_by<?)"],
+    () => endOverdue(db, now),
+  ],
+  [
     "a list of dead letters of a type",
     [byErrorType, byId],
-    () => listDeadLetters(db, "oom", 10, 0),
+    () => listDeadLetters(db, { type: "oom" }, 10, 0),
   ],
   [
     "the numbers of dead letters",

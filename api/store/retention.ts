@@ -1,4 +1,5 @@
 import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type SQLWrapper } from "drizzle-orm";
+import { firstIdAt } from "../domain/first-id.ts";
 import { batch, type Database } from "./database.ts";
 import {
   artifacts,
@@ -43,12 +44,6 @@ const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputByte
   + coalesce(length(${payloads.output}), 0)
   + coalesce((select sum(length(${logChunks.data})) from ${logChunks}
       where ${logChunks.executionId} = ${executions.id}), 0)`;
-
-/** Lower bound of the ids made at or after a time. */
-function firstIdAt(time: number): string {
-  const hex = Math.max(0, Math.floor(time)).toString(16).padStart(12, "0");
-  return `${hex.slice(0, 8)}-${hex.slice(8)}`;
-}
 
 /** Removes ended executions and their rows in other tables. Their artifacts' bytes are removed after `bytesDueAt`. */
 export async function removeExecutions(

@@ -19,6 +19,8 @@ import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
 import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
+import { listRows } from "./contract/lists.ts";
+import { scheduleRows } from "./contract/schedule.ts";
 import { metricsRows } from "./contract/metrics.ts";
 import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
@@ -94,6 +96,8 @@ export const contractGroups: readonly Group[] = [
     endpoints: ["GET /executions", "GET /executions/{id}"],
     rows: executionRows,
   },
+  { file: "lists.ts", title: "Lists", rows: listRows },
+  { file: "schedule.ts", title: "When and how often a job runs", rows: scheduleRows },
   {
     file: "remove.ts",
     title: "Removing records",

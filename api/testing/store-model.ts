@@ -73,6 +73,7 @@ export class StoreModel {
 const queued: LeaseState = {
   status: "queued",
   attempt: 0,
+  maxAttempts: limits.maxAttempts,
   leaseId: null,
   agentId: null,
   leaseExpiresAt: null,

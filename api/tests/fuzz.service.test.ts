@@ -32,6 +32,8 @@ const operations = [
   "getPoolStats",
   "getOpenApi",
   "getDocs",
+  // Last, because it removes the jobs that the others know.
+  "deleteExecution",
 ];
 /** Requests per endpoint, on any machine. */
 const runs = { numRuns: 100 };

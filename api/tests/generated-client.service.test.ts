@@ -24,7 +24,7 @@ const submitted = await airlock.executeAsync({
   asyncSubmitRequest: { code: "print(6 * 7)", input_data: { n: 1 }, idempotency_key: "k" },
   xCorrelationId: "from-a-client",
 });
-if (submitted.status !== 202) throw new Error(submitted.data.detail);
+if (submitted.status !== 202) throw new Error("answered " + submitted.status);
 const { job_id: id, queue_position } = submitted.data;
 
 const ended = await airlock.getJobResult({ id, wait: true, timeout: 20, view: "full" });

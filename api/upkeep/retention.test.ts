@@ -14,6 +14,7 @@ import { finishExecution } from "../store/jobs/finish.ts";
 import { endedBefore } from "../store/retention.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
+import { askForRetention } from "./retention.ts";
 import { sweep } from "./sweep.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
@@ -140,12 +141,34 @@ describe("executions", () => {
     expect(await findExecution(store.db, child)).toMatchObject({ parentExecutionId: parent });
   });
 
-  test("stay forever by default", async () => {
+  test("are removed after 30 days by default, and never if the configuration says so", async () => {
+    const id = await submit();
+    await end(await claim());
+    const configured = (config: object) => testDeps(store.db, store.folder, () => clock, config);
+    clock += 30 * dayMs;
+    await sweep(configured({}));
+    clock += 1;
+    await sweep(configured({ execution_retention_days: 0 }));
+    expect(await findExecution(store.db, id)).toBeDefined();
+    await sweep(configured({}));
+    expect(await findExecution(store.db, id)).toBeUndefined();
+  });
+
+  test("of a database without a default stay forever, and the log asks its operator to choose", async () => {
+    await store.db.client.execute("delete from settings");
     const id = await submit();
     await end(await claim());
     clock += 10_000 * dayMs;
-    await sweep(testDeps(store.db, store.folder, () => clock));
+    const warnings: string[] = [];
+    const log = { warn: (text: string) => warnings.push(text) } as unknown as Deps["log"];
+    const older = { ...testDeps(store.db, store.folder, () => clock), log };
+    await sweep(older);
     expect(await findExecution(store.db, id)).toBeDefined();
+    await askForRetention(older);
+    expect(warnings).toEqual([expect.stringContaining("set execution_retention_days")]);
+    const decided = { ...older.config, execution_retention_days: 0 };
+    await askForRetention({ ...older, config: decided });
+    expect(warnings).toHaveLength(1);
   });
 
   test("are removed in batches, and other work runs in between", async () => {

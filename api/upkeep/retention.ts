@@ -11,6 +11,16 @@ import {
   removeExecutions,
   removeLease,
 } from "../store/retention.ts";
+import { readDefaultRetention } from "../store/settings.ts";
+
+/** Asks the operator of an older database, which has no default, to choose. */
+export async function askForRetention({ config, db, log }: Deps): Promise<void> {
+  if (config.execution_retention_days !== undefined) return;
+  if ((await readDefaultRetention(db)) !== undefined) return;
+  log.warn(
+    "ended executions are kept forever: set execution_retention_days (new databases have 30, and 0 keeps them forever)",
+  );
+}
 
 const dayMs = 24 * 3_600_000;
 const hourMs = 3_600_000;
@@ -26,7 +36,7 @@ const batchesPerSweep = 20;
 export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
   const moreLetters = await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
-  const days = config.execution_retention_days;
+  const days = config.execution_retention_days ?? (await readDefaultRetention(db)) ?? 0;
   const moreEnded = days > 0 && (await removeEnded(deps, now() - days * dayMs));
   if (days > 0) {
     await removeBuilds(db, now() - days * dayMs, batch.rows);

@@ -2,6 +2,7 @@ import type { Deps } from "../deps.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import { enforceRetention } from "./retention.ts";
 import { forgetAgents } from "../store/agents/agents.ts";
+import { endOverdueJobs } from "../jobs/wait.ts";
 import { forgetWindowsBefore } from "../store/rate-windows.ts";
 import { sweepBuilds } from "../builds/take-builds.ts";
 
@@ -13,9 +14,10 @@ export async function sweep(deps: Deps): Promise<void> {
   await removeOld(deps);
 }
 
-/** Expires leases and forgets silent agents. Clients wait for this. It writes only if something is due. */
+/** Expires leases, ends jobs that waited too long, and forgets silent agents. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
   await sweepLeases(deps);
+  await endOverdueJobs(deps);
   await sweepBuilds(deps);
   // An agent whose token was revoked may be waiting in a poll, which must now be refused.
   const gone = await forgetAgents(deps.db, deps.now() - hourMs);

@@ -126,6 +126,13 @@ const FullView = z.object({
   stdout_truncated: z.boolean(),
   stderr_truncated: z.boolean(),
   idempotency_key: z.string().nullable(),
+  run_at: Timestamp.nullable(),
+  queue_timeout: z.int().nullable(),
+  max_attempts: z.int(),
+  traceparent: z.string().nullable().meta({
+    description: "The W3C trace context of the request that made the job.",
+    example: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+  }),
 });
 
 export const ExecutionRecord = z
@@ -144,6 +151,10 @@ export const ExecutionRecord = z
     output: orNull(JsonObjectSchema),
     error: orNull(ExecutionError),
     timing: orNull(Timing),
+    metadata: z
+      .record(z.string(), z.string())
+      .optional()
+      .meta({ description: "As submitted; left out where there is none, but for `view=full`." }),
     ...FullView.partial().shape,
   })
   .meta({ id: "ExecutionRecord" });
@@ -176,6 +187,18 @@ export const ExecutionPage = z
   })
   .meta({ id: "ExecutionPage" });
 export type ExecutionPage = z.infer<typeof ExecutionPage>;
+
+/** A record with the fields that the query asked for. */
+export const NarrowedRecord = ExecutionRecord.partial()
+  .required({ execution_id: true })
+  .meta({ id: "NarrowedRecord", description: "A record with the fields of `fields` alone." });
+
+export const ExecutionList = z
+  .union([
+    ExecutionPage,
+    ExecutionPage.extend({ items: z.array(NarrowedRecord) }).meta({ id: "NarrowedPage" }),
+  ])
+  .meta({ id: "ExecutionList", description: "With `fields`, a page of narrowed records." });
 
 export const ExecutionDeleted = z
   .object({ execution_id: JobId, deleted: z.literal(true) })

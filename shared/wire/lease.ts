@@ -90,6 +90,8 @@ export const LeasedJob = z.object({
   timeout_s: z.int(),
   startup_timeout_s: z.int(),
   caps: OutputCaps,
+  /** W3C trace context of the request that made the job. */
+  traceparent: z.string().nullish(),
 });
 export type LeasedJob = z.infer<typeof LeasedJob>;
 

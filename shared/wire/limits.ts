@@ -11,6 +11,10 @@ export const limits = {
   listLimitDefault: 100,
   /** Leases that an execution may use up before it ends as `internal_error`. */
   maxAttempts: 2,
+  /** Entries of an execution's `metadata`. */
+  metadataMax: 50,
+  /** Seconds; the largest `queue_timeout`: 30 days. */
+  queueTimeoutMaxS: 2_592_000,
   /** A nesting depth well below the limits of `JSON.stringify` and of Python's `json`. */
   jsonDepthMax: 512,
   /** Bytes of `/output/result.json`. */

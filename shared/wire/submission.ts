@@ -7,6 +7,8 @@ import { RequirementText } from "../requirement.ts";
 const withoutNul = "^[^\\u0000]*$";
 const hasNoNul = (text: string): boolean => !text.includes("\0");
 
+const isPlainText = (text: string): boolean => hasNoNul(text) && text.isWellFormed();
+
 const IdempotencyKey = z
   .string()
   .min(1)
@@ -31,6 +33,42 @@ export const IdempotencyHeader = z.object({
       example: "order-4711",
     }),
 });
+
+export const Metadata = z
+  .record(
+    z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits, _, . or -"),
+    z.string().max(512).refine(isPlainText, "must not contain NUL or unpaired surrogates"),
+  )
+  .refine(
+    (metadata) => Object.keys(metadata).length <= limits.metadataMax,
+    `must have at most ${limits.metadataMax} entries`,
+  )
+  .meta({
+    maxProperties: limits.metadataMax,
+    description:
+      "The client's own words about the job. Its record has them, and lists can be filtered by them.",
+    example: { order: "4711", team: "ml" },
+  });
+
+/** When and how often a job may run; on every request that makes one. */
+const schedule = {
+  metadata: Metadata.optional(),
+  run_at: z.iso.datetime({ offset: true }).optional().meta({
+    description:
+      "The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.",
+    example: "2026-11-22T06:00:00Z",
+  }),
+  queue_timeout: z.int().min(1).max(limits.queueTimeoutMaxS).optional().meta({
+    description:
+      "Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.",
+    example: 300,
+  }),
+  max_attempts: z.int().min(1).max(limits.maxAttempts).optional().meta({
+    description:
+      "1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.",
+    example: 1,
+  }),
+};
 
 export const ExecuteRequest = z
   .strictObject({
@@ -70,6 +108,7 @@ export const ExecuteRequest = z
         example: ["requests>=2.31"],
       }),
     idempotency_key: IdempotencyKey.optional(),
+    ...schedule,
   })
   .meta({ id: "ExecuteRequest" });
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;
@@ -95,6 +134,7 @@ const overrides = {
   job_type: ExecuteRequest.shape.job_type.unwrap().optional(),
   timeout: ExecuteRequest.shape.timeout,
   idempotency_key: ExecuteRequest.shape.idempotency_key,
+  ...schedule,
 };
 
 export const RerunRequest = z.strictObject(overrides).meta({ id: "RerunRequest" });

@@ -41,9 +41,11 @@ export async function claimNext(
   return claimed!.rows.map(decode).sort((a, b) => a.place - b.place || a.seq - b.seq);
 }
 
-const { seq, place, jobType, availableAt } = executions;
+const { seq, place, jobType, availableAt, startBy, attempt } = executions;
 const given = sql.placeholder;
-const isDue = and(isQueued, lte(availableAt, given("now")));
+/** A job that was leased before may start late. */
+const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${attempt} > 0)`;
+const isDue = and(isQueued, lte(availableAt, given("now")), isInTime);
 
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowsQuery(
@@ -69,6 +71,7 @@ const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus
     select waiting.seq from ${executions} as waiting
     where waiting.status = 'queued' and waiting.job_type = offer.value ->> 'jobType'
       and waiting.available_at <= ${given("now")}
+      and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
     order by waiting.place, waiting.seq limit ${given("slots")})`;
 
 /**

@@ -88,7 +88,7 @@ test("the count of dead letters falls when they are removed", async () => {
     await end(await claim(0), 1, 1, true);
   }
   expect((await totals())["dead_letters"]).toBe(2);
-  const [letter] = await listDeadLetters(store.db, undefined, 1, 0);
+  const [letter] = await listDeadLetters(store.db, {}, 1, 0);
   await deleteDeadLetter(store.db, letter?.id ?? 0);
   expect((await totals())["dead_letters"]).toBe(1);
 });

@@ -1,4 +1,4 @@
-import { asc } from "drizzle-orm";
+import { and, asc, isNull } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { counts, durations, executions, isQueued } from "../schema.ts";
 
@@ -12,7 +12,7 @@ export const phaseBoundsMs = [
 export interface Counts {
   totals: (typeof counts.$inferSelect)[];
   durations: (typeof durations.$inferSelect)[];
-  /** Epoch ms; null if nothing waits. */
+  /** Epoch ms; null if nothing waits. A job with `run_at` does not count. */
   oldestQueuedAt: number | null;
 }
 
@@ -23,7 +23,7 @@ export async function readCounts(db: Database): Promise<Counts> {
     db.orm
       .select({ createdAt: executions.createdAt })
       .from(executions)
-      .where(isQueued)
+      .where(and(isQueued, isNull(executions.runAt)))
       .orderBy(asc(executions.seq))
       .limit(1),
   ]);

@@ -1,11 +1,11 @@
-import { count, desc, eq, inArray, lt, min } from "drizzle-orm";
+import { and, count, desc, eq, inArray, lt, min } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { deadLetters, executions, payloads } from "../schema.ts";
 
 /** A dead letter with the columns of its execution that it shows. */
 export async function listDeadLetters(
   db: Database,
-  type: string | undefined,
+  { type, before }: { type?: string | undefined; before?: number | undefined },
   limit: number,
   offset: number,
 ) {
@@ -22,7 +22,12 @@ export async function listDeadLetters(
     })
     .from(deadLetters)
     .innerJoin(executions, eq(executions.id, deadLetters.executionId))
-    .where(type === undefined ? undefined : eq(deadLetters.errorType, type))
+    .where(
+      and(
+        type === undefined ? undefined : eq(deadLetters.errorType, type),
+        before === undefined ? undefined : lt(deadLetters.id, before),
+      ),
+    )
     .orderBy(desc(deadLetters.id))
     .limit(limit)
     .offset(offset);

@@ -1,6 +1,5 @@
 import { and, eq, getTableColumns, gt, inArray, isNull, lte, sql } from "drizzle-orm";
-import { limits } from "../../../shared/wire/limits.ts";
-import { cancelledMessage, lostMessage } from "../../domain/transition.ts";
+import { cancelledMessage, lostMessage, lostOnceMessage } from "../../domain/transition.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import { executions, isRunning, payloads } from "../schema.ts";
@@ -139,11 +138,12 @@ const overdue = rowsQuery(
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 
-const { attempt, cancelRequested, codeStartedAt, leaseId, agentId, startedAt, availableAt } =
-  executions;
-const isLast = sql`${attempt} >= ${sql.raw(String(limits.maxAttempts))}`;
+const { attempt, maxAttempts, cancelRequested, codeStartedAt } = executions;
+const { leaseId, agentId, startedAt, availableAt } = executions;
+const isLast = sql`${attempt} >= ${maxAttempts}`;
+const lostText = sql`iif(${maxAttempts} = 1, ${lostOnceMessage}, ${lostMessage})`;
 const phase = sql`iif(${codeStartedAt} is null, 'startup', 'execution')`;
-const lost = sql`json_object('type', 'internal_error', 'message', ${lostMessage}, 'phase', ${phase})`;
+const lost = sql`json_object('type', 'internal_error', 'message', ${lostText}, 'phase', ${phase})`;
 const cancelled = sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', ${phase})`;
 /** Picks one of three values: for a cancelled job, for a job without attempts left, for a job to retry. */
 const byFate = (ifCancelled: unknown, ifLost: unknown, ifRetried: unknown) =>

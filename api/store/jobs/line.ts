@@ -48,6 +48,7 @@ export const moveFronts = sql`
       (select max(iif(leased.type = offered.type, turn, min(turn, place))) from leased) as turn,
       (select waiting.turn - 1 from ${executions} as waiting
         where waiting.status = 'queued' and waiting.job_type = offered.type and waiting.attempt = 0
+          and waiting.available_at <= ${given("now")}
         order by waiting.place, waiting.seq limit 1) as before_first
     from offered where exists (select 1 from leased))
   insert into ${queueFronts} (job_type, turn)

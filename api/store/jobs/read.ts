@@ -1,18 +1,9 @@
-import { and, asc, desc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
+import { and, asc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
-import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import { position } from "./line.ts";
-import {
-  artifacts,
-  executions,
-  isEnded,
-  isQueued,
-  isRunning,
-  logChunks,
-  payloads,
-} from "../schema.ts";
+import { artifacts, executions, logChunks, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
@@ -62,38 +53,6 @@ export async function queuePosition(db: Database, { id, status }: ExecutionRow):
 }
 
 const positionOf = statement(position);
-
-export interface ListFilter {
-  status?: ExecutionStatus | undefined;
-  jobType?: string | undefined;
-}
-
-/** A page of executions, newest first. */
-export async function listExecutions(
-  db: Database,
-  filter: ListFilter,
-  limit: number,
-  offset: number,
-): Promise<ExecutionRow[]> {
-  return db.orm
-    .select()
-    .from(executions)
-    .where(
-      and(
-        filter.status && hasStatus(filter.status),
-        filter.jobType === undefined ? undefined : eq(executions.jobType, filter.jobType),
-      ),
-    )
-    .orderBy(desc(executions.seq))
-    .limit(limit)
-    .offset(offset);
-}
-
-function hasStatus(status: ExecutionStatus): SQL | undefined {
-  if (status === "queued") return isQueued;
-  if (status === "running") return isRunning;
-  return and(isEnded, eq(executions.status, status));
-}
 
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {

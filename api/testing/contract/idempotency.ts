@@ -47,6 +47,10 @@ export const idempotencyRows: Row[] = [
       { startup_timeout: 11 },
       { job_type: "ml" },
       { requirements: ["numpy"] },
+      { metadata: { a: "b" } },
+      { run_at: "2026-01-01T00:00:00Z" },
+      { queue_timeout: 9 },
+      { max_attempts: 1 },
     ],
     (other) => `An idempotency key with another payload (${JSON.stringify(other)}) is 409`,
     async (api, other) => {

@@ -1,0 +1,74 @@
+import { z } from "@hono/zod-openapi";
+import { ExecutionRecord, ExecutionStatus } from "../../shared/wire/execution.ts";
+import type { ListFilter } from "../store/jobs/list.ts";
+import { jobId } from "./examples.ts";
+import { pageQuery, viewQuery } from "./responses.ts";
+
+const recordFields = Object.keys(ExecutionRecord.shape) as (keyof ExecutionRecord)[];
+
+const time = (what: string) =>
+  z.iso
+    .datetime({ offset: true })
+    .optional()
+    .openapi({ description: `Only executions that were created ${what} this time.` });
+
+const pair = z.string().regex(/^[\w.-]{1,64}:/, "must be key:value");
+
+/** The query of lists of executions. */
+export const listQuery = z.object({
+  status: ExecutionStatus.optional(),
+  job_type: z.string().optional(),
+  parent_execution_id: z
+    .string()
+    .optional()
+    .openapi({ description: "Only reruns and forks of this execution.", example: jobId }),
+  metadata: z
+    .preprocess((given) => (given === undefined ? [] : [given].flat()), z.array(pair).max(50))
+    .openapi({
+      type: "array",
+      items: { type: "string" },
+      default: [],
+      description:
+        "`key:value`: only executions whose metadata has it. Repeat it to ask for several.",
+      example: ["order:4711"],
+    }),
+  created_after: time("at or after"),
+  created_before: time("before"),
+  before: z.string().optional().openapi({
+    description:
+      "Id of the last execution of the previous page. Unlike `offset`, it neither repeats nor leaves out executions while new ones arrive.",
+    example: jobId,
+  }),
+  ...pageQuery,
+  view: viewQuery,
+  fields: z
+    .string()
+    .transform((text) => text.split(","))
+    .pipe(z.array(z.enum(recordFields)))
+    .optional()
+    .openapi({
+      type: "string",
+      description:
+        "Names of fields, separated by commas: records have these and their id alone, extended ones as well. A list without streams and output is much smaller.",
+      example: "status,ended_at,metadata",
+    }),
+});
+type ListQuery = z.output<typeof listQuery>;
+
+export function filterOf(query: ListQuery): ListFilter {
+  const { created_after, created_before } = query;
+  return {
+    status: query.status,
+    jobType: query.job_type,
+    parentId: query.parent_execution_id,
+    metadata: query.metadata.map((text) => splitPair(text)),
+    createdAfter: created_after === undefined ? undefined : Date.parse(created_after),
+    createdBefore: created_before === undefined ? undefined : Date.parse(created_before),
+    before: query.before,
+  };
+}
+
+function splitPair(text: string): [string, string] {
+  const colon = text.indexOf(":");
+  return [text.slice(0, colon), text.slice(colon + 1)];
+}

@@ -1,0 +1,96 @@
+import { and, desc, eq, getTableColumns, gte, lt, lte, sql, type SQL } from "drizzle-orm";
+import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
+import { firstIdAt } from "../../domain/first-id.ts";
+import type { ExecutionRow } from "./advance.ts";
+import type { Database } from "../database.ts";
+import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
+
+export interface ListFilter {
+  status?: ExecutionStatus | undefined;
+  jobType?: string | undefined;
+  parentId?: string | undefined;
+  batchId?: string | undefined;
+  /** Every pair must match. */
+  metadata?: [key: string, value: string][] | undefined;
+  /** Epoch ms, inclusive. */
+  createdAfter?: number | undefined;
+  /** Epoch ms, exclusive. */
+  createdBefore?: number | undefined;
+  /** Id of an execution: only those that were submitted before it. */
+  before?: string | undefined;
+}
+
+/** A page of executions, newest first. Its cost does not depend on how long the history is. */
+export async function listExecutions(
+  db: Database,
+  filter: ListFilter,
+  limit: number,
+  offset: number,
+): Promise<ExecutionRow[]> {
+  const [first, ...others] = filter.metadata ?? [];
+  // With metadata, the rows of its index give the order.
+  const seq = first ? executionMetadata.seq : executions.seq;
+  const rows = db.orm.select(getTableColumns(executions)).from(executions).$dynamic();
+  if (first) {
+    const [key, value] = first;
+    const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));
+    void rows.innerJoin(executionMetadata, and(eq(executionMetadata.seq, executions.seq), isPair));
+  }
+  return rows
+    .where(and(...conditions(filter, seq), ...others.map(hasPair)))
+    .orderBy(desc(seq))
+    .limit(limit)
+    .offset(offset);
+}
+
+type Seq = typeof executions.seq | typeof executionMetadata.seq;
+
+function conditions(filter: ListFilter, seq: Seq): (SQL | undefined)[] {
+  const { status, jobType, parentId, batchId, createdAfter, createdBefore, before } = filter;
+  const { createdAt } = executions;
+  return [
+    status && hasStatus(status),
+    jobType === undefined ? undefined : eq(executions.jobType, jobType),
+    parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
+    batchId === undefined ? undefined : eq(executions.batchId, batchId),
+    before === undefined ? undefined : lt(seq, seqOf(before)),
+    ...(createdAfter === undefined
+      ? []
+      : [gte(createdAt, createdAfter), gte(seq, firstFrom(createdAfter - clockSkewMs))]),
+    ...(createdBefore === undefined
+      ? []
+      : [lt(createdAt, createdBefore), lte(seq, lastUntil(createdBefore + clockSkewMs))]),
+  ];
+}
+
+function hasStatus(status: ExecutionStatus): SQL | undefined {
+  if (status === "queued") return isQueued;
+  if (status === "running") return isRunning;
+  return and(isEnded, eq(executions.status, status));
+}
+
+const hasPair = ([key, value]: [string, string]): SQL =>
+  sql`exists (select 1 from ${executionMetadata} as pair
+    where pair.key = ${key} and pair.value = ${value} and pair.seq = ${executions.seq})`;
+
+/**
+ * Ids begin with the time at which an API process made them. So the index of ids finds about where a time
+ * is in the order of submission: exact up to the difference between the clocks of several processes.
+ */
+const clockSkewMs = 60_000;
+
+const firstFrom = (time: number): SQL =>
+  sql`coalesce((select near.seq from ${executions} as near
+    where near.id >= ${firstIdAt(time)} order by near.id limit 1), ${Number.MAX_SAFE_INTEGER})`;
+
+const lastUntil = (time: number): SQL =>
+  sql`coalesce((select near.seq from ${executions} as near
+    where near.id < ${firstIdAt(time)} order by near.id desc limit 1), -1)`;
+
+/** The place of an execution, or of the next one if it was removed. */
+function seqOf(id: string): SQL {
+  return sql`coalesce(
+    (select near.seq from ${executions} as near where near.id = ${id}),
+    (select near.seq from ${executions} as near where near.id > ${id} order by near.id limit 1),
+    ${Number.MAX_SAFE_INTEGER})`;
+}

@@ -1,0 +1,41 @@
+import { and, eq, getTableColumns, isNotNull, lte, sql } from "drizzle-orm";
+import type { ExecutionRow } from "./advance.ts";
+import type { Database } from "../database.ts";
+import { executions, isQueued } from "../schema.ts";
+import { query, rowsQuery } from "../statement.ts";
+
+/**
+ * Ends every execution that no agent has leased within its `queue_timeout`, and returns their new state.
+ * A claim never leases such an execution, so it does not matter how late this is called.
+ */
+export async function endOverdue(db: Database, now: number): Promise<ExecutionRow[]> {
+  // Reads first, because an update would take the write lock each time.
+  return (await findOverdue(db, { now })).length > 0 ? end(db, { now }) : [];
+}
+
+const { startBy, attempt, createdAt, runAt } = executions;
+const isOverdue = and(
+  isQueued,
+  isNotNull(startBy),
+  lte(startBy, sql.placeholder("now")),
+  eq(attempt, sql`0`),
+);
+const findOverdue = rowsQuery(
+  { id: executions.id },
+  query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
+);
+
+const seconds = sql`(${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000`;
+const message = sql`'No agent took the job within its queue_timeout of ' || ${seconds} || ' s.'`;
+const end = rowsQuery(
+  getTableColumns(executions),
+  query
+    .update(executions)
+    .set({
+      status: "timeout",
+      error: sql`json_object('type', 'timeout', 'message', ${message}, 'phase', 'startup')`,
+      endedAt: sql`${sql.placeholder("now")}`,
+    })
+    .where(isOverdue)
+    .returning(),
+);
