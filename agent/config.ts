@@ -49,6 +49,8 @@ export type AgentConfig = {
   /** Packages that jobs ask for; `cache` is null if they are not cached. */
   readonly requirements: {
     readonly allowed: boolean;
+    /** Bytes of the packages that forked jobs read. */
+    readonly maxBytes: number;
     readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
   };
   readonly log: LogConfig;
@@ -108,6 +110,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     },
     requirements: {
       allowed: config.allow_runtime_requirements,
+      maxBytes: config.dependency_cache_bytes,
       cache: config.enable_runtime_dependency_cache
         ? {
             folder: config.dependency_cache_dir ?? join(config.data_dir, "dependency-cache"),

@@ -127,6 +127,7 @@ export async function createDeps(
             motherImage: (signal) => images.resolve(how.image, signal),
             ids: [how.firstId, idCount],
             mode: how.mode,
+            packages: { maxBytes: config.requirements.maxBytes, keepsUnused: cache !== null },
             log,
           }),
           slots: config.slots,

@@ -9,6 +9,7 @@ import { JobRefusal } from "../policy/refusal.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { ContainerRequest } from "../pool/container-request.ts";
 import type { RuntimeChoice } from "../container/runtime-choice.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 
 export type AcquireDeps = {
@@ -27,32 +28,38 @@ export type AcquireDeps = {
 /** A container for one job, the reference that pins its image, and the runtime if it is known. */
 export type Acquired = {
   readonly sandbox: Sandbox;
+  readonly packages: WantedPackages | null;
   readonly jobRef: string;
   readonly runtime: string | null;
 };
 
 const PIDS = 128;
 
+/** What a job asks for on an image; null if it asks for no packages. */
+export type Want = (image: string) => Promise<WantedPackages | null>;
+
 /** @throws JobRefusal; EngineError; the signal's reason. */
 export async function acquireSandbox(
   deps: AcquireDeps,
   job: LeasedJob,
+  want: Want,
   gpus: GpuLease,
   signal: AbortSignal,
 ): Promise<Acquired> {
   const { images } = deps;
   try {
-    return await acquireOnce(deps, job, gpus, signal);
+    return await acquireOnce(deps, job, want, gpus, signal);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
     images.forget(job.image);
-    return acquireOnce(deps, job, gpus, signal);
+    return acquireOnce(deps, job, want, gpus, signal);
   }
 }
 
 async function acquireOnce(
   deps: AcquireDeps,
   job: LeasedJob,
+  want: Want,
   gpus: GpuLease,
   signal: AbortSignal,
 ): Promise<Acquired> {
@@ -61,17 +68,18 @@ async function acquireOnce(
   await deps.admission.admitJob(job, runtime, signal);
   refuseTooManyGpus(deps, job.job_type);
   const image = await deps.images.resolve(job.image, signal);
+  const packages = await want(image);
   const request = containerRequest(
     deps,
     singleUse(job),
     image,
     runtime,
     await abortable(gpus.ids, signal),
-    job.requirements.length > 0,
+    packages,
   );
   const sandbox = await deps.pool.acquire(request, job.key_id, signal);
   const jobRef = `${job.job_type.name}@${image}`;
-  return { sandbox, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+  return { sandbox, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
 
 function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: LeasedJobType): void {
@@ -87,7 +95,7 @@ export function containerRequest(
   image: string,
   runtime: string | null,
   gpus: readonly string[] = [],
-  installs = false,
+  wanted: WantedPackages | null = null,
 ): ContainerRequest {
   const spec = {
     image,
@@ -98,13 +106,13 @@ export function containerRequest(
     network: job_type.network,
     runtime,
     seccomp,
-    packages: requirements.allowed,
+    packages: requirements.allowed ? ("memory" as const) : ("none" as const),
     env: job_type.env,
     preload: job_type.preload,
     gpus,
     reuse: reuseOf(job_type),
   };
-  return { jobType: job_type.name, spec, installs };
+  return { jobType: job_type.name, spec, packages: wanted };
 }
 
 /** A container in which packages are installed runs only that one job. */

@@ -31,8 +31,8 @@ it("a job with requirements gets a container that no other job uses", async () =
     await ended;
   }
   expect(t.specs.map(({ reuse, packages }) => [reuse, packages])).toEqual([
-    [1, true],
-    [5, true],
+    [1, "memory"],
+    [5, "memory"],
   ]);
 });
 

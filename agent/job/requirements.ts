@@ -8,12 +8,8 @@ import type { Lease } from "../lease/leases.ts";
 import type { PackageCache } from "../packages/cache.ts";
 import { createPackageProxy } from "../packages/proxy.ts";
 import type { PipConfig } from "../packages/source.ts";
-import {
-  certificatesName,
-  readRuntimeSource,
-  type RuntimeSource,
-} from "../packages/runtime-source.ts";
-import { InstallError } from "../sandbox/package-request.ts";
+import { certificatesName, readRuntimeSource } from "../packages/runtime-source.ts";
+import { InstallError, type WantedPackages } from "../sandbox/package-request.ts";
 
 export type RequirementsDeps = {
   readonly requirements: {
@@ -47,28 +43,54 @@ export function admitRequirements({ requirements }: RequirementsDeps, job: Lease
 }
 
 /**
- * Installs the job's requirements into its container, in the time that is left of its
- * startup_timeout.
+ * What the job's requirements ask for on an image; null if there are none.
  *
- * @param note called when pip has ended, with the milliseconds that it took.
- * @throws JobRefusal; EngineError; the reason of an aborted signal.
+ * @param took is told the milliseconds that an installation took.
+ * @throws JobRefusal if a file that names the source of packages cannot be read.
  */
-export async function installRequirements(
+export async function wantPackages(
   deps: RequirementsDeps,
   lease: Lease,
-  acquired: Acquired,
-  note: (installMs: number) => void,
-): Promise<void> {
-  const { job, drop, cancel, takenMs } = lease;
-  if (job.requirements.length === 0) return;
-  const leftMs = takenMs + job.startup_timeout_s * 1000 - deps.clock.nowMs();
-  using limit = deadline(deps.clock, Math.max(0, leftMs));
+  image: string,
+  took: (installMs: number) => void,
+): Promise<WantedPackages | null> {
+  const { requirements, job_type } = lease.job;
+  if (requirements.length === 0) return null;
+  const { pipEnv, certificates, reach, fingerprint } = await readRuntimeSource(deps.pip);
+  const problems = new Set<string>();
+  const set = [...new Set(requirements.map(canonicalRequirement))].sort();
+  return {
+    requirements,
+    key: hashOf([image, job_type.env, fingerprint, set]),
+    from: {
+      // Without the cache, packages are used once: compiling all of them would cost more than it
+      // saves.
+      pipEnv: { ...pipEnv, ...(deps.requirements.cache === null && { PIP_NO_COMPILE: "1" }) },
+      files: certificates === null ? {} : { [certificatesName]: certificates },
+      serve: createPackageProxy(reach, (words) => problems.add(words)),
+      keep: null,
+      maxBytes: null,
+    },
+    wait: (install) => waitFor(deps, lease, install, problems),
+    took,
+  };
+}
+
+/** Waits for an installation for the time that is left of the job's startup_timeout. */
+async function waitFor<T>(
+  { clock }: RequirementsDeps,
+  { job, drop, cancel, takenMs }: Lease,
+  install: (signal: AbortSignal) => Promise<T>,
+  problems: ReadonlySet<string>,
+): Promise<T> {
+  const leftMs = takenMs + job.startup_timeout_s * 1000 - clock.nowMs();
+  using limit = deadline(clock, Math.max(0, leftMs));
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
-    await install(deps, job, acquired, note, signal);
+    return await install(signal);
   } catch (error) {
     if (error instanceof InstallError) {
-      throw new JobRefusal("dependency_error", error.message, { cause: error });
+      throw new JobRefusal("dependency_error", explained(error, problems), { cause: error });
     }
     if (!limit.signal.aborted || drop.signal.aborted || cancel.signal.aborted) throw error;
     const message = `The requirements were not installed within ${job.startup_timeout_s} s (startup_timeout).`;
@@ -76,56 +98,42 @@ export async function installRequirements(
   }
 }
 
-async function install(
-  deps: RequirementsDeps,
-  job: LeasedJob,
-  acquired: Acquired,
-  note: (installMs: number) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  const { clock } = deps;
-  const { cache } = deps.requirements;
-  const { sandbox } = acquired;
-  const { requirements } = job;
-  const source = await readRuntimeSource(deps.pip);
-  const key = cacheKey(job, acquired, source);
-  await using kept = (await cache?.find(key)) ?? null;
-  if (kept) return await sandbox.install({ requirements, from: { kept: kept.pieces } }, signal);
-
-  await using keeper = (await cache?.begin(key)) ?? null;
-  const { certificates, reach } = source;
-  const problems = new Set<string>();
-  const from = {
-    // Without the cache, packages are used once: compiling all of them would cost more than it
-    // saves.
-    pipEnv: { ...source.pipEnv, ...(keeper === null && { PIP_NO_COMPILE: "1" }) },
-    files: certificates === null ? {} : { [certificatesName]: certificates },
-    serve: createPackageProxy(reach, (words) => problems.add(words)),
-    keep: keeper && (async () => (await keeper.restart(), keeper.write)),
-  };
-  const beganMs = clock.nowMs();
-  try {
-    await sandbox.install({ requirements, from }, signal);
-  } catch (error) {
-    if (!(error instanceof InstallError) || problems.size === 0) throw error;
-    const reached = [...problems].slice(0, MAX_PROBLEMS).join("; ").slice(0, 1000);
-    throw new InstallError(`${error.message}\nWhat could not be reached: ${reached}.`, {
-      cause: error,
-    });
-  } finally {
-    note(clock.nowMs() - beganMs);
-  }
-  await keeper?.commit();
+function explained({ message }: InstallError, problems: ReadonlySet<string>): string {
+  if (problems.size === 0) return message;
+  const reached = [...problems].slice(0, MAX_PROBLEMS).join("; ").slice(0, 1000);
+  return `${message}\nWhat could not be reached: ${reached}.`;
 }
 
 /**
- * Equal for jobs to which pip would give the same packages. Each set of requirements has an entry
- * of its own.
+ * Installs the job's packages into its container, unless they are there already.
+ *
+ * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */
-function cacheKey(job: LeasedJob, { sandbox, jobRef, runtime }: Acquired, source: RuntimeSource) {
-  const image = jobRef.slice(jobRef.indexOf("@") + 1);
-  const set = [...new Set(job.requirements.map(canonicalRequirement))].sort();
-  const { fingerprint } = source;
-  const all = [image, sandbox.pythonVersion, runtime, job.job_type.env, fingerprint, set];
-  return createHash("sha256").update(JSON.stringify(all)).digest("hex");
+export async function installRequirements(
+  { requirements: { cache }, clock }: RequirementsDeps,
+  acquired: Acquired,
+): Promise<void> {
+  const { sandbox, packages } = acquired;
+  if (packages === null || sandbox.hasPackages) return;
+  const { requirements, from, took } = packages;
+  await packages.wait(async (signal) => {
+    // The same key may mean another Python or platform here: the engine chooses the runtime.
+    const key = hashOf([packages.key, sandbox.pythonVersion, acquired.runtime]);
+    await using kept = (await cache?.find(key)) ?? null;
+    if (kept) return await sandbox.install({ requirements, from: { kept: kept.pieces } }, signal);
+
+    await using keeper = (await cache?.begin(key)) ?? null;
+    const keep = keeper && (async () => (await keeper.restart(), keeper.write));
+    const beganMs = clock.nowMs();
+    try {
+      await sandbox.install({ requirements, from: { ...from, keep } }, signal);
+    } finally {
+      took(clock.nowMs() - beganMs);
+    }
+    await keeper?.commit();
+  });
+}
+
+function hashOf(parts: readonly unknown[]): string {
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex");
 }

@@ -26,7 +26,7 @@ it("runs a job and posts its outcome", async () => {
     network: "none",
     runtime: null,
     seccomp: true,
-    packages: false,
+    packages: "none",
     env: {},
     preload: [],
     gpus: [],

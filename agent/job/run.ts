@@ -10,7 +10,12 @@ import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { engineLost, type Outcome, failureOutcome, motherLost } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
-import { admitRequirements, installRequirements, type RequirementsDeps } from "./requirements.ts";
+import {
+  admitRequirements,
+  installRequirements,
+  type RequirementsDeps,
+  wantPackages,
+} from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
 import type { Pool } from "../pool/pool.ts";
 import { markStep } from "./run-steps.ts";
@@ -55,10 +60,13 @@ export async function runLease(
   try {
     await using folder = deps.spool.folder(lease.job.lease_id);
     admitRequirements(deps, lease.job);
-    const acquired = await startUp(deps, lease, gpus);
+    const took = (ms: number): void => void (run.installMs = ms);
+    const acquired = await startUp(deps, lease, gpus, (image) =>
+      wantPackages(deps, lease, image, took),
+    );
     const { sandbox } = acquired;
     await using loan = borrowed(deps.pool, lease, sandbox);
-    await installRequirements(deps, lease, acquired, (ms) => (run.installMs = ms));
+    await installRequirements(deps, acquired);
     const outcome = await runCode(deps, run, acquired, folder.path);
     // Removing a container takes more CPU than a short job, so the result is posted first, unless
     // artifacts have to be uploaded before it.

@@ -1,4 +1,4 @@
-import { type AcquireDeps, type Acquired, acquireSandbox } from "./acquire.ts";
+import { type AcquireDeps, type Acquired, acquireSandbox, type Want } from "./acquire.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
 import type { GpuLease } from "../pool/gpus.ts";
@@ -17,6 +17,7 @@ export async function startUp(
   deps: StartUpDeps,
   { job, drop, cancel }: Lease,
   gpus: GpuLease,
+  want: Want,
 ): Promise<Acquired> {
   const { engine, clock } = deps;
   if (engine.slotsToOffer(1, 0) === 0) {
@@ -25,10 +26,11 @@ export async function startUp(
   using limit = deadline(clock, job.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
-    const acquired = await acquireSandbox(deps, job, gpus, signal);
+    const acquired = await acquireSandbox(deps, job, want, gpus, signal);
     engine.recordSuccess();
     return acquired;
   } catch (error) {
+    if (error instanceof JobRefusal) throw error;
     if (limit.signal.aborted) {
       engine.checkSoon();
       const message = `The container did not start within ${job.startup_timeout_s} s.`;

@@ -5,9 +5,12 @@ import { openSession } from "../sandbox/session/session.ts";
 import { temporaryFileSizes } from "../sandbox/profile.ts";
 import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
+import { installApart } from "./install-apart.ts";
 import { createLineages, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
+import { createSets, type SetLoan } from "./sets.ts";
 
 /** Sandboxes that are forked from an interpreter that runs already. */
 export interface Forks {
@@ -16,16 +19,50 @@ export interface Forks {
    * sandbox as it should be; until then, and for a while after it has not, the answer is false.
    */
   readonly isUsable: () => boolean;
+  /**
+   * Starts what a job of this kind will be forked from.
+   *
+   * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
+   */
+  readonly prepare: (spec: SandboxSpec, signal: AbortSignal) => Promise<void>;
+  /**
+   * Lends the packages that a job of this kind wants, which are installed first where they are
+   * missing.
+   *
+   * @throws InstallError; EngineError; the signal's reason.
+   */
+  readonly borrow: (
+    spec: SandboxSpec,
+    wanted: WantedPackages,
+    signal: AbortSignal,
+  ) => Promise<SetLoan>;
   /** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
-  readonly open: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
+  readonly open: (
+    spec: SandboxSpec,
+    signal: AbortSignal,
+    packages?: ProvidedPackages,
+  ) => Promise<Sandbox>;
   /** Whether a container with this label is a part of this, and alive. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
 }
 
+/** Packages that a job finds in its sandbox. */
+export interface ProvidedPackages {
+  /** Name of the set. */
+  readonly set: string;
+  readonly requirements: readonly string[];
+}
+
 export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
   /** "auto" only after a probe, "zygote" in any case. */
   readonly mode: "auto" | "zygote";
+  readonly packages: {
+    /** Bytes of all sets of packages. */
+    readonly maxBytes: number;
+    /** Whether sets that no job uses are kept for the next one. */
+    readonly keepsUnused: boolean;
+  };
   readonly log: Logger;
 }
 
@@ -40,29 +77,42 @@ export function createForks(deps: ForksDeps): Forks {
   const { log } = deps;
   const keeper = keepMother(deps);
   const lineages = createLineages({ ...deps, mother: keeper.mother, startRoots: keeper.roots });
+  const sets = createSets({ ...keeper.volume, ...deps.packages, log });
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
   let probed: "never" | "running" | "passed" | "failed" = "never";
   let probedMs = 0;
 
-  async function open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
+  async function open(
+    spec: SandboxSpec,
+    signal: AbortSignal,
+    packages?: ProvidedPackages,
+  ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
     const { mother, zygote } = await abortable(lineages.of(spec), signal);
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
-    const { channel, gone } = zygote.open({ memory, pids, cpus, ...sizes });
+    const { channel, gone } = zygote.open({
+      memory,
+      pids,
+      cpus,
+      packages: packages?.set ?? "",
+      ...sizes,
+    });
     const { link } = channel;
     const session = await openSession(link, signal).catch(async (error: unknown) => {
       link.destroy();
       throw error instanceof EngineError ? await explained(error, gone) : error;
     });
+    if (packages) session.tellRequirements(packages.requirements);
     if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
     return {
       containerId: mother.containerId,
       pythonVersion: session.pythonVersion,
       preloadErrors: session.preloadErrors,
       startupMs: performance.now() - beganAtMs,
+      ...(packages && { hasPackages: true }),
       died: session.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
       async run(job, options) {
@@ -112,9 +162,21 @@ export function createForks(deps: ForksDeps): Forks {
       if (probed === "never" || (probed === "failed" && isOld)) void probe();
       return probed === "passed";
     },
+    prepare: async (spec, signal) => void (await abortable(lineages.of(spec), signal)),
+    borrow: (spec, wanted, signal) =>
+      sets.borrow(
+        wanted.key,
+        (keep, limit) =>
+          installApart(keeper.volume, spec, wanted, deps.packages.maxBytes, keep, limit),
+        signal,
+        wanted.took,
+      ),
     open,
     owns: keeper.owns,
-    close: keeper.close,
+    async close() {
+      await sets.close();
+      await keeper.close();
+    },
   };
 }
 
@@ -133,5 +195,5 @@ export function whyNotForked(spec: SandboxSpec): string | null {
   if (!plainRuntimes.includes(spec.runtime)) return `the runtime is ${spec.runtime}`;
   if (spec.network !== "none") return `the network is ${spec.network}`;
   if (spec.gpus.length > 0) return "it has GPUs";
-  return spec.packages ? "packages are installed in it" : null;
+  return spec.packages === "none" ? null : "packages are installed in it";
 }

@@ -6,6 +6,7 @@ import { hostname } from "../sandbox/profile.ts";
 import { type Mother, startMother } from "./mother.ts";
 import { mostZygotes } from "./lineages.ts";
 import { createRoots, type Roots } from "./roots.ts";
+import type { VolumeDeps } from "./unpacker.ts";
 
 export interface MotherDeps {
   readonly engine: Engine;
@@ -25,6 +26,8 @@ export interface MotherDeps {
 export interface MotherKeeper {
   /** @throws EngineError */
   readonly mother: () => Promise<Mother>;
+  /** The volume that she reads. */
+  readonly volume: VolumeDeps;
   /** The files of images, where the mother reads them. */
   readonly roots: (inUse: () => readonly string[]) => Roots;
   /** Whether this is the label of a container of this keeper that is not removed. */
@@ -115,9 +118,11 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
     return starting;
   }
 
+  const volume = { engine, spec, motherImage, ids, held };
   return {
     mother,
-    roots: (inUse) => createRoots({ engine, spec, motherImage, ids, held, inUse }),
+    volume,
+    roots: (inUse) => createRoots({ ...volume, inUse }),
     owns: (label) => held.has(label),
     async close() {
       isClosed = true;

@@ -56,6 +56,8 @@ export interface JobOrder {
   /** Bytes of /dev/shm, and of /tmp and /output each. */
   readonly shm: number;
   readonly writable: number;
+  /** Name of its set of packages; empty for none. */
+  readonly packages: string;
 }
 
 export interface Zygote {
@@ -97,7 +99,10 @@ export async function startMother(
     motherProfile(spec, image, label),
     AbortSignal.timeout(callMs),
   );
-  const remove = (): Promise<void> => engine.remove(containerId, AbortSignal.timeout(callMs));
+  let removal: Promise<void> | null = null;
+  // Once: the engine answers a second request before the first one is done.
+  const remove = (): Promise<void> =>
+    (removal ??= engine.remove(containerId, AbortSignal.timeout(callMs)));
   try {
     const link = linkOf(await engine.attach(containerId, signal));
     link.input.write(motherProgram(settings));

@@ -57,6 +57,7 @@ test.each([
     motherImage: () => Promise.resolve(place.image),
     ids: [0x7000_0000, 65_536],
     mode: "zygote",
+    packages: { maxBytes: 0, keepsUnused: false },
     zygoteStartMs: name === "hang" ? 15_000 : 120_000,
     log: getLogger("test"),
   });

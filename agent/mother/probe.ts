@@ -62,7 +62,7 @@ export async function probeSandbox(
       network: "none",
       runtime: null,
       seccomp: true,
-      packages: false,
+      packages: "none",
       env: {},
       preload: [],
       gpus: [],

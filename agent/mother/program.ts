@@ -17,6 +17,7 @@ const ofMother = sources([
   "mother",
 ]);
 const ofUnpacker = sources(["files", "unpack"]);
+const ofSets = sources(["unpack", "sets"]);
 const ofJobs = sources([
   ...shared.slice(0, 2),
   "kernel",
@@ -50,6 +51,21 @@ export interface UnpackSettings {
 /** The program that unpacks the files of an image, which follow it on stdin as a tar. */
 export function unpackProgram(settings: UnpackSettings): Buffer {
   return programOf(ofUnpacker, "unpack", settings);
+}
+
+export interface SetsSettings {
+  readonly ids: readonly [first: number, count: number];
+  /** Name of the set whose files follow on stdin; null for none. */
+  readonly name: string | null;
+  /** Bytes that it may have. */
+  readonly room: number;
+  /** Names of sets to remove, unless they are in use. */
+  readonly remove: readonly string[];
+}
+
+/** The program that adds and removes sets of packages. It prints what there is then, as JSON. */
+export function setsProgram(settings: SetsSettings): Buffer {
+  return programOf(ofSets, "sets", settings);
 }
 
 function programOf(texts: Record<string, string>, main: string, settings: object): Buffer {

@@ -1,13 +1,12 @@
-import { createHash, randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { abortable } from "../waiting/abortable.ts";
 import type { Engine } from "../container/engine.ts";
-import { linkOf } from "../container/stream-link.ts";
 import { hostname } from "../sandbox/profile.ts";
-import { EngineError } from "../sandbox/types.ts";
-import { type MotherProfile, type MotherSpec, unpackProfile } from "../container/mother-profile.ts";
+import { type MotherProfile, unpackProfile } from "../container/mother-profile.ts";
 import { unpackProgram } from "./program.ts";
+import { startUnpacker, type VolumeDeps } from "./unpacker.ts";
 
 /** The files of images, unpacked in the volume that the mothers of an agent read. */
 export interface Roots {
@@ -20,13 +19,7 @@ export interface Roots {
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
 }
 
-export interface RootsDeps {
-  readonly engine: Engine;
-  readonly spec: MotherSpec;
-  readonly motherImage: (signal: AbortSignal) => Promise<string>;
-  readonly ids: readonly [first: number, count: number];
-  /** Labels of containers that are alive; this adds its own. */
-  readonly held: Set<string>;
+export interface RootsDeps extends VolumeDeps {
   /** Names of the folders that something runs on. */
   readonly inUse: () => readonly string[];
 }
@@ -68,36 +61,24 @@ function rootName(imageId: string, ids: readonly number[]): string {
 }
 
 async function unpackRoot(
-  { engine, spec, motherImage, ids, held }: RootsDeps,
+  deps: RootsDeps,
   imageId: string,
   name: string,
   keep: readonly string[],
 ): Promise<void> {
+  const { engine, spec, ids } = deps;
   const limit = AbortSignal.timeout(10 * 60_000);
-  const label = `unpack-${randomUUID()}`;
-  held.add(label);
-  const image = await motherImage(limit);
-  const unpacker = await engine.create(unpackProfile(spec, image, label), callLimit());
-  try {
-    const link = linkOf(await engine.attach(unpacker, limit));
-    link.input.write(unpackProgram({ ids, name, keep, hostname }));
-    await engine.start(unpacker, limit);
-    const said = link.output[Symbol.asyncIterator]();
-    // One line: whether the files are there already. None says that it has ended.
-    const first = await said.next();
-    if (!first.done && Buffer.from(first.value).includes("false")) {
-      await fill(engine, unpackProfile(spec, imageId, label), link.input, limit);
-    }
-    await said.next();
-    await engine.wait(unpacker, limit);
-    const { exitCode } = await engine.inspect(unpacker, callLimit());
-    if (exitCode !== 0) {
-      throw new EngineError("other", `an image could not be unpacked: ${link.diagnostics()}`);
-    }
-  } finally {
-    await engine.remove(unpacker, callLimit()).catch(() => {});
-    held.delete(label);
+  await using unpacker = await startUnpacker(
+    deps,
+    unpackProgram({ ids, name, keep, hostname }),
+    limit,
+  );
+  // One line: whether the files are there already. None says that it has ended.
+  const first = await unpacker.nextLine();
+  if (first?.includes("false")) {
+    await fill(engine, unpackProfile(spec, imageId, unpacker.label), unpacker.input, limit);
   }
+  await unpacker.end();
 }
 
 /** Sends the files of an image; an unpacker that needs none of them has ended. */

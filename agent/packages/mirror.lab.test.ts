@@ -21,9 +21,10 @@ test("PyPI behind a mirror with a private address serves requirements if its hos
     files: { [certificatesName]: certificates ?? new Uint8Array() },
     serve: createPackageProxy(reach, (words) => problems.push(words)),
     keep: null,
+    maxBytes: null,
   };
   const packages = { requirements: ["idna==3.10"], from };
   const code = "import idna; print(idna.__version__)";
-  const run = await runCode(await testEngine(), code, { spec: { packages: true }, packages });
+  const run = await runCode(await testEngine(), code, { spec: { packages: "memory" }, packages });
   expect({ out: run.out, problems }).toEqual({ out: "3.10\n", problems: [] });
 });

@@ -41,7 +41,7 @@ async function bystander() {
 }
 
 const runBare = (packages: PackageRequest) =>
-  runCode({ engine, image }, "", { spec: { packages: true }, packages });
+  runCode({ engine, image }, "", { spec: { packages: "memory" }, packages });
 
 describe("pip fails in its own words, and nothing else is reached", () => {
   const install = async (index: PackageIndex, ...requirements: string[]): Promise<string> =>
@@ -90,7 +90,7 @@ describe("pip fails in its own words, and nothing else is reached", () => {
       const from = await pipFrom(await indexOf({}));
       const words = await failure(
         runCode({ engine, image: bare }, "", {
-          spec: { packages: true },
+          spec: { packages: "memory" },
           packages: { requirements: ["x"], from },
         }),
       );
@@ -120,7 +120,12 @@ test("pip is root without capabilities; if it is given up, it ends with its cont
   const packages = { requirements: ["airlock-probe"], from: await pipFrom(index) };
   const giveUp = new AbortController();
   const agentName = `packages-${randomUUID()}`;
-  const settings = { agentName, packages, installSignal: giveUp.signal, spec: { packages: true } };
+  const settings = {
+    agentName,
+    packages,
+    installSignal: giveUp.signal,
+    spec: { packages: "memory" as const },
+  };
   const run = runCode({ engine, image }, "", settings);
   run.catch(() => {});
   while (index.requests.length === 0) await new Promise(setImmediate);

@@ -9,7 +9,13 @@ import { EngineError } from "../sandbox/types.ts";
 const json = (type: string, value: unknown): Buffer =>
   encodeFrame(type, Buffer.from(JSON.stringify(value)));
 const ready = json("R", { python_version: "3.13.5", preload_errors: {} });
-const ended = { exit_status: 0, exit_signal: null, out_of_memory: false, output: "" };
+const ended = {
+  exit_status: 0,
+  exit_signal: null,
+  out_of_memory: false,
+  too_large: false,
+  output: "",
+};
 const done = json("P", ended);
 const number = Buffer.from([0, 0, 0, 1]);
 const opened = encodeFrame("o", number);
@@ -38,6 +44,7 @@ const pip = (more: Partial<PipSource> = {}): PipSource => ({
   files: {},
   serve: () => {},
   keep: null,
+  maxBytes: null,
   ...more,
 });
 const requirements = ["a"];

@@ -12,7 +12,7 @@ hostileCases(({ run: runHere, runtime }) => {
   // Before the look at what the agent holds: packages are none of it.
   afterEach(closeAll);
   const runWith = (code: string, packages: PackageRequest, more: Settings = {}) =>
-    runHere(code, { ...more, spec: { packages: true, ...more.spec }, packages });
+    runHere(code, { ...more, spec: { packages: "memory", ...more.spec }, packages });
 
   test("a package and its dependencies are there for the code and for processes that it starts", async () => {
     const index = await indexOf({

@@ -17,6 +17,7 @@ const Installed = z.object({
   exit_status: z.int().nullable(),
   exit_signal: z.int().nullable(),
   out_of_memory: z.boolean(),
+  too_large: z.boolean(),
   output: z.string(),
 });
 
@@ -37,12 +38,13 @@ export async function installPackages(
   const order = {
     modules,
     runner,
-    requirements,
     pip_env: isPip ? from.pipEnv : null,
     keep: isPip && from.keep !== null,
+    max_bytes: isPip ? from.maxBytes : null,
   };
+  tellRequirements(link, requirements);
   link.input.write(encodeFrame("P", Buffer.from(JSON.stringify(order))));
-  if (isPip) return throwUnlessInstalled(await serveInstall(link, nextFrame, from));
+  if (isPip) return throwUnlessInstalled(await serveInstall(link, nextFrame, from), from.maxBytes);
   const installed = serveInstall(link, nextFrame, null);
   installed.catch(() => {});
   await pipeline(from.kept(), link.input, { end: false }).catch((cause: unknown) => {
@@ -50,7 +52,13 @@ export async function installPackages(
     throw new FrameError("the packages could not be sent", { cause });
   });
   link.input.write(encodeFrame("Z"));
-  throwUnlessInstalled(await installed);
+  throwUnlessInstalled(await installed, null);
+}
+
+/** Makes the supervisor write /input/_requirements.txt. */
+export function tellRequirements({ input }: Link, requirements: readonly string[]): void {
+  const lines = requirements.map((line) => `${line}\n`).join("");
+  input.write(encodeFrame("L", Buffer.from(lines)));
 }
 
 /** Serves pip until it has ended, and passes on the installed files. */
@@ -91,19 +99,24 @@ function sendFiles({ input }: Link, files: PipSource["files"]): void {
   input.write(encodeFrame("Z"));
 }
 
-function throwUnlessInstalled({
-  exit_status,
-  exit_signal,
-  out_of_memory,
-  output,
-}: z.infer<typeof Installed>) {
-  if (out_of_memory) throw new InstallError(noMemory);
+function throwUnlessInstalled(
+  { exit_status, exit_signal, out_of_memory, too_large, output }: z.infer<typeof Installed>,
+  maxBytes: number | null,
+) {
+  if (too_large && maxBytes !== null) throw new InstallError(tooLarge(maxBytes));
+  if (out_of_memory) throw new InstallError(maxBytes === null ? noMemory : pipNoMemory);
   if (exit_status === 0) return;
   const words = explainPipFailure(output, exit_status ?? -exit_signal!);
   const isFull = words.includes("No space left on device");
-  throw new InstallError(isFull ? `${words}\n${noMemory}` : words);
+  throw new InstallError(isFull && maxBytes === null ? `${words}\n${noMemory}` : words);
 }
 
 /** The message for an installation that reached the memory limit. */
 export const noMemory =
   "The packages do not fit. They are copied into the job's memory: raise memory_limit of its job type, or build the packages into the job type.";
+
+const pipNoMemory = "pip ran out of memory. Build the packages into the job type.";
+
+/** The message for packages that a store of so many bytes cannot hold. */
+export const tooLarge = (maxBytes: number): string =>
+  `The packages need more than the ${Math.floor(maxBytes / 1024 ** 2)} MiB that the agent has for packages on disk: raise its dependency_cache_bytes, or build the packages into the job type.`;

@@ -1,11 +1,12 @@
+import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 
 /** The container that a job needs. */
 export type ContainerRequest = {
   readonly jobType: string;
   readonly spec: SandboxSpec;
-  /** Whether packages are installed in it before its job. */
-  readonly installs: boolean;
+  /** Packages that its job asks for. */
+  readonly packages: WantedPackages | null;
 };
 
 /**

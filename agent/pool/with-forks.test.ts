@@ -2,6 +2,7 @@ import { getLogger } from "@logtape/logtape";
 import { describe, expect, test, vi } from "vitest";
 import type { Forks } from "../mother/forks.ts";
 import { NotForkable } from "../mother/mother.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 import { createPoolWorld, idOf, never, request } from "../testing/pool-world.ts";
 import { withForks } from "./with-forks.ts";
@@ -16,9 +17,16 @@ function createWorld(
   const world = createPoolWorld(0);
   const opened: Sandbox[] = [];
   const closed: Sandbox[] = [];
+  const steps: string[] = [];
   const forks: Forks = {
     isUsable: () => isUsable,
-    open: async () => {
+    prepare: () => Promise.resolve(),
+    borrow: () => {
+      steps.push("borrow");
+      return Promise.resolve({ name: "a-set", giveBack: (how) => steps.push(how ?? "give back") });
+    },
+    open: async (_spec, _signal, packages) => {
+      if (packages) steps.push(`open with ${packages.set} for ${packages.requirements.join()}`);
       await fork();
       const sandbox = {
         containerId: `fork-${opened.length + 1}`,
@@ -41,8 +49,16 @@ function createWorld(
     idleMs,
     log: getLogger("test"),
   });
-  return { pool, world, opened, closed };
+  return { pool, world, forks, opened, closed, steps };
 }
+
+const wanted: WantedPackages = {
+  requirements: ["a"],
+  key: "key",
+  from: { pipEnv: {}, files: {}, serve: () => {}, keep: null, maxBytes: null },
+  wait: (install) => install(never),
+  took: () => {},
+};
 
 test("a job gets a fork, which ends when it is given back", async () => {
   const { pool, closed } = createWorld();
@@ -65,15 +81,14 @@ test("a job whose lease is dropped ends at once", async () => {
 
 describe("a container of the pool serves", () => {
   test.each([
-    ["a job with packages", {}, true],
-    ["a job under gVisor", { runtime: "runsc" }, false],
-    ["a job with a network", { network: "bridge" as const }, false],
-    ["a job with a GPU", { gpus: ["0"] }, false],
-  ])("%s", async (_what, spec, installs) => {
-    const { pool, opened } = createWorld();
-    const sandbox = await pool.acquire({ ...request(spec), installs }, "ada", never);
+    ["a job under gVisor", { runtime: "runsc" }],
+    ["a job with a network", { network: "bridge" as const }],
+    ["a job with a GPU", { gpus: ["0"] }],
+  ])("%s", async (_what, spec) => {
+    const { pool, opened, steps } = createWorld();
+    const sandbox = await pool.acquire({ ...request(spec), packages: wanted }, "ada", never);
     expect(idOf(sandbox)).toBe("container-1");
-    expect(opened).toEqual([]);
+    expect([opened, steps]).toEqual([[], []]);
     await pool.giveBack(sandbox);
   });
 
@@ -90,6 +105,31 @@ describe("a container of the pool serves", () => {
     expect(idOf(sandbox)).toBe("container-1");
     await pool.giveBack(sandbox);
   });
+});
+
+test("a job finds the packages that it wants in its fork, for as long as it has that", async () => {
+  const { pool, steps } = createWorld();
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  expect(steps).toEqual(["borrow", "open with a-set for a"]);
+  await pool.giveBack(sandbox);
+  await vi.waitFor(() => expect(steps.at(-1)).toBe("give back"));
+});
+
+test("packages that a fork did not find are looked for anew", async () => {
+  const lost = new EngineError("other", "its packages were removed");
+  const { pool, steps } = createWorld(() => Promise.reject(lost));
+  const acquired = pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  await expect(acquired).rejects.toThrow("its packages were removed");
+  expect(steps.at(-1)).toBe("missing");
+});
+
+test("nothing is installed for a kind that cannot be forked", async () => {
+  const { pool, forks, steps } = createWorld();
+  Object.assign(forks, { prepare: () => Promise.reject(new NotForkable("a thread")) });
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  expect(idOf(sandbox)).toBe("container-1");
+  expect(steps).toEqual([]);
+  await pool.giveBack(sandbox);
 });
 
 test("a failure of the engine is the job's, not a reason for a container", async () => {

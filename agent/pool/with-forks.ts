@@ -3,7 +3,8 @@ import type { PoolKind } from "../../shared/wire/health.ts";
 import { createForksAhead } from "./forks-ahead.ts";
 import { type Forks, whyNotForked } from "../mother/forks.ts";
 import { NotForkable } from "../mother/mother.ts";
-import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
+import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import type { Pool } from "./pool.ts";
 import type { ContainerRequest } from "./container-request.ts";
 
@@ -17,8 +18,8 @@ export interface ForkingDeps {
   readonly log: Logger;
 }
 
-/** What a sandbox in use was asked for. */
-type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec };
+/** The kind of a sandbox in use, and what the next fork ahead is asked for. */
+type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
 export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Pool {
@@ -29,8 +30,8 @@ export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Poo
   const noted = new Map<string, string>();
 
   /** What the fork of such a request is asked for; null if it needs a container. */
-  function forkSpec({ spec, installs }: ContainerRequest): SandboxSpec | null {
-    const own = { ...spec, packages: installs };
+  function forkSpec({ spec }: ContainerRequest): SandboxSpec | null {
+    const own = { ...spec, packages: "none" } as const;
     return whyNotForked(own) === null && forks.isUsable() ? own : null;
   }
 
@@ -59,7 +60,26 @@ export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Poo
 
   async function end(sandbox: Sandbox, { spec }: Loan): Promise<void> {
     await sandbox.close();
-    ahead.prepare(spec);
+    if (spec) ahead.prepare(spec);
+  }
+
+  /** Opens a fork that finds the packages in it. */
+  async function openWith(
+    wanted: WantedPackages,
+    spec: SandboxSpec,
+    signal: AbortSignal,
+  ): Promise<Sandbox> {
+    // Nothing is installed for a kind that cannot be forked.
+    await forks.prepare(spec, signal);
+    const set = await wanted.wait((limit) => forks.borrow(spec, wanted, limit));
+    try {
+      const provided = { set: set.name, requirements: wanted.requirements };
+      const sandbox = await forks.open(spec, signal, provided);
+      return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
+    } catch (error) {
+      set.giveBack(error instanceof EngineError ? "missing" : undefined);
+      throw error;
+    }
   }
 
   function endLoan(sandbox: Sandbox): Loan | undefined {
@@ -75,9 +95,12 @@ export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Poo
       const kind = kindOf(request);
       kind.starting += 1;
       try {
-        const sandbox = await ahead.open(spec, signal);
+        const { packages } = request;
+        const sandbox = await (packages
+          ? openWith(packages, spec, signal)
+          : ahead.open(spec, signal));
         kind.in_use += 1;
-        lent.set(sandbox, { kind, spec });
+        lent.set(sandbox, { kind, spec: packages ? null : spec });
         return sandbox;
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;

@@ -22,6 +22,25 @@ export interface PipSource {
    * not cached.
    */
   readonly keep: (() => Promise<KeepPiece>) | null;
+  /** Bytes that the packages may take on disk; null where the size of /packages is the limit. */
+  readonly maxBytes: number | null;
+}
+
+/** Packages that a job asks for, before it is known where they will be. */
+export interface WantedPackages {
+  /** As in PackageRequest. */
+  readonly requirements: readonly string[];
+  /** Equal for jobs to which pip would give the same. */
+  readonly key: string;
+  readonly from: PipSource;
+  /**
+   * Waits for an installation for as long as the job may; a failure becomes the job's refusal.
+   *
+   * @throws JobRefusal; EngineError; the reason of an aborted signal.
+   */
+  readonly wait: <T>(install: (signal: AbortSignal) => Promise<T>) => Promise<T>;
+  /** Is told the milliseconds that an installation took. */
+  readonly took: (installMs: number) => void;
 }
 
 export type KeepPiece = (piece: Uint8Array) => Promise<void>;

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { containerProfile } from "./profile.ts";
 import { seccompProfile } from "./seccomp.ts";
 import { specWith } from "./testing/report.ts";
+import type { SandboxSpec } from "./types.ts";
 
 const MiB = 1024 * 1024;
 
@@ -105,10 +106,19 @@ test("folders in memory allow neither set-uid files nor devices, and read-only o
 });
 
 test("/packages exists if jobs may bring packages; root writes it, all may run from it", () => {
-  const mounts = (packages: boolean): Record<string, string> =>
+  const mounts = (packages: SandboxSpec["packages"]): Record<string, string> =>
     containerProfile(specWith({ packages, memoryBytes: 400 * MiB })).HostConfig.Tmpfs;
-  expect(mounts(false)).not.toHaveProperty("/packages");
-  expect(mounts(true)["/packages"]).toBe(`rw,nosuid,nodev,exec,mode=755,size=${300 * MiB}`);
+  expect(mounts("none")).not.toHaveProperty("/packages");
+  expect(mounts("memory")["/packages"]).toBe(`rw,nosuid,nodev,exec,mode=755,size=${300 * MiB}`);
+});
+
+test("packages on disk are in a volume of the container, and their files may be larger than its memory", () => {
+  const { Mounts, Tmpfs, Ulimits } = containerProfile(specWith({ packages: "disk" })).HostConfig;
+  expect(Mounts).toEqual([
+    { Type: "volume", Target: "/packages", VolumeOptions: { NoCopy: true } },
+  ]);
+  expect(Tmpfs).not.toHaveProperty("/packages");
+  expect(Ulimits.map(({ Name }) => Name)).not.toContain("fsize");
 });
 
 test("CPUs may be fractions; libraries start one thread for each", () => {

@@ -80,7 +80,7 @@ export function containerProfile(spec: SandboxSpec) {
       ...(isGvisor ? {} : { PidsLimit: spec.pids }),
       Ulimits: [
         ulimit("nofile", openFiles),
-        ulimit("fsize", spec.memoryBytes),
+        ...(spec.packages === "disk" ? [] : [ulimit("fsize", spec.memoryBytes)]),
         ulimit("core", 0),
         ...(isGvisor ? [ulimit("nproc", spec.pids)] : []),
       ],
@@ -143,13 +143,19 @@ function temporaryFiles({ memoryBytes, packages }: SandboxSpec) {
       "/output": writable,
       "/tmp": writable,
       "/dev/mqueue": closed,
-      ...(packages && { "/packages": installed }),
+      ...(packages === "memory" && { "/packages": installed }),
     },
+    ...(packages === "disk" && { Mounts: [diskVolume("/packages")] }),
   };
 }
 
 function ulimit(name: string, limit: number) {
   return { Name: name, Soft: limit, Hard: limit };
+}
+
+/** A volume that the engine removes with the container. */
+function diskVolume(Target: string) {
+  return { Type: "volume" as const, Target, VolumeOptions: { NoCopy: true } };
 }
 
 function gpuRequest(ids: readonly string[]) {

@@ -17,8 +17,11 @@ export interface SandboxSpec {
   readonly runtime: string | null;
   /** Whether system calls are filtered; false filters none. */
   readonly seccomp: boolean;
-  /** Whether the container has /packages, for installed packages. */
-  readonly packages: boolean;
+  /**
+   * Where the packages are that are installed in it: in its memory or, so that neither it nor pip's
+   * own memory bounds them, on disk. "none": it has no /packages.
+   */
+  readonly packages: "none" | "memory" | "disk";
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];
@@ -76,6 +79,8 @@ export interface Sandbox {
   readonly preloadErrors: Readonly<Record<string, string>>;
   /** Milliseconds from the create call to ready. */
   readonly startupMs: number;
+  /** The packages of its job are in it already. */
+  readonly hasPackages?: true;
   /** Aborts when the container dies or its stream ends while it waits for a job. */
   readonly died: AbortSignal;
   /**

@@ -108,8 +108,8 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): C
     gpus: [],
     reuse: 1,
     seccomp: true,
-    packages: false,
+    packages: "none",
     ...over,
   };
-  return { jobType, spec, installs: false };
+  return { jobType, spec, packages: null };
 }

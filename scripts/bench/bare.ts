@@ -46,7 +46,7 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     network: "none",
     runtime,
     seccomp: true,
-    packages: false,
+    packages: "none",
     env: {},
     preload: [],
     gpus: [],

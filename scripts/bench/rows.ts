@@ -6,6 +6,7 @@ import { apiSubmits } from "./rows/api-submits.ts";
 import { cold } from "./rows/cold.ts";
 import { forked, forkedPreload, forkedThroughput } from "./rows/forked.ts";
 import { preload } from "./rows/preload.ts";
+import { requirements } from "./rows/requirements.ts";
 import { reuse } from "./rows/reuse.ts";
 import { throughput } from "./rows/throughput.ts";
 import { trace } from "./rows/trace.ts";
@@ -22,6 +23,7 @@ export const rows: readonly Row[] = [
   forked,
   forkedThroughput,
   forkedPreload,
+  requirements,
   reuse,
   apiSubmits,
   apiJobs,

@@ -235,13 +235,15 @@ export const agentSettings = {
     .string()
     .min(1)
     .optional()
-    .describe("Agent: folder of that cache; default: dependency-cache in data_dir."),
+    .describe(
+      "Agent: folder of that cache for jobs that are not forked; default: dependency-cache in data_dir. The packages of forked jobs are in a volume of the engine.",
+    ),
   dependency_cache_bytes: z
     .int()
     .min(MiB)
     .default(2048 * MiB)
     .describe(
-      "Agent: size of that cache, in bytes; what has not been used for the longest time is removed first.",
+      "Agent: size of that cache, in bytes; what has not been used for the longest time is removed first. Forked jobs read packages from disk: this is also the most that all of theirs together may take, cached or not.",
     ),
   drain_grace_s: z
     .number()

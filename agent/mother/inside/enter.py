@@ -15,6 +15,7 @@ STAGE = "/input"
 _ROOT = STAGE + "/root"
 _EMPTY = STAGE + "/empty"
 _GROUPS = STAGE + "/groups"
+_SETS = STAGE + "/sets"
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 # What Docker masks, and what it makes read-only. Source: moby, oci/defaults.go.
 _MASKED = (
@@ -56,8 +57,8 @@ def enter(plan, request, stream, stderr, code_filter):
     kernel.unshare(kernel.NEWCGROUP)
     kernel.join_new_keyring()
     kernel.bring_loopback_up()
-    memory, shm, writable = REQUEST.unpack(request)
-    _make_root(plan, memory, shm, writable)
+    memory, shm, writable, packages = REQUEST.unpack(request)
+    _make_root(plan, memory, shm, writable, packages.rstrip(b"\0").decode())
     for fd, target in ((stream, 0), (stream, 1), (stderr, 2)):
         os.dup2(fd, target)
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))
@@ -65,7 +66,7 @@ def enter(plan, request, stream, stderr, code_filter):
         kernel.add_filter(code_filter)
 
 
-def _make_root(plan, memory, shm, writable):
+def _make_root(plan, memory, shm, writable, packages):
     root = _ROOT
     kernel.bind(root, root, kernel.REC)
     kernel.mount("proc", root + "/proc", "proc", kernel.SAFE)
@@ -92,4 +93,6 @@ def _make_root(plan, memory, shm, writable):
         kernel.mount("tmpfs", root + folder, "tmpfs", kernel.SAFE, size)
     for folder in ("/tmp", "/output"):
         kernel.mount("tmpfs", root + folder, "tmpfs", files, "mode=1777,size=%d" % writable)
+    if packages:
+        kernel.bind("%s/%s/files" % (_SETS, packages), root + "/packages", kernel.RDONLY | files)
     kernel.pivot_into(root)

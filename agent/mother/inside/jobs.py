@@ -1,5 +1,6 @@
 """One job as the mother sees it: its groups, its end, and bytes that she passes on unread."""
 
+import fcntl
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ from kernel import pid_from_credentials
 from jobs_request import REQUEST
 from link import to_json
 from switch import PIECE, WINDOW
+from zygotes import SETS
 
 _SO_PASSCRED, _SCM_CREDENTIALS, _CREDENTIALS = 16, 2, 12
 _MAX_STDERR = 4096
@@ -21,6 +23,7 @@ class Job:
     def __init__(self, mother, zygote, number, order):
         self.mother, self.zygote, self.number = mother, zygote, number
         self.pidfd = None
+        self._packages = None
         self._complete = False
         self._pending = bytearray()
         self._written = 0
@@ -36,7 +39,10 @@ class Job:
         self.stderr, its_stderr = os.pipe()
         os.set_blocking(self.stderr, False)
         try:
-            request = REQUEST.pack(order["memory"], order["shm"], order["writable"])
+            if order["packages"]:
+                self._packages = hold(order["packages"])
+            sizes = order["memory"], order["shm"], order["writable"]
+            request = REQUEST.pack(*sizes, order["packages"].encode())
             zygote.request(request, [theirs.fileno(), its_stderr])
         except OSError:
             self._close()
@@ -192,4 +198,20 @@ class Job:
         if self.pidfd is not None:
             self.mother.forget(self.pidfd)
             os.close(self.pidfd)
+        if self._packages is not None:
+            os.close(self._packages)
         self.mother.drop_groups(self.groups)
+
+
+def hold(name):
+    """Locks a set of packages, so that nobody removes it while a job may still read it; see sets.py."""
+    path = "%s/%s" % (SETS, name)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(folder), os.stat(path)):
+            raise OSError("the packages of the job have just been removed")
+    except OSError:
+        os.close(folder)
+        raise
+    return folder

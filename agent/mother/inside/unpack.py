@@ -2,7 +2,7 @@
 
 Runs in a container of its own, on the Python of the operator's image. It enters the folder as its
 root first, so that no link in the tar leads elsewhere. The folder is complete or absent: it gets its
-name last.
+name last. sets.py does the same for packages.
 """
 
 import json
@@ -14,6 +14,7 @@ import time
 import uuid
 
 ROOTS = "/roots"
+SETS = ROOTS + "/sets"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 _PIECE = 1024 * 1024
@@ -22,6 +23,8 @@ _UNUSED_S = 24 * 3600
 
 
 def main(settings):
+    # A zygote mounts it before there is a set.
+    os.makedirs(SETS, exist_ok=True)
     final = "%s/%s" % (ROOTS, settings["name"])
     present = os.path.isdir(final)
     if not present:
@@ -32,22 +35,38 @@ def main(settings):
         return
     partial = "%s/partial-%s" % (ROOTS, uuid.uuid4().hex)
     os.mkdir(partial)
+
+    def work():
+        unpack(*settings["ids"])
+        furnish(settings["hostname"], settings["ids"][0])
+
+    if fill(partial, work) != 0:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SystemExit(1)
+    os.utime(partial)
+    publish(partial, final)
+
+
+def fill(folder, work):
+    """Has a child do `work` with `folder` as its root; returns the child's exit code, which `work` may give."""
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            unpack(partial, *settings["ids"])
-            furnish(settings["hostname"], settings["ids"][0])
+            os.chroot(folder)
+            os.chdir("/")
+            os.umask(0)
+            status = work() or 0
             os.sync()
-            status = 0
         except BaseException as error:
             print("%s: %s" % (type(error).__name__, error), file=sys.stderr, flush=True)
         finally:
             os._exit(status)
-    if os.waitpid(pid, 0)[1] != 0:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise SystemExit(1)
-    os.utime(partial)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def publish(partial, final):
+    """Gives a complete folder its name, unless another one has it already."""
     try:
         os.rename(partial, final)
     except OSError:
@@ -58,16 +77,13 @@ def main(settings):
 
 def clean(keep):
     """Removes folders that nobody has asked for in a day, and what an interrupted run left."""
-    for name in set(os.listdir(ROOTS)) - set(keep):
+    for name in set(os.listdir(ROOTS)) - {os.path.basename(SETS), *keep}:
         path = "%s/%s" % (ROOTS, name)
         if time.time() - os.lstat(path).st_mtime > _UNUSED_S:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def unpack(folder, base, count):
-    os.chroot(folder)
-    os.chdir("/")
-    os.umask(0)
+def unpack(base, count):
     os.lchown("/", base, base)
     os.chmod("/", 0o755)
     folders = []

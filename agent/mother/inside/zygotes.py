@@ -15,7 +15,9 @@ from link import to_json
 from privileges import keep_capabilities
 
 ROOTS = "/roots"
+SETS = ROOTS + "/sets"
 _ROOT = "/run/root"
+_SETS = "/run/sets"
 CONTROL_FD = 1021
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {
@@ -38,6 +40,7 @@ def begin(settings):
     kernel.make_mounts_private()
     kernel.bind("/proc/sys", "/proc/sys", kernel.RDONLY | kernel.SAFE)
     os.makedirs(_ROOT, exist_ok=True)
+    os.makedirs(_SETS, exist_ok=True)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     kernel.set_no_new_privileges()
@@ -160,6 +163,7 @@ def _enter(order, base, tell, hold):
     """Enters namespaces of its own, in which only the image's files are left."""
     kernel.unshare(kernel.NEWNS)
     kernel.bind("%s/%s" % (ROOTS, order["root"]), _ROOT)
+    kernel.bind(SETS, _SETS)
     # A new user namespace can mount /proc only where nothing covers a part of this one, and what
     # it inherits it cannot unmount.
     for place in ("/proc/sys", "/run/groups", ROOTS):
@@ -190,6 +194,8 @@ def _furnish(settings, order):
     kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=755")
     os.mkdir(stage + "/root")
     os.mkdir(stage + "/empty")
+    os.mkdir(stage + "/sets")
+    kernel.bind(_SETS, stage + "/sets", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
     kernel.bind(root, stage + "/root", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
     _make_devices(stage + "/root/dev")
     # Shared by the jobs, so not even root may write in it.

@@ -1,11 +1,12 @@
 """Puts a job's packages into /packages, which the code can only read, before the code arrives.
 
-Comes with the order, so that jobs without packages do not load it. The order is JSON: `requirements`,
-`runner` (the source of run_pip.py), `keep`, and `pip_env`, which is null if the packages themselves follow.
+Comes with the order, so that jobs without packages do not load it. The order is JSON:
+`runner` (the source of run_pip.py), `keep`, `max_bytes` (what the packages may take, or null), and `pip_env`,
+which is null if the packages themselves follow. /input/_requirements.txt is there already.
 
 to the supervisor    A head of a file below /packages (JSON)  D its data  Z no more files: install
 to the agent         A, D the installed files, if they are to be cached
-                     P the end (JSON): exit_status, exit_signal, out_of_memory, output
+                     P the end (JSON): exit_status, exit_signal, out_of_memory, too_large, output
 both ways            the frames of tunnel.py
 """
 
@@ -16,6 +17,7 @@ import select
 import shutil
 import signal
 import stat
+import time
 
 from job import prefer_for_oom
 from link import MAX_DATA
@@ -26,6 +28,9 @@ _WORK = _ROOT + "/.pip"
 _REQUIREMENTS = "/input/_requirements.txt"
 _OTHERS = ("/code", "/input", "/output", "/tmp", "/dev/shm")
 _MAX_OUTPUT = 16 * 1024
+# How often what pip has written is measured: at most a fifth of the time.
+_LOOK_S, _LOOKS_TAKE = 0.2, 4
+_BLOCK = 4096
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -40,9 +45,8 @@ class Packages:
         self._oom_kills = count_oom_kills()
         self._tunnel = self._output_fd = self._file = None
         self._output = b""
+        self._too_large = False
         os.umask(0o022)
-        with open(_REQUIREMENTS, "w") as file:
-            file.write("".join(line + "\n" for line in order["requirements"]))
         if order["pip_env"] is not None:
             os.mkdir(_WORK, 0o700)
 
@@ -85,6 +89,7 @@ class Packages:
     def ended(self, status):
         """Handles the end of pip: kills its remaining processes, then reports to the agent."""
         self.pid = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self._tunnel.close()
         self._tunnel = None
         _end_strangers(self._known)
@@ -96,6 +101,9 @@ class Packages:
             status = 1 << 8
             said = "ERROR: a package put files outside %s: %s\n" % (_ROOT, ", ".join(strays[:5]))
             self._output = said.encode("utf-8", "replace")
+        self._measure(1)
+        if self._too_large:
+            status = 1 << 8
         if status == 0 and self._order["keep"]:
             self._send_files()
         self._tell(status)
@@ -113,6 +121,24 @@ class Packages:
                 os.write(output, ("ERROR: %r\n" % error).encode())
                 os._exit(127)
         os.close(output)
+        if self._order["max_bytes"] is not None:
+            signal.signal(signal.SIGALRM, lambda *_: self._limit())
+            self._limit()
+
+    def _limit(self):
+        """Ends pip where it has written too much, and looks again after a while. What it has downloaded is
+        there beside what it has unpacked, so it may use twice as much as the packages."""
+        began = time.monotonic()
+        self._measure(2)
+        if self._too_large and self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+        elif self.pid is not None:
+            took = time.monotonic() - began
+            signal.setitimer(signal.ITIMER_REAL, max(_LOOK_S, _LOOKS_TAKE * took))
+
+    def _measure(self, times):
+        if self._order["max_bytes"] is not None and not self._too_large:
+            self._too_large = _bytes_used() > times * self._order["max_bytes"]
 
     def _read_output(self):
         if self._output_fd is None:
@@ -133,6 +159,7 @@ class Packages:
             "exit_status": None if signaled else os.WEXITSTATUS(status),
             "exit_signal": os.WTERMSIG(status) if signaled else None,
             "out_of_memory": self._count_oom_kills() > self._oom_kills,
+            "too_large": self._too_large,
             "output": self._output.decode("utf-8", "replace"),
         }
         self._outbox.put_json(b"P", end)
@@ -195,6 +222,18 @@ def _exec_pip(order, proxy, output):
     env.update(http_proxy=proxy, https_proxy=proxy, PYTHONUSERBASE=_ROOT)
     arguments = ["--only-binary", ":all:", "--requirement", _REQUIREMENTS]
     os.execvpe("python3", ["python3", "-I", "-c", order["runner"], "install", *arguments], env)
+
+
+def _bytes_used():
+    """The size of all files. One takes a block even if it is empty."""
+    total = 0
+    for folder, folders, names in os.walk(_ROOT):
+        for name in folders + names:
+            try:
+                total += max(_BLOCK, os.lstat(os.path.join(folder, name)).st_size)
+            except FileNotFoundError:
+                pass
+    return total
 
 
 def _processes_of_root():

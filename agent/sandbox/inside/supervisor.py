@@ -213,6 +213,8 @@ class Supervisor:
             self.may_go = True
         elif kind == b"K":
             self.cancelled = True
+        elif kind == b"L":
+            write_file("/input/_requirements.txt", payload)
         elif kind == b"P":
             self.packages = begin_packages(self.outbox, payload)
         elif self.packages:

@@ -9,7 +9,7 @@ import {
 } from "../protocol/frames.ts";
 import type { Link } from "../protocol/link.ts";
 import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
-import { installPackages } from "../../packages/packages.ts";
+import { installPackages, tellRequirements } from "../../packages/packages.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { waitForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
@@ -29,6 +29,8 @@ export interface Session {
    * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
+  /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
+  readonly tellRequirements: (requirements: readonly string[]) => void;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
   /**
    * Gets ready for one more job after a run that ended by itself. Returns why it failed, or null.
@@ -96,6 +98,7 @@ export async function openSession(
           limit,
         );
       },
+      tellRequirements: (requirements) => tellRequirements(link, requirements),
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
       async rearm() {
         const problem = await waitForNext(

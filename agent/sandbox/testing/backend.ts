@@ -43,6 +43,7 @@ function startForks({ engine, image }: { engine: Engine; image: string }): Forks
     motherImage: find,
     ids: [0x7000_0000, 65_536],
     mode: "zygote",
+    packages: { maxBytes: 1024 ** 3, keepsUnused: false },
     log: getLogger("test"),
   });
 }

@@ -46,6 +46,7 @@ export async function pipFrom(
     files: {},
     serve: createPackageProxy(reach, (words) => problems.push(words)),
     keep: null,
+    maxBytes: null,
     ...more,
   };
 }

@@ -48,7 +48,7 @@ export function packagesRow(python: () => Python): void {
     };
     const { pipEnv, reach } = await readRuntimeSource(config);
     const serve = createPackageProxy(reach, () => {});
-    const from = { pipEnv, files: {}, serve, keep: null };
+    const from = { pipEnv, files: {}, serve, keep: null, maxBytes: null };
     await session.install({ requirements: ["airlock-probe"], from }, signal);
     const caps = { streamBytes: 100_000, artifactBytes: 0 };
     const report = await session.run(

@@ -33,7 +33,7 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     network: "none",
     runtime: null,
     seccomp: true,
-    packages: false,
+    packages: "none",
     env: {},
     preload: [],
     gpus: [],
