@@ -11,11 +11,13 @@ const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc
 const errors = [{ operation: "create", kind: "other", count: 3 }];
 const PROBE_EVERY_MS = 5000;
 const PROBE_TIMEOUT_MS = 5000;
+const DESCRIBE_TIMEOUT_MS = 60_000;
 
 let clock: TestClock;
 let engine: EngineWatch;
 let answer: EngineHealth | Error | "silence";
 let asked: ("ping" | "describe")[];
+let describe: (signal: AbortSignal) => Promise<EngineHealth>;
 let sweeps: number;
 let end: AbortController;
 let running: Promise<void>;
@@ -26,6 +28,7 @@ beforeEach(() => {
   answer = good;
   sweeps = 0;
   asked = [];
+  describe = reply;
   engine = createEngineWatch({
     ping: async (signal) => {
       asked.push("ping");
@@ -33,7 +36,7 @@ beforeEach(() => {
     },
     describe: (signal) => {
       asked.push("describe");
-      return reply(signal);
+      return describe(signal);
     },
     sweep: () => {
       sweeps += 1;
@@ -200,8 +203,9 @@ it("removes leftovers at the start, after each requested check, and once a minut
 it("pings the engine, and asks what it is at the start, once a minute and after an outage", async () => {
   const described = (): number => asked.filter((call) => call === "describe").length;
   run();
+  await engine.firstChecked;
   await probes(11);
-  expect(asked).toHaveLength(12);
+  expect(asked.filter((call) => call === "ping")).toHaveLength(12);
   expect(described()).toBe(1);
   answer = { ...good, version: "26.1" };
   await probes(2);
@@ -213,6 +217,33 @@ it("pings the engine, and asks what it is at the start, once a minute and after 
   await probes(1);
   expect(engine.health()).toMatchObject({ available: true, version: "27.0" });
   expect(described()).toBe(3);
+});
+
+it("waits a minute for what an engine is: Podman answers only after it has run its programs", async () => {
+  const lines = await collectErrors();
+  const described = Promise.withResolvers<EngineHealth>();
+  describe = () => described.promise;
+  run();
+  await clock.sleeping(DESCRIBE_TIMEOUT_MS);
+  clock.advance(DESCRIBE_TIMEOUT_MS - 1);
+  described.resolve(good);
+  await engine.firstChecked;
+  await reset();
+  expect(engine.health()).toMatchObject(good);
+  expect(lines).toEqual([]);
+});
+
+it("says so when an engine that answers does not tell what it is", async () => {
+  const lines = await collectErrors();
+  describe = (signal) => abortable(new Promise(() => {}), signal);
+  run();
+  await clock.sleeping(DESCRIBE_TIMEOUT_MS);
+  clock.advance(DESCRIBE_TIMEOUT_MS);
+  await engine.firstChecked;
+  await reset();
+  expect(lines).toEqual([
+    "no jobs can run: the container engine did not answer within 60 s; if the host is overloaded, lower max_workers, else restart the engine",
+  ]);
 });
 
 it("only pings an engine that is in doubt", async () => {

@@ -50,11 +50,10 @@ export type EngineWatchDeps = {
 };
 
 const PROBE_EVERY_MS = 5000;
-const PROBE_TIMEOUT_MS = 5000;
-const noAnswer = new Error(
-  `the container engine did not answer within ${PROBE_TIMEOUT_MS / 1000} s; if the host is overloaded, lower max_workers, else restart the engine`,
-);
+const PING_TIMEOUT_MS = 5000;
 const DESCRIBE_EVERY_MS = 60_000;
+/** Podman starts a dozen programs before it answers, and goes on when nobody waits any more. */
+const DESCRIBE_TIMEOUT_MS = 60_000;
 /** A removal that failed unnoticed is repeated within this time. */
 const SWEEP_EVERY_MS = 60_000;
 
@@ -87,25 +86,36 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   }
 
   async function check(end?: AbortSignal): Promise<boolean> {
-    using timeout = deadline(clock, PROBE_TIMEOUT_MS);
     try {
-      noteAnswer(await probe(AbortSignal.any([timeout.signal, ...(end ? [end] : [])])));
+      noteAnswer(await probe(end));
       return true;
     } catch (error) {
-      if (!end?.aborted) noteSilence(timeout.signal.aborted ? noAnswer : error);
+      if (!end?.aborted) noteSilence(error);
       return false;
     }
   }
 
-  /** Describes the engine once a minute and after an outage; in between it only pings. */
-  async function probe(signal: AbortSignal): Promise<EngineHealth> {
-    if (health.available && clock.nowMs() - describedMs < DESCRIBE_EVERY_MS) {
-      await deps.ping(signal);
-      return health;
-    }
-    const described = await deps.describe(signal);
+  /** Pings the engine. Once a minute and after an outage it is also asked what it is. */
+  async function probe(end?: AbortSignal): Promise<EngineHealth> {
+    await inTime(deps.ping, PING_TIMEOUT_MS, end);
+    const isKnown = health.available && clock.nowMs() - describedMs < DESCRIBE_EVERY_MS;
+    if (isKnown) return health;
+    const described = await inTime(deps.describe, DESCRIBE_TIMEOUT_MS, end);
     describedMs = clock.nowMs();
     return described;
+  }
+
+  async function inTime<T>(
+    ask: (signal: AbortSignal) => Promise<T>,
+    ms: number,
+    end?: AbortSignal,
+  ): Promise<T> {
+    using timeout = deadline(clock, ms);
+    try {
+      return await ask(end ? AbortSignal.any([timeout.signal, end]) : timeout.signal);
+    } catch (error) {
+      throw timeout.signal.aborted ? noAnswer(ms) : error;
+    }
   }
 
   async function checkNow(): Promise<boolean> {
@@ -186,6 +196,11 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
     run,
   };
 }
+
+const noAnswer = (ms: number): Error =>
+  new Error(
+    `the container engine did not answer within ${ms / 1000} s; if the host is overloaded, lower max_workers, else restart the engine`,
+  );
 
 const startIt = "; start the engine, or name another with docker_host";
 
