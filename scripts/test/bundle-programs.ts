@@ -11,12 +11,18 @@ import { bundleOf, programOf, PROGRAMS } from "../../shared/testing/program.ts";
 
 /** The programs that tests start often. */
 const programs = [
-  "api/node.ts",
   "agent/main.ts",
   "agent/sandbox/testing/doomed-agent.ts",
+  "api/node.ts",
   "scripts/agents.ts",
   "scripts/backup.ts",
+  "scripts/bench.ts",
+  "scripts/migrate.ts",
   "scripts/restore.ts",
+  "scripts/scaling.ts",
+  "scripts/setup/main.ts",
+  "scripts/soak.ts",
+  "scripts/start.ts",
 ];
 
 /** Packages that find native code or files of their own beside them. */

@@ -90,8 +90,9 @@ export const authRows: Row[] = [
     rule: "A request without a key is refused before its body is read",
     server,
     async check(api) {
+      const { text: before } = await api.get("/executions", bearer(key));
       expect((await api.post("/execute/async", "{")).status).toBe(401);
-      expect((await api.get("/executions", bearer(key))).text).toContain('"items":[]');
+      expect((await api.get("/executions", bearer(key))).text).toBe(before);
     },
   },
   {
