@@ -25,7 +25,8 @@ const findOverdue = rowsQuery(
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 
-const seconds = sql`(${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000`;
+// In brackets: SQL joins text before it divides.
+const seconds = sql`((${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000)`;
 const message = sql`'No agent took the job within its queue_timeout of ' || ${seconds} || ' s.'`;
 const end = rowsQuery(
   getTableColumns(executions),
