@@ -24,7 +24,8 @@ import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits, mostMemory } from "./policy/policy.ts";
 import { createPool, type Pool } from "./pool/pool.ts";
 import { withForks } from "./pool/with-forks.ts";
-import { createForks } from "./mother/forks.ts";
+import { createForks, type Forks, notProbed } from "./mother/forks.ts";
+import { EngineError } from "./sandbox/types.ts";
 import { idCount, motherSpec } from "./mother/keep-mother.ts";
 import { authFor } from "./image/registry.ts";
 import { createRuntimeChoice } from "./container/runtime-choice.ts";
@@ -71,7 +72,7 @@ export async function createDeps(
       await spool.check();
       const health = await engine.describe(signal);
       await inventory.refresh(signal);
-      return health;
+      return { ...health, fork_problem: forkProblem(how.mode, forks) };
     },
     sweep: async (signal) => {
       const removed = await reap(signal);
@@ -116,24 +117,22 @@ export async function createDeps(
     },
   };
   const { forks: how } = config;
-  const pool: Pool =
+  const forks =
     how.mode === "engine"
-      ? containers
-      : withForks({
-          pool: containers,
-          forks: createForks({
-            engine,
-            mother: motherSpec(agent, config.slots, mostMemory(config.policy)),
-            motherImage: (signal) => images.resolve(how.image, signal),
-            ids: [how.firstId, idCount],
-            mode: how.mode,
-            packages: { maxBytes: config.requirements.maxBytes, keepsUnused: cache !== null },
-            log,
-          }),
-          slots: config.slots,
-          idleMs: config.warmPool.least > 0 ? config.warmPool.idleMs : 0,
+      ? null
+      : createForks({
+          engine,
+          mother: motherSpec(agent, config.slots, mostMemory(config.policy)),
+          motherImage: (signal) => images.resolve(how.image, signal),
+          ids: [how.firstId, idCount],
+          packages: { maxBytes: config.requirements.maxBytes, keepsUnused: cache !== null },
           log,
         });
+  const idleMs = config.warmPool.least > 0 ? config.warmPool.idleMs : 0;
+  const pool: Pool =
+    how.mode === "engine" || forks === null
+      ? containers
+      : withForks({ pool: containers, forks, mode: how.mode, slots: config.slots, idleMs, log });
   const client = createClient({
     url: config.api.url,
     token: config.token,
@@ -181,4 +180,19 @@ export async function createDeps(
     polled: ready.resolve,
     drainGraceMs: config.drainGraceMs,
   };
+}
+
+/**
+ * Why the agent forks no jobs; null if it does.
+ *
+ * @throws EngineError if it is to fork all jobs, so that it takes none.
+ */
+function forkProblem(mode: AgentConfig["forks"]["mode"], forks: Forks | null): string | null {
+  if (forks === null) return "container_backend is engine";
+  const problem = forks.problem();
+  if (problem === null || mode === "auto" || problem === notProbed) return problem;
+  throw new EngineError(
+    "other",
+    `container_backend is zygote, and jobs are not forked: ${problem}`,
+  );
 }

@@ -69,6 +69,7 @@ export async function openSandbox(
       await remove();
     }
     return {
+      backend: "engine",
       containerId,
       pythonVersion: session.pythonVersion,
       preloadErrors: session.preloadErrors,

@@ -19,7 +19,7 @@ it.each(cases)(
       report,
       judgeSimply(report),
       { takenMs: 100, installMs: 0, startedMs: null, endedMs: 0, ...times },
-      { jobRef: "default@sha256:1", runtime: "runc" },
+      { jobRef: "default@sha256:1", runtime: "runc", sandbox: { backend: "engine" } },
     );
     expect(timing).toMatchObject({ startup_ms, execution_ms, phase_at_exit: "completed" });
     expect(timing.startup_ms + timing.execution_ms).toBeLessThanOrEqual(timing.total_ms);

@@ -2,7 +2,7 @@ import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Timing } from "../../shared/wire/execution.ts";
 import type { ResultReport } from "../../shared/wire/lease.ts";
 import type { Acquired } from "./acquire.ts";
-import type { RunReport, Verdict } from "../sandbox/types.ts";
+import type { RunReport, Sandbox, Verdict } from "../sandbox/types.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */
 export type Times = {
@@ -19,7 +19,13 @@ export function resultOfReport(
   report: RunReport,
   verdict: Verdict,
   times: Times,
-  { jobRef, runtime }: Pick<Acquired, "jobRef" | "runtime">,
+  {
+    jobRef,
+    runtime,
+    sandbox: { backend },
+  }: Pick<Acquired, "jobRef" | "runtime"> & {
+    readonly sandbox: Pick<Sandbox, "backend">;
+  },
 ): ResultReport {
   const { usage, result } = report;
   return {
@@ -39,6 +45,7 @@ export function resultOfReport(
     },
     job_ref: jobRef,
     container_runtime: runtime,
+    container_backend: backend,
   };
 }
 
@@ -61,6 +68,7 @@ export function resultWithoutReport(
     resource_usage: null,
     job_ref: null,
     container_runtime: null,
+    container_backend: null,
   };
 }
 

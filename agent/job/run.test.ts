@@ -69,6 +69,7 @@ it("runs a job and posts its outcome", async () => {
     resource_usage: { max_rss_mb: 10, cpu_time_ms: 3, wall_time_ms: 6 },
     job_ref: `default@${testImage}`,
     container_runtime: "runc",
+    container_backend: "engine",
   });
   await sandbox.closed;
 });

@@ -15,10 +15,10 @@ import { createSets, type SetLoan } from "./sets.ts";
 /** Sandboxes that are forked from an interpreter that runs already. */
 export interface Forks {
   /**
-   * Whether jobs are forked on this host. With "auto" that is so once a probe job has found its
-   * sandbox as it should be; until then, and for a while after it has not, the answer is false.
+   * Why jobs are not forked on this host; null if they are. That is so once a probe job has found
+   * its sandbox as it should be. Begins a probe where one is due.
    */
-  readonly isUsable: () => boolean;
+  readonly problem: () => string | null;
   /**
    * Starts what a job of this kind will be forked from.
    *
@@ -55,8 +55,6 @@ export interface ProvidedPackages {
 }
 
 export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
-  /** "auto" only after a probe, "zygote" in any case. */
-  readonly mode: "auto" | "zygote";
   readonly packages: {
     /** Bytes of all sets of packages. */
     readonly maxBytes: number;
@@ -66,8 +64,10 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
   readonly log: Logger;
 }
 
-/** How long after a failed probe the next one may be made, in ms. */
-const probeEveryMs = 600_000;
+/** The problem before the first probe has ended. */
+export const notProbed = "the probe job has not ended yet";
+/** How long after a failed probe the next one begins, in ms. */
+const probeEveryMs = 120_000;
 /** How long a probe may take, with all that it starts, in ms. */
 const probeMs = 300_000;
 /** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
@@ -80,8 +80,9 @@ export function createForks(deps: ForksDeps): Forks {
   const sets = createSets({ ...keeper.volume, ...deps.packages, log });
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
-  let probed: "never" | "running" | "passed" | "failed" = "never";
-  let probedMs = 0;
+  let reason: string | null = notProbed;
+  /** When the next probe is due; null while one runs, or after one that found no fault. */
+  let dueMs: number | null = 0;
 
   async function open(
     spec: SandboxSpec,
@@ -90,7 +91,7 @@ export function createForks(deps: ForksDeps): Forks {
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
-    const { mother, zygote } = await abortable(lineages.of(spec), signal);
+    const { mother, zygote } = await abortable(lineages.of(spec).catch(noteFailure), signal);
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
     const { channel, gone } = zygote.open({
@@ -108,6 +109,7 @@ export function createForks(deps: ForksDeps): Forks {
     if (packages) session.tellRequirements(packages.requirements);
     if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
     return {
+      backend: "zygote",
       containerId: mother.containerId,
       pythonVersion: session.pythonVersion,
       preloadErrors: session.preloadErrors,
@@ -139,28 +141,37 @@ export function createForks(deps: ForksDeps): Forks {
     }
   }
 
+  /** Where no mother or zygote starts, a probe has to pass before the next job is forked. */
+  function noteFailure(error: unknown): never {
+    if (error instanceof EngineError && error.code !== "image_not_found" && reason === null) {
+      setProblem(describeError(error), 0);
+    }
+    throw error;
+  }
+
+  function setProblem(now: string | null, nextMs: number | null): void {
+    dueMs = nextMs;
+    if (now === reason) return;
+    reason = now;
+    if (now === null) log.info("jobs are forked: the probe job found its sandbox as it should be");
+    else log.warn("jobs are not forked here: {reason}", { reason: now });
+  }
+
   async function probe(): Promise<void> {
-    probed = "running";
+    dueMs = null;
     const signal = AbortSignal.timeout(probeMs);
     try {
       await probeSandbox(open, deps.mother, await deps.motherImage(signal), signal);
-      probed = "passed";
-      log.info("jobs are forked: the probe found its sandbox as it should be");
+      setProblem(null, null);
     } catch (error) {
-      probed = "failed";
-      log.warn("jobs get containers of their own, they cannot be forked here: {reason}", {
-        reason: describeError(error),
-      });
+      setProblem(describeError(error), performance.now() + probeEveryMs);
     }
-    probedMs = performance.now();
   }
 
   return {
-    isUsable() {
-      if (deps.mode === "zygote") return true;
-      const isOld = performance.now() - probedMs > probeEveryMs;
-      if (probed === "never" || (probed === "failed" && isOld)) void probe();
-      return probed === "passed";
+    problem() {
+      if (dueMs !== null && performance.now() >= dueMs) void probe();
+      return reason;
     },
     prepare: async (spec, signal) => void (await abortable(lineages.of(spec), signal)),
     borrow: (spec, wanted, signal) =>

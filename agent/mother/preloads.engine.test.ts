@@ -56,7 +56,6 @@ test.each([
     mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 512 },
     motherImage: () => Promise.resolve(place.image),
     ids: [0x7000_0000, 65_536],
-    mode: "zygote",
     packages: { maxBytes: 0, keepsUnused: false },
     zygoteStartMs: name === "hang" ? 15_000 : 120_000,
     log: getLogger("test"),

@@ -17,7 +17,6 @@ test("a mother is replaced after a while, and ends with her last job", async () 
     mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: 2 ** 30, pids: 512 },
     motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
-    mode: "zygote",
     packages: { maxBytes: 0, keepsUnused: false },
     motherMs: 0,
     log: getLogger("test"),

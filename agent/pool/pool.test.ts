@@ -115,9 +115,10 @@ test("tells of each kind what is ready, starting and in use", async () => {
   const runsc = request({ runtime: "runsc" }, "science");
   const sandbox = await world.pool.acquire(request(), null, never);
   await world.pool.acquire(runsc, null, never);
+  const backend = "engine";
   const stats = (inUse: number) => [
-    { job_type: "default", runtime: null, ready: 1, starting: 0, in_use: inUse },
-    { job_type: "science", runtime: "runsc", ready: 0, starting: 0, in_use: 1 },
+    { job_type: "default", runtime: null, backend, ready: 1, starting: 0, in_use: inUse },
+    { job_type: "science", runtime: "runsc", backend, ready: 0, starting: 0, in_use: 1 },
   ];
   expect(world.pool.stats()).toEqual(stats(1));
   await world.pool.giveBack(sandbox);

@@ -259,6 +259,7 @@ export function createPool(deps: PoolDeps): Pool {
     stats: () =>
       kinds.all().map(({ request: { jobType, spec }, ready, used, starting, inUse }) => ({
         job_type: jobType,
+        backend: "engine",
         runtime: spec.runtime,
         ready: ready.length + used.length,
         starting,

@@ -26,6 +26,9 @@ export function withSpare(
   }
 
   return {
+    get backend() {
+      return current.backend;
+    },
     get containerId() {
       return current.containerId;
     },

@@ -12,14 +12,14 @@ const slots = 2;
 /** A pool with forks that are told what to do. */
 function createWorld(
   fork: () => Promise<void> = () => Promise.resolve(),
-  { isUsable = true, idleMs = 0 } = {},
+  { problem = null as string | null, idleMs = 0 } = {},
 ) {
   const world = createPoolWorld(0);
   const opened: Sandbox[] = [];
   const closed: Sandbox[] = [];
   const steps: string[] = [];
   const forks: Forks = {
-    isUsable: () => isUsable,
+    problem: () => problem,
     prepare: () => Promise.resolve(),
     borrow: () => {
       steps.push("borrow");
@@ -45,6 +45,7 @@ function createWorld(
   const pool = withForks({
     pool: world.pool,
     forks,
+    mode: "auto",
     slots,
     idleMs,
     log: getLogger("test"),
@@ -93,7 +94,7 @@ describe("a container of the pool serves", () => {
   });
 
   test("all jobs where forks are not usable", async () => {
-    const { pool, opened } = createWorld(undefined, { isUsable: false });
+    const { pool, opened } = createWorld(undefined, { problem: "no control groups" });
     pool.expect(request());
     expect(idOf(await pool.acquire(request(), "ada", never))).toBe("container-1");
     expect(opened).toEqual([]);

@@ -12,6 +12,8 @@ export interface ForkingDeps {
   /** Gives containers to the jobs that cannot be forked. */
   readonly pool: Pool;
   readonly forks: Forks;
+  /** "zygote": jobs wait for forks that are not possible yet; "auto": they get containers. */
+  readonly mode: "auto" | "zygote";
   readonly slots: number;
   /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
   readonly idleMs: number;
@@ -22,17 +24,19 @@ export interface ForkingDeps {
 type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Pool {
+export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps): Pool {
   const ahead = createForksAhead(forks.open, idleMs);
   /** Sandboxes in use. */
   const lent = new Map<Sandbox, Loan>();
   const kinds = new Map<string, PoolKind>();
   const noted = new Map<string, string>();
 
+  const isUsable = (): boolean => mode === "zygote" || forks.problem() === null;
+
   /** What the fork of such a request is asked for; null if it needs a container. */
   function forkSpec({ spec }: ContainerRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
-    return whyNotForked(own) === null && forks.isUsable() ? own : null;
+    return whyNotForked(own) === null && isUsable() ? own : null;
   }
 
   function kindOf({ jobType, spec: { runtime } }: ContainerRequest): PoolKind {
@@ -40,6 +44,7 @@ export function withForks({ pool, forks, slots, idleMs, log }: ForkingDeps): Poo
     const known = kinds.get(key) ?? {
       job_type: jobType,
       runtime,
+      backend: "zygote",
       ready: 0,
       starting: 0,
       in_use: 0,

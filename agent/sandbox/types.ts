@@ -1,5 +1,5 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
-import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
+import type { ContainerBackend, TerminalStatus, Timing } from "../../shared/wire/execution.ts";
 import type { NetworkMode } from "../../shared/wire/job-type.ts";
 import type { PackageRequest } from "./package-request.ts";
 
@@ -72,6 +72,7 @@ export interface RunOptions {
 
 /** A container whose supervisor waits for a job. */
 export interface Sandbox {
+  readonly backend: ContainerBackend;
   readonly containerId: string;
   /** Such as "3.13.5". */
   readonly pythonVersion: string;

@@ -25,6 +25,7 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   ended.promise.catch(() => {});
   const finish = (report: Partial<RunReport> = {}): void => ended.resolve(reportOf(report));
   return {
+    backend: "engine",
     containerId: "c0ffee",
     pythonVersion: "3.13.5",
     preloadErrors: {},

@@ -92,6 +92,7 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
     gvisor_available: live.some(({ engine }) =>
       engine.runtimes.some((name) => name.startsWith("runsc")),
     ),
+    forks_available: live.some(({ engine }) => engine.available && engine.fork_problem === null),
     circuit_breaker: breaker,
     version,
     production_mode: config.production_mode,

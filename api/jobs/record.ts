@@ -44,6 +44,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
 function extendedFields({ execution: e, artifacts }: FullExecution): Partial<ExecutionRecord> {
   return {
     job_ref: e.jobRef,
+    container_backend: e.containerBackend,
     container_runtime: e.containerRuntime,
     artifacts: artifacts.map(toArtifact),
     input_artifacts: inputArtifacts(e),

@@ -157,6 +157,7 @@ export const record: ExecutionRecord = {
 const fullRecord: ExecutionRecord = {
   ...record,
   job_ref: `default@sha256:${plotHash}`,
+  container_backend: "engine",
   container_runtime: "runsc",
   artifacts: [
     { name: "plot.png", size_bytes: 20_481, sha256: plotHash, content_type: "image/png" },
@@ -270,6 +271,7 @@ export const health: Health = {
   status: "healthy",
   docker_available: true,
   gvisor_available: false,
+  forks_available: true,
   circuit_breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
   version: "0.1.0",
   production_mode: false,
@@ -291,7 +293,16 @@ export const poolStats: PoolStats = {
       running: 1,
       gpus: { total: 2, free: 1 },
       warm: 3,
-      pool: [{ job_type: "default", runtime: "runsc", ready: 3, starting: 0, in_use: 1 }],
+      pool: [
+        {
+          job_type: "default",
+          runtime: "runsc",
+          backend: "engine",
+          ready: 3,
+          starting: 0,
+          in_use: 1,
+        },
+      ],
       engine: { available: true, version: "20.10.24", runtimes: ["runc", "runsc"] },
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
       last_seen: at("29.500"),

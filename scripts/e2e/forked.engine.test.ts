@@ -1,7 +1,14 @@
 import { readFileSync } from "node:fs";
 import { expect, test, vi } from "vitest";
-import { containersOf, rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
-import { startTestService } from "../testing/test-service.ts";
+import { testEngine } from "../../agent/sandbox/testing/engine.ts";
+import {
+  containersOf,
+  deriveImage,
+  rawEngine,
+  removeImages,
+} from "../../agent/sandbox/testing/raw-engine.ts";
+import type { PoolStats } from "../../shared/wire/health.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const zygote = { AIRLOCK_CONTAINER_BACKEND: "zygote" };
 const labelsOf = async (agent: string): Promise<string[]> => {
@@ -27,10 +34,40 @@ with open("/output/text", "w") as file: file.write("x" * 100_000)`;
       stdout: "2 127.0.0.1\n",
       output: { n: at + 2 },
       artifacts: [{ name: "text" }],
+      container_backend: "zygote",
     });
   }
   expect(await labelsOf(agent.name)).toEqual(["mother"]);
 });
+
+test("where jobs cannot be forked, auto gives them containers, and zygote takes none and says why", async () => {
+  await using service = await startTestService();
+  // Without Python no mother starts from it.
+  const broken = await deriveImage((await testEngine()).image, "rm -f /usr/bin/python3*");
+  try {
+    const vars = { AIRLOCK_MOTHER_IMAGE: broken };
+    await service.startAgent("auto", { ...vars, AIRLOCK_CONTAINER_BACKEND: "auto" });
+    const record = await service.ended(await service.submit("print(1)"));
+    expect(record).toMatchObject({ status: "succeeded", container_backend: "engine" });
+    await vi.waitFor(async () => expect(await forkProblems(service)).toMatch(/python3/), 120_000);
+    await service.startAgent("zygote", { ...vars, AIRLOCK_CONTAINER_BACKEND: "zygote" });
+    const agents = async () =>
+      (await service.send<PoolStats>("GET", "/pool/stats")).json.agents.filter(({ name }) =>
+        name.endsWith("zygote"),
+      );
+    await vi.waitFor(
+      async () => expect(await agents()).toMatchObject([{ engine: { available: false } }]),
+      120_000,
+    );
+  } finally {
+    await removeImages(broken);
+  }
+});
+
+async function forkProblems({ send }: TestService): Promise<string> {
+  const { agents } = (await send<PoolStats>("GET", "/pool/stats")).json;
+  return agents.map(({ engine }) => engine.fork_problem).join();
+}
 
 const codes = [
   "raise ValueError('no')",

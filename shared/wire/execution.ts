@@ -3,6 +3,14 @@ import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
 import { orNull } from "../or-null.ts";
 
+export const containerBackends = ["engine", "zygote"] as const;
+export const ContainerBackend = z.enum(containerBackends).meta({
+  id: "ContainerBackend",
+  description:
+    "engine: a container of its own; zygote: a fork of a running interpreter, in namespaces of its own.",
+});
+export type ContainerBackend = z.infer<typeof ContainerBackend>;
+
 /** States of an execution record: docs/contract.md 5.1. */
 export const executionStatuses = [
   "queued",
@@ -112,6 +120,9 @@ export type Artifact = z.infer<typeof Artifact>;
 /** Present in a record only with `view=full`. */
 const FullView = z.object({
   job_ref: z.string().nullable(),
+  container_backend: ContainerBackend.nullable().meta({
+    description: "How the code got its sandbox; null if it did not run.",
+  }),
   container_runtime: z.string().nullable().meta({
     description: "Runtime of the container engine that ran the code; null if none did.",
     example: "runsc",

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Timestamp } from "./execution.ts";
+import { ContainerBackend, Timestamp } from "./execution.ts";
 
 export const BreakerState = z.enum(["closed", "open", "half_open"]).meta({
   id: "BreakerState",
@@ -34,6 +34,7 @@ export const Health = z
       .meta({ description: "degraded: no container engine is available, or the breaker is open." }),
     docker_available: z.boolean(),
     gvisor_available: z.boolean(),
+    forks_available: z.boolean().meta({ description: "Whether an agent forks jobs." }),
     circuit_breaker: CircuitBreaker,
     version: z.string().meta({ example: "0.1.0" }),
     production_mode: z.boolean(),
@@ -67,6 +68,9 @@ export const EngineHealth = z
       .max(1000)
       .optional()
       .meta({ description: "Calls to the engine that failed since the agent started." }),
+    fork_problem: z.string().max(1000).nullable().optional().meta({
+      description: "Why the agent forks no jobs; null if it does.",
+    }),
     missing_images: z.array(MissingImage).max(1000).optional().meta({
       description: "Built images that the agent needs and does not have; absent if there are none.",
     }),
@@ -90,6 +94,7 @@ export const PoolKind = z
   .object({
     job_type: z.string().max(63),
     runtime: z.string().max(128).nullable().meta({ description: "null: the engine's default." }),
+    backend: ContainerBackend.optional(),
     ready: z.int().min(0).meta({ description: "Containers that wait for a job." }),
     starting: z
       .int()

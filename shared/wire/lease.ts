@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
-import { ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
+import { ContainerBackend, ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { ImageTransport } from "./image.ts";
@@ -182,6 +182,7 @@ export const ResultReport = z
     job_ref: z.string().nullable(),
     /** Name of the engine's runtime that ran the code; null if the code did not run. */
     container_runtime: z.string().max(128).nullable(),
+    container_backend: ContainerBackend.nullable().optional(),
   })
   .refine((r) => (r.status === "succeeded") === (r.error === null), {
     path: ["error"],

@@ -42,7 +42,6 @@ function startForks({ engine, image }: { engine: Engine; image: string }): Forks
     mother,
     motherImage: find,
     ids: [0x7000_0000, 65_536],
-    mode: "zygote",
     packages: { maxBytes: 1024 ** 3, keepsUnused: false },
     log: getLogger("test"),
   });

@@ -38,6 +38,7 @@ export async function finishExecution(
         // A job whose code never started keeps the reference from its claim.
         ...(result.job_ref !== null && { jobRef: result.job_ref }),
         containerRuntime: result.container_runtime,
+        containerBackend: result.container_backend ?? null,
         timing: result.timing,
         maxRssMb: result.resource_usage?.max_rss_mb ?? null,
         cpuTimeMs: result.resource_usage?.cpu_time_ms ?? null,

@@ -10,7 +10,12 @@ import {
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
 import { type ExecutionError } from "../../../shared/wire/errors.ts";
-import { executionStatuses, relationships, type Timing } from "../../../shared/wire/execution.ts";
+import {
+  containerBackends,
+  executionStatuses,
+  relationships,
+  type Timing,
+} from "../../../shared/wire/execution.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { bytes, inList } from "./columns.ts";
 
@@ -27,6 +32,7 @@ export const executions = sqliteTable(
     jobVersion: text("job_version").notNull().default("latest"),
     jobRef: text("job_ref"),
     containerRuntime: text("container_runtime"),
+    containerBackend: text("container_backend", { enum: containerBackends }),
     timeoutS: integer("timeout_s").notNull(),
     startupTimeoutS: integer("startup_timeout_s").notNull(),
     requirements: text("requirements", { mode: "json" }).$type<string[]>().notNull(),

@@ -20,6 +20,7 @@ export const healthRows: Row[] = [
         status: "degraded",
         docker_available: false,
         gvisor_available: false,
+        forks_available: false,
         circuit_breaker: {
           state: "closed",
           failure_count: 0,
@@ -37,11 +38,13 @@ export const healthRows: Row[] = [
       const agent = api.agent();
       await api.submit();
       await api.submit();
-      await agent.poll({ free_slots: 1 });
+      const engine = { available: true, version: "26", runtimes: ["runc", "runsc"] };
+      await agent.poll({ free_slots: 1, engine: { ...engine, fork_problem: null } });
       expect(body(await api.get("/health"))).toMatchObject({
         status: "healthy",
         docker_available: true,
         gvisor_available: true,
+        forks_available: true,
         circuit_breaker: { state: "closed" },
         version: expect.stringMatching(/^\d+\.\d+\.\d+$/) as string,
         queue_stats: { pending: 1, running: 1, max_workers: 4 },

@@ -84,6 +84,7 @@ export const jobRows: Row[] = [
         output_json: '{"a":[1]}',
         job_ref: "default@sha256:abc",
         container_runtime: "runsc",
+        container_backend: "zygote",
       });
       const plain = await api.get(`/jobs/${job_id}/result`);
       expect(plain.status).toBe(200);
@@ -116,6 +117,7 @@ export const jobRows: Row[] = [
         ...record,
         job_ref: "default@sha256:abc",
         container_runtime: "runsc",
+        container_backend: "zygote",
         artifacts: [],
         input_artifacts: [
           {

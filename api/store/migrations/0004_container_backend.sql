@@ -1,0 +1,1 @@
+ALTER TABLE `executions` ADD `container_backend` text;
