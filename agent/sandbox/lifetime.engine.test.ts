@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { programArgs } from "../../shared/testing/program.ts";
 import { connectEngine, type Engine } from "../container/engine.ts";
@@ -35,6 +36,16 @@ const soon = (): AbortSignal => AbortSignal.timeout(30_000);
 async function containersOf(agent: string): Promise<string[]> {
   const found = await engine.list(labels.agentId, agent, soon());
   return found.map(({ id }) => id);
+}
+
+/** Docker 26 may list a container as running after a wait for its end has returned. */
+async function untilListedAsEnded(id: string): Promise<void> {
+  const limit = soon();
+  for (;;) {
+    const listed = await engine.list(labels.agentName, agentName, limit);
+    if (listed.some((container) => container.id === id && !container.isRunning)) return;
+    await sleep(50, undefined, { signal: limit });
+  }
 }
 
 function spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
@@ -234,7 +245,7 @@ test("the reaper spares running containers of an agent it cannot see, and those 
   });
   try {
     await run(ended!, "");
-    await engine.wait(ended!.containerId, soon());
+    await untilListedAsEnded(ended!.containerId);
     expect(await reapAll(soon())).toBe(0);
     nowMs = 10 * 60_000 - 1;
     expect(await reapAll(soon())).toBe(0);
@@ -282,7 +293,7 @@ test.each([
   try {
     if (state === "has ended") {
       await run(sandbox, "");
-      await engine.wait(sandbox.containerId, soon());
+      await untilListedAsEnded(sandbox.containerId);
     }
     expect(await reap(agentName, "")).toBe(removed);
   } finally {
