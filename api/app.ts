@@ -13,6 +13,7 @@ import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/validation.ts";
 import { agentRoutes } from "./routes/agent.ts";
 import { artifactRoutes } from "./routes/artifacts.ts";
+import { batchRoutes } from "./routes/batches.ts";
 import { deadLetterRoutes } from "./routes/dead-letters.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { deriveRoutes } from "./routes/derive.ts";
@@ -35,6 +36,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.use(refuseForeignPages(deps), identifyKey(deps), rateLimit(deps), requireApiKey(deps));
   // /docs shows them in this order.
   executeRoutes(app, deps);
+  batchRoutes(app, deps);
   jobRoutes(app, deps);
   deriveRoutes(app, deps);
   artifactRoutes(app, deps);

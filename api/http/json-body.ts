@@ -9,13 +9,16 @@ import type { AppEnv } from "./context.ts";
 import { dropRest, readBody, received } from "./read-body.ts";
 import { fieldErrors } from "./validation.ts";
 
+/** The configuration key that limits a body. */
+type LimitKey = "max_request_bytes" | "max_batch_bytes";
+
 /**
  * Reads a JSON request body for the validators that follow. It is limited while it streams in and must be
  * valid UTF-8. Numbers inside nested values are kept as they were written.
  */
-export function jsonBody(maxBytes: number) {
+export function jsonBody(maxBytes: number, limit?: LimitKey) {
   return createMiddleware<AppEnv>(async (c, next) => {
-    const body = await readJson(c, maxBytes);
+    const body = await readJson(c, maxBytes, limit);
     c.req.json = <T>() => Promise.resolve(body as T);
     await next();
   });
@@ -47,12 +50,12 @@ export function invalid(detail: string, error: z.ZodError | z.core.$ZodError): A
   return new AppError("invalid_request", detail, { errors: fieldErrors(error) });
 }
 
-async function readJson(c: Context, maxBytes: number): Promise<unknown> {
+async function readJson(c: Context, maxBytes: number, limit?: LimitKey): Promise<unknown> {
   const type = c.req.header("Content-Type") ?? "";
   if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {
     throw new AppError("invalid_request", "Send the body as Content-Type: application/json.");
   }
-  const text = decode(await readBytes(c.req.raw, maxBytes));
+  const text = decode(await readBytes(c.req.raw, maxBytes, limit));
   try {
     const body = parseJson(text, limits.jsonDepthMax);
     if (!isJsonObject(body)) return body;
@@ -70,7 +73,11 @@ async function readJson(c: Context, maxBytes: number): Promise<unknown> {
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
 /** The bytes of a request body. @throws AppError 413 when they pass the limit. */
-async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
+async function readBytes(
+  request: Request,
+  maxBytes: number,
+  limit: LimitKey = "max_request_bytes",
+): Promise<Uint8Array> {
   const announced = request.headers.get("Content-Length");
   // HTTP enforces an announced length. A body without one is counted while it arrives.
   if (announced !== null && Number(announced) <= maxBytes) return readBody(request);
@@ -87,7 +94,7 @@ async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array
   if (Number(announced) <= maxBytes + dropped.bytes) await dropRest(body, dropped);
   throw new AppError(
     "too_large",
-    `The body is larger than ${maxBytes} bytes (max_request_bytes).`,
+    `The body is larger than ${maxBytes} bytes (${limit}).`,
     {},
     { Connection: "close" },
   );

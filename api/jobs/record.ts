@@ -37,6 +37,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
+    ...(e.batchId !== null && { batch_id: e.batchId }),
     ...(view === "full" && extendedFields(full)),
   };
 }
@@ -60,6 +61,7 @@ function extendedFields({ execution: e, artifacts }: FullExecution): Partial<Exe
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
     metadata: e.metadata ?? {},
+    batch_id: e.batchId,
     run_at: optionalTimestamp(e.runAt),
     queue_timeout: queueTimeoutS(e),
     max_attempts: e.maxAttempts,

@@ -37,8 +37,9 @@ export async function submit(
   );
   switch (stored.kind) {
     case "queue_full":
-      if (obstacle) throw unavailable(obstacle.detail, obstacle.retryAfterS);
-      throw unavailable(`The queue is full (max_queue_size ${config.max_queue_size}).`, 5);
+      throw obstacle
+        ? unavailable(obstacle.detail, obstacle.retryAfterS)
+        : queueFull(config.max_queue_size);
     case "removed":
       throw keyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":
@@ -68,7 +69,7 @@ async function findSubmission(deps: Deps, id: string, error: unknown): Promise<S
 }
 
 /** Only new submissions are refused: stored jobs still run, and their results are accepted. */
-async function databaseFull({ config, db }: Deps): Promise<Unavailable | undefined> {
+export async function databaseFull({ config, db }: Deps): Promise<Unavailable | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;
   const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;
@@ -96,7 +97,12 @@ async function existingJob(
   };
 }
 
-function keyConflict(id: string, what: string): AppError {
+export function queueFull(maxQueueSize: number): AppError {
+  return unavailable(`The queue is full (max_queue_size ${maxQueueSize}).`, 5);
+}
+
+/** The refusal of an idempotency key. `what` says why, with `{id}` for its job. */
+export function keyConflict(id: string, what: string): AppError {
   return new AppError(
     "conflict",
     `The idempotency key ${what.replace("{id}", id)}. Use a new key.`,
@@ -108,9 +114,10 @@ function keyConflict(id: string, what: string): AppError {
 }
 
 /** Polls look for jobs every few seconds anyway, so a timer for a later job need not survive a restart. */
-const longestTimerMs = 3_600_000;
+const longestTimerMs = 10_000;
 
-function notifyAt({ notifier, now }: Deps, availableAt: number): void {
+/** Wakes an agent when a job may start. */
+export function notifyAt({ notifier, now }: Deps, availableAt: number): void {
   const delayMs = availableAt - now();
   if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs));
 }

@@ -180,6 +180,7 @@ const fullRecord: ExecutionRecord = {
   stderr_truncated: false,
   idempotency_key: "order-4711",
   metadata: { order: "4711" },
+  batch_id: null,
   run_at: null,
   queue_timeout: null,
   max_attempts: 2,

@@ -22,6 +22,7 @@ export const listQuery = z.object({
     .string()
     .optional()
     .openapi({ description: "Only reruns and forks of this execution.", example: jobId }),
+  batch_id: z.string().optional().openapi({ description: "Only members of this batch." }),
   metadata: z
     .preprocess((given) => (given === undefined ? [] : [given].flat()), z.array(pair).max(50))
     .openapi({
@@ -61,6 +62,7 @@ export function filterOf(query: ListQuery): ListFilter {
     status: query.status,
     jobType: query.job_type,
     parentId: query.parent_execution_id,
+    batchId: query.batch_id,
     metadata: query.metadata.map((text) => splitPair(text)),
     createdAfter: created_after === undefined ? undefined : Date.parse(created_after),
     createdBefore: created_before === undefined ? undefined : Date.parse(created_before),

@@ -1,6 +1,7 @@
 /** Groups of endpoints, in an order for new users. */
 export const tags = [
   { name: "Execute", description: "Run Python code, and wait for it or not." },
+  { name: "Batches", description: "Many jobs in one request." },
   {
     name: "Jobs",
     description: "Follow a job, read its result, cancel it, run it again.",

@@ -15,6 +15,8 @@ const meanings: Record<ErrorCode, string> = {
   too_large: "The body is too large. Send less, or raise the limit that <code>detail</code> names.",
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
   timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",
+  batch_too_large:
+    "An atomic batch has more jobs than the queue can hold. Send smaller batches, or raise <code>max_queue_size</code>.",
   build_failed: "The image was not built because of what the job type asks for.",
   rate_limited: "Too many requests. Wait for the seconds that <code>Retry-After</code> says.",
   headers_too_large: "The address and the headers are too long.",

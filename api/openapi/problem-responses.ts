@@ -39,6 +39,10 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail: "timeout: 7200 s is above the configured max_timeout of 3600 s.",
     errors: [{ path: "timeout", message: "must be at most 3600" }],
   },
+  batch_too_large: {
+    detail:
+      "An atomic batch of 500 jobs can never be accepted: the queue holds 100 (max_queue_size).",
+  },
   build_failed: {
     detail: `Job type science was not built: ${noWheel} (log: GET /job-types/science/build)`,
     error: { type: "dependency_error", message: noWheel, phase: "startup" },

@@ -8,6 +8,7 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
+import { cancelMembers, findBatch } from "./jobs/batches.ts";
 import { readCounts } from "./jobs/counts.ts";
 import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
@@ -144,6 +145,17 @@ test.each<[string, string[], () => Promise<unknown>]>([
     "a list by parent",
     ["SEARCH executions_parent (parent_execution_id=?)"],
     () => listExecutions(db, { parentId: id }, 10, 0),
+  ],
+  [
+    "a list of a batch",
+    ["SEARCH executions_batch (batch_id=?)"],
+    () => listExecutions(db, { batchId: "b" }, 10, 0),
+  ],
+  ["the counts of a batch", ["SEARCH executions_batch (batch_id=?)"], () => findBatch(db, "b")],
+  [
+    "the cancel of a batch",
+    ["SEARCH executions_batch (batch_id=?)", "SEARCH executions_batch (batch_id=?)"],
+    () => cancelMembers(db, "b", now),
   ],
   [
     "a list by metadata",

@@ -7,6 +7,7 @@ import { authRows } from "./contract/auth.ts";
 import { deadLetterRows } from "./contract/dead-letters.ts";
 import { deriveRows } from "./contract/derive.ts";
 import { exactnessRows } from "./contract/exactness.ts";
+import { batchRows } from "./contract/batches.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
@@ -95,6 +96,12 @@ export const contractGroups: readonly Group[] = [
     title: "Records",
     endpoints: ["GET /executions", "GET /executions/{id}"],
     rows: executionRows,
+  },
+  {
+    file: "batches.ts",
+    title: "Batches",
+    endpoints: ["POST /execute/batch", "GET /batches/{id}", "POST /batches/{id}/cancel"],
+    rows: batchRows,
   },
   { file: "lists.ts", title: "Lists", rows: listRows },
   { file: "schedule.ts", title: "When and how often a job runs", rows: scheduleRows },

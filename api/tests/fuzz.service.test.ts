@@ -9,6 +9,9 @@ import { type NodeProcess, startNode } from "../testing/start-node.ts";
 const operations = [
   "execute",
   "executeAsync",
+  "executeBatch",
+  "getBatch",
+  "cancelBatch",
   "getJob",
   "getJobResult",
   "cancelJob",

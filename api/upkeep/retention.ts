@@ -1,5 +1,7 @@
 import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
+import { othersTurn } from "../jobs/others-turn.ts";
+import { forgetBatches } from "../store/jobs/batches.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
 import {
   dueRemovals,
@@ -40,6 +42,7 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
   const moreEnded = days > 0 && (await removeEnded(deps, now() - days * dayMs));
   if (days > 0) {
     await removeBuilds(db, now() - days * dayMs, batch.rows);
+    await forgetBatches(db, now() - days * dayMs, batch.rows);
     await forgetTombstones(db, now() - days * dayMs, batch.rows);
   }
   await dropArchives(deps);
@@ -95,11 +98,4 @@ async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> 
   }
   await artifacts.removePartial(now() - hourMs);
   return due.length === batch.rows;
-}
-
-/** A local database answers synchronously: without this pause, requests would wait until the last batch. */
-function othersTurn(): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, 0);
-  });
 }

@@ -2,6 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
 import { Config, loadConfig } from "../../shared/config/config.ts";
+import { BatchRequest } from "../../shared/wire/batch.ts";
 import { ExecuteRequest } from "../../shared/wire/submission.ts";
 
 const pages = globSync(["*.md", "docs/**/*.md"]).filter((page) => page !== "CHANGELOG.md");
@@ -19,9 +20,9 @@ test.each(blocksOf("toml"))("$page: an example is accepted as airlock.toml", ({ 
 });
 
 const requests = blocksOf("sh").flatMap(({ page, block }) =>
-  [...block.matchAll(/\/execute\b[^]*?-d '([^']*)'/g)].map(([, body = ""]) => ({
+  [...block.matchAll(/\/execute(\/batch)?\b[^]*?-d '([^']*)'/g)].map(([, batch, body = ""]) => ({
     page,
-    schema: ExecuteRequest,
+    schema: batch === undefined ? ExecuteRequest : BatchRequest,
     body,
   })),
 );

@@ -37,6 +37,7 @@ export const rooms = {
     "api/deps.ts",
     "api/http",
     "api/jobs",
+    "api/batches",
     "api/builds",
     "api/agents",
     "api/upkeep",

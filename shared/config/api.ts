@@ -87,6 +87,11 @@ export const apiSettings = {
     .min(1024)
     .default(10 * MiB)
     .describe("Largest body of a request, in bytes."),
+  max_batch_bytes: z
+    .int()
+    .min(1024)
+    .default(32 * MiB)
+    .describe("Largest body of POST /execute/batch, in bytes."),
   base_image: z
     .string()
     .min(1)

@@ -72,6 +72,7 @@ const examples: Record<keyof Config, Example> = {
   max_stdout_bytes: number(2048, 4096, 1023, ">=1024"),
   max_artifact_bytes: number(0, 7, -1, ">=0"),
   max_request_bytes: number(2048, 4096, 1023, ">=1024"),
+  max_batch_bytes: number(2048, 4096, 1023, ">=1024"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
   image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),
   image_registry: text("registry.example:5000/team", "localhost:5000", [

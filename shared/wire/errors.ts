@@ -86,6 +86,7 @@ export const problemCodes = [
   "too_large",
   "range_not_satisfiable",
   "timeout_too_long",
+  "batch_too_large",
   "build_failed",
   "rate_limited",
   "headers_too_large",

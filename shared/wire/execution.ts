@@ -166,6 +166,9 @@ export const ExecutionRecord = z
       .record(z.string(), z.string())
       .optional()
       .meta({ description: "As submitted; left out where there is none, but for `view=full`." }),
+    batch_id: JobId.nullable()
+      .optional()
+      .meta({ description: "Left out where there is none, but for `view=full`." }),
     ...FullView.partial().shape,
   })
   .meta({ id: "ExecutionRecord" });

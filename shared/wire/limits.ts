@@ -11,6 +11,8 @@ export const limits = {
   listLimitDefault: 100,
   /** Leases that an execution may use up before it ends as `internal_error`. */
   maxAttempts: 2,
+  /** Jobs of one batch. */
+  batchMax: 1000,
   /** Entries of an execution's `metadata`. */
   metadataMax: 50,
   /** Seconds; the largest `queue_timeout`: 30 days. */

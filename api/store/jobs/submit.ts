@@ -1,4 +1,4 @@
-import { and, eq, exists, lt, sql } from "drizzle-orm";
+import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
 import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
@@ -55,14 +55,20 @@ const queued = query.select({ n: queueLength.queued }).from(queueLength);
 const placeInQueue = statement(position);
 /** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
-/** The execution that has the idempotency key, or had it until it was removed (then without its hash). */
-const selectHolder = sql`
-  select ${executions.id}, ${executions.submissionHash} from ${executions}
-  where ${executions.keyId} is ${sql.placeholder("keyId")}
-    and ${executions.idempotencyKey} = ${sql.placeholder("idempotencyKey")}
+/**
+ * Finds the execution that has an idempotency key, or had it until it was removed (then without its hash).
+ */
+export const holderOf = (keyId: SQL, key: SQL): SQL => sql`
+  select ${executions.id} as holder_id, ${executions.submissionHash} as submission_hash
+  from ${executions}
+  where ${executions.keyId} is ${keyId} and ${executions.idempotencyKey} = ${key}
   union all select ${tombstones.executionId}, null from ${tombstones}
-  where ${tombstones.keyId} = coalesce(${sql.placeholder("keyId")}, '')
-    and ${tombstones.idempotencyKey} = ${sql.placeholder("idempotencyKey")}`;
+  where ${tombstones.keyId} = coalesce(${keyId}, '') and ${tombstones.idempotencyKey} = ${key}`;
+
+const selectHolder = holderOf(
+  sql`${sql.placeholder("keyId")}`,
+  sql`${sql.placeholder("idempotencyKey")}`,
+);
 const holderOfKey = statement(selectHolder);
 const isKeyFree = sql`not exists (${selectHolder})`;
 

@@ -56,7 +56,12 @@ export const servers = {
     AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "3",
   },
   "with requirements": { ...common, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true" },
-  "with a short queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize) },
+  "with a short queue": {
+    ...common,
+    AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
+    AIRLOCK_MAX_BATCH_BYTES: "200000",
+  },
+  "with a long queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: "5000" },
   "with job types": {
     ...common,
     AIRLOCK_IMAGE_PREFIX: "registry.example/team",

@@ -1,0 +1,109 @@
+import { and, count, eq, getTableColumns, lt, notExists, sql } from "drizzle-orm";
+import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
+import { cancelledMessage } from "../../domain/transition.ts";
+import type { ExecutionRow } from "./advance.ts";
+import { batch as transaction, type Database } from "../database.ts";
+import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
+import { decoder, listed, query, statement } from "../statement.ts";
+
+export interface BatchState {
+  id: string;
+  createdAt: number;
+  /** Members by status. */
+  counts: Map<ExecutionStatus, number>;
+}
+
+export async function findBatch(db: Database, id: string): Promise<BatchState | undefined> {
+  const [[found], members] = await Promise.all([
+    db.orm.select({ createdAt: batches.createdAt }).from(batches).where(eq(batches.id, id)),
+    db.orm
+      .select({ status: executions.status, n: count() })
+      .from(executions)
+      .where(eq(executions.batchId, id))
+      .groupBy(executions.status),
+  ]);
+  if (!found) return undefined;
+  return { id, ...found, counts: new Map(members.map(({ status, n }) => [status, n])) };
+}
+
+/**
+ * Does for every member what `transition` does for one on `cancel`: ends those that are queued, and asks
+ * the agents of those that run. Returns the members that have changed.
+ */
+export async function cancelMembers(
+  db: Database,
+  id: string,
+  now: number,
+): Promise<ExecutionRow[]> {
+  const results = await transaction(db, [cancelQueued({ id, now }), askRunning({ id })]);
+  return results.flatMap(({ rows }) => rows.map(decode));
+}
+
+const decode = decoder(getTableColumns(executions));
+const isMember = eq(executions.batchId, sql.placeholder("id"));
+const cancelQueued = statement(
+  query
+    .update(executions)
+    .set({
+      status: "cancelled",
+      error: sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', 'startup')`,
+      endedAt: sql`${sql.placeholder("now")}`,
+    })
+    .where(and(isMember, isQueued))
+    .returning(),
+);
+const askRunning = statement(
+  query
+    .update(executions)
+    .set({ cancelRequested: true })
+    .where(and(isMember, isRunning, eq(executions.cancelRequested, sql`0`)))
+    .returning(),
+);
+
+export interface Standing {
+  id: string;
+  status: ExecutionStatus;
+  createdAt: number;
+  queuePosition: number;
+}
+
+/** Positions after this one are given as the length of the queue, so that a long queue is not counted. */
+const countedMost = 2000;
+
+/** Where executions stand, by id. */
+export async function readStandings(db: Database, ids: string[]): Promise<Map<string, Standing>> {
+  const { rows } = await db.client.execute(
+    standings({ ids: JSON.stringify(ids), most: countedMost }),
+  );
+  return new Map(
+    rows.map((row) => {
+      const [id, status] = [row[0] as string, row[1] as ExecutionStatus];
+      const [createdAt, queuePosition] = [Number(row[2]), Number(row[3])];
+      return [id, { id, status, createdAt, queuePosition }];
+    }),
+  );
+}
+
+const standings = statement(sql`
+  with line as materialized (
+    select seq, row_number() over (order by place, seq) as position
+    from (select place, seq from ${executions} where ${isQueued}
+      order by place, seq limit ${sql.placeholder("most")}))
+  select ${executions.id}, ${executions.status}, ${executions.createdAt},
+    iif(${isQueued}, coalesce(line.position, ${queueLength.queued}), 0)
+  from ${executions} left join line on line.seq = ${executions.seq}, ${queueLength}
+  where ${executions.id} in ${listed("ids")}`);
+
+/** Removes up to `rows` batches made before a time that have no members any more. */
+export async function forgetBatches(db: Database, before: number, rows: number): Promise<void> {
+  const members = db.orm
+    .select({ one: sql`1` })
+    .from(executions)
+    .where(eq(executions.batchId, batches.id));
+  const old = db.orm
+    .select({ id: batches.id })
+    .from(batches)
+    .where(and(lt(batches.createdAt, before), notExists(members)))
+    .limit(rows);
+  await db.orm.delete(batches).where(sql`${batches.id} in ${old}`);
+}

@@ -1,0 +1,246 @@
+import { sql, type SQL } from "drizzle-orm";
+import { batch as transaction, type Database } from "../database.ts";
+import {
+  batches,
+  executions,
+  isQueued,
+  payloads,
+  queueFronts,
+  queueLength,
+  tombstones,
+} from "../schema.ts";
+import { statement } from "../statement.ts";
+import { holderOf, type NewExecution } from "./submit.ts";
+
+/** A submission of a batch, with its place in the request. */
+export interface BatchItem {
+  n: number;
+  execution: NewExecution;
+  /** It must not be accepted now, but may have been before. */
+  isBlocked: boolean;
+}
+
+export interface NewBatch {
+  id: string;
+  keyId: string | null;
+  idempotencyKey: string | null;
+  submissionHash: string;
+  createdAt: number;
+  isAtomic: boolean;
+  items: BatchItem[];
+}
+
+/** What became of an item. */
+export interface ItemOutcome {
+  n: number;
+  isAccepted: boolean;
+  /** The execution that it made, or that has its idempotency key; null if there was no room. */
+  id: string | null;
+  /** The execution that had its key was removed. */
+  isRemoved: boolean;
+  /** The execution that has its key was submitted with the same payload. */
+  isSame: boolean;
+}
+
+export interface StoredBatch {
+  id: string;
+  submissionHash: string;
+  createdAt: number;
+  outcome: ItemOutcome[];
+}
+
+/**
+ * Stores a batch and its executions in one transaction, items in order while the queue has room. An atomic
+ * batch is stored only if every item is accepted or was before. One statement for each table, so that a
+ * thousand items keep the thread no longer than a few requests.
+ *
+ * The same batch can be sent again when it is not known whether it was committed.
+ *
+ * @returns The batch; for a repeated idempotency key, the batch that has it.
+ */
+export async function submitBatch(
+  db: Database,
+  { items, ...batch }: NewBatch,
+  maxQueueSize: number,
+): Promise<StoredBatch> {
+  const values = {
+    ...batch,
+    ...commonOf(items),
+    isAtomic: Number(batch.isAtomic),
+    maxQueueSize,
+    items: JSON.stringify(items.map(toRow)),
+    payloads: JSON.stringify(items.map(toPayload)),
+  };
+  const [, , , outcome, , holder] = await transaction(db, [
+    insertBatch(values),
+    insertExecutions(values),
+    insertPayloads(values),
+    recordOutcome(values),
+    dropRefused(values),
+    findByKey(values),
+  ]);
+  const own = outcome?.rows[0]?.[0];
+  if (own !== undefined) {
+    const { id, submissionHash, createdAt } = batch;
+    return { id, submissionHash, createdAt, outcome: decodeOutcome(own) };
+  }
+  const [id, submissionHash, createdAt, earlier] = Array.from(
+    { length: 4 },
+    (_, i) => holder?.rows[0]?.[i],
+  );
+  return {
+    id: id as string,
+    submissionHash: submissionHash as string,
+    createdAt: Number(createdAt),
+    outcome: decodeOutcome(earlier),
+  };
+}
+
+/** What all executions of a batch have in common. */
+function commonOf([first]: BatchItem[]) {
+  const { correlationId = "", clientIp = "", traceparent = null } = first?.execution ?? {};
+  return { correlationId, clientIp, traceparent };
+}
+
+function toRow({ n, isBlocked, execution: e }: BatchItem) {
+  return {
+    n,
+    blocked: Number(isBlocked),
+    id: e.id,
+    job_type: e.jobType,
+    timeout_s: e.timeoutS,
+    startup_timeout_s: e.startupTimeoutS,
+    requirements: JSON.stringify(e.requirements),
+    available_at: e.availableAt,
+    code_hash: e.codeHash,
+    input_hash: e.inputHash,
+    code_bytes: e.codeBytes,
+    input_bytes: e.inputBytes,
+    key: e.idempotencyKey ?? null,
+    hash: e.submissionHash,
+    priority: e.priority ?? 0,
+    metadata: e.metadata ? JSON.stringify(e.metadata) : null,
+    max_attempts: e.maxAttempts ?? null,
+    run_at: e.runAt ?? null,
+    start_by: e.startBy ?? null,
+  };
+}
+
+const decoder = new TextDecoder();
+const toPayload = ({ execution: { id, code, input } }: BatchItem) => ({
+  id,
+  code: decoder.decode(code),
+  input: decoder.decode(input),
+});
+
+type OutcomeRow = [n: number, accepted: number, id: string | null, removed: number, same: number];
+
+function decodeOutcome(bytes: unknown): ItemOutcome[] {
+  const rows = JSON.parse(decoder.decode(bytes as ArrayBuffer)) as OutcomeRow[];
+  return rows.map(([n, accepted, id, removed, same]) => ({
+    n,
+    isAccepted: accepted === 1,
+    id,
+    isRemoved: removed === 1,
+    isSame: same === 1,
+  }));
+}
+
+const given = sql.placeholder;
+const field = (name: string): SQL => sql`value ->> ${sql.raw(`'${name}'`)} as ${sql.raw(name)}`;
+const columns = [
+  "job_type",
+  "timeout_s",
+  "startup_timeout_s",
+  "requirements",
+  "available_at",
+  "code_hash",
+  "input_hash",
+  "code_bytes",
+  "input_bytes",
+  "metadata",
+  "run_at",
+  "start_by",
+];
+const fields = ["n", "blocked", "id", "key", "hash", "priority", "max_attempts", ...columns];
+const list = (names: string[]): SQL => sql.raw(names.join(", "));
+
+const items = sql`items as materialized (
+  select ${sql.join(fields.map(field), sql`, `)} from json_each(${given("items")}))`;
+const holder = holderOf(sql`${given("keyId")}`, sql`items.key`);
+/** Its outcome is not known yet. So the same transaction sent twice does nothing the second time. */
+const isNew = sql`${batches.id} = ${given("id")} and ${batches.outcome} = ''`;
+const isOurs = sql`(${batches.id} = ${given("id")} or (${batches.keyId} is ${given("keyId")}
+  and ${batches.idempotencyKey} = ${given("idempotencyKey")}))`;
+
+const insertBatch = statement(sql`
+  insert into ${batches} (id, key_id, idempotency_key, submission_hash, outcome, created_at)
+  select ${given("id")}, ${given("keyId")}, ${given("idempotencyKey")}, ${given("submissionHash")},
+    '', ${given("createdAt")}
+  where not exists (select 1 from ${batches} where ${isOurs})`);
+
+/** Turns are those of line.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
+const insertExecutions = statement(sql`
+  with ${items},
+  fresh as materialized (
+    select *, row_number() over (order by n) as rank from items
+    where not blocked and (key is null or not exists (${holder}))),
+  held as (
+    select count(*) as n from items
+    where key is not null and hash = (select submission_hash from (${holder}) limit 1)),
+  room as (select ${given("maxQueueSize")} - ${queueLength.queued} as n from ${queueLength}),
+  fronted as (
+    select *, coalesce((select front.turn from ${queueFronts} as front
+      where front.job_type = fresh.job_type), 0) as front from fresh),
+  last as (
+    select coalesce(max(${executions.turn}), 0) as turn from ${executions}
+    where ${isQueued} and ${executions.keyId} is ${given("keyId")}),
+  lined as (
+    select fronted.*, rank + max(last.turn, max(1 + front - rank) over (order by rank)) as turn
+    from fronted, last)
+  insert into ${executions} (id, mode, ${list(columns)}, idempotency_key, submission_hash,
+    max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, place)
+  select id, 'async', ${list(columns)}, key, hash, coalesce(max_attempts, 2),
+    ${given("createdAt")}, ${given("correlationId")}, ${given("clientIp")}, ${given("keyId")},
+    ${given("id")}, ${given("traceparent")}, turn, turn - priority
+  from lined
+  where exists (select 1 from ${batches} where ${isNew}) and rank <= (select n from room)
+    and (not ${given("isAtomic")} or (
+      (select count(*) from fresh) <= (select n from room)
+      and (select count(*) from fresh) + (select n from held) = (select count(*) from items)))
+  order by rank`);
+
+const insertPayloads = statement(sql`
+  insert into ${payloads} (execution_id, code, input)
+  select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob)
+  from json_each(${given("payloads")})
+  where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
+    and exists (select 1 from ${batches} where ${isNew})`);
+
+const recordOutcome = statement(sql`
+  with items as materialized (
+    select ${sql.join(["n", "id", "key", "hash"].map(field), sql`, `)}
+    from json_each(${given("items")}))
+  update ${batches} set outcome = (
+    select cast(json_group_array(json_array(n, made.id is not null,
+      coalesce(made.id, held.id, ${tombstones.executionId}),
+      ${tombstones.executionId} is not null, held.submission_hash is items.hash)) as blob)
+    from items
+      left join ${executions} as made on made.id = items.id
+      left join ${executions} as held
+        on held.key_id is ${given("keyId")} and held.idempotency_key = items.key
+      left join ${tombstones} on ${tombstones.keyId} = coalesce(${given("keyId")}, '')
+        and ${tombstones.idempotencyKey} = items.key)
+  where ${isNew}
+  returning outcome`);
+
+/** An atomic batch that was refused leaves nothing; its idempotency key is free. */
+const dropRefused = statement(sql`
+  delete from ${batches} where ${batches.id} = ${given("id")} and ${given("isAtomic")}
+    and not exists (select 1 from ${executions} where ${executions.batchId} = ${given("id")})
+    and exists (select 1 from json_each(cast(${batches.outcome} as text)) as item
+      where item.value ->> 1 = 0 and item.value ->> 4 = 0)`);
+
+const findByKey = statement(
+  sql`select id, submission_hash, created_at, outcome from ${batches} where ${isOurs}`,
+);
