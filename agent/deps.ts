@@ -116,6 +116,7 @@ export async function createDeps(
       return found.resolve(reference, signal);
     },
   };
+  const limits = buildLimits(config.policy);
   const { forks: how } = config;
   const forks =
     how.mode === "engine"
@@ -125,7 +126,11 @@ export async function createDeps(
           mother: motherSpec(agent, config.slots, mostMemory(config.policy)),
           motherImage: (signal) => images.resolve(how.image, signal),
           ids: [how.firstId, idCount],
-          packages: { maxBytes: config.requirements.maxBytes, keepsUnused: cache !== null },
+          packages: {
+            maxBytes: config.requirements.maxBytes,
+            keepsUnused: cache !== null,
+            memoryBytes: limits.memoryBytes,
+          },
           log,
         });
   const idleMs = config.warmPool.least > 0 ? config.warmPool.idleMs : 0;
@@ -140,7 +145,6 @@ export async function createDeps(
   });
   const reportCrash = createCrashReporter({ client, log, onReported: watch.checkSoon }, end);
   const admission = createAdmission({ policy: config.policy, images, engine: watch });
-  const limits = buildLimits(config.policy);
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
   const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
   const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);

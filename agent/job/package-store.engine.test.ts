@@ -174,6 +174,29 @@ test("a cancel of the job that began an installation does not end it for the oth
   expect(index.requests.filter((path) => path.endsWith(".whl"))).toHaveLength(1);
 });
 
+test("an installation that fails says why, in pip's words and within startup_timeout", async () => {
+  const index = await indexOf({ wheels: [{ ...probe, requires: ["airlock-missing"] }] });
+  const agent = await start(index);
+  const missing = await run();
+  expect(missing).toMatchObject({
+    status: "failed",
+    error: { type: "dependency_error", phase: "startup" },
+  });
+  expect(missing.error?.message).toContain("No matching distribution found for airlock-missing");
+  expect(missing.timing.dep_install_ms).toBeGreaterThan(0);
+  agent.process.kill("SIGTERM");
+  await agent.exit;
+  await start(await indexOf({ opens: new Promise(() => {}) }));
+  expect(await run({ startup_timeout_s: 8 })).toMatchObject({
+    status: "timeout",
+    error: {
+      type: "startup_timeout",
+      message: "The requirements were not installed within 8 s (startup_timeout).",
+    },
+  });
+  expect(await setsInVolume()).toEqual([]);
+});
+
 test("a set larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
   const index = await indexOf({ wheels: [wheel("a", 100), probe] });
   await start(index, cached);

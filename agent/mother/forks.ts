@@ -6,7 +6,7 @@ import { temporaryFileSizes } from "../sandbox/profile.ts";
 import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
-import { installApart } from "./install-apart.ts";
+import { installApart, type InstallLimits } from "./install-apart.ts";
 import { createLineages, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
@@ -55,9 +55,8 @@ export interface ProvidedPackages {
 }
 
 export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
-  readonly packages: {
-    /** Bytes of all sets of packages. */
-    readonly maxBytes: number;
+  /** `maxBytes` are also those of all sets together. */
+  readonly packages: InstallLimits & {
     /** Whether sets that no job uses are kept for the next one. */
     readonly keepsUnused: boolean;
   };
@@ -177,8 +176,7 @@ export function createForks(deps: ForksDeps): Forks {
     borrow: (spec, wanted, signal) =>
       sets.borrow(
         wanted.key,
-        (keep, limit) =>
-          installApart(keeper.volume, spec, wanted, deps.packages.maxBytes, keep, limit),
+        (keep, limit) => installApart(keeper.volume, spec, wanted, deps.packages, keep, limit),
         signal,
         wanted.took,
       ),

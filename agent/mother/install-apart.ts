@@ -4,8 +4,13 @@ import type { KeepPiece, WantedPackages } from "../sandbox/package-request.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import type { VolumeDeps } from "./unpacker.ts";
 
-/** Memory for pip and the supervisor: the packages themselves are on disk. */
-const pipBytes = 1024 ** 3;
+/** What an installation may use: neither has to do with the job. */
+export interface InstallLimits {
+  /** Bytes of memory for pip: the packages themselves are on disk. */
+  readonly memoryBytes: number;
+  /** Bytes of the packages. */
+  readonly maxBytes: number;
+}
 
 /**
  * Installs packages in a container made for that alone, and passes on their files. Nothing of it
@@ -17,12 +22,12 @@ export async function installApart(
   { engine, held }: Pick<VolumeDeps, "engine" | "held">,
   spec: SandboxSpec,
   { requirements, from }: WantedPackages,
-  maxBytes: number,
+  { memoryBytes, maxBytes }: InstallLimits,
   keep: () => Promise<KeepPiece>,
   signal: AbortSignal,
 ): Promise<void> {
   const label = `install-${randomUUID()}`;
-  const own = { memoryBytes: pipBytes, packages: "disk", preload: [], reuse: 1 } as const;
+  const own = { memoryBytes, packages: "disk", preload: [], reuse: 1 } as const;
   const labels = { ...spec.labels, leaseId: label };
   held.add(label);
   try {

@@ -56,7 +56,7 @@ test.each([
     mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 512 },
     motherImage: () => Promise.resolve(place.image),
     ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false },
+    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
     zygoteStartMs: name === "hang" ? 15_000 : 120_000,
     log: getLogger("test"),
   });

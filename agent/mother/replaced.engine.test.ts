@@ -17,7 +17,7 @@ test("a mother is replaced after a while, and ends with her last job", async () 
     mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: 2 ** 30, pids: 512 },
     motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false },
+    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
     motherMs: 0,
     log: getLogger("test"),
   });

@@ -115,7 +115,8 @@ function throwUnlessInstalled(
 export const noMemory =
   "The packages do not fit. They are copied into the job's memory: raise memory_limit of its job type, or build the packages into the job type.";
 
-const pipNoMemory = "pip ran out of memory. Build the packages into the job type.";
+const pipNoMemory =
+  "pip ran out of memory: raise the agent's agent_max_memory, or build the packages into the job type.";
 
 /** The message for packages that a store of so many bytes cannot hold. */
 export const tooLarge = (maxBytes: number): string =>

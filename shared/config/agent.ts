@@ -73,7 +73,7 @@ export const agentSettings = {
       "Agent: runtimes of the engine that it accepts; `*` stands for any part of a name; default: all.",
     ),
   agent_max_memory: MemorySize.optional().describe(
-    "Agent: largest memory limit of a job that it accepts, and the memory limit of builds, such as 512m or 2g; default: any for jobs, 2g for builds.",
+    "Agent: largest memory limit of a job that it accepts, and the memory limit of builds and of installations for forked jobs, such as 512m or 2g; default: any for jobs, 2g for the others.",
   ),
   agent_max_cpus: z
     .number()

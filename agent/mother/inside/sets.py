@@ -4,6 +4,9 @@ Runs in a container of its own, on the Python of the operator's image. The files
 SETS/NAME/files, complete or absent. They come on stdin, as an installation has sent them
 (packages.py): A head of a file (JSON), D its data, Z the end. Who makes, removes or uses a set holds
 a lock on SETS/NAME: what is locked stays.
+
+Nothing waits for the disk, which may take a minute where much is written. So a set counts only until
+the kernel starts anew: SETS/NAME/about has its bytes, and the id of the boot that it was written in.
 """
 
 import fcntl
@@ -19,19 +22,24 @@ _PARTIAL = "partial-"
 _FULL = 3
 _BLOCK = 4096
 _MAX_PAYLOAD = 256 * 1024
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def main(settings):
     os.makedirs(SETS, exist_ok=True)
-    for name in os.listdir(SETS):
-        if name.startswith(_PARTIAL) or name in settings["remove"]:
-            remove(name)
+    for name in set(os.listdir(SETS)) - set(sizes()):
+        remove(name)
+    for name in settings["remove"]:
+        remove(name)
     full = settings["name"] is not None and not add(settings)
-    print(json.dumps({"sets": dict(sizes()), "full": full}), flush=True)
+    print(json.dumps({"sets": sizes(), "full": full}), flush=True)
 
 
 def remove(name):
-    folder = _lock(name)
+    try:
+        folder = _lock(name)
+    except FileNotFoundError:
+        return
     if folder is None:
         return
     doomed = "%s/%s" % (SETS, _new_name())
@@ -50,8 +58,8 @@ def add(settings):
         raise OSError("somebody has taken it for what an interrupted run left")
     base = settings["ids"][0]
     os.lchown(partial + "/files", base, base)
-    with open(partial + "/bytes", "w") as size:
-        writer = Writer(base, settings["room"], size)
+    with open(partial + "/about", "w") as about:
+        writer = Writer(base, settings["room"], about)
         status = fill(partial + "/files", writer.take_all)
     if status != 0:
         shutil.rmtree(partial)
@@ -64,20 +72,31 @@ def add(settings):
 
 
 def sizes():
+    """The bytes of each set that is complete."""
+    found = {}
     for name in os.listdir(SETS):
         try:
             if not name.startswith(_PARTIAL):
-                with open("%s/%s/bytes" % (SETS, name)) as file:
-                    yield name, int(file.read())
-        except FileNotFoundError:
-            pass  # somebody else has just removed it
+                with open("%s/%s/about" % (SETS, name)) as file:
+                    about = json.load(file)
+                if about["boot"] == boot_id():
+                    found[name] = about["bytes"]
+        except (FileNotFoundError, ValueError):
+            pass  # somebody has just removed it, or the disk does not have it
+    return found
+
+
+def boot_id():
+    with open(_BOOT_ID) as file:
+        return file.read().strip()
 
 
 class Writer:
     """Writes the files of a set below the root of its process, for as long as there is room."""
 
-    def __init__(self, base, room, size):
-        self._base, self._room, self._size = base, room, size
+    def __init__(self, base, room, about):
+        self._base, self._room, self._about = base, room, about
+        self._boot = boot_id()  # its process has no /proc
         self._used = 0
         self._file = None
 
@@ -90,8 +109,8 @@ class Writer:
             if self._used <= self._room:
                 self._take(kind, payload)
         self._close()
-        self._size.write(str(self._used))
-        self._size.flush()
+        json.dump({"bytes": self._used, "boot": self._boot}, self._about)
+        self._about.flush()
         return 0 if self._used <= self._room else _FULL
 
     def _take(self, kind, payload):

@@ -39,6 +39,7 @@ def main(settings):
     def work():
         unpack(*settings["ids"])
         furnish(settings["hostname"], settings["ids"][0])
+        os.sync()
 
     if fill(partial, work) != 0:
         shutil.rmtree(partial, ignore_errors=True)
@@ -57,7 +58,6 @@ def fill(folder, work):
             os.chdir("/")
             os.umask(0)
             status = work() or 0
-            os.sync()
         except BaseException as error:
             print("%s: %s" % (type(error).__name__, error), file=sys.stderr, flush=True)
         finally:

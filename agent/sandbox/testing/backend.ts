@@ -5,6 +5,7 @@ import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import { createForks, type Forks, whyNotForked } from "../../mother/forks.ts";
 import { NotForkable } from "../../mother/mother.ts";
+import type { PackageRequest } from "../package-request.ts";
 import type { Sandbox, SandboxSpec } from "../types.ts";
 
 /** The backend that sandbox tests run against; vitest.config.ts sets it. */
@@ -13,9 +14,11 @@ export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
 let forks: Forks | undefined;
 afterAll(() => forks?.close());
 
+type Place = { engine: Engine; image: string };
+
 /** Opens a sandbox with the backend of this run. */
 export function openOn(
-  place: { engine: Engine; image: string },
+  place: Place,
   spec: SandboxSpec,
   signal: AbortSignal,
   chosen = backend,
@@ -28,7 +31,40 @@ export function openOn(
   });
 }
 
-function startForks({ engine, image }: { engine: Engine; image: string }): Forks {
+/**
+ * Opens a sandbox in which packages are installed. A fork finds them there; a container has them
+ * installed in it, also where they come from an earlier installation.
+ */
+export async function openWithPackages(
+  place: Place,
+  spec: SandboxSpec,
+  { requirements, from }: PackageRequest,
+  signal: AbortSignal,
+  installSignal: AbortSignal,
+): Promise<Sandbox> {
+  if (backend === "engine" || !("pipEnv" in from)) {
+    const sandbox = await openSandbox(place.engine, spec, signal);
+    try {
+      await sandbox.install({ requirements, from }, installSignal);
+      return sandbox;
+    } catch (error) {
+      await sandbox.close();
+      throw error;
+    }
+  }
+  const own = { ...spec, packages: "none" } as const;
+  forks ??= startForks(place);
+  const wanted = { requirements, key: randomUUID(), from, took: () => {} };
+  const set = await forks.borrow(
+    own,
+    { ...wanted, wait: (install) => install(installSignal) },
+    installSignal,
+  );
+  const sandbox = await forks.open(own, signal, { set: set.name, requirements });
+  return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
+}
+
+function startForks({ engine, image }: Place): Forks {
   const mother = {
     volume: "airlock-sandbox-tests",
     agentId: randomUUID(),
@@ -42,7 +78,8 @@ function startForks({ engine, image }: { engine: Engine; image: string }): Forks
     mother,
     motherImage: find,
     ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 1024 ** 3, keepsUnused: false },
+    // Kept: another process of the tests may be about to use a set that nobody uses.
+    packages: { maxBytes: 256 * 1024 ** 2, keepsUnused: true, memoryBytes: 1024 ** 3 },
     log: getLogger("test"),
   });
 }

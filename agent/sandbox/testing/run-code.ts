@@ -6,7 +6,7 @@ import { classify } from "../output/classify.ts";
 import type { Engine } from "../../container/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../profile.ts";
-import { openOn } from "./backend.ts";
+import { openOn, openWithPackages } from "./backend.ts";
 import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
 import { specWith } from "./report.ts";
 
@@ -45,15 +45,13 @@ export async function runCode(
   const owner = { agentId, agentName: settings.agentName ?? "sandbox-tests", leaseId: null };
   const spec = specWith({ image, labels: owner, ...settings.spec });
   const spoolDir = mkdtempSync(join(tmpdir(), "airlock-run-"));
-  const sandbox = await openOn(
-    { engine, image },
-    spec,
-    AbortSignal.timeout(60_000),
-    settings.backend,
-  );
+  const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
+  const place = { engine, image };
+  const limit = AbortSignal.timeout(60_000);
+  const sandbox = await (packages
+    ? openWithPackages(place, spec, packages, limit, installSignal)
+    : openOn(place, spec, limit, settings.backend));
   try {
-    const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
-    if (packages) await sandbox.install(packages, installSignal);
     const report = await sandbox.run(
       {
         code,
