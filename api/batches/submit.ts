@@ -10,7 +10,8 @@ import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { keyConflict, notifyAt, queueFull } from "../jobs/submit.ts";
 import { readStandings, type Standing } from "../store/jobs/batches.ts";
-import { submitBatch, type BatchItem } from "../store/jobs/submit-batch.ts";
+import type { BatchItem } from "../store/jobs/batch-rows.ts";
+import { submitBatch } from "../store/jobs/submit-batch.ts";
 import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
 
 /**

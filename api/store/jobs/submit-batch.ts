@@ -1,4 +1,4 @@
-import { sql, type SQL } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import { batch as transaction, type Database } from "../database.ts";
 import {
   batches,
@@ -9,16 +9,9 @@ import {
   queueLength,
   tombstones,
 } from "../schema.ts";
-import { statement } from "../statement.ts";
-import { holderOf, type NewExecution } from "./submit.ts";
-
-/** A submission of a batch, with its place in the request. */
-export interface BatchItem {
-  n: number;
-  execution: NewExecution;
-  /** It must not be accepted now, but may have been before. */
-  isBlocked: boolean;
-}
+import { statement, type Statement } from "../statement.ts";
+import { columns, itemsTable, rowsOf, type BatchItem } from "./batch-rows.ts";
+import { holderOf } from "./submit.ts";
 
 export interface NewBatch {
   id: string;
@@ -63,12 +56,14 @@ export async function submitBatch(
   { items, ...batch }: NewBatch,
   maxQueueSize: number,
 ): Promise<StoredBatch> {
+  const rows = rowsOf(items);
+  const { insertExecutions, recordOutcome } = statementsFor(rows.varying);
   const values = {
     ...batch,
     ...commonOf(items),
     isAtomic: Number(batch.isAtomic),
     maxQueueSize,
-    items: JSON.stringify(items.map(toRow)),
+    ...rows.values,
     payloads: JSON.stringify(items.map(toPayload)),
   };
   const [, , , outcome, , holder] = await transaction(db, [
@@ -102,30 +97,6 @@ function commonOf([first]: BatchItem[]) {
   return { correlationId, clientIp, traceparent };
 }
 
-function toRow({ n, isBlocked, execution: e }: BatchItem) {
-  return {
-    n,
-    blocked: Number(isBlocked),
-    id: e.id,
-    job_type: e.jobType,
-    timeout_s: e.timeoutS,
-    startup_timeout_s: e.startupTimeoutS,
-    requirements: JSON.stringify(e.requirements),
-    available_at: e.availableAt,
-    code_hash: e.codeHash,
-    input_hash: e.inputHash,
-    code_bytes: e.codeBytes,
-    input_bytes: e.inputBytes,
-    key: e.idempotencyKey ?? null,
-    hash: e.submissionHash,
-    priority: e.priority ?? 0,
-    metadata: e.metadata ? JSON.stringify(e.metadata) : null,
-    max_attempts: e.maxAttempts ?? null,
-    run_at: e.runAt ?? null,
-    start_by: e.startBy ?? null,
-  };
-}
-
 const decoder = new TextDecoder();
 const toPayload = ({ execution: { id, code, input } }: BatchItem) => ({
   id,
@@ -147,26 +118,8 @@ function decodeOutcome(bytes: unknown): ItemOutcome[] {
 }
 
 const given = sql.placeholder;
-const field = (name: string): SQL => sql`value ->> ${sql.raw(`'${name}'`)} as ${sql.raw(name)}`;
-const columns = [
-  "job_type",
-  "timeout_s",
-  "startup_timeout_s",
-  "requirements",
-  "available_at",
-  "code_hash",
-  "input_hash",
-  "code_bytes",
-  "input_bytes",
-  "metadata",
-  "run_at",
-  "start_by",
-];
-const fields = ["n", "blocked", "id", "key", "hash", "priority", "max_attempts", ...columns];
-const list = (names: string[]): SQL => sql.raw(names.join(", "));
+const columnList = sql.raw(columns.join(", "));
 
-const items = sql`items as materialized (
-  select ${sql.join(fields.map(field), sql`, `)} from json_each(${given("items")}))`;
 const holder = holderOf(sql`${given("keyId")}`, sql`items.key`);
 /** Its outcome is not known yet. So the same transaction sent twice does nothing the second time. */
 const isNew = sql`${batches.id} = ${given("id")} and ${batches.outcome} = ''`;
@@ -180,8 +133,9 @@ const insertBatch = statement(sql`
   where not exists (select 1 from ${batches} where ${isOurs})`);
 
 /** Turns are those of line.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
-const insertExecutions = statement(sql`
-  with ${items},
+const executionsInsert = (varying: Varying) =>
+  statement(sql`
+  with ${itemsTable(varying)},
   fresh as materialized (
     select *, row_number() over (order by n) as rank from items
     where not blocked and (key is null or not exists (${holder}))),
@@ -198,9 +152,9 @@ const insertExecutions = statement(sql`
   lined as (
     select fronted.*, rank + max(last.turn, max(1 + front - rank) over (order by rank)) as turn
     from fronted, last)
-  insert into ${executions} (id, mode, ${list(columns)}, idempotency_key, submission_hash,
+  insert into ${executions} (id, mode, ${columnList}, idempotency_key, submission_hash,
     max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, place)
-  select id, 'async', ${list(columns)}, key, hash, coalesce(max_attempts, 2),
+  select id, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
     ${given("createdAt")}, ${given("correlationId")}, ${given("clientIp")}, ${given("keyId")},
     ${given("id")}, ${given("traceparent")}, turn, turn - priority
   from lined
@@ -217,10 +171,9 @@ const insertPayloads = statement(sql`
   where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
     and exists (select 1 from ${batches} where ${isNew})`);
 
-const recordOutcome = statement(sql`
-  with items as materialized (
-    select ${sql.join(["n", "id", "key", "hash"].map(field), sql`, `)}
-    from json_each(${given("items")}))
+const outcomeRecord = (varying: Varying) =>
+  statement(sql`
+  with ${itemsTable(varying, ["n", "id", "key", "hash"])}
   update ${batches} set outcome = (
     select cast(json_group_array(json_array(n, made.id is not null,
       coalesce(made.id, held.id, ${tombstones.executionId}),
@@ -233,6 +186,19 @@ const recordOutcome = statement(sql`
         and ${tombstones.idempotencyKey} = items.key)
   where ${isNew}
   returning outcome`);
+
+type Varying = Parameters<typeof itemsTable>[0];
+const prepared = new Map<string, { insertExecutions: Statement; recordOutcome: Statement }>();
+
+function statementsFor(varying: Varying) {
+  const name = varying.join();
+  const known = prepared.get(name) ?? {
+    insertExecutions: executionsInsert(varying),
+    recordOutcome: outcomeRecord(varying),
+  };
+  prepared.set(name, known);
+  return known;
+}
 
 /** An atomic batch that was refused leaves nothing; its idempotency key is free. */
 const dropRefused = statement(sql`
