@@ -17,21 +17,21 @@ test("a first job that is not answered says so, and where to look", async () => 
 });
 
 test("a refused first job is sent again until the agent's engine works", async () => {
-  const api = await startApi(({ jobs }) => ({ works: jobs > 3, runs: jobs > 3 }));
+  const api = await startApi(({ looks }) => ({ works: looks > 3, runs: looks > 3 }));
   await selfCheck(api.url, config, timeouts);
-  expect(api.seen).toEqual({ jobs: 4, builds: 0 });
+  expect(api.seen).toEqual({ looks: 4, jobs: 2, builds: 0 });
 });
 
 test("an engine that fails while the first job waits is waited for, too", async () => {
-  const api = await startApi(({ jobs }) => ({ works: jobs !== 1, runs: jobs > 2 }));
+  const api = await startApi(({ looks, jobs }) => ({ works: looks !== 2, runs: jobs > 2 }));
   await selfCheck(api.url, config, timeouts);
-  expect(api.seen).toEqual({ jobs: 3, builds: 0 });
+  expect(api.seen).toEqual({ looks: 3, jobs: 3, builds: 0 });
 });
 
 test("a first job that is refused while the engine works lacks its image, which is built", async () => {
   const api = await startApi(({ builds }) => ({ works: true, runs: builds > 0 }));
   await selfCheck(api.url, config, timeouts);
-  expect(api.seen).toEqual({ jobs: 3, builds: 1 });
+  expect(api.seen).toEqual({ looks: 2, jobs: 3, builds: 1 });
 });
 
 test("an engine that never works ends the self-check without a build", async () => {
@@ -39,18 +39,19 @@ test("an engine that never works ends the self-check without a build", async () 
   expect(await failure(selfCheck(api.url, config, { ...timeouts, engineMs: 50 }))).toBe(
     "the agent's container engine did not work within 0.05 s; the first job was answered HTTP 503: refused\nThe messages above say why; start or mend the engine, then run npm start again.",
   );
-  expect(api.seen.builds).toBe(0);
+  expect(api.seen).toMatchObject({ jobs: 1, builds: 0 });
 });
 
-type Seen = { jobs: number; builds: number };
+type Seen = { looks: number; jobs: number; builds: number };
 
 /** An API whose engine works and whose jobs run as `state` says after what it has been asked. */
 async function startApi(
   state: (seen: Seen) => { works: boolean; runs: boolean },
 ): Promise<{ url: string; seen: Seen }> {
-  const seen = { jobs: 0, builds: 0 };
+  const seen = { looks: 0, jobs: 0, builds: 0 };
   const url = await listen(({ url: path }, response) => {
     if (path === "/health") {
+      seen.looks += 1;
       response.end(JSON.stringify({ status: state(seen).works ? "healthy" : "degraded" }));
       return;
     }

@@ -55,13 +55,11 @@ async function runJobOnWorkingEngine(
   { answerMs, engineMs, pauseMs }: Timeouts,
 ): Promise<Reply> {
   const deadline = performance.now() + engineMs;
-  for (let worked = false; ; await sleep(pauseMs)) {
+  for (let worked = false; ; worked = true) {
     const answer = await runJob(url, config, answerMs);
-    if (answer.status !== 503) return answer;
-    const works = await isHealthy(url);
-    if (worked && works) return answer;
-    worked = works;
-    if (!works && performance.now() > deadline) {
+    if (answer.status !== 503 || (worked && (await isHealthy(url)))) return answer;
+    for (; !(await isHealthy(url)); await sleep(pauseMs)) {
+      if (performance.now() < deadline) continue;
       throw new OperatorError(
         `the agent's container engine did not work within ${engineMs / 1000} s; the first job was answered HTTP 503: ${answer.text}\nThe messages above say why; start or mend the engine, then run npm start again.`,
       );
