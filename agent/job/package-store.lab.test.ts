@@ -70,7 +70,7 @@ test.each(sets)(
   async (names, code) => {
     const requirements = names.split(" ");
     for (const n of [1, 2]) {
-      api.offer(testJob({ code, requirements, startup_timeout_s: 600, timeout_s: 60 }));
+      api.offer(testJob({ code, requirements, startup_timeout_s: 1200, timeout_s: 120 }));
       const { status, stdout_base64, stderr_base64, error, timing } = (
         await api.request("/result", n)
       ).json as ResultReport;
