@@ -60,17 +60,15 @@ function extendedFields({ execution: e, artifacts }: FullExecution): Partial<Exe
     stdout_truncated: e.stdoutTruncated,
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
-    metadata: e.metadata ?? {},
-    batch_id: e.batchId,
-    run_at: optionalTimestamp(e.runAt),
-    queue_timeout: queueTimeoutS(e),
-    max_attempts: e.maxAttempts,
-    traceparent: e.traceparent,
+    ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
+    ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
+    ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),
+    ...(e.traceparent !== null && { traceparent: e.traceparent }),
   };
 }
 
-function queueTimeoutS({ startBy, createdAt, runAt }: ExecutionRow): number | null {
-  return startBy === null ? null : (startBy - Math.max(createdAt, runAt ?? 0)) / 1000;
+function queueTimeoutS({ createdAt, runAt }: ExecutionRow, startBy: number): number {
+  return (startBy - Math.max(createdAt, runAt ?? 0)) / 1000;
 }
 
 export function inputArtifacts(e: ExecutionRow): Artifact[] {

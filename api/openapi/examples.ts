@@ -180,11 +180,8 @@ const fullRecord: ExecutionRecord = {
   stderr_truncated: false,
   idempotency_key: "order-4711",
   metadata: { order: "4711" },
-  batch_id: null,
-  run_at: null,
-  queue_timeout: null,
-  max_attempts: 2,
-  traceparent: null,
+  queue_timeout: 300,
+  max_attempts: 1,
 };
 
 const failedRecord: ExecutionRecord = {

@@ -137,10 +137,12 @@ const FullView = z.object({
   stdout_truncated: z.boolean(),
   stderr_truncated: z.boolean(),
   idempotency_key: z.string().nullable(),
-  run_at: Timestamp.nullable(),
-  queue_timeout: z.int().nullable(),
+  run_at: Timestamp.meta({
+    description: "As submitted. Like the fields below, it is left out where it was not given.",
+  }),
+  queue_timeout: z.int(),
   max_attempts: z.int(),
-  traceparent: z.string().nullable().meta({
+  traceparent: z.string().meta({
     description: "The W3C trace context of the request that made the job.",
     example: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
   }),
@@ -165,10 +167,8 @@ export const ExecutionRecord = z
     metadata: z
       .record(z.string(), z.string())
       .optional()
-      .meta({ description: "As submitted; left out where there is none, but for `view=full`." }),
-    batch_id: JobId.nullable()
-      .optional()
-      .meta({ description: "Left out where there is none, but for `view=full`." }),
+      .meta({ description: "As submitted; left out where there is none." }),
+    batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
     ...FullView.partial().shape,
   })
   .meta({ id: "ExecutionRecord" });
