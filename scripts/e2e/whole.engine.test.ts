@@ -45,11 +45,6 @@ describe.each<[string, () => Promise<TestService>, number]>([
     );
   }
 
-  const agentLoads = async () => {
-    const { agents } = (await get("/pool/stats")) as { agents: { running: number }[] };
-    return agents.map(({ running }) => running);
-  };
-
   test("both agents are in the pool", async () => {
     const stats = await get("/pool/stats");
     expect(stats).toMatchObject({ workers: { max: 4 }, agents: [{ slots: 2 }, { slots: 2 }] });
@@ -77,13 +72,16 @@ describe.each<[string, () => Promise<TestService>, number]>([
     const jobs = await Promise.all(
       Array.from({ length: 8 }, () => post("/execute/async", { code })),
     );
-    await waitUntil("both agents run jobs", async () =>
-      (await agentLoads()).every((running) => running > 0),
-    );
     const results = await Promise.all(
       jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=240`)),
     );
     expect(results.map((result) => result["stdout"])).toEqual(Array(8).fill("once\n"));
+    const ids = jobs.map(({ job_id }) => String(job_id));
+    const { rows } = await service.db.execute({
+      sql: "SELECT DISTINCT agent_id FROM executions WHERE id IN (SELECT value FROM json_each(?))",
+      args: [JSON.stringify(ids)],
+    });
+    expect(rows).toHaveLength(2);
   });
 
   test("keeps partial output of a timeout, and of a cancelled job", async () => {

@@ -176,10 +176,13 @@ export const joinRows: Row[] = [
     rule: "After 30 attempts to join in a minute an address is refused with 429 and Retry-After",
     server: "in production",
     async check(api) {
-      const guesses = Array.from({ length: 30 }, () =>
-        exchange(api, `alj_${randomBytes(20).toString("hex")}`, newToken()),
-      );
-      expect((await Promise.all(guesses)).map(({ status }) => status)).toEqual(Array(30).fill(401));
+      // Few at once: a burst may get 503s from a database on another process.
+      for (let guesses = 0; guesses < 30; guesses += 6) {
+        const some = Array.from({ length: 6 }, () =>
+          exchange(api, `alj_${randomBytes(20).toString("hex")}`, newToken()),
+        );
+        expect((await Promise.all(some)).map(({ status }) => status)).toEqual(Array(6).fill(401));
+      }
       const reply = await exchange(api, await newCode(api), newToken());
       expect(reply.status).toBe(429);
       expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
