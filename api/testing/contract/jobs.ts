@@ -141,12 +141,6 @@ export const jobRows: Row[] = [
         stdout_truncated: true,
         stderr_truncated: false,
         idempotency_key: "k-5",
-        metadata: {},
-        batch_id: null,
-        run_at: null,
-        queue_timeout: null,
-        max_attempts: 2,
-        traceparent: null,
       });
       expect(body(await api.get(`/executions/${job_id}?view=full`))).toEqual(full);
     },
