@@ -92,7 +92,9 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
     gvisor_available: live.some(({ engine }) =>
       engine.runtimes.some((name) => name.startsWith("runsc")),
     ),
-    forks_available: live.some(({ engine }) => engine.available && engine.fork_problem === null),
+    ...(live.some(({ engine }) => engine.available && engine.fork_problem === null) && {
+      forks_available: true,
+    }),
     circuit_breaker: breaker,
     version,
     production_mode: config.production_mode,

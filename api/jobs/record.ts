@@ -45,7 +45,6 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
 function extendedFields({ execution: e, artifacts }: FullExecution): Partial<ExecutionRecord> {
   return {
     job_ref: e.jobRef,
-    container_backend: e.containerBackend,
     container_runtime: e.containerRuntime,
     artifacts: artifacts.map(toArtifact),
     input_artifacts: inputArtifacts(e),
@@ -60,6 +59,7 @@ function extendedFields({ execution: e, artifacts }: FullExecution): Partial<Exe
     stdout_truncated: e.stdoutTruncated,
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
+    ...(e.containerBackend === "zygote" && { container_backend: e.containerBackend }),
     ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
     ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),

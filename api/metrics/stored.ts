@@ -118,9 +118,9 @@ function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => 
 function byKind(agents: Stored["agents"]): Sample[] {
   return addedUp(
     agents.flatMap(({ name: agent, pool }) =>
-      pool.flatMap(({ job_type, backend = "engine", ready, starting, in_use }) =>
+      pool.flatMap(({ job_type, backend, ready, starting, in_use }) =>
         Object.entries({ ready, starting, in_use }).map(([state, value]) => ({
-          labels: { agent, job_type, backend, state },
+          labels: { agent, job_type, ...(backend === "zygote" && { backend }), state },
           value,
         })),
       ),

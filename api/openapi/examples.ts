@@ -157,7 +157,6 @@ export const record: ExecutionRecord = {
 const fullRecord: ExecutionRecord = {
   ...record,
   job_ref: `default@sha256:${plotHash}`,
-  container_backend: "engine",
   container_runtime: "runsc",
   artifacts: [
     { name: "plot.png", size_bytes: 20_481, sha256: plotHash, content_type: "image/png" },

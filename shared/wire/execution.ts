@@ -120,8 +120,8 @@ export type Artifact = z.infer<typeof Artifact>;
 /** Present in a record only with `view=full`. */
 const FullView = z.object({
   job_ref: z.string().nullable(),
-  container_backend: ContainerBackend.nullable().meta({
-    description: "How the code got its sandbox; null if it did not run.",
+  container_backend: ContainerBackend.optional().meta({
+    description: "How the code got its sandbox; absent for a container of its own.",
   }),
   container_runtime: z.string().nullable().meta({
     description: "Runtime of the container engine that ran the code; null if none did.",

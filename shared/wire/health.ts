@@ -34,7 +34,9 @@ export const Health = z
       .meta({ description: "degraded: no container engine is available, or the breaker is open." }),
     docker_available: z.boolean(),
     gvisor_available: z.boolean(),
-    forks_available: z.boolean().meta({ description: "Whether an agent forks jobs." }),
+    forks_available: z.literal(true).optional().meta({
+      description: "An agent forks jobs; absent if none does.",
+    }),
     circuit_breaker: CircuitBreaker,
     version: z.string().meta({ example: "0.1.0" }),
     production_mode: z.boolean(),

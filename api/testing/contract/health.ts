@@ -20,7 +20,6 @@ export const healthRows: Row[] = [
         status: "degraded",
         docker_available: false,
         gvisor_available: false,
-        forks_available: false,
         circuit_breaker: {
           state: "closed",
           failure_count: 0,

@@ -103,7 +103,7 @@ export const metricsRows: Row[] = [
         'airlock_engines_available{agent="scripted"}': 1,
         'airlock_slots{agent="scripted"}': 4,
         'airlock_warm_containers{agent="scripted"}': 1,
-        'airlock_pool_containers{agent="scripted",job_type="default",backend="engine",state="starting"}': 2,
+        'airlock_pool_containers{agent="scripted",job_type="default",state="starting"}': 2,
         'airlock_running_executions{agent="scripted"}': 0,
       });
       expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
