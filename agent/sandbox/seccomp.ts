@@ -178,11 +178,12 @@ const jobNamespaces: readonly Guard[] = [
   unshare(NEWNS | NEWPID | NEWNET | NEWIPC),
   // Entered after the job is in its control groups, which are then its root.
   unshare(NEWCGROUP),
-  { name: "keyctl", args: [int(0, KEYCTL_JOIN_SESSION_KEYRING)] },
 ];
 
 const zygoteNamespaces: readonly Guard[] = [
   // Before it gives rights up, it leaves behind the mounts that are not for it.
   unshare(NEWNS),
   unshare(NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS),
+  // Zygotes and jobs cannot reach a keyring, nor make one.
+  { name: "keyctl", args: [int(0, KEYCTL_JOIN_SESSION_KEYRING)] },
 ];

@@ -55,7 +55,6 @@ def enter(plan, request, stream, stderr, code_filter):
     if os.read(stream, 1) != b"g":
         posix._exit(1)
     kernel.unshare(kernel.NEWCGROUP)
-    kernel.join_new_keyring()
     kernel.bring_loopback_up()
     memory, shm, writable, packages = REQUEST.unpack(request)
     _make_root(plan, memory, shm, writable, packages.rstrip(b"\0").decode())

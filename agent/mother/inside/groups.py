@@ -105,8 +105,10 @@ def count_oom_kills(groups):
     return 0
 
 
-def kill(groups):
-    """Kills what is in the groups."""
+def _kill(groups):
+    """Kills what is in the groups: processes that a hostile zygote has left there."""
+    for group in groups:
+        _write_if_there(group, "pids.max", 0)
     for pid in read_lines(groups[0] + "/cgroup.procs"):
         try:
             os.kill(int(pid), signal.SIGKILL)
@@ -115,13 +117,14 @@ def kill(groups):
 
 
 def remove(groups):
-    """Removes empty groups; False if the kernel still counts a process in one."""
+    """Ends what is left in groups and removes them; False if the kernel still counts a process in one."""
     while groups:
         try:
             os.rmdir(groups[-1])
         except FileNotFoundError:
             pass
         except OSError:
+            _kill(groups)
             return False
         groups.pop()
     return True

@@ -16,7 +16,7 @@ import shutil
 import sys
 import uuid
 
-from unpack import SETS, fill, publish
+from unpack import FOUND_BY_NAME, SETS, fill, make_sets_folder, publish
 
 _PARTIAL = "partial-"
 _FULL = 3
@@ -26,7 +26,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def main(settings):
-    os.makedirs(SETS, exist_ok=True)
+    make_sets_folder()
     for name in set(os.listdir(SETS)) - set(sizes()):
         remove(name)
     for name in settings["remove"]:
@@ -53,6 +53,8 @@ def add(settings):
     name = _new_name()
     partial = "%s/%s" % (SETS, name)
     os.makedirs(partial + "/files")
+    # A zygote that could open it could lock it.
+    os.chmod(partial, FOUND_BY_NAME)
     folder = _lock(name)
     if folder is None:
         raise OSError("somebody has taken it for what an interrupted run left")

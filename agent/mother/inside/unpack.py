@@ -18,13 +18,14 @@ SETS = ROOTS + "/sets"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 _PIECE = 1024 * 1024
+FOUND_BY_NAME = 0o711
 # Another agent of the same name may still run on a folder, while one replaces the other.
 _UNUSED_S = 24 * 3600
 
 
 def main(settings):
     # A zygote mounts it before there is a set.
-    os.makedirs(SETS, exist_ok=True)
+    make_sets_folder()
     final = "%s/%s" % (ROOTS, settings["name"])
     present = os.path.isdir(final)
     if not present:
@@ -48,6 +49,12 @@ def main(settings):
     publish(partial, final)
 
 
+def make_sets_folder():
+    """Only who knows a set's name finds it: a zygote sees this folder."""
+    os.makedirs(SETS, exist_ok=True)
+    os.chmod(SETS, FOUND_BY_NAME)
+
+
 def fill(folder, work):
     """Has a child do `work` with `folder` as its root; returns the child's exit code, which `work` may give."""
     pid = os.fork()
@@ -56,6 +63,8 @@ def fill(folder, work):
         try:
             os.chroot(folder)
             os.chdir("/")
+            # From here on the modules on sys.path are those of the files.
+            sys.meta_path.clear()
             os.umask(0)
             status = work() or 0
         except BaseException as error:

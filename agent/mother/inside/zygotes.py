@@ -6,11 +6,12 @@ last line, the exec.
 
 import os
 import resource
+import signal
 import socket
 
 import kernel
 from files import write_file
-from groups import Limits, kill
+from groups import Limits
 from link import to_json
 from privileges import keep_capabilities
 
@@ -29,6 +30,8 @@ _LINKS = {
 }
 _FILES_LIMIT = 4096
 _MAX_OUTPUT = 4096
+_MAX_WORD = 4096
+_PID_BYTES = 4
 # Where a zygote keeps what its jobs bind: "root" is the tree that a job's root begins as.
 STAGE = "/input"
 # CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN
@@ -54,6 +57,7 @@ class Zygote:
         self.jobs = set()
         self._retired = self._is_ready = False
         self._output = b""
+        self._pidfd = None
         self.groups = mother.groups.make(
             "zygote-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
         )
@@ -61,7 +65,7 @@ class Zygote:
         self.output, its_output = os.pipe()
         os.set_blocking(self.output, False)
         try:
-            start(mother, order, self.groups, theirs.fileno(), its_output)
+            self._pidfd = start(mother, order, self.groups, theirs.fileno(), its_output)
         except OSError:
             self._close()
             raise
@@ -76,14 +80,20 @@ class Zygote:
 
     def retire(self):
         self._retired = True
-        if not self._is_ready:
-            kill(self.groups)
         self.end_if_done()
 
     def end_if_done(self):
-        """A retired zygote ends with its last job: it reads the end of its control socket."""
-        if self._retired and not self.jobs and self.control.fileno() >= 0:
-            self.control.shutdown(socket.SHUT_WR)
+        """A retired zygote ends with its last job. It is not asked to: its image's modules may do as they like."""
+        if self._retired and not self.jobs:
+            self._kill()
+
+    def _kill(self):
+        """Ends it with all that it has started: it is PID 1 of its namespace."""
+        if self._pidfd is not None:
+            try:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
     def has_ended(self):
         """Whether its process has: the kernel closes the socket before it ends the jobs of that process."""
@@ -96,10 +106,11 @@ class Zygote:
 
     def _hear(self):
         try:
-            word = self.control.recv(64 * 1024)
+            word = self.control.recv(_MAX_WORD)
         except OSError:
             word = b""
-        if word:
+        # It has one thing to say. More of it would hold up everybody's frames.
+        if word and not self._is_ready:
             self._is_ready = True
             self.mother.switch.put(self.number, b"Y", word)
             return
@@ -119,15 +130,22 @@ class Zygote:
             self.mother.forget(self.output)
 
     def _close(self):
+        self._kill()
         for fd in (self.control.fileno(), self.output):
             self.mother.forget(fd)
         self.control.close()
         os.close(self.output)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
         self.mother.drop_groups(self.groups)
 
 
 def start(mother, order, groups, control, output):
-    """Starts the process in its groups and namespaces; it says on `control` when it is ready."""
+    """Starts the process in its groups and namespaces; it says on `control` when it is ready.
+
+    Returns its pidfd; None if it could not be started, which its output then tells.
+    """
     base, count = mother.settings["ids"]
     told, tell = os.pipe()
     hold, let_go = os.pipe()
@@ -153,10 +171,13 @@ def start(mother, order, groups, control, output):
             for name in ("uid_map", "gid_map"):
                 write_file("/proc/%d/%s" % (pid, name), b"0 %d %d" % (base, count), 0)
             os.write(let_go, b"x")
+        zygote = os.read(told, _PID_BYTES)
     finally:
         os.close(told)
         os.close(let_go)
     os.waitpid(pid, 0)
+    # It is a child of PID 1 now, so its number is its own until PID 1 waits for it.
+    return os.pidfd_open(int.from_bytes(zygote, "big")) if zygote else None
 
 
 def _enter(order, base, tell, hold):
@@ -168,6 +189,8 @@ def _enter(order, base, tell, hold):
     # it inherits it cannot unmount.
     for place in ("/proc/sys", "/run/groups", ROOTS):
         kernel.unmount(place)
+    # Root's limit of keys: the range's would be used up by the keyrings of one hostile image.
+    kernel.join_new_keyring()
     os.setegid(base)
     # The limits of a user namespace count against its creator.
     os.seteuid(base)
@@ -178,7 +201,9 @@ def _enter(order, base, tell, hold):
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     os.setgroups([])
-    if os.fork():
+    pid = os.fork()
+    if pid:
+        os.write(tell, pid.to_bytes(_PID_BYTES, "big"))
         os._exit(0)
 
 
