@@ -82,7 +82,7 @@ beforeAll(async () => {
     mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 4096 },
     motherImage: () => Promise.resolve(place.image),
     ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false },
+    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
     log: getLogger("test"),
   });
 });
