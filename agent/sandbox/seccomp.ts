@@ -67,7 +67,7 @@ const words = (text: string): string[] => text.trim().split(/\s+/);
 export const allowed: Readonly<Record<string, readonly string[]>> = {
   "files and folders, under the rights of uid 1000 and on a read-only root": words(`
     access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat
-    faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync
+    faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fdatasync
     flock fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 ioctl lchown link linkat
     lseek lstat mkdir mkdirat mknod mknodat newfstatat open openat openat2 pread64 preadv preadv2
     pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv rename renameat renameat2
@@ -141,6 +141,11 @@ export const guarded: readonly Guard[] = [
   // Sets or reads the default; others weaken address randomisation or restore old behaviour.
   { name: "personality", args: [int(0, 0)] },
   { name: "personality", args: [int(0, 0xffff_ffff)] },
+  // All commands but F_SETLEASE, 1024, and F_NOTIFY, 1026: a lease on a file of the image makes every
+  // other job that opens the file wait, for up to 45 s.
+  { name: "fcntl", args: [masked(1, 0xffff_fc00, 0)] },
+  ...[1025, 1027, 1028, 1030, 1031].map((command) => ({ name: "fcntl", args: [int(1, command)] })),
+  { name: "fcntl", args: [masked(1, 0xffff_fff8, 1032)] },
   { name: "socketpair", args: [int(0, AF_UNIX)] },
   { name: "socket", args: [int(0, AF_UNIX)] },
   // getifaddrs uses it to read the interfaces, even with only a loopback.

@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { runCode } from "../sandbox/testing/run-code.ts";
+
+test("code cannot make other jobs wait for a file of their image", async () => {
+  const place = await testEngine();
+  const image = await deriveImage(place.image, "echo x > /shared; chown 1000:1000 /shared");
+  try {
+    const code = `
+import fcntl, os
+shared = os.open("/shared", os.O_RDONLY)
+print(os.fstat(shared).st_uid)
+for command, argument in ((fcntl.F_SETLEASE, fcntl.F_WRLCK), (fcntl.F_NOTIFY, fcntl.DN_ACCESS)):
+    try: print(fcntl.fcntl(shared, command, argument))
+    except PermissionError: print("denied")
+print(fcntl.fcntl(shared, fcntl.F_DUPFD_CLOEXEC, 100), fcntl.fcntl(os.pipe()[0], fcntl.F_GETPIPE_SZ))`;
+    const { out, err } = await runCode(place, code, { spec: { image }, backend: "zygote" });
+    expect({ out, err }).toEqual({ out: "1000\ndenied\ndenied\n100 65536\n", err: "" });
+  } finally {
+    await removeImages(image);
+  }
+});
