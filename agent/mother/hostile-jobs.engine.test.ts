@@ -21,3 +21,14 @@ print(fcntl.fcntl(shared, fcntl.F_DUPFD_CLOEXEC, 100), fcntl.fcntl(os.pipe()[0],
     await removeImages(image);
   }
 });
+
+test("the namespaces that a zygote may make are bounded, and nobody inside can change that", async () => {
+  const code = `
+for name in ("user", "net"):
+    path = "/proc/sys/user/max_%s_namespaces" % name
+    print(open(path).read().strip())
+    try: open(path, "w")
+    except OSError as error: print(type(error).__name__, error.errno)`;
+  const { out, err } = await runCode(await testEngine(), code, { backend: "zygote" });
+  expect({ out, err }).toEqual({ out: "0\nOSError 30\n1024\nOSError 30\n", err: "" });
+});

@@ -67,8 +67,12 @@ export function motherSpec(
 const dayMs = 24 * 3600_000;
 /** How long the start of a mother may take, in ms. */
 const startMs = 60_000;
-/** No user namespaces in the one of a zygote. */
-const closedLimits = { max_user_namespaces: 0 };
+/**
+ * Limits of a zygote's user namespace: no further one in it, and far more network namespaces than
+ * jobs at once, because the kernel takes its time to free those that have ended. Each takes about
+ * 200 KiB of the host's memory.
+ */
+const closedLimits = { max_user_namespaces: 0, max_net_namespaces: 1024 };
 
 export function keepMother(deps: MotherDeps): MotherKeeper {
   const { engine, mother: spec, motherImage, ids, motherMs = dayMs } = deps;

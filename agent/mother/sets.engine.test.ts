@@ -80,7 +80,7 @@ const volume = async (): Promise<string[]> =>
 test("what an installation has sent becomes regular files of the zygotes' root", async () => {
   const set = await borrow(sending(...file("lib/a/b.py"), ...file("bin")));
   expect(await volume()).toEqual([
-    `${set.name} 0 755`,
+    `${set.name} 0 711`,
     `${set.name}/about 0 644`,
     `${set.name}/files 1879048192 755`,
     `${set.name}/files/bin 1879048192 755`,

@@ -112,6 +112,8 @@ class Zygote:
         # It has one thing to say. More of it would hold up everybody's frames.
         if word and not self._is_ready:
             self._is_ready = True
+            # From here on its output only costs time; what the pipe holds is read at its end.
+            self.mother.forget(self.output)
             self.mother.switch.put(self.number, b"Y", word)
             return
         self._read_output()
