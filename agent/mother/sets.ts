@@ -28,7 +28,7 @@ export interface Sets {
     signal: AbortSignal,
     took: (installMs: number) => void,
   ) => Promise<SetLoan>;
-  /** Resolves when no removal is pending. */
+  /** Ends installations; resolves when neither one nor a removal is pending. */
   readonly close: () => Promise<void>;
 }
 
@@ -69,6 +69,7 @@ export function createSets(deps: SetsDeps): Sets {
   const { engine, spec, ids, maxBytes, keepsUnused, log } = deps;
   /** By name, the least recently used first. */
   const sets = new Map<string, PackageSet>();
+  const unfinished = new Set<PackageSet>();
   let looked: Promise<void> | null = null;
   let removed = Promise.resolve();
 
@@ -126,7 +127,10 @@ export function createSets(deps: SetsDeps): Sets {
         trim();
       }),
     };
-    set.ready.catch(() => sets.get(name) === set && sets.delete(name));
+    unfinished.add(set);
+    set.ready
+      .catch(() => sets.get(name) === set && sets.delete(name))
+      .finally(() => unfinished.delete(set));
     return set;
   }
 
@@ -199,7 +203,11 @@ export function createSets(deps: SetsDeps): Sets {
         },
       };
     },
-    close: () => removed,
+    async close() {
+      for (const { end } of unfinished) end.abort(new Error("the agent has stopped"));
+      await Promise.allSettled([...unfinished].map(({ ready }) => ready));
+      await removed;
+    },
   };
 }
 

@@ -167,17 +167,15 @@ print({denied(act) for act in (
     expect(index.requests).not.toContain("/ran");
   });
 
-  // Their packages are on disk: agent/job/package-store.engine.test.ts.
-  const isForked = backend === "zygote";
+  // Packages of forks are on disk: agent/job/package-store.engine.test.ts.
+  if (backend === "zygote") return;
 
-  test.skipIf(isForked)(
-    "a stored installation serves the next job without an index, byte for byte",
-    async () => {
-      const big = randomBytes(1_000_000).toString("base64");
-      const index = await indexOf({
-        wheels: [wheel("airlock_probe", "n = 7\n", { files: { "a/b.txt": big, empty: "" } })],
-      });
-      const code = `
+  test("a stored installation serves the next job without an index, byte for byte", async () => {
+    const big = randomBytes(1_000_000).toString("base64");
+    const index = await indexOf({
+      wheels: [wheel("airlock_probe", "n = 7\n", { files: { "a/b.txt": big, empty: "" } })],
+    });
+    const code = `
 import hashlib, os, airlock_probe
 for folder, folders, names in sorted(os.walk("/packages")):
     for name in sorted(names):
@@ -185,26 +183,25 @@ for folder, folders, names in sorted(os.walk("/packages")):
         found = os.stat(path)
         print(path, oct(found.st_mode), int(found.st_mtime), found.st_uid, hashlib.sha256(open(path, "rb").read()).hexdigest())
 `;
-      const kept: Buffer[] = [];
-      const keep = async (piece: Uint8Array): Promise<void> => void kept.push(Buffer.from(piece));
-      const requirements = ["airlock-probe"];
-      const first = await runWith(code, {
-        requirements,
-        from: await pipFrom(index, { keep: async () => keep }),
-      });
-      const asked = index.requests.length;
-      const bytes = Buffer.concat(kept);
-      async function* pieces() {
-        for (let at = 0; at < bytes.length; at += 77_777) yield bytes.subarray(at, at + 77_777);
-      }
-      const second = await runWith(code, { requirements, from: { kept: pieces } });
-      expect(second.out).toBe(first.out);
-      expect(first.out).toContain("__pycache__/airlock_probe");
-      expect(index.requests.length).toBe(asked);
-    },
-  );
+    const kept: Buffer[] = [];
+    const keep = async (piece: Uint8Array): Promise<void> => void kept.push(Buffer.from(piece));
+    const requirements = ["airlock-probe"];
+    const first = await runWith(code, {
+      requirements,
+      from: await pipFrom(index, { keep: async () => keep }),
+    });
+    const asked = index.requests.length;
+    const bytes = Buffer.concat(kept);
+    async function* pieces() {
+      for (let at = 0; at < bytes.length; at += 77_777) yield bytes.subarray(at, at + 77_777);
+    }
+    const second = await runWith(code, { requirements, from: { kept: pieces } });
+    expect(second.out).toBe(first.out);
+    expect(first.out).toContain("__pycache__/airlock_probe");
+    expect(index.requests.length).toBe(asked);
+  });
 
-  test.skipIf(isForked)("too little memory is reported as such", async () => {
+  test("too little memory is reported as such", async () => {
     const big = randomBytes(20_000_000).toString("base64");
     const index = await indexOf({
       wheels: [wheel("airlock_big", "", { files: { "big.txt": big } })],
@@ -216,19 +213,16 @@ for folder, folders, names in sorted(os.walk("/packages")):
     );
   });
 
-  test.skipIf(isForked)(
-    "stored packages that do not fit do not count as a failure of the engine",
-    async () => {
-      async function* pieces() {
-        const head = { name: "lib/big", executable: false, mtime: 0 };
-        yield encodeFrame("A", Buffer.from(JSON.stringify(head)));
-        for (let i = 0; i < 1600; i++) yield encodeFrame("D", Buffer.alloc(64 * 1024));
-      }
-      const packages = { requirements: ["airlock-big"], from: { kept: pieces } };
-      const small = { spec: { memoryBytes: 96 * 1024 ** 2 } };
-      expect(await failure(runWith("", packages, small))).toMatch(
-        /^InstallError: .*copied into the job's memory: raise memory_limit/s,
-      );
-    },
-  );
+  test("stored packages that do not fit do not count as a failure of the engine", async () => {
+    async function* pieces() {
+      const head = { name: "lib/big", executable: false, mtime: 0 };
+      yield encodeFrame("A", Buffer.from(JSON.stringify(head)));
+      for (let i = 0; i < 1600; i++) yield encodeFrame("D", Buffer.alloc(64 * 1024));
+    }
+    const packages = { requirements: ["airlock-big"], from: { kept: pieces } };
+    const small = { spec: { memoryBytes: 96 * 1024 ** 2 } };
+    expect(await failure(runWith("", packages, small))).toMatch(
+      /^InstallError: .*copied into the job's memory: raise memory_limit/s,
+    );
+  });
 });
