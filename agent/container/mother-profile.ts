@@ -15,6 +15,8 @@ export interface MotherSpec {
 
 const filter = JSON.stringify(motherFilter());
 const rootsPath = "/roots";
+/** Descriptors of the mother: four for each job, and those of zygotes. */
+const openFiles = 8192;
 
 /**
  * The create call of the mother. Source: Docker Engine API 1.41, ContainerCreate; SECURITY.md says what
@@ -81,7 +83,11 @@ function profileOf(
       IpcMode: "private",
       Init: false,
       Binds: [`${spec.volume}:${rootsPath}${mode}`],
-      Ulimits: [{ Name: "core", Soft: 0, Hard: 0 }],
+      // Said, because an engine's own limit may be one that this host does not allow.
+      Ulimits: [
+        { Name: "core", Soft: 0, Hard: 0 },
+        { Name: "nofile", Soft: openFiles, Hard: openFiles },
+      ],
       LogConfig: { Type: "none", Config: {} },
       ...rights,
     },

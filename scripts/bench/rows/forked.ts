@@ -8,7 +8,7 @@ import { rate } from "../rate.ts";
 import type { Row } from "../row.ts";
 import type { Service } from "../service.ts";
 
-const forks = { container_backend: "zygote", warm_pool_size: 0, max_queue_size: 1000 };
+const forks = { container_backend: "zygote", max_queue_size: 1000 };
 const CLIENTS = 8;
 const BURST = 200;
 
