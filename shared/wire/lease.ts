@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { ContainerBackend, ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
+import { InputWay, LeasedFile } from "./file.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
 import { ImageDigest } from "./build.ts";
 import { ImageTransport } from "./image.ts";
@@ -20,6 +21,8 @@ export const Accepted = z.object({
   /** Patterns of names, see pattern.ts; null for all. */
   job_types: z.array(z.string().max(128)).max(1000).nullable(),
   builds: z.boolean(),
+  /** Absent: no jobs with stdin, args or files. */
+  inputs: InputWay.optional(),
 });
 export type Accepted = z.infer<typeof Accepted>;
 
@@ -87,6 +90,8 @@ export const LeasedJob = z.object({
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
   requirements: z.array(z.string()),
+  /** Absent if there are none. */
+  files: z.array(LeasedFile).optional(),
   timeout_s: z.int(),
   startup_timeout_s: z.int(),
   caps: OutputCaps,

@@ -29,4 +29,6 @@ export const limits = {
   artifactCountMax: 1000,
   /** Bytes of one artifact's name, UTF-8. */
   artifactNameMaxBytes: 1024,
+  /** Files of one request. */
+  inputFilesMax: 100,
 } as const;

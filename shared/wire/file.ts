@@ -1,0 +1,53 @@
+import { z } from "zod";
+import { JobId } from "./execution.ts";
+import { limits } from "./limits.ts";
+
+/** A file of a request: its bytes are in the request, or it says where they are. */
+export const InputFile = z
+  .strictObject({
+    name: z.string().min(1).meta({
+      description:
+        "Its path under /input: a relative path, as of an artifact. `data.json` and names that begin with `_` are taken.",
+      example: "tables/prices.csv",
+    }),
+    text: z.string().optional().meta({ description: "Its content, stored as UTF-8." }),
+    base64: z.base64().optional().meta({ description: "Its content in base64." }),
+    file_id: z.uuid().optional().meta({ description: "A file sent to `POST /files`." }),
+    artifact: z
+      .strictObject({ job_id: JobId, name: z.string().min(1) })
+      .optional()
+      .meta({ description: "An artifact of a finished job." }),
+  })
+  .refine((file) => Object.values(file).filter((value) => value !== undefined).length === 2, {
+    message: "must have exactly one of text, base64, file_id and artifact",
+  })
+  .meta({
+    id: "InputFile",
+    minProperties: 2,
+    maxProperties: 2,
+    description: "A file that the code finds at /input/<name>, read-only.",
+    example: { name: "prices.csv", text: "item,price\ntea,3\n" },
+  });
+export type InputFile = z.infer<typeof InputFile>;
+
+export const InputFiles = z.array(InputFile).max(limits.inputFilesMax);
+
+/**
+ * A file of a leased job. The agent gets its bytes from `/leases/{lease_id}/files/{sha256}`: whole, with
+ * Content-Length, or a part of them with Range.
+ */
+export const LeasedFile = z.object({
+  /** Path under /input. */
+  name: z.string(),
+  size_bytes: z.int().min(0),
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+});
+export type LeasedFile = z.infer<typeof LeasedFile>;
+
+/**
+ * How an agent gives a job its stdin, args and files. One that says nothing knows none of them, and gets
+ * no job that has any. `mount`: files are mounted, so that they use none of the job's memory.
+ */
+export const inputWays = ["frames", "mount"] as const;
+export const InputWay = z.enum(inputWays);
+export type InputWay = z.infer<typeof InputWay>;
