@@ -24,6 +24,7 @@ export async function takeJobs(
   const room = {
     slots: free_slots - undelivered.length,
     gpus: request.gpus.free - gpusOf(deps, undelivered),
+    inputs: request.agent.accepts.inputs,
   };
   const claimed =
     room.slots > 0
@@ -43,7 +44,8 @@ export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]
   const environments = await readEnvironments(deps);
   const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
   const offered = await offers(deps, agent, environments);
-  return describe(deps, await claimNext(db, lease, { slots: 1, gpus: 0 }, offered));
+  const room = { slots: 1, gpus: 0, inputs: agent.accepts.inputs };
+  return describe(deps, await claimNext(db, lease, room, offered));
 }
 
 function placedOf({ agent: { labels, accepts }, gpus, images }: PollRequest): Placed {

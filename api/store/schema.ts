@@ -3,6 +3,7 @@ export * from "./schema/agents.ts";
 export * from "./schema/batches.ts";
 export * from "./schema/builds.ts";
 export * from "./schema/executions.ts";
+export * from "./schema/files.ts";
 export * from "./schema/history.ts";
 export * from "./schema/rate-windows.ts";
 export * from "./schema/settings.ts";

@@ -24,6 +24,7 @@ export const columns = [
   "metadata",
   "run_at",
   "start_by",
+  "inputs",
 ] as const;
 const fields = [
   "n",
@@ -59,6 +60,7 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
     metadata: e.metadata ? JSON.stringify(e.metadata) : null,
     run_at: e.runAt ?? null,
     start_by: e.startBy ?? null,
+    inputs: e.inputs ?? null,
   };
 }
 

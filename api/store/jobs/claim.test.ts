@@ -224,3 +224,16 @@ test("every key gets its share, in its own order, and no job waits forever", asy
   });
   await fc.assert(property, { numRuns: 25 });
 });
+
+test.each([
+  [undefined, ["c"]],
+  ["frames", ["a", "c"]],
+  ["mount", ["a", "b", "c"]],
+] as const)("an agent that knows inputs as %s gets the jobs %s", async (inputs, expected) => {
+  await submit("a", { inputs: "frames" });
+  await submit("b", { inputs: "mount" });
+  await submit("c");
+  const rows = await claimNext(store.db, terms, { slots: 3, gpus: 0, inputs }, [plain]);
+  expect(rows.map(({ keyId }) => keyId)).toEqual(expected);
+  expect(await claimNext(store.db, terms, { slots: 1, gpus: 0, inputs }, [plain])).toEqual([]);
+});

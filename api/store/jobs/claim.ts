@@ -1,4 +1,5 @@
 import { and, getTableColumns, inArray, lte, sql, type SQL } from "drizzle-orm";
+import type { InputWay } from "../../../shared/wire/file.ts";
 import type { ExecutionRow } from "./advance.ts";
 import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
@@ -17,11 +18,15 @@ export interface Offer {
   gpus: number;
 }
 
-/** Free slots and GPUs of an agent. */
+/** Free slots and GPUs of an agent, and how it gives jobs their stdin, args and files, if it can. */
 export interface Room {
   slots: number;
   gpus: number;
+  inputs?: InputWay | undefined;
 }
+
+/** An agent that mounts files can send them as frames, too. */
+const knownWays = { frames: "frames", mount: "frames mount" };
 
 /**
  * Leases queued executions of the offered job types in the order of their places, until the room is
@@ -31,21 +36,23 @@ export interface Room {
 export async function claimNext(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
-  { slots, gpus }: Room,
+  { slots, gpus, inputs }: Room,
   offers: Offer[],
 ): Promise<ExecutionRow[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
-  if (offers.length === 0 || (await firstDue(db, { now, jobTypes })).length === 0) return [];
-  const values = { agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
+  const ways = inputs ? knownWays[inputs] : "";
+  if (offers.length === 0 || (await firstDue(db, { now, jobTypes, ways })).length === 0) return [];
+  const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
   const [claimed] = await batch(db, [claim(values), move(values)]);
   return claimed!.rows.map(decode).sort((a, b) => a.place - b.place || a.seq - b.seq);
 }
 
-const { seq, place, jobType, availableAt, startBy, attempt } = executions;
+const { seq, place, jobType, availableAt, startBy, attempt, inputs } = executions;
 const given = sql.placeholder;
 /** A job that was leased before may start late. */
 const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${attempt} > 0)`;
-const isDue = and(isQueued, lte(availableAt, given("now")), isInTime);
+const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
+const isDue = and(isQueued, lte(availableAt, given("now")), isInTime, isKnown);
 
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowsQuery(
@@ -72,6 +79,7 @@ const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus
     where waiting.status = 'queued' and waiting.job_type = offer.value ->> 'jobType'
       and waiting.available_at <= ${given("now")}
       and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
+      and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs))
     order by waiting.place, waiting.seq limit ${given("slots")})`;
 
 /**

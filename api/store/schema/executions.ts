@@ -16,6 +16,7 @@ import {
   relationships,
   type Timing,
 } from "../../../shared/wire/execution.ts";
+import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { bytes, inList } from "./columns.ts";
 
@@ -86,6 +87,8 @@ export const executions = sqliteTable(
     /** If it has not been leased by then, it ends. */
     startBy: integer("start_by"),
     traceparent: text("traceparent"),
+    /** What its agent must know for its stdin, args and files; null if it has none. */
+    inputs: text("inputs", { enum: inputWays }),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")

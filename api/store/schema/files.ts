@@ -1,0 +1,47 @@
+import { sql } from "drizzle-orm";
+import { check, index, integer, primaryKey, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import { bytes } from "./columns.ts";
+import { executions } from "./executions.ts";
+
+/** Files that clients have uploaded. Times are epoch milliseconds. */
+export const files = sqliteTable(
+  "files",
+  {
+    id: text("id").primaryKey(),
+    name: text("name").notNull(),
+    sizeBytes: integer("size_bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    contentType: text("content_type").notNull(),
+    createdAt: integer("created_at").notNull(),
+    /** From then on it is removed, unless an execution refers to it. */
+    expiresAt: integer("expires_at").notNull(),
+  },
+  (t) => [index("files_expires_at").on(t.expiresAt)],
+);
+
+/** The files of a submission, which its code finds under /input. */
+export const inputFiles = sqliteTable(
+  "input_files",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    name: text("name").notNull(),
+    sizeBytes: integer("size_bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    contentType: text("content_type").notNull(),
+    /** Its bytes, if they came in the request; else they are stored under `storeKey`. */
+    content: bytes("content"),
+    storeKey: text("store_key"),
+    /** The uploaded file or the execution that the stored bytes are of: the first part of `storeKey`. */
+    owner: text("owner"),
+  },
+  (t) => [
+    primaryKey({ columns: [t.executionId, t.name] }),
+    index("input_files_owner")
+      .on(t.owner)
+      .where(sql`${t.owner} IS NOT NULL`),
+    check("bytes_once", sql`(${t.content} IS NULL) <> (${t.storeKey} IS NULL)`),
+    check("owner_of_stored", sql`(${t.owner} IS NULL) = (${t.storeKey} IS NULL)`),
+  ],
+);
