@@ -20,6 +20,7 @@ import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { hostRoutes } from "./routes/hosts.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
 import { metricsRoute } from "./routes/metrics.ts";
@@ -44,6 +45,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   jobTypeRoutes(app, deps);
   deadLetterRoutes(app, deps);
   healthRoutes(app, deps);
+  hostRoutes(app, deps);
   probeRoutes(app, deps);
   metricsRoute(app, deps);
   openApiRoute(app, deps);

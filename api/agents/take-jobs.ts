@@ -40,7 +40,7 @@ export async function takeJobs(
 export async function takeNext(deps: Deps, agentId: string): Promise<LeasedJob[]> {
   const { config, db, now } = deps;
   const agent = await findAgent(db, agentId);
-  if (!agent || agent.leftAt !== null) return [];
+  if (!agent || agent.leftAt !== null || agent.drainingAt !== null) return [];
   const environments = await readEnvironments(deps);
   const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
   const offered = await offers(deps, agent, environments);

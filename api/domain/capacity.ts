@@ -25,6 +25,8 @@ export interface AgentReport {
   /** Images that jobs may need and that its engine has. */
   images: string[];
   lastSeenAt: number;
+  /** Since when it takes no new work, by an operator's order. */
+  drainingAt: number | null;
 }
 
 /** Whether an agent contacted the API within `liveness_s`. The lease of a silent agent may still hold (`lease_ttl_s`). */
@@ -52,6 +54,13 @@ export function whyUnavailable(
   now: number,
 ): Unavailable | undefined {
   const live = known.filter((agent) => isLive(agent, config, now));
+  if (mode === "sync" && live.length > 0 && live.every((agent) => agent.drainingAt !== null)) {
+    return {
+      detail:
+        "Every agent is draining. Resume one (POST /agents/{id}/resume), or submit to /execute/async.",
+      retryAfterS: 30,
+    };
+  }
   const deciding = live.length > 0 ? live : known;
   if (deciding.length > 0 && deciding.every((agent) => agent.breaker.state === "open")) {
     return {
@@ -132,15 +141,21 @@ function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): Poo
   const problem = isHeardOf
     ? whyUnwell(agent)
     : "It has not contacted the API for longer than liveness_s.";
-  const calm = running < slots ? "idle" : "working";
-  const unwell = isHeardOf ? "unwell" : "silent";
-  const state = problem === null ? calm : unwell;
+  const state = stateOf(agent, running, isHeardOf);
   const last_seen = new Date(agent.lastSeenAt).toISOString();
   const told = { id, name, version, labels, slots, gpus, warm, pool, engine, breaker };
   return { ...told, state, problem, running, last_seen };
 }
 
-function whyUnwell({ engine, breaker }: AgentReport): string | null {
+function stateOf(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent["state"] {
+  if (!isHeardOf) return "silent";
+  if (agent.drainingAt !== null) return "draining";
+  if (whyUnwell(agent) !== null) return "unwell";
+  return running < agent.slots ? "idle" : "working";
+}
+
+function whyUnwell({ drainingAt, engine, breaker }: AgentReport): string | null {
+  if (drainingAt !== null) return "An operator drains it: it ends its jobs and takes no new ones.";
   if (breaker.state === "open") return "Its circuit breaker is open: its engine keeps failing.";
   return engine.available ? null : "Its container engine does not answer.";
 }

@@ -7,7 +7,10 @@ import { imageOf, type Environment } from "./environment.ts";
 export function servingAgents<A extends AgentReport>(known: A[], config: Config, now: number): A[] {
   return known.filter(
     (agent) =>
-      isLive(agent, config, now) && agent.engine.available && agent.breaker.state !== "open",
+      isLive(agent, config, now) &&
+      agent.drainingAt === null &&
+      agent.engine.available &&
+      agent.breaker.state !== "open",
   );
 }
 

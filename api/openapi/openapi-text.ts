@@ -11,6 +11,7 @@ export const tags = [
   { name: "Job types", description: "Named environments: image, packages, limits." },
   { name: "Dead letters", description: "Asynchronous jobs that failed." },
   { name: "Health", description: "State of the service and its agents." },
+  { name: "Hosts and agents", description: "For operators: who may run jobs." },
   { name: "Description", description: "This page, and the OpenAPI document behind it." },
 ];
 

@@ -13,6 +13,7 @@ import { buildRows } from "./contract/builds.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
+import { hostRows } from "./contract/hosts.ts";
 import { idempotencyRows } from "./contract/idempotency.ts";
 import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
@@ -49,6 +50,18 @@ export const contractGroups: readonly Group[] = [
     title: "Health and pool",
     endpoints: ["GET /health", "GET /pool/stats"],
     rows: healthRows,
+  },
+  {
+    file: "hosts.ts",
+    title: "Hosts and agents",
+    endpoints: [
+      "GET /hosts",
+      "POST /hosts/invitations",
+      "POST /hosts/{id}/revoke",
+      "POST /agents/{id}/drain",
+      "POST /agents/{id}/resume",
+    ],
+    rows: hostRows,
   },
   {
     file: "probes.ts",

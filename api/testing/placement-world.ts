@@ -32,6 +32,7 @@ export const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   breaker,
   images: [],
   lastSeenAt: 1000,
+  drainingAt: null,
   ...changes,
 });
 export const withBase = agent({ images: [base] });

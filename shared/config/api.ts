@@ -130,6 +130,12 @@ export const apiSettings = {
 
   api_auth_enabled: z.boolean().default(false).describe("Require an API key for every request."),
   api_keys: z.array(key16).default([]).describe("API keys that are accepted."),
+  operator_keys: z
+    .array(key16)
+    .default([])
+    .describe(
+      "API keys that may also manage agents: invite, revoke, drain. Without API keys, every client on this machine may.",
+    ),
   api_auth_header: z
     .string()
     .regex(/^[A-Za-z0-9-]+$/, "must be a header name")

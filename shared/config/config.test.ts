@@ -92,6 +92,7 @@ const examples: Record<keyof Config, Example> = {
   },
   api_auth_enabled: boolean,
   api_keys: keys,
+  operator_keys: keys,
   api_auth_header: text("X-Key", "X-Other", ["X Key", "a header name"]),
   api_docs_public: boolean,
   allow_unauthenticated_network_access: boolean,
@@ -206,6 +207,7 @@ test.each(cases)("an empty AIRLOCK_ variable leaves %s to the file", (name, { fi
 describe("a value that is not allowed", () => {
   const secrets = new Set<string>([
     "api_keys",
+    "operator_keys",
     "agent_tokens",
     "agent_token",
     "pip_index_url",

@@ -104,6 +104,7 @@ function fromJson(text: string): unknown {
 
 const secretKeys = new Set([
   "api_keys",
+  "operator_keys",
   "agent_tokens",
   "agent_token",
   "database_auth_token",

@@ -112,9 +112,9 @@ export const PoolAgent = z
     id: z.string(),
     name: z.string(),
     version: z.string(),
-    state: z.enum(["working", "idle", "unwell", "silent"]).meta({
+    state: z.enum(["working", "idle", "unwell", "silent", "draining"]).meta({
       description:
-        "working: all slots are in use; unwell: it gets no jobs; silent: it has not contacted the API for `liveness_s`, and no other count includes it.",
+        "working: all slots are in use; unwell: it gets no jobs; draining: an operator has ended its taking of new jobs; silent: it has not contacted the API for `liveness_s`, and no other count includes it.",
     }),
     problem: z.string().nullable().meta({ description: "Why it gets no jobs." }),
     labels: z.record(z.string(), z.string()),

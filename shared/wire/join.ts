@@ -18,7 +18,7 @@ export const HostName = z
   .string()
   .min(1)
   .max(128)
-  .regex(/^[^\p{C}\p{Zl}\p{Zp}]*$/u, "must hold no control characters");
+  .refine((name) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(name), "must hold no control characters");
 
 /**
  * `POST /agent/v1/join`, sent without a token. A repeated request gets the same answer, so a host that

@@ -2,15 +2,16 @@ import type { Context, MiddlewareHandler } from "hono";
 import type { Config } from "../../../shared/config/config.ts";
 import { agentTokens } from "../../agents/tokens.ts";
 import type { Deps } from "../../deps.ts";
-import { unauthorized } from "../../errors.ts";
+import { AppError, unauthorized } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
+import { acceptedKeys } from "./exposure.ts";
 
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
 
 /** Stores the hash of the API key that a request carries, for the handlers. */
 export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
-  const accepted = Promise.all(config.api_keys.map(async (key) => sha256(key)));
+  const accepted = Promise.all(acceptedKeys(config).map(async (key) => sha256(key)));
   return async (c, next) => {
     const given = config.api_auth_enabled
       ? [c.req.header(config.api_auth_header), bearerToken(c)]
@@ -35,6 +36,26 @@ export function requireApiKey({ config }: Deps): MiddlewareHandler<AppEnv> {
     if (needsKey(c.req.path, config) && c.get("apiKeyHash") === undefined) {
       throw unauthorized(
         `Send one of the configured API keys in the header ${config.api_auth_header}, or as Authorization: Bearer.`,
+      );
+    }
+    await next();
+  };
+}
+
+/**
+ * Requires one of `operator_keys`; without keys, a service that only this machine reaches.
+ * Only operators manage agents: an agent sees the code and the input of the jobs that it gets.
+ */
+export function requireOperator({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {
+  const operators = Promise.all(config.operator_keys.map(async (key) => sha256(key)));
+  return async (c, next) => {
+    const isOperator = config.api_auth_enabled
+      ? includesHash(await operators, c.get("apiKeyHash") ?? "")
+      : !config.allow_unauthenticated_network_access;
+    if (!isOperator) {
+      throw new AppError(
+        "forbidden",
+        "Only operators manage agents: use a key that operator_keys in the API's configuration lists.",
       );
     }
     await next();

@@ -5,6 +5,11 @@ function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i.test(host);
 }
 
+/** The keys of clients; those of operators are among them. */
+export function acceptedKeys({ api_keys, operator_keys }: Config): string[] {
+  return [...api_keys, ...operator_keys];
+}
+
 /**
  * Whether a request may be addressed to this host name (as in `URL.hostname`). Without keys, this check
  * refuses a page whose own name points at this machine's address (DNS rebinding).
@@ -24,12 +29,12 @@ export function answersFor(name: string, config: Config): boolean {
  * @throws ConfigError that names the configuration keys to set.
  */
 export function checkExposure(config: Config): string | undefined {
-  if (config.api_auth_enabled && config.api_keys.length === 0) {
+  if (config.api_auth_enabled && acceptedKeys(config).length === 0) {
     throw new ConfigError("api_auth_enabled is true, but api_keys is empty: add at least one key");
   }
   if (config.api_auth_enabled) return undefined;
   const unused =
-    config.api_keys.length > 0
+    acceptedKeys(config).length > 0
       ? "api_keys are set, but no request needs one: set api_auth_enabled = true"
       : undefined;
   if (isLoopback(config.host)) return unused;

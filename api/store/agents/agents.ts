@@ -83,14 +83,28 @@ export async function markLeft(db: Database, id: string, now: number): Promise<v
   await db.orm.update(agents).set({ leftAt: now }).where(eq(agents.id, id));
 }
 
-/** Condition of every claim, because a poll sent before the leave may be answered after it. */
-export function hasNotLeft(id: SQLWrapper | string): SQL {
+/** Condition of every claim: a poll that was sent before the agent left or was drained may be answered after it. */
+export function takesWork(id: SQLWrapper | string): SQL {
   return notExists(
     query
       .select({ id: agents.id })
       .from(agents)
-      .where(and(eq(agents.id, id), isNotNull(agents.leftAt))),
+      .where(and(eq(agents.id, id), or(isNotNull(agents.leftAt), isNotNull(agents.drainingAt)))),
   );
+}
+
+/** Drains an agent from a time on, or ends that with null. False if it is unknown or has left. */
+export async function setDraining(
+  db: Database,
+  id: string,
+  since: number | null,
+): Promise<boolean> {
+  const changed = await db.orm
+    .update(agents)
+    .set({ drainingAt: since })
+    .where(and(eq(agents.id, id), isNull(agents.leftAt)))
+    .returning({ id: agents.id });
+  return changed.length > 0;
 }
 
 export async function forgetAgent(db: Database, id: string): Promise<void> {

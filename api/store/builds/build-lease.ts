@@ -2,7 +2,7 @@ import { and, eq, gt, inArray, lte, notInArray, sql } from "drizzle-orm";
 import { advanceBuild } from "./advance-build.ts";
 import { isOpen, type BuildRow } from "./builds.ts";
 import type { Database } from "../database.ts";
-import { hasNotLeft } from "../agents/agents.ts";
+import { takesWork } from "../agents/agents.ts";
 import { randomUuid, type LeaseTerms } from "../jobs/lease.ts";
 import { builds } from "../schema.ts";
 
@@ -34,7 +34,7 @@ export async function claimBuilds(
       leaseExpiresAt: expiresAt,
       startedAt: now,
     })
-    .where(and(isQueued, hasNotLeft(agentId), inArray(builds.seq, next)))
+    .where(and(isQueued, takesWork(agentId), inArray(builds.seq, next)))
     .returning();
 }
 

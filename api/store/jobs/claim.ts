@@ -3,7 +3,7 @@ import type { InputWay } from "../../../shared/wire/file.ts";
 import type { ExecutionRow } from "./advance.ts";
 import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
-import { hasNotLeft } from "../agents/agents.ts";
+import { takesWork } from "../agents/agents.ts";
 import { executions, isQueued } from "../schema.ts";
 import { moveFronts } from "./line.ts";
 import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
@@ -112,6 +112,6 @@ const claim = statement(
       jobVersion: offered("jobVersion"),
       jobRef: offered("jobRef"),
     })
-    .where(and(isQueued, hasNotLeft(given("agentId")), inArray(seq, next)))
+    .where(and(isQueued, takesWork(given("agentId")), inArray(seq, next)))
     .returning(),
 );

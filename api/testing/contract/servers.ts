@@ -1,6 +1,7 @@
 /** Keys and tokens that the servers under test accept. */
 export const agentTokens = ["agent-token-0-0123456789", "agent-token-1-0123456789"] as const;
 export const apiKeys = ["api-key-0-0123456789abcd", "api-key-1-0123456789abcd"] as const;
+export const operatorKey = "operator-key-0123456789";
 export const customHeader = "X-Airlock-Key";
 
 export const maxRequestBytes = 64 * 1024;
@@ -20,7 +21,11 @@ const common = {
   AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { memory_limit: "1g", timeout: 300 } }),
 };
 
-const locked = { AIRLOCK_API_AUTH_ENABLED: "true", AIRLOCK_API_KEYS: apiKeys.join(",") };
+const locked = {
+  AIRLOCK_API_AUTH_ENABLED: "true",
+  AIRLOCK_API_KEYS: apiKeys.join(","),
+  AIRLOCK_OPERATOR_KEYS: operatorKey,
+};
 
 /** Job types of the rows about builds. Built images stay, so each row has its own type. */
 const buildable = Object.fromEntries(

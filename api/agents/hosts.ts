@@ -1,0 +1,40 @@
+import type { JoinedHost } from "../../shared/wire/hosts.ts";
+import type { Deps } from "../deps.ts";
+import { notFound } from "../errors.ts";
+import { listTokens, revokeToken, type AgentTokenRow } from "../store/agents/agent-tokens.ts";
+import { listAgents, setDraining, type AgentRow } from "../store/agents/agents.ts";
+
+/** Every host that has joined, the oldest first. */
+export async function listHosts({ db }: Deps): Promise<JoinedHost[]> {
+  const [tokens, agents] = await Promise.all([listTokens(db), listAgents(db)]);
+  return tokens.map((token) => describeHost(token, agents));
+}
+
+/** Voids a host's token. A repeat changes nothing. @throws AppError 404 for an unknown host. */
+export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
+  await revokeToken(deps.db, id, deps.now());
+  const host = (await listHosts(deps)).find((joined) => joined.id === id);
+  if (!host) throw notFound(`Host ${id}`);
+  for (const agent of host.agents) deps.notifier.notify(`agent:${agent}`);
+  return host;
+}
+
+/** Ends or resumes the taking of new work by an agent. @throws AppError 404 for an unknown agent. */
+export async function drainAgent(deps: Deps, id: string, drains: boolean): Promise<void> {
+  if (!(await setDraining(deps.db, id, drains ? deps.now() : null))) throw notFound(`Agent ${id}`);
+  if (!drains) deps.notifier.notify(`agent:${id}`);
+}
+
+function describeHost(token: AgentTokenRow, agents: AgentRow[]): JoinedHost {
+  const { id, name, createdAt, lastUsedAt, revokedAt } = token;
+  return {
+    id,
+    name,
+    joined_at: time(createdAt),
+    last_used_at: lastUsedAt === null ? null : time(lastUsedAt),
+    revoked_at: revokedAt === null ? null : time(revokedAt),
+    agents: agents.filter(({ tokenHash }) => tokenHash === id).map((agent) => agent.id),
+  };
+}
+
+const time = (ms: number): string => new Date(ms).toISOString();

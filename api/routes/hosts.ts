@@ -1,0 +1,137 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { PoolAgent } from "../../shared/wire/health.ts";
+import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../shared/wire/hosts.ts";
+import { drainAgent, listHosts, revokeHost } from "../agents/hosts.ts";
+import { invite } from "../agents/tokens.ts";
+import type { Deps } from "../deps.ts";
+import { poolStats } from "../domain/capacity.ts";
+import { notFound } from "../errors.ts";
+import { requireOperator } from "../http/access/auth.ts";
+import type { AppEnv } from "../http/context.ts";
+import { jsonBody } from "../http/json-body.ts";
+import { poolStats as poolExample } from "../openapi/examples.ts";
+import { agentId, invitation, joinedHost } from "../openapi/host-examples.ts";
+import { body, json, problems } from "../openapi/responses.ts";
+import { listAgents } from "../store/agents/agents.ts";
+import { readQueueStats } from "../store/jobs/queue.ts";
+
+const idOf = (description: string, example: string) =>
+  z.object({
+    id: z
+      .string()
+      .openapi({ param: { name: "id", in: "path" }, format: "uuid", description, example }),
+  });
+const hostParam = idOf("The `id` of a host, from `GET /hosts`.", joinedHost.id);
+const agentParam = idOf("The `id` of an agent, from `GET /pool/stats`.", agentId);
+
+/** What operators do with hosts and their agents. */
+export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const { config, db, now } = deps;
+  const tags = ["Hosts and agents"];
+  const operator = requireOperator(deps);
+
+  const list = createRoute({
+    method: "get",
+    path: "/hosts",
+    operationId: "listHosts",
+    tags,
+    summary: "Hosts that have joined",
+    middleware: operator,
+    responses: {
+      200: json(HostList, "The oldest first.", { example: { hosts: [joinedHost] } }),
+      ...problems("forbidden"),
+    },
+  });
+  app.openapi(list, async (c) => c.json({ hosts: await listHosts(deps) }, 200));
+
+  const newInvitation = createRoute({
+    method: "post",
+    path: "/hosts/invitations",
+    operationId: "inviteHost",
+    tags,
+    summary: "Make a code with which a host can join",
+    description:
+      "On the host: `npm run agent -- join --url <address of this API> --code <code>`. One host can use the code, once.",
+    middleware: [operator, jsonBody(config.max_request_bytes)] as const,
+    request: body(InvitationRequest, { example: { name: "gpu-1", expires_in_s: 3600 } }),
+    responses: {
+      201: json(Invitation, "The code.", { example: invitation }),
+      ...problems("invalid_request", "forbidden", "too_large"),
+    },
+  });
+  app.openapi(newInvitation, async (c) => {
+    const { name = null, expires_in_s } = c.req.valid("json");
+    const expiresInMs = expires_in_s * 1000;
+    const expires_at = new Date(now() + expiresInMs).toISOString();
+    return c.json({ code: await invite(deps, { name, expiresInMs }), name, expires_at }, 201);
+  });
+
+  const revoke = createRoute({
+    method: "post",
+    path: "/hosts/{id}/revoke",
+    operationId: "revokeHost",
+    tags,
+    summary: "Void a host's token",
+    description:
+      "Its agents get no more work. What they run goes to others when its leases end. A repeat changes nothing.",
+    middleware: operator,
+    request: { params: hostParam },
+    responses: {
+      200: json(JoinedHost, "The host after the call.", {
+        example: { ...joinedHost, revoked_at: "2026-11-22T10:00:00.000Z" },
+      }),
+      ...problems("forbidden", "not_found"),
+    },
+  });
+  app.openapi(revoke, async (c) => c.json(await revokeHost(deps, c.req.valid("param").id), 200));
+
+  async function describeAgent(id: string): Promise<PoolAgent> {
+    const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);
+    const agent = poolStats(known, queue, config, now()).agents.find((one) => one.id === id);
+    if (!agent) throw notFound(`Agent ${id}`);
+    return agent;
+  }
+
+  const [shown] = poolExample.agents;
+  const drain = createRoute({
+    method: "post",
+    path: "/agents/{id}/drain",
+    operationId: "drainAgent",
+    tags,
+    summary: "Give an agent no new work",
+    description:
+      "It ends the jobs that it runs. A new start of its program takes work again, and so does `POST /agents/{id}/resume`.",
+    middleware: operator,
+    request: { params: agentParam },
+    responses: {
+      200: json(PoolAgent, "The agent after the call.", {
+        example: { ...shown!, state: "draining" },
+      }),
+      ...problems("forbidden", "not_found"),
+    },
+  });
+  app.openapi(drain, async (c) => {
+    const { id } = c.req.valid("param");
+    await drainAgent(deps, id, true);
+    return c.json(await describeAgent(id), 200);
+  });
+
+  const resume = createRoute({
+    method: "post",
+    path: "/agents/{id}/resume",
+    operationId: "resumeAgent",
+    tags,
+    summary: "Give a drained agent work again",
+    middleware: operator,
+    request: { params: agentParam },
+    responses: {
+      200: json(PoolAgent, "The agent after the call.", { example: shown! }),
+      ...problems("forbidden", "not_found"),
+    },
+  });
+  app.openapi(resume, async (c) => {
+    const { id } = c.req.valid("param");
+    await drainAgent(deps, id, false);
+    return c.json(await describeAgent(id), 200);
+  });
+}

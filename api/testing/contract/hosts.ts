@@ -1,0 +1,140 @@
+import { createHash, randomBytes } from "node:crypto";
+import { expect } from "vitest";
+import { PoolAgent, PoolStats } from "../../../shared/wire/health.ts";
+import { HostList, Invitation, type JoinedHost } from "../../../shared/wire/hosts.ts";
+import { JoinReply } from "../../../shared/wire/join.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
+import { each, type Row } from "./row.ts";
+import { apiKeys, operatorKey } from "./servers.ts";
+
+/** Lets a host join by the public interface. */
+async function joined(api: Api, name: string): Promise<{ id: string; token: string }> {
+  const reply = await api.post("/hosts/invitations", { name });
+  expect(reply.status).toBe(201);
+  const token = `ala_${randomBytes(32).toString("hex")}`;
+  const token_sha256 = createHash("sha256").update(token).digest("hex");
+  const { code } = Invitation.parse(body(reply));
+  const answer = await api.post("/agent/v1/join", { code, token_sha256, name: "its-own" });
+  return { id: JoinReply.parse(body(answer)).agent.id, token };
+}
+
+async function host(api: Api, id: string): Promise<JoinedHost | undefined> {
+  return HostList.parse(body(await api.get("/hosts"))).hosts.find((one) => one.id === id);
+}
+
+async function stateOf(api: Api, id: string): Promise<string | undefined> {
+  const { agents } = PoolStats.parse(body(await api.get("/pool/stats")));
+  return agents.find((agent) => agent.id === id)?.state;
+}
+
+const guarded: [method: string, path: string][] = [
+  ["GET", "/hosts"],
+  ["POST", "/hosts/invitations"],
+  ["POST", "/hosts/x/revoke"],
+  ["POST", "/agents/x/drain"],
+  ["POST", "/agents/x/resume"],
+];
+
+export const hostRows: Row[] = [
+  {
+    rule: "A host joins with a code from POST /hosts/invitations, under the name that the code gives it",
+    async check(api) {
+      const { id, token } = await joined(api, "gpu-7");
+      expect(await host(api, id)).toMatchObject({ name: "gpu-7", revoked_at: null, agents: [] });
+      const agent = api.agent(token);
+      await agent.poll({ free_slots: 0 });
+      expect(await host(api, id)).toMatchObject({ agents: [agent.id] });
+    },
+  },
+  {
+    rule: "A code is valid for an hour unless expires_in_s says otherwise",
+    async check(api) {
+      const lifetimeS = async (request: object): Promise<number> => {
+        const { expires_at } = Invitation.parse(
+          body(await api.post("/hosts/invitations", request)),
+        );
+        return Math.round((Date.parse(expires_at) - Date.now()) / 60_000) * 60;
+      };
+      expect(await lifetimeS({})).toBe(3600);
+      expect(await lifetimeS({ expires_in_s: 600 })).toBe(600);
+      expectFault(await api.post("/hosts/invitations", { expires_in_s: 1 }), "expires_in_s");
+      expectFault(await api.post("/hosts/invitations", { name: "a\u0007" }), "name");
+    },
+  },
+  {
+    rule: "A revoked host's token is void, and a repeat changes nothing",
+    async check(api) {
+      const { id, token } = await joined(api, "to-revoke");
+      const agent = api.agent(token);
+      await agent.poll({ free_slots: 0 });
+      const first = await api.post(`/hosts/${id}/revoke`);
+      expect(first.status).toBe(200);
+      expect(body(first)).toMatchObject({ id, revoked_at: expect.any(String) as string });
+      await expect
+        .poll(
+          async () =>
+            (await agent.send("POST", "/poll", JSON.stringify(agent.pollRequest()))).status,
+          { timeout: 20_000 },
+        )
+        .toBe(401);
+      const { revoked_at } = body(first) as JoinedHost;
+      expect(body(await api.post(`/hosts/${id}/revoke`))).toMatchObject({ revoked_at });
+    },
+  },
+  {
+    rule: "A drained agent gets no new job and may end what it runs, until it is resumed",
+    async check(api) {
+      const agent = api.agent();
+      await api.submit();
+      const job = await agent.takeJob();
+      const reply = await api.post(`/agents/${agent.id}/drain`);
+      expect(PoolAgent.parse(body(reply))).toMatchObject({ id: agent.id, state: "draining" });
+      const { job_id } = await api.submit();
+      expect((await agent.poll({ leases: [job.lease_id], wait_s: 0 })).jobs).toEqual([]);
+      const { jobs } = await agent.resultAndTake(job.lease_id);
+      expect(jobs).toEqual([]);
+      expect((await api.job(job_id)).status).toBe("queued");
+      expect(body(await api.post(`/agents/${agent.id}/resume`))).toMatchObject({ state: "idle" });
+      expect((await agent.takeJob()).execution_id).toBe(job_id);
+    },
+  },
+  {
+    rule: "POST /execute is 503 while every agent is draining",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll({ free_slots: 0 });
+      await api.post(`/agents/${agent.id}/drain`);
+      expect(await stateOf(api, agent.id)).toBe("draining");
+      const reply = await api.post("/execute", { code: "print(1)" });
+      expect(reply.status).toBe(503);
+      expect(problemOf(reply).detail).toContain("draining");
+    },
+  },
+  ...each(
+    ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"],
+    (path) => `POST ${path} is 404`,
+    async (api, path) => {
+      expect((await api.post(path)).status).toBe(404);
+    },
+  ),
+  ...each(
+    guarded,
+    ([method, path]) => `${method} ${path} is 403 with a key that is not an operator's`,
+    async (api, [method, path]) => {
+      const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
+      expect(reply.status).toBe(403);
+      expect(problemOf(reply).detail).toContain("operator_keys");
+    },
+    { server: "with keys" },
+  ),
+  {
+    rule: "An operator's key manages hosts, and is accepted wherever an API key is",
+    server: "with keys",
+    async check(api) {
+      const key = { "X-API-Key": operatorKey };
+      expect((await api.post("/hosts/invitations", {}, key)).status).toBe(201);
+      expect((await api.get("/hosts", key)).status).toBe(200);
+      expect((await api.get("/executions", key)).status).toBe(200);
+    },
+  },
+];
