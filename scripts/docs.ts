@@ -1,12 +1,19 @@
 import { writeFileSync } from "node:fs";
+import { clientDocument } from "./clients/document.ts";
+import { typescriptFile, typescriptText } from "./clients/typescript.ts";
 import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
 import { configurationFile, configurationText } from "./docs/configuration.ts";
 import { contractFile, contractText } from "./docs/contract.ts";
 
-/** Writes the generated parts of docs/. */
+/** Writes the generated parts of docs/ and of the clients. */
 await runMain(async () => {
-  const pages = { [configurationFile]: configurationText(), [contractFile]: contractText() };
+  const document = await clientDocument();
+  const pages = {
+    [configurationFile]: configurationText(),
+    [contractFile]: contractText(),
+    [typescriptFile]: await typescriptText(document),
+  };
   for (const [file, text] of Object.entries(pages)) {
     writeFileSync(file, text);
     say(`wrote ${file}`);

@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { expect, test } from "vitest";
 
 const page = readFileSync("docs/architecture.md", "utf8");
-const named = [...page.matchAll(/`((?:api|agent|shared|scripts|packaging)\/[^`*]*)`/g)].map(
+const named = [...page.matchAll(/`((?:api|agent|shared|scripts|clients|packaging)\/[^`*]*)`/g)].map(
   ([, path = ""]) => path,
 );
 
@@ -13,7 +13,7 @@ test("every path on docs/architecture.md exists", () => {
 });
 
 test("every folder of the sources is on the map", () => {
-  const files = globSync("{api,agent,shared,scripts,packaging}/**/*.*");
+  const files = globSync("{api,agent,shared,scripts,clients,packaging}/**/*.*");
   const folders = [...new Set(files.map((file) => `${dirname(file)}/`))].toSorted();
   expect(folders.filter((folder) => !named.includes(folder))).toEqual([]);
 });

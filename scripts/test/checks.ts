@@ -7,7 +7,7 @@ import { say } from "../command/say.ts";
 
 type Check = { title: string; tool: string; args: string[]; remedy?: string };
 
-const TSCONFIGS = ["tsconfig.json", "tsconfig.edge.json"];
+const TSCONFIGS = ["tsconfig.json", "tsconfig.edge.json", "clients/typescript/tsconfig.json"];
 
 /** Runs every static check, prints what they found, and returns whether all passed. */
 export async function runChecks(): Promise<boolean> {

@@ -4,6 +4,7 @@
  */
 export const rooms = {
   shared: ["shared", "shared/wire", "shared/config", "shared/process"],
+  clients: ["clients/typescript/src"],
   agent: [
     "agent/waiting",
     "agent/policy",

@@ -11,7 +11,7 @@ export const stages: readonly (readonly Tier[])[] = [
   ["lab"],
 ];
 
-export const testFiles = "{api,agent,shared,scripts}/**/*.test.ts";
+export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
 /** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
 export const hostileFiles = "agent/sandbox/{hostile/*,reuse}.engine.test.ts";

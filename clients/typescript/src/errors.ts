@@ -1,0 +1,161 @@
+import type { Problem, ProblemCode } from "./generated.ts";
+
+/** Every error of this client: a refused request, a lost connection, or a time-out. */
+export class AirlockError extends Error {
+  override name = "AirlockError";
+}
+
+/** The service could not be reached, or the connection broke, also after the retries. */
+export class ConnectionError extends AirlockError {
+  override name = "ConnectionError";
+}
+
+/** The service did not answer within `timeoutMs`, also after the retries. */
+export class NoAnswerError extends ConnectionError {
+  override name = "NoAnswerError";
+}
+
+/** The service refused the request. Each problem code has a subclass. */
+export class ProblemError extends AirlockError {
+  override name = "ProblemError";
+  /** What the service said. If it said nothing, a proxy in front of it answered. */
+  readonly problem: Problem | undefined;
+  readonly status: number;
+  /** Seconds after which the same request may succeed. */
+  readonly retryAfterS: number | undefined;
+
+  constructor(
+    status: number,
+    message: string,
+    { problem, retryAfterS }: { problem?: Problem | undefined; retryAfterS?: number | undefined },
+  ) {
+    super(message);
+    this.status = status;
+    this.problem = problem;
+    this.retryAfterS = retryAfterS;
+  }
+
+  get code(): ProblemCode | undefined {
+    return this.problem?.code;
+  }
+
+  /** Identifies the request in the service's log. */
+  get correlationId(): string | undefined {
+    return this.problem?.correlation_id;
+  }
+
+  /** The job that the refusal is about, where it is known. */
+  get jobId(): string | undefined {
+    return this.problem?.job_id ?? this.problem?.existing_job_id;
+  }
+}
+
+export class InvalidRequestError extends ProblemError {
+  override name = "InvalidRequestError";
+}
+export class UnauthorizedError extends ProblemError {
+  override name = "UnauthorizedError";
+}
+export class ForbiddenError extends ProblemError {
+  override name = "ForbiddenError";
+}
+export class NotFoundError extends ProblemError {
+  override name = "NotFoundError";
+}
+export class MethodNotAllowedError extends ProblemError {
+  override name = "MethodNotAllowedError";
+}
+export class WaitTimeoutError extends ProblemError {
+  override name = "WaitTimeoutError";
+}
+export class ConflictError extends ProblemError {
+  override name = "ConflictError";
+}
+export class LeaseLostError extends ProblemError {
+  override name = "LeaseLostError";
+}
+export class TooLargeError extends ProblemError {
+  override name = "TooLargeError";
+}
+export class RangeNotSatisfiableError extends ProblemError {
+  override name = "RangeNotSatisfiableError";
+}
+export class TimeoutTooLongError extends ProblemError {
+  override name = "TimeoutTooLongError";
+}
+export class BatchTooLargeError extends ProblemError {
+  override name = "BatchTooLargeError";
+}
+export class BuildFailedError extends ProblemError {
+  override name = "BuildFailedError";
+}
+export class RateLimitedError extends ProblemError {
+  override name = "RateLimitedError";
+}
+export class HeadersTooLargeError extends ProblemError {
+  override name = "HeadersTooLargeError";
+}
+export class InternalError extends ProblemError {
+  override name = "InternalError";
+}
+export class EngineFailedError extends ProblemError {
+  override name = "EngineFailedError";
+}
+export class UnavailableError extends ProblemError {
+  override name = "UnavailableError";
+}
+
+/** The class of each code that the service may answer; a new code does not compile without one. */
+export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
+  invalid_request: InvalidRequestError,
+  unauthorized: UnauthorizedError,
+  forbidden: ForbiddenError,
+  not_found: NotFoundError,
+  method_not_allowed: MethodNotAllowedError,
+  wait_timeout: WaitTimeoutError,
+  conflict: ConflictError,
+  lease_lost: LeaseLostError,
+  too_large: TooLargeError,
+  range_not_satisfiable: RangeNotSatisfiableError,
+  timeout_too_long: TimeoutTooLongError,
+  batch_too_large: BatchTooLargeError,
+  build_failed: BuildFailedError,
+  rate_limited: RateLimitedError,
+  headers_too_large: HeadersTooLargeError,
+  internal: InternalError,
+  engine_failed: EngineFailedError,
+  unavailable: UnavailableError,
+};
+
+/** The error that a refusal is thrown as. */
+export async function problemError(response: Response): Promise<ProblemError> {
+  const text = await response.text();
+  const problem = asProblem(text);
+  const retryAfter = Number(response.headers.get("Retry-After") ?? Number.NaN);
+  const extras = {
+    problem,
+    retryAfterS: Number.isFinite(retryAfter) ? retryAfter : undefined,
+  };
+  if (!problem) {
+    const what = `HTTP ${response.status} without a problem of Airlock's`;
+    return new ProblemError(response.status, `${what}: ${text.slice(0, 200)}`, extras);
+  }
+  // An older client does not know a newer service's codes.
+  const Class = problemClasses[problem.code] ?? ProblemError;
+  return new Class(response.status, messageOf(problem), extras);
+}
+
+function asProblem(text: string): Problem | undefined {
+  try {
+    const body = JSON.parse(text) as Partial<Problem> | null;
+    return typeof body?.code === "string" ? (body as Problem) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The faults of the fields say more than the sentence about them. */
+function messageOf({ detail, errors = [] }: Problem): string {
+  const faults = errors.map(({ path, message }) => `${path}: ${message}`);
+  return [detail, ...faults].join("\n  ");
+}

@@ -1,0 +1,161 @@
+import {
+  AirlockError,
+  ConnectionError,
+  NoAnswerError,
+  ProblemError,
+  problemError,
+} from "./errors.ts";
+import { pauseMs, sleep } from "./pause.ts";
+
+/** Where the service is, and how to talk to it. */
+export interface ConnectOptions {
+  /** Address of the service, for example `http://127.0.0.1:8080`. */
+  url: string;
+  /** An API key; it is sent as `Authorization: Bearer`. */
+  key?: string | undefined;
+  /** How often a request that failed for the moment is sent again. Default 6: about 12 seconds. */
+  retries?: number | undefined;
+  /** How long one try may take. Default 60,000; 0: no limit. */
+  timeoutMs?: number | undefined;
+  /** Instead of the global `fetch`. */
+  fetch?: typeof fetch | undefined;
+}
+
+/** Options of one call. */
+export interface CallOptions {
+  /** Ends the call; it then rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+  retries?: number | undefined;
+  timeoutMs?: number | undefined;
+  headers?: Record<string, string> | undefined;
+}
+
+export interface Transport {
+  readonly url: string;
+  /** Sends a request to its answer, which is there as a whole; throws an AirlockError instead of a refusal. */
+  readonly send: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
+  /** The same once the headers are there; the time-out and the retries end then. */
+  readonly open: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
+}
+
+const RETRIES = 6;
+const TIMEOUT_MS = 60_000;
+
+export function transport(service: ConnectOptions): Transport {
+  const url = service.url.replace(/\/+$/, "");
+  // Called as a method of another object, a browser's fetch throws.
+  const fetchIt = service.fetch ?? ((...args: Parameters<typeof fetch>) => fetch(...args));
+
+  async function attempt(
+    path: string,
+    init: RequestInit,
+    options: CallOptions,
+    isWhole: boolean,
+  ): Promise<Response> {
+    const timeoutMs = options.timeoutMs ?? service.timeoutMs ?? TIMEOUT_MS;
+    const ending = new AbortController();
+    const isLate = new NoAnswerError(`${url} did not answer within ${timeoutMs} ms.`);
+    const timer = timeoutMs > 0 && setTimeout(() => ending.abort(isLate), timeoutMs);
+    const { signal: caller } = options;
+    const signal = caller ? AbortSignal.any([caller, ending.signal]) : ending.signal;
+    try {
+      const response = await fetchIt(url + path, { ...init, signal });
+      if (!response.ok && response.status !== 304) throw await problemError(response);
+      return isWhole ? await readWhole(response) : response;
+    } catch (error) {
+      caller?.throwIfAborted();
+      if (error instanceof AirlockError) throw error;
+      if (ending.signal.aborted) throw isLate;
+      throw new ConnectionError(`${url} could not be reached: ${reasonOf(error)}`, {
+        cause: error,
+      });
+    } finally {
+      if (timer) clearTimeout(timer);
+    }
+  }
+
+  async function tried(
+    path: string,
+    init: RequestInit,
+    options: CallOptions,
+    isWhole: boolean,
+  ): Promise<Response> {
+    const headers = headersOf(service, init, options, path);
+    const isSafe = isRepeatable(init.method, path, headers);
+    const retries = options.retries ?? service.retries ?? RETRIES;
+    for (let tries = 1; ; tries++) {
+      try {
+        return await attempt(path, { ...init, headers }, options, isWhole);
+      } catch (error) {
+        if (tries > retries || !isWorthRepeating(error, isSafe)) throw error;
+        const retryAfterS = error instanceof ProblemError ? error.retryAfterS : undefined;
+        await sleep(pauseMs(tries, retryAfterS), options.signal);
+      }
+    }
+  }
+
+  return {
+    url,
+    send: (path, init = {}, options = {}) => tried(path, init, options, true),
+    open: (path, init = {}, options = {}) => tried(path, init, options, false),
+  };
+}
+
+function headersOf(
+  { key }: ConnectOptions,
+  init: RequestInit,
+  options: CallOptions,
+  path: string,
+): Headers {
+  const headers = new Headers(init.headers);
+  for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
+  if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
+  const needsKey = makesJobs.test(path) && init.method === "POST";
+  if (needsKey && !headers.has("Idempotency-Key") && !hasKey(init.body)) {
+    headers.set("Idempotency-Key", newKey());
+  }
+  return headers;
+}
+
+/** Requests that make jobs; with a key, a repeat makes none. A repeat of `/cancel` changes nothing. */
+const makesJobs = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$/;
+const changesNothingTwice = /\/cancel$/;
+
+function hasKey(body: RequestInit["body"]): boolean {
+  if (typeof body !== "string") return false;
+  return "idempotency_key" in (JSON.parse(body) as object);
+}
+
+/** Pages that are not served over TLS have no `crypto.randomUUID`. */
+function newKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Whether a second request does no harm if the first one arrived. */
+function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
+  if (method === "GET" || method === "HEAD") return true;
+  if (method !== "POST") return false;
+  return makesJobs.test(path) || headers.has("Idempotency-Key") || changesNothingTwice.test(path);
+}
+
+function isWorthRepeating(error: unknown, isSafe: boolean): boolean {
+  if (error instanceof ConnectionError) return isSafe;
+  if (!(error instanceof ProblemError)) return false;
+  // A proxy cannot say whether the service has the request.
+  if (!error.problem) return isSafe && [429, 502, 503, 504].includes(error.status);
+  if (error.code === "rate_limited") return true;
+  // If it names no job, nothing was stored.
+  return error.code === "unavailable" && (isSafe || error.jobId === undefined);
+}
+
+async function readWhole(response: Response): Promise<Response> {
+  const { status, headers } = response;
+  const bytes = await response.arrayBuffer();
+  return new Response(bytes.byteLength > 0 ? bytes : null, { status, headers });
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? error.cause.message || error.message : error.message;
+}
