@@ -1,13 +1,15 @@
-import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { Health, PoolStats } from "../../shared/wire/health.ts";
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { Health, PoolHistory, PoolStats } from "../../shared/wire/health.ts";
 import type { Deps } from "../deps.ts";
 import { health, isLive, poolStats } from "../domain/capacity.ts";
+import { historyMs, minuteMs, toHistory } from "../domain/history.ts";
 import type { AppEnv } from "../http/context.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";
+import { minutesSince } from "../store/minutes.ts";
 import { version } from "../version.ts";
 import { health as healthExample, poolStats as poolExample } from "../openapi/examples.ts";
-import { json } from "../openapi/responses.ts";
+import { integerQuery, json, problems } from "../openapi/responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>
@@ -40,4 +42,39 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);
     return c.json(poolStats(known, queue, config, now()), 200);
   });
+
+  const getPoolHistory = createRoute({
+    method: "get",
+    path: "/pool/history",
+    operationId: "getPoolHistory",
+    tags: ["Health"],
+    summary: "Queue, running executions and results of the last two days",
+    request: {
+      query: z.object({
+        hours: integerQuery({ minimum: 1, maximum: 48, default: 48 }, "How far back."),
+        step: integerQuery({ minimum: 1, maximum: 240, default: 15 }, "Minutes in a point."),
+      }),
+    },
+    responses: {
+      200: json(PoolHistory, "A point for each step in which an API ran.", {
+        example: { points: [historyPoint] },
+      }),
+      ...problems("invalid_request"),
+    },
+  });
+  app.openapi(getPoolHistory, async (c) => {
+    const { hours, step } = c.req.valid("query");
+    const span = Math.min(hours * 60 * minuteMs, historyMs);
+    // One minute more, to count from.
+    const minutes = await minutesSince(db, now() - span - minuteMs);
+    return c.json(toHistory(minutes, step * minuteMs), 200);
+  });
 }
+
+const historyPoint: PoolHistory["points"][number] = {
+  at: "2026-11-21T09:30:00.000Z",
+  pending: 2,
+  running: 4,
+  max_workers: 4,
+  ended: { succeeded: 118, failed: 3, timeout: 1, oom: 0, cancelled: 0 },
+};

@@ -86,6 +86,7 @@ describe("migrations", () => {
       "input_files_owner",
       "join_codes",
       "log_chunks",
+      "minutes",
       "payloads",
       "queue_fronts",
       "queue_length",

@@ -48,7 +48,7 @@ export const contractGroups: readonly Group[] = [
   {
     file: "health.ts",
     title: "Health and pool",
-    endpoints: ["GET /health", "GET /pool/stats"],
+    endpoints: ["GET /health", "GET /pool/stats", "GET /pool/history"],
     rows: healthRows,
   },
   {

@@ -1,4 +1,5 @@
 import type { Deps } from "../deps.ts";
+import { recordMinute } from "./record-minute.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import { enforceRetention } from "./retention.ts";
 import { forgetAgents } from "../store/agents/agents.ts";
@@ -24,8 +25,9 @@ export async function expire(deps: Deps): Promise<void> {
   for (const id of gone) deps.notifier.notify(`agent:${id}`);
 }
 
-/** Removes old data. Nobody waits for this. Returns whether more is left to remove. */
+/** Records the minute and removes old data. Nobody waits for this. Returns whether more is left to remove. */
 export async function removeOld(deps: Deps): Promise<boolean> {
+  await recordMinute(deps);
   await forgetWindowsBefore(deps.db, deps.now());
   return enforceRetention(deps);
 }

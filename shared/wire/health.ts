@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ContainerBackend, Timestamp } from "./execution.ts";
+import { ContainerBackend, TerminalStatus, Timestamp } from "./execution.ts";
 
 export const BreakerState = z.enum(["closed", "open", "half_open"]).meta({
   id: "BreakerState",
@@ -142,3 +142,23 @@ export const PoolStats = z
   })
   .meta({ id: "PoolStats" });
 export type PoolStats = z.infer<typeof PoolStats>;
+
+const EndedCounts = z
+  .record(TerminalStatus, z.int())
+  .meta({ id: "EndedCounts", description: "Executions that ended since the point before." });
+
+const HistoryPoint = z
+  .object({
+    at: Timestamp.meta({ description: "The point's end." }),
+    pending: z.int().meta({ description: "Most executions that waited at once." }),
+    running: z.int().meta({ description: "Most executions that ran at once." }),
+    max_workers: z.int().meta({ description: "What the live agents could run at once." }),
+    ended: EndedCounts,
+  })
+  .meta({ id: "HistoryPoint" });
+
+export const PoolHistory = z.object({ points: z.array(HistoryPoint) }).meta({
+  id: "PoolHistory",
+  description: "The oldest point first. A time without a point is one in which no API ran.",
+});
+export type PoolHistory = z.infer<typeof PoolHistory>;

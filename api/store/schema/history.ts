@@ -48,6 +48,18 @@ export const durations = sqliteTable(
   (t) => [primaryKey({ columns: [t.jobType, t.phase, t.leMs] })],
 );
 
+/** State of the service once a minute, for two days. */
+export const minutes = sqliteTable("minutes", {
+  /** Epoch ms of the minute's start. */
+  at: integer("at").primaryKey(),
+  pending: integer("pending").notNull(),
+  running: integer("running").notNull(),
+  /** Executions that the live agents could run at once. */
+  slots: integer("slots").notNull(),
+  /** Executions that had ended until then, by status, as in `counts`. */
+  ended: text("ended", { mode: "json" }).$type<Record<string, number>>().notNull(),
+});
+
 /**
  * Stored bytes to remove: of removed records and of lost leases. A row is written in the transaction of
  * the change, so that a crash leaves no unknown bytes behind.

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
-import { Health, PoolStats } from "../../../shared/wire/health.ts";
-import { body } from "./api.ts";
+import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
+import { body, expectFault } from "./api.ts";
 import type { Row } from "./row.ts";
 
 const openBreaker = {
@@ -11,6 +11,23 @@ const openBreaker = {
 } as const;
 
 export const healthRows: Row[] = [
+  {
+    rule: "GET /pool/history has at most a point for each step of the last two days, the oldest first",
+    async check(api) {
+      const reply = await api.get("/pool/history?hours=1&step=1");
+      expect(reply.status).toBe(200);
+      const { points } = PoolHistory.strict().parse(body(reply));
+      expect(points.length).toBeLessThanOrEqual(61);
+      const times = points.map(({ at }) => at);
+      expect(times).toEqual(times.toSorted());
+    },
+  },
+  {
+    rule: "GET /pool/history refuses more than two days",
+    async check(api) {
+      expectFault(await api.get("/pool/history?hours=49"), "hours");
+    },
+  },
   {
     rule: "GET /health is degraded while no agent is connected",
     async check(api) {
