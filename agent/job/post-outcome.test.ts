@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { LeaseDropped } from "../lease/leases.ts";
 import type { Pool } from "../pool/pool.ts";
@@ -150,5 +151,38 @@ describe("posting the result", () => {
     const { ended } = t.begin();
     (await t.sandbox(0)).finish();
     await expect(ended).rejects.toMatchObject({ kind: "unauthorized" });
+  });
+});
+
+describe("the log line of a job", () => {
+  const seen: { line: string; traceparent: unknown }[] = [];
+  beforeEach(() =>
+    configure({
+      reset: true,
+      sinks: {
+        seen: ({ message, properties }) =>
+          void seen.push({
+            line: message.join(""),
+            traceparent: properties["traceparent"],
+          }),
+      },
+      loggers: [{ category: [], lowestLevel: "info", sinks: ["seen"] }],
+    }),
+  );
+  afterEach(reset);
+
+  it("has the id of the trace that the job belongs to, where it belongs to one", async () => {
+    const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (const [n, told] of [{ traceparent }, {}].entries()) {
+      const { ended } = t.begin(told);
+      const sandbox = await t.sandbox(n);
+      await sandbox.running;
+      sandbox.finish({});
+      await ended;
+    }
+    const lines = seen.filter(({ line }) => line.startsWith("attempt "));
+    expect(lines.map((one) => one.traceparent)).toEqual([traceparent, undefined]);
+    expect(lines[0]?.line).toMatch(/ ms, trace 4bf92f3577b34da6a3ce929d0e0e4736$/);
+    expect(lines[1]?.line).toMatch(/ ms$/);
   });
 });

@@ -52,7 +52,11 @@ export async function runLease(
   lease: Lease,
   takes?: () => boolean,
 ): Promise<readonly LeasedJob[]> {
-  const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  const { correlation_id, traceparent } = lease.job;
+  const log = agent.log.with({
+    correlationId: correlation_id,
+    ...(traceparent && { traceparent }),
+  });
   // Before any await: the next poll must not offer these GPUs again.
   using gpus = agent.gpus.lease(lease.job.job_type.gpus);
   const deps = { ...agent, log };
@@ -133,6 +137,8 @@ async function runCode(
     {
       code: job.code,
       inputJson: job.input_json,
+      stdin: job.stdin,
+      args: job.args,
       timeoutMs: job.timeout_s * 1000,
       caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
     },

@@ -35,6 +35,20 @@ describe(`under ${runtime}`, () => {
     expect(second.err).toBe("");
   });
 
+  test("stdin and arguments are a job's own", async () => {
+    await using sandbox = await open();
+    const code =
+      "import os, sys; print(sys.argv[1:], sys.stdin.read(), sorted(os.listdir('/input')))";
+    const first = await sandbox.run(code, { stdin: "tea", args: ["a"] });
+    expect(first.out).toBe("['a'] tea ['_args', '_stdin', 'data.json']\n");
+    expect(await sandbox.rearm()).toBe(true);
+    expect((await sandbox.run(code)).out).toBe("[]  ['data.json']\n");
+    expect(await sandbox.rearm()).toBe(true);
+    expect((await sandbox.run(code, { stdin: "milk" })).out).toBe(
+      "[] milk ['_stdin', 'data.json']\n",
+    );
+  });
+
   test("sockets that are in transit and that no process holds are noticed", async () => {
     await using sandbox = await open();
     await sandbox.run(`

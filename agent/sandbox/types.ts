@@ -45,6 +45,10 @@ export interface SandboxJob {
   readonly code: string | Uint8Array;
   /** Text of /input/data.json. */
   readonly inputJson: string;
+  /** What the code reads from its standard input; without it, that is at its end. */
+  readonly stdin?: string | undefined;
+  /** The code's arguments. */
+  readonly args?: readonly string[] | undefined;
   /** Time the code may run, counted inside the container from its first instruction. */
   readonly timeoutMs: number;
   readonly caps: {

@@ -98,6 +98,8 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),
         input_json: decodeUtf8(payload.input),
+        ...(payload.stdin && { stdin: decodeUtf8(payload.stdin) }),
+        ...(payload.args && { args: payload.args }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,

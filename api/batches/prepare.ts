@@ -1,9 +1,10 @@
 import { plainNumber, type JsonObject } from "../../shared/json.ts";
+import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/submission.ts";
 import type { Deps } from "../deps.ts";
 import type { Unavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
-import { canonicalJson } from "../domain/submission.ts";
+import { canonicalJson, neededFor } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { fieldErrors } from "../http/validation.ts";
 import { checkAvailability } from "../jobs/availability.ts";
@@ -28,9 +29,10 @@ export async function prepareJobs(
 ): Promise<Prepared[]> {
   const places = new Map<string, Promise<Place>>();
   const full = await databaseFull(deps);
-  const placeOf = (name: string): Promise<Place> => {
-    const known = places.get(name) ?? findPlace(deps, name);
-    places.set(name, known);
+  const placeOf = (name: string, inputs: InputWay | null): Promise<Place> => {
+    const kind = `${inputs} ${name}`;
+    const known = places.get(kind) ?? findPlace(deps, name, inputs);
+    places.set(kind, known);
     return known;
   };
   const prepared: Prepared[] = [];
@@ -52,16 +54,16 @@ interface Place {
   wait?: string | undefined;
 }
 
-async function findPlace(deps: Deps, jobType: string): Promise<Place> {
+async function findPlace(deps: Deps, jobType: string, inputs: InputWay | null): Promise<Place> {
   const environment = await runnableEnvironment(deps, jobType);
-  return { environment, ...(await checkAvailability(deps, "async", environment)) };
+  return { environment, ...(await checkAvailability(deps, "async", environment, inputs)) };
 }
 
 async function prepare(
   deps: Deps,
   job: JsonObject,
   origin: Origin,
-  placeOf: (jobType: string) => Promise<Place>,
+  placeOf: (jobType: string, inputs: InputWay | null) => Promise<Place>,
   full: Unavailable | undefined,
 ): Promise<Prepared> {
   const plain = Object.fromEntries(Object.entries(job).map(([k, v]) => [k, plainNumber(v)]));
@@ -71,7 +73,11 @@ async function prepare(
     const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
     throw new AppError("invalid_request", `The job is not valid: ${detail}`, { errors });
   }
-  const { environment, refusal = full, wait } = await placeOf(parsed.data.job_type);
+  const {
+    environment,
+    refusal = full,
+    wait,
+  } = await placeOf(parsed.data.job_type, neededFor(parsed.data));
   const execution = await newExecution(deps, parsed.data, origin, environment.jobType);
   return { execution, refusal, wait };
 }

@@ -1,5 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 import { matchesPattern } from "../../shared/pattern.ts";
+import { waysOf, type InputWay } from "../../shared/wire/file.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import { imageOf, type Environment } from "./environment.ts";
 
@@ -42,6 +43,14 @@ export function accepts(
 ): boolean {
   const { job_types } = accepts;
   return job_types?.some((pattern) => matchesPattern(pattern, jobType.name)) ?? true;
+}
+
+/** Whether an agent can give a job its stdin, args and files. */
+export function givesInputs(
+  { accepts }: Pick<AgentReport, "accepts">,
+  inputs: InputWay | null,
+): boolean {
+  return inputs === null || waysOf(accepts.inputs).includes(inputs);
 }
 
 /** The properties of an agent that decide which jobs it may get. */

@@ -1,4 +1,5 @@
 import { isJsonObject } from "../../shared/json.ts";
+import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/submission.ts";
 
@@ -7,9 +8,12 @@ import type { ExecuteRequest } from "../../shared/wire/submission.ts";
  * version are in it only where they are given, so that repeats of older submissions still match.
  */
 export function submissionText(request: ExecuteRequest, lineage?: object): string {
-  const { metadata = {}, run_at, queue_timeout, max_attempts = limits.maxAttempts } = request;
+  const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
+  const { max_attempts = limits.maxAttempts } = request;
   const added = {
     ...lineage,
+    ...(stdin !== "" && { stdin }),
+    ...(args.length > 0 && { args }),
     ...(Object.keys(metadata).length > 0 && { metadata }),
     ...(run_at !== undefined && { run_at: Date.parse(run_at) }),
     ...(queue_timeout !== undefined && { queue_timeout }),
@@ -24,6 +28,11 @@ export function submissionText(request: ExecuteRequest, lineage?: object): strin
     request.requirements,
     ...(Object.keys(added).length > 0 ? [added] : []),
   ]);
+}
+
+/** What an agent must be able to do for a job; null if every agent can run it. */
+export function neededFor({ stdin = "", args = [] }: ExecuteRequest): InputWay | null {
+  return stdin === "" && args.length === 0 ? null : "frames";
 }
 
 /** Writes JSON with sorted keys, so that equal payloads give equal text. */

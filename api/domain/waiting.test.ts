@@ -98,7 +98,7 @@ describe("why no agent takes a job now", () => {
     ["free GPUs", gpu, agent({ gpus: { total: 2, free: 2 } }), 0, undefined],
   ])("%s", (_what, one, only, running, reason) => {
     const held = new Map([["a", running]]);
-    expect(whyNobodyTakes(one, [only], config, 1000, held)).toBe(reason);
+    expect(whyNobodyTakes(one, [only], config, 1000, null, held)).toBe(reason);
   });
 
   test("too few GPUs", () => {

@@ -1,8 +1,10 @@
+import type { InputWay } from "../../shared/wire/file.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
 import type { BuiltImage, Environment } from "./environment.ts";
 import {
   accepts,
+  givesInputs,
   hasLabels,
   isEquipped,
   isRunnable,
@@ -19,12 +21,17 @@ const recoveryMs = 30_000;
 export function whyNobodyRuns(
   environment: Environment,
   live: AgentReport[],
-  isBeingBuilt = false,
+  {
+    inputs = null,
+    isBeingBuilt = false,
+  }: { inputs?: InputWay | null; isBeingBuilt?: boolean } = {},
 ): string | undefined {
   const { jobType, built } = environment;
   if (!isRunnable(environment)) return isBeingBuilt ? beingBuilt : notBuilt(jobType.name);
-  const labelled = live.filter((agent) => hasLabels(agent, environment));
-  if (labelled.length === 0) return whyNobodyIsThere(environment, live);
+  const giving = live.filter((agent) => givesInputs(agent, inputs));
+  if (giving.length === 0 && live.length > 0) return nobodyGives(inputs);
+  const labelled = giving.filter((agent) => hasLabels(agent, environment));
+  if (labelled.length === 0) return whyNobodyIsThere(environment, giving);
   const able = labelled.filter((agent) => isEquipped(agent, environment));
   if (able.length === 0) return tooFewGpus(environment, labelled);
   if (built && !able.some((agent) => agent.images.includes(built.digest))) {
@@ -53,6 +60,12 @@ function isShared({ archiveSha256, manifestDigest }: BuiltImage): boolean {
   return Boolean(archiveSha256 ?? manifestDigest);
 }
 
+function nobodyGives(inputs: InputWay | null): string {
+  return inputs === "mount"
+    ? "No connected agent mounts files, which the job needs because its files are large."
+    : "No connected agent knows stdin, args and files: run the same version of Airlock on the agents.";
+}
+
 const beingBuilt = "Its image is being built.";
 
 function tooFewGpus({ jobType: { name, gpus } }: Environment, labelled: AgentReport[]): string {
@@ -70,10 +83,11 @@ export function whyNobodyTakes(
   known: AgentReport[],
   config: Config,
   now: number,
+  inputs: InputWay | null = null,
   runningBy: ReadonlyMap<string, number> = new Map(),
 ): string | undefined {
   const live = known.filter((agent) => isLive(agent, config, now));
-  const able = live.filter((agent) => isEquipped(agent, environment));
+  const able = live.filter((agent) => isEquipped(agent, environment) && givesInputs(agent, inputs));
   const serving = servingAgents(able, config, now);
   if (serving.length === 0) return able.length > 0 ? whyNobodyServes(able, now) : undefined;
   const name = environment.jobType.name;

@@ -1,3 +1,4 @@
+import type { InputWay } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
 import { isLive, whyUnavailable, type Unavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
@@ -21,14 +22,15 @@ export async function checkAvailability(
   { config, db, now }: Deps,
   mode: "sync" | "async",
   environment: Environment,
+  inputs: InputWay | null = null,
 ): Promise<Availability> {
   const known = await listAgents(db);
   const at = now();
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: found };
   const live = known.filter((agent) => isLive(agent, config, at));
-  const nobody = whyNobodyRuns(environment, live);
-  if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at) };
+  const nobody = whyNobodyRuns(environment, live, { inputs });
+  if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at, inputs) };
   return mode === "async" ? { wait: nobody } : { refusal: { detail: nobody, retryAfterS: 5 } };
 }
 
@@ -45,7 +47,7 @@ export async function explainWait(
 
 async function whyMoreThanItsTurn(
   deps: Deps,
-  { jobType, availableAt, attempt }: ExecutionRow,
+  { jobType, availableAt, attempt, inputs }: ExecutionRow,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;
   if (attempt === 0 && availableAt > now()) return `It is to start at ${timestamp(availableAt)}.`;
@@ -59,9 +61,9 @@ async function whyMoreThanItsTurn(
   const at = now();
   const live = known.filter((agent) => isLive(agent, config, at));
   const isBeingBuilt = builds.some((build) => build.jobType === jobType);
-  const nobody = whyNobodyRuns(environment, live, isBeingBuilt);
+  const nobody = whyNobodyRuns(environment, live, { inputs, isBeingBuilt });
   if (nobody !== undefined) return nobody;
   if (availableAt > at)
     return `It could not be started, and is tried again at ${timestamp(availableAt)}.`;
-  return whyNobodyTakes(environment, known, config, at, runningByAgent);
+  return whyNobodyTakes(environment, known, config, at, inputs, runningByAgent);
 }

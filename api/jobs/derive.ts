@@ -10,7 +10,7 @@ import { submit } from "./submit.ts";
 
 /**
  * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
- * new code. Both take its input, job type, limits, requirements and metadata unless the request overrides
+ * new code. Both take its input, stdin, args, job type, limits, requirements and metadata unless the request overrides
  * them.
  *
  * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
@@ -26,12 +26,15 @@ export async function derive(
     findSubmitted(deps.db, parentId),
   ]);
   if (!parent || !submitted) throw notFound(`Job ${parentId}`);
+  const { stdin = submitted.stdin && decodeUtf8(submitted.stdin) } = request;
   const relationship = "code" in request ? "fork" : "rerun";
   const job = await submit(
     deps,
     {
       code: "code" in request ? request.code : decodeUtf8(submitted.code),
       input_data: parseJson(decodeUtf8(submitted.input), limits.jsonDepthMax) as JsonObject,
+      stdin: stdin ?? undefined,
+      args: request.args ?? submitted.args ?? undefined,
       job_type: request.job_type ?? parent.jobType,
       timeout: request.timeout ?? parent.timeoutS,
       startup_timeout: parent.startupTimeoutS,

@@ -5,7 +5,7 @@ import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/placement.ts";
-import { submissionText } from "../domain/submission.ts";
+import { neededFor, submissionText } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 import { readEnvironment } from "./environments.ts";
@@ -51,7 +51,7 @@ export async function newExecution(
   const code = encode(request.code);
   const input = encode(JSON.stringify(request.input_data));
   const createdAt = now();
-  const { metadata = {}, run_at, queue_timeout } = request;
+  const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
   const runAt = run_at === undefined ? undefined : Date.parse(run_at);
   const availableAt = Math.max(createdAt, runAt ?? 0);
   return {
@@ -65,6 +65,9 @@ export async function newExecution(
     createdAt,
     code,
     input,
+    stdin: stdin === "" ? undefined : encode(stdin),
+    args: args.length === 0 ? undefined : args,
+    inputs: neededFor(request) ?? undefined,
     codeBytes: code.length,
     inputBytes: input.length,
     codeHash: await sha256(code),

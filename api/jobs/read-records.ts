@@ -7,7 +7,7 @@ import { toRecord, type View } from "./record.ts";
 type Field = keyof ExecutionRecord;
 
 /** Fields that are not in the row of an execution. */
-const elsewhere: Field[] = ["stdout", "stderr", "output", "artifacts"];
+const elsewhere: Field[] = ["stdin", "args", "stdout", "stderr", "output", "artifacts"];
 
 /** The records of rows; with `fields`, only these and the id. Reads payloads only if a field needs them. */
 export async function readRecords(
@@ -27,4 +27,4 @@ export async function readRecords(
   );
 }
 
-const nothing = { stdout: null, stderr: null, output: null };
+const nothing = { stdin: null, args: null, stdout: null, stderr: null, output: null };

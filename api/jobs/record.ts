@@ -42,7 +42,11 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
   };
 }
 
-function extendedFields({ execution: e, artifacts }: FullExecution): Partial<ExecutionRecord> {
+function extendedFields({
+  execution: e,
+  payload,
+  artifacts,
+}: FullExecution): Partial<ExecutionRecord> {
   return {
     job_ref: e.jobRef,
     container_runtime: e.containerRuntime,
@@ -60,6 +64,8 @@ function extendedFields({ execution: e, artifacts }: FullExecution): Partial<Exe
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
     ...(e.containerBackend === "zygote" && { container_backend: e.containerBackend }),
+    ...(payload.stdin && { stdin: text(payload.stdin) }),
+    ...(payload.args && { args: payload.args }),
     ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
     ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),

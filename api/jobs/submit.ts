@@ -31,6 +31,7 @@ export async function submit(
     deps,
     origin.mode,
     environment,
+    execution.inputs,
   );
   const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size).catch(
     (error: unknown) => findSubmission(deps, execution.id, error),

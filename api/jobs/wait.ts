@@ -100,7 +100,7 @@ export async function waitForSync(
         });
       }
       if (execution.status !== "queued") continue;
-      const refusal = await rideOut(deps, () => findRefusal(deps, execution.jobType));
+      const refusal = await rideOut(deps, () => findRefusal(deps, execution));
       if (refusal) {
         if (!(await giveUp())) continue;
         throw unavailable(refusal.detail, refusal.retryAfterS, { jobId: id });
@@ -120,9 +120,12 @@ async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
   return result.kind === "changed";
 }
 
-async function findRefusal(deps: Deps, jobType: string): Promise<Unavailable | undefined> {
+async function findRefusal(
+  deps: Deps,
+  { jobType, inputs }: ExecutionRow,
+): Promise<Unavailable | undefined> {
   const environment = await readEnvironment(deps, jobType);
-  return environment && (await checkAvailability(deps, "sync", environment)).refusal;
+  return environment && (await checkAvailability(deps, "sync", environment, inputs)).refusal;
 }
 
 /**

@@ -49,6 +49,14 @@ export const executeExamples: Examples<Given<ExecuteRequest>> = {
     summary: "Input and output",
     value: { code: summing, input_data: input, timeout: 10 },
   },
+  inputs: {
+    summary: "Arguments and a standard input",
+    value: {
+      code: "import sys\n\nprint(sys.argv[1], sum(map(int, sys.stdin)))\n",
+      args: ["total:"],
+      stdin: "1\n2\n39\n",
+    },
+  },
   artifact: {
     summary: "Write a file to download",
     value: {
@@ -83,6 +91,7 @@ export const executeAsyncExamples: typeof executeExamples = {
 export const rerunExamples: Examples<RerunRequest> = {
   same: { summary: "As it was", value: {} },
   longer: { summary: "With more time", value: { timeout: 120 } },
+  otherInputs: { summary: "With other arguments", value: { args: ["sum:"] } },
 };
 
 export const forkExample: Given<ForkRequest> = {

@@ -19,6 +19,7 @@ import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
+import { inputRows } from "./contract/inputs.ts";
 import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
 import { listRows } from "./contract/lists.ts";
@@ -88,6 +89,7 @@ export const contractGroups: readonly Group[] = [
     rows: jobRows,
   },
   { file: "idempotency.ts", title: "Idempotency keys", rows: idempotencyRows },
+  { file: "inputs.ts", title: "Standard input and arguments", rows: inputRows },
   {
     file: "derive.ts",
     title: "Rerun and fork",

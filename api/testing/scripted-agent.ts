@@ -35,7 +35,7 @@ export class ScriptedAgent {
   }
 
   status(): AgentStatus {
-    const accepts = { job_types: null, builds: true };
+    const accepts = { job_types: null, builds: true, inputs: "frames" } as const;
     return {
       agent: { id: this.id, name: "scripted", version: "0", labels: { zone: "test" }, accepts },
       slots: 4,

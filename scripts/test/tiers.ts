@@ -18,7 +18,7 @@ export const hostileFiles = "agent/sandbox/{hostile/*,reuse}.engine.test.ts";
 
 /** Tests of the sandbox: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
-  "agent/{packages/packages,sandbox/{hostile/*,collect,cpu-count,lifetime,python,randomness,seccomp-probe,supervisor,usage}}.engine.test.ts";
+  "agent/{packages/packages,sandbox/{hostile/*,collect,cpu-count,inputs,lifetime,python,randomness,seccomp-probe,supervisor,usage}}.engine.test.ts";
 
 /** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
 export function tiersOf(file: string): Tier[] {

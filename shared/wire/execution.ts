@@ -137,9 +137,11 @@ const FullView = z.object({
   stdout_truncated: z.boolean(),
   stderr_truncated: z.boolean(),
   idempotency_key: z.string().nullable(),
-  run_at: Timestamp.meta({
+  stdin: z.string().meta({
     description: "As submitted. Like the fields below, it is left out where it was not given.",
   }),
+  args: z.array(z.string()),
+  run_at: Timestamp,
   queue_timeout: z.int(),
   max_attempts: z.int(),
   traceparent: z.string().meta({

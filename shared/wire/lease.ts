@@ -90,6 +90,10 @@ export const LeasedJob = z.object({
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
   requirements: z.array(z.string()),
+  /** What the code reads from its standard input; absent if nothing. */
+  stdin: z.string().optional(),
+  /** Absent if there are none. */
+  args: z.array(z.string()).optional(),
   /** Absent if there are none. */
   files: z.array(LeasedFile).optional(),
   timeout_s: z.int(),

@@ -13,6 +13,10 @@ export const limits = {
   maxAttempts: 2,
   /** Jobs of one batch. */
   batchMax: 1000,
+  /** Bytes of an execution's `stdin`, UTF-8. */
+  stdinMaxBytes: 1024 * 1024,
+  /** Bytes of an execution's `args` together, UTF-8, one more for each as the kernel counts. */
+  argsMaxBytes: 128 * 1024,
   /** Entries of an execution's `metadata`. */
   metadataMax: 50,
   /** Seconds; the largest `queue_timeout`: 30 days. */

@@ -50,6 +50,45 @@ export const Metadata = z
     example: { order: "4711", team: "ml" },
   });
 
+const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
+const isWellFormed = (text: string): boolean => text.isWellFormed();
+
+/** What the code gets beside its input; on every request that makes a job. */
+const inputs = {
+  stdin: z
+    .string()
+    .refine(isWellFormed, "must not contain unpaired surrogates")
+    .refine(
+      (text) => bytesOf(text) <= limits.stdinMaxBytes,
+      `must be at most ${limits.stdinMaxBytes} bytes`,
+    )
+    .optional()
+    .meta({
+      maxLength: limits.stdinMaxBytes,
+      description:
+        "What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.",
+      example: "tea 3\nmilk 1\n",
+    }),
+  args: z
+    .array(
+      z
+        .string()
+        .refine(hasNoNul, "must not contain NUL characters")
+        .refine(isWellFormed, "must not contain unpaired surrogates")
+        .meta({ pattern: withoutNul }),
+    )
+    .refine(
+      (args) => args.reduce((sum, text) => sum + bytesOf(text) + 1, 0) <= limits.argsMaxBytes,
+      `must be at most ${limits.argsMaxBytes} bytes together, one more for each`,
+    )
+    .optional()
+    .meta({
+      maxItems: limits.argsMaxBytes,
+      description: "The arguments of the code: `sys.argv[1:]`.",
+      example: ["--verbose", "report.csv"],
+    }),
+};
+
 /** When and how often a job may run; on every request that makes one. */
 const schedule = {
   metadata: Metadata.optional(),
@@ -108,6 +147,7 @@ export const ExecuteRequest = z
         example: ["requests>=2.31"],
       }),
     idempotency_key: IdempotencyKey.optional(),
+    ...inputs,
     ...schedule,
   })
   .meta({ id: "ExecuteRequest" });
@@ -134,6 +174,7 @@ const overrides = {
   job_type: ExecuteRequest.shape.job_type.unwrap().optional(),
   timeout: ExecuteRequest.shape.timeout,
   idempotency_key: ExecuteRequest.shape.idempotency_key,
+  ...inputs,
   ...schedule,
 };
 

@@ -111,9 +111,12 @@ def wait_for_go(job, kept):
     job[0] = posix.getpid()
     told = "%d\0%d\0%s\0%s" % (job[0], time.process_time_ns(), traces, failures)
     posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])
-    if posix.read(go_fd, 1) != b"g":
+    word = posix.read(go_fd, 1)
+    if not word:
         posix._exit(1)
     posix.close(go_fd)
+    if word == b"i":
+        take_inputs()
     add_packages()
     posix.set_inheritable(tell_fd, False)
     posix.set_blocking(tell_fd, False)
@@ -176,6 +179,33 @@ def freeze_start_up(kept):
         gc.freeze()
     names.update(entries)
     del sys.modules["gc"]
+
+
+def take_inputs():
+    """Gives the code its stdin and arguments; their files are there where it has them, see job.py."""
+    import os
+    import posix
+    import sys
+
+    def open_input(path):
+        try:
+            return posix.open(path, posix.O_RDONLY)
+        except FileNotFoundError:
+            return None
+
+    stdin = open_input("/input/_stdin")
+    if stdin is not None and stdin != 0:
+        posix.dup2(stdin, 0)
+        posix.close(stdin)
+    source = open_input("/input/_args")
+    if source is None:
+        return
+    told = b"".join(iter(lambda: posix.read(source, 65536), b""))
+    posix.close(source)
+    args = [os.fsdecode(arg) for arg in told.split(b"\0")[:-1]]
+    sys.argv += args
+    if sys.version_info >= (3, 10):
+        sys.orig_argv += args
 
 
 def add_packages():

@@ -12,6 +12,8 @@ from relay import Stream
 
 GATE_DIR = "/code/.gate"
 _GATE = GATE_DIR + "/sitecustomize.pyc"
+# Where the gate finds stdin and arguments, by the frames that bring them.
+INPUTS = {b"T": "/input/_stdin", b"V": "/input/_args"}
 _MAX_REPORT = 4000
 
 
@@ -45,8 +47,8 @@ class Job:
         self.preload_errors = dict(zip(words[3:-1:2], words[4:-1:2]))
         self.state = "ready"
 
-    def go(self):
-        os.write(self._go, b"g")
+    def go(self, inputs):
+        os.write(self._go, b"i" if inputs else b"g")
 
     def read_exception(self):
         """The last exception that the interpreter reported, if it reported one."""

@@ -1,6 +1,7 @@
 """The link to the agent: frames of type (1 byte), length (4 bytes, big-endian) and payload.
 
-to the supervisor    J job (numbers)  C code  I input  G go  K cancel
+to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, each with a NUL behind it
+                     G go  K cancel
                      L lines of /input/_requirements.txt, before the job
                      P packages (JSON), before the job: see packages.py for what follows
 to the agent         B bytecode of this program, if it came as text

@@ -11,7 +11,7 @@ import sys
 import time
 
 from files import read_lines, write_file
-from job import Interpreter, Job
+from job import INPUTS, Interpreter, Job
 from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
 
@@ -52,7 +52,7 @@ class Supervisor:
         self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
         self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
-        self.job.go()
+        self.job.go(self.inputs)
         # Sent before the code runs: if the whole container dies after this, the code is the cause.
         self.outbox.put(b"S")
         self.outbox.write()
@@ -199,6 +199,7 @@ class Supervisor:
 
     def obey(self, kind, payload):
         if kind == b"J":
+            self.inputs = set()
             self.cancelled = False  # a late cancel of the job before does not count
             self.orders = from_numbers(payload)
             write_file("/code/main.py", b"")
@@ -207,9 +208,12 @@ class Supervisor:
             write_file("/code/main.py", payload, os.O_APPEND)
         elif kind == b"I":
             write_file("/input/data.json", payload, os.O_APPEND)
+        elif kind in INPUTS:
+            write_file(INPUTS[kind], payload, os.O_APPEND)
+            self.inputs.add(INPUTS[kind])
         elif kind == b"G":
-            os.chmod("/code/main.py", 0o444)
-            os.chmod("/input/data.json", 0o444)
+            for path in ("/code/main.py", "/input/data.json", *self.inputs):
+                os.chmod(path, 0o444)
             self.may_go = True
         elif kind == b"K":
             self.cancelled = True

@@ -10,11 +10,12 @@ import stat
 import time
 
 from files import read_lines
+from job import INPUTS
 from privileges import CODE_UID, close_memory
 
 _WRITABLE = ("/output", "/tmp", "/dev/shm", "/dev/mqueue")
 _DEVICES = ("/dev", "/dev/pts")
-_OURS = ("/code/main.py", "/input/data.json")
+_OURS = ("/code/main.py", "/input/data.json", *INPUTS.values())
 _SAFE_MOUNTS = ("/proc", "/dev", "/sys", "/code", "/input", "/output", "/packages", "/tmp")
 # For gVisor, which does not report the sums.
 _FAMILIES = ("unix", "tcp", "tcp6", "udp", "packet")
@@ -33,7 +34,8 @@ class Unclean(Exception):
 def wipe():
     """Removes what the code could write, its System V IPC objects, and the files of its job."""
     for path in _OURS:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     folders = [folder for folder in _WRITABLE if _is_writable(folder)]
     full = [folder for folder in folders if os.listdir(folder)]
     objects = list(_ipc_objects())

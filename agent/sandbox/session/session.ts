@@ -238,6 +238,9 @@ function sendJob(input: Writable, job: SandboxJob): void {
   input.write(encodeFrame("J", numbers(orders)));
   for (const frame of dataFrames("C", job.code)) input.write(frame);
   for (const frame of dataFrames("I", job.inputJson)) input.write(frame);
+  for (const frame of dataFrames("T", job.stdin ?? "")) input.write(frame);
+  const args = (job.args ?? []).map((arg) => `${arg}\0`).join("");
+  for (const frame of dataFrames("V", args)) input.write(frame);
   input.write(encodeFrame("G"));
   input.uncork();
 }

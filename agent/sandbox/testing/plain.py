@@ -1,4 +1,5 @@
-"""Runs each program of a JSON list on stdin as `python3 /code/main.py` is run by hand: as uid 1000,
+"""Runs each program of a JSON list on stdin (its code, arguments and standard input, or null) as
+`python3 /code/main.py` is run by hand: as uid 1000,
 without capabilities, in /output, unbuffered. Prints a JSON list of exit code, stdout and stderr."""
 
 import base64
@@ -17,19 +18,22 @@ def clear(folder):
         shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
-def run(program):
+def run(program, args, given):
     clear("/output")
     clear("/tmp")
     with open("/code/main.py", "wb") as file:
         file.write(base64.b64decode(program))
     with open("/input/data.json", "w") as file:
         file.write("{}")
+    if given is not None:
+        with open("/input/_stdin", "w", encoding="utf-8") as file:
+            file.write(given)
     # A user who runs it by hand owns the pipes, too.
     os.seteuid(CODE_UID)
     try:
         done = subprocess.run(
-            ["python3", "/code/main.py"],
-            stdin=subprocess.DEVNULL,
+            ["python3", "/code/main.py", *args],
+            stdin=subprocess.DEVNULL if given is None else open("/input/_stdin"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/output",
@@ -42,4 +46,4 @@ def run(program):
     return [done.returncode, *(base64.b64encode(text).decode() for text in (done.stdout, done.stderr))]
 
 
-json.dump([run(program) for program in json.load(sys.stdin)], sys.stdout)
+json.dump([run(*each) for each in json.load(sys.stdin)], sys.stdout)

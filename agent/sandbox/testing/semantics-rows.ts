@@ -8,7 +8,7 @@ import { loadModules, source } from "../supervisor.ts";
 import { inNamespace, startOnHost } from "./host-link.ts";
 import type { Python } from "./find-python.ts";
 import { programs } from "./semantics.ts";
-import type { RunReport } from "../types.ts";
+import type { RunReport, SandboxJob } from "../types.ts";
 
 interface Outcome {
   /** Exit status, or the negative number of a signal. */
@@ -19,6 +19,27 @@ interface Outcome {
 
 const spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
 afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+type Inputs = Pick<SandboxJob, "stdin" | "args">;
+
+/** Prints what code can find of its arguments and of a standard input larger than a pipe. */
+const withInputs = {
+  code: `import argparse, os, stat, subprocess, sys
+print(sys.argv, getattr(sys, "orig_argv", None), sys.stdin.seekable(), sys.stdin.isatty())
+print(sys.stdin, sys.stdin.encoding, stat.S_ISREG(os.fstat(0).st_mode), os.get_inheritable(0))
+print(ascii(input()), ascii(sys.stdin.readline()))
+print(subprocess.run(["wc", "-c"], stdout=-1).stdout)
+print(len(sys.stdin.buffer.read()), ascii(sys.stdin.read()))
+os.lseek(0, 0, 0)
+print(subprocess.run(["head", "-n1"], stdout=-1).stdout)
+parser = argparse.ArgumentParser()
+parser.add_argument("--name")
+parser.add_argument("rest", nargs="*")
+print(ascii(parser.parse_args()))
+parser.error("as it is told")`,
+  args: ["--name", "", "a b\n\"'", "\u00e4\u{1f600}", "*"],
+  stdin: `tea\u00e4\u{1f600}\r\n\0\ufeff\n${"y".repeat(200_000)}`,
+};
 
 /** Rows: programs do the same with the supervisor as without it. */
 export function semanticsRows(python: () => Python): void {
@@ -34,6 +55,12 @@ export function semanticsRows(python: () => Python): void {
     test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
       const report = await runSupervised(python(), code, isReused);
       expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
+    });
+
+    test("stdin and args", async () => {
+      const { code, ...inputs } = withInputs;
+      const report = await runSupervised(python(), code, isReused, inputs);
+      expect(outcomeOf(report)).toEqual(plain.get("stdin and args"));
     });
   });
 
@@ -60,12 +87,18 @@ function runPlain(python: Python): Map<string, Outcome> {
   const plain = readFileSync(new URL("plain.py", import.meta.url), "utf8");
   const program = loadModules({ files: source("files"), privileges: source("privileges"), plain });
   const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
-  const codes = Object.values(programs).map((code) => Buffer.from(code).toString("base64"));
-  const run = spawnSync(file, args, { input: JSON.stringify(codes), encoding: "utf8" });
+  const told = [...Object.values(programs).map((code) => ({ code })), withInputs].map(
+    ({ code, ...given }: { code: string | Uint8Array } & Inputs) => [
+      Buffer.from(code).toString("base64"),
+      given.args ?? [],
+      given.stdin ?? null,
+    ],
+  );
+  const run = spawnSync(file, args, { input: JSON.stringify(told), encoding: "utf8" });
   if (run.status !== 0) throw new Error(run.stderr);
   const outcomes = JSON.parse(run.stdout) as [number, string, string][];
   return new Map(
-    Object.keys(programs).map((name, i) => {
+    [...Object.keys(programs), "stdin and args"].map((name, i) => {
       const [exit = NaN, stdout = "", stderr = ""] = outcomes[i] ?? [];
       return [name, { exit, stdout: fromBase64(stdout), stderr: fromBase64(stderr) }];
     }),
@@ -76,12 +109,13 @@ async function runSupervised(
   python: Python,
   code: string | Uint8Array,
   isReused = false,
+  inputs: Inputs = {},
 ): Promise<RunReport> {
   const link = startOnHost(python, { isReused });
   const session = await openSession(link, AbortSignal.timeout(30_000));
   const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
   const report = await session.run(
-    { code, inputJson: "{}", timeoutMs: 60_000, caps },
+    { code, inputJson: "{}", timeoutMs: 60_000, caps, ...inputs },
     { signal: new AbortController().signal, spoolDir },
   );
   link.destroy();

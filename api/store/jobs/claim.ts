@@ -1,5 +1,5 @@
 import { and, getTableColumns, inArray, lte, sql, type SQL } from "drizzle-orm";
-import type { InputWay } from "../../../shared/wire/file.ts";
+import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import type { ExecutionRow } from "./advance.ts";
 import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
@@ -25,9 +25,6 @@ export interface Room {
   inputs?: InputWay | undefined;
 }
 
-/** An agent that mounts files can send them as frames, too. */
-const knownWays = { frames: "frames", mount: "frames mount" };
-
 /**
  * Leases queued executions of the offered job types in the order of their places, until the room is
  * used, and records what they run on: all in one guarded statement. An execution that needs more GPUs
@@ -40,7 +37,7 @@ export async function claimNext(
   offers: Offer[],
 ): Promise<ExecutionRow[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
-  const ways = inputs ? knownWays[inputs] : "";
+  const ways = waysOf(inputs).join(" ");
   if (offers.length === 0 || (await firstDue(db, { now, jobTypes, ways })).length === 0) return [];
   const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
   const [claimed] = await batch(db, [claim(values), move(values)]);

@@ -170,17 +170,27 @@ const expireOverdue = rowsQuery(
     .returning(),
 );
 
-/** Code and input of leased executions, by execution id. */
+/** What the code of leased executions is given, by execution id. */
 export async function submittedPayloads(
   db: Database,
   ids: string[],
-): Promise<Map<string, { code: Uint8Array; input: Uint8Array }>> {
+): Promise<Map<string, SubmittedPayload>> {
   if (ids.length === 0) return new Map();
   const rows = await submitted(db, { ids: JSON.stringify(ids) });
   return new Map(rows.map(({ id, ...payload }) => [id, payload]));
 }
 
-const submittedColumns = { id: payloads.executionId, code: payloads.code, input: payloads.input };
+export type SubmittedPayload = Pick<
+  typeof payloads.$inferSelect,
+  "code" | "input" | "stdin" | "args"
+>;
+const submittedColumns = {
+  id: payloads.executionId,
+  code: payloads.code,
+  input: payloads.input,
+  stdin: payloads.stdin,
+  args: payloads.args,
+};
 const submitted = rowsQuery(
   submittedColumns,
   query

@@ -2,6 +2,7 @@ import { and, asc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
+import type { SubmittedPayload } from "./lease.ts";
 import { position } from "./line.ts";
 import { artifacts, executions, logChunks, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
@@ -12,7 +13,7 @@ export type ArtifactRow = typeof artifacts.$inferSelect;
 /** An execution with everything that its record shows. */
 export interface FullExecution {
   execution: ExecutionRow;
-  payload: Pick<PayloadRow, "stdout" | "stderr" | "output">;
+  payload: Pick<PayloadRow, "stdin" | "args" | "stdout" | "stderr" | "output">;
   artifacts: ArtifactRow[];
 }
 
@@ -77,6 +78,8 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
 
 const outputColumns = {
   executionId: payloads.executionId,
+  stdin: payloads.stdin,
+  args: payloads.args,
   stdout: payloads.stdout,
   stderr: payloads.stderr,
   output: payloads.output,
@@ -116,13 +119,18 @@ export async function findArtifact(
   return row;
 }
 
-/** Code or input of an execution, as it was submitted. */
+/** What the code of an execution is given, as it was submitted. */
 export async function findSubmitted(
   db: Database,
   id: string,
-): Promise<Pick<PayloadRow, "code" | "input"> | undefined> {
+): Promise<SubmittedPayload | undefined> {
   const [row] = await db.orm
-    .select({ code: payloads.code, input: payloads.input })
+    .select({
+      code: payloads.code,
+      input: payloads.input,
+      stdin: payloads.stdin,
+      args: payloads.args,
+    })
     .from(payloads)
     .where(eq(payloads.executionId, id));
   return row;
@@ -138,7 +146,7 @@ function visible(match: SQL | undefined): SQL | undefined {
 }
 
 type Streams = FullExecution["payload"];
-const empty: Streams = { stdout: null, stderr: null, output: null };
+const empty: Streams = { stdin: null, args: null, stdout: null, stderr: null, output: null };
 
 /** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(
@@ -154,5 +162,5 @@ async function orLogged(
     .orderBy(asc(logChunks.offset));
   const joined = (stream: "stdout" | "stderr") =>
     concatBytes(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
-  return { stdout: joined("stdout"), stderr: joined("stderr"), output: null };
+  return { ...payload, stdout: joined("stdout"), stderr: joined("stderr"), output: null };
 }

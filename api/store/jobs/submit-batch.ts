@@ -98,10 +98,14 @@ function commonOf([first]: BatchItem[]) {
 }
 
 const decoder = new TextDecoder();
-const toPayload = ({ execution: { id, code, input } }: BatchItem) => ({
+/** The bytes of a text as it is: a byte order mark stays. */
+const exact = new TextDecoder("utf-8", { ignoreBOM: true });
+const toPayload = ({ execution: { id, code, input, stdin, args } }: BatchItem) => ({
   id,
-  code: decoder.decode(code),
-  input: decoder.decode(input),
+  code: exact.decode(code),
+  input: exact.decode(input),
+  stdin: stdin && exact.decode(stdin),
+  args,
 });
 
 type OutcomeRow = [n: number, accepted: number, id: string | null, removed: number, same: number];
@@ -165,8 +169,9 @@ const executionsInsert = (varying: Varying) =>
   order by rank`);
 
 const insertPayloads = statement(sql`
-  insert into ${payloads} (execution_id, code, input)
-  select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob)
+  insert into ${payloads} (execution_id, code, input, stdin, args)
+  select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob),
+    cast(value ->> 'stdin' as blob), value ->> 'args'
   from json_each(${given("payloads")})
   where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
     and exists (select 1 from ${batches} where ${isNew})`);

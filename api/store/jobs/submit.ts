@@ -7,6 +7,8 @@ import { query, statement, type Statement } from "../statement.ts";
 export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
   code: Uint8Array;
   input: Uint8Array;
+  stdin?: Uint8Array | undefined;
+  args?: string[] | undefined;
   /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
 };
@@ -24,7 +26,7 @@ export type Submitted =
  */
 export async function submitExecution(
   db: Database,
-  { code, input, priority = 0, ...execution }: NewExecution,
+  { code, input, stdin, args, priority = 0, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
@@ -36,7 +38,7 @@ export async function submitExecution(
   const { id, keyId = null } = execution;
   const [inserted, , place, holder] = await batch(db, [
     insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
-    insertPayload({ id, code, input }),
+    insertPayload({ id, code, input, stdin: stdin ?? null, args: args ?? null }),
     placeInQueue({ id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
   ]);
@@ -101,6 +103,8 @@ const insertPayload = statement(
       executionId: sql.placeholder("id"),
       code: sql.placeholder("code"),
       input: sql.placeholder("input"),
+      stdin: sql.placeholder("stdin"),
+      args: sql.placeholder("args"),
     } as never,
     exists(stored),
   ),

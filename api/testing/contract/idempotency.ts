@@ -47,6 +47,8 @@ export const idempotencyRows: Row[] = [
       { startup_timeout: 11 },
       { job_type: "ml" },
       { requirements: ["numpy"] },
+      { stdin: "tea" },
+      { args: ["a"] },
       { metadata: { a: "b" } },
       { run_at: "2026-01-01T00:00:00Z" },
       { queue_timeout: 9 },

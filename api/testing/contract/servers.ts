@@ -66,7 +66,11 @@ export const servers = {
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_MAX_BATCH_BYTES: "200000",
   },
-  "with a long queue": { ...common, AIRLOCK_MAX_QUEUE_SIZE: "5000" },
+  "with a long queue": {
+    ...common,
+    AIRLOCK_MAX_QUEUE_SIZE: "5000",
+    AIRLOCK_MAX_REQUEST_BYTES: "4000000",
+  },
   "with job types": {
     ...common,
     AIRLOCK_IMAGE_PREFIX: "registry.example/team",

@@ -30,6 +30,10 @@ export type ExecuteRequest = {
     requirements?: string[] | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
+    /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
+    stdin?: string | undefined;
+    /** The arguments of the code: `sys.argv[1:]`. */
+    args?: string[] | undefined;
     /** The client's own words about the job. Its record has them, and lists can be filtered by them. */
     metadata?: {
         [key: string]: string;
@@ -81,6 +85,10 @@ export type AsyncSubmitRequest = {
     requirements?: string[] | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
+    /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
+    stdin?: string | undefined;
+    /** The arguments of the code: `sys.argv[1:]`. */
+    args?: string[] | undefined;
     /** The client's own words about the job. Its record has them, and lists can be filtered by them. */
     metadata?: {
         [key: string]: string;
@@ -161,6 +169,8 @@ export type ExecutionRecord = {
     stderr_truncated?: boolean | undefined;
     idempotency_key?: (string | null) | undefined;
     /** As submitted. Like the fields below, it is left out where it was not given. */
+    stdin?: string | undefined;
+    args?: string[] | undefined;
     run_at?: string | undefined;
     queue_timeout?: number | undefined;
     max_attempts?: number | undefined;
@@ -256,6 +266,10 @@ export type RerunRequest = {
     timeout?: number | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
+    /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
+    stdin?: string | undefined;
+    /** The arguments of the code: `sys.argv[1:]`. */
+    args?: string[] | undefined;
     /** The client's own words about the job. Its record has them, and lists can be filtered by them. */
     metadata?: {
         [key: string]: string;
@@ -287,6 +301,10 @@ export type ForkRequest = {
     timeout?: number | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
+    /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
+    stdin?: string | undefined;
+    /** The arguments of the code: `sys.argv[1:]`. */
+    args?: string[] | undefined;
     /** The client's own words about the job. Its record has them, and lists can be filtered by them. */
     metadata?: {
         [key: string]: string;
@@ -347,6 +365,8 @@ export type NarrowedRecord = {
     stderr_truncated?: boolean | undefined;
     idempotency_key?: (string | null) | undefined;
     /** As submitted. Like the fields below, it is left out where it was not given. */
+    stdin?: string | undefined;
+    args?: string[] | undefined;
     run_at?: string | undefined;
     queue_timeout?: number | undefined;
     max_attempts?: number | undefined;
@@ -541,6 +561,27 @@ export type PoolStats = {
     agents: PoolAgent[];
     /** running / max, 0 without agents. */
     utilization: number;
+};
+export type EndedCounts = {
+    succeeded?: number | undefined;
+    failed?: number | undefined;
+    timeout?: number | undefined;
+    oom?: number | undefined;
+    cancelled?: number | undefined;
+};
+export type HistoryPoint = {
+    /** The point's end. */
+    at: string;
+    /** Most executions that waited at once. */
+    pending: number;
+    /** Most executions that ran at once. */
+    running: number;
+    /** What the live agents could run at once. */
+    max_workers: number;
+    ended: EndedCounts;
+};
+export type PoolHistory = {
+    points: HistoryPoint[];
 };
 export type JoinedHost = {
     id: string;
@@ -977,6 +1018,23 @@ export function getPoolStats(opts?: Oazapfts.RequestOpts) {
         status: 200;
         data: PoolStats;
     }>("/pool/stats", {
+        ...opts
+    });
+}
+/**
+ * Queue, running executions and results of the last two days
+ */
+export function getPoolHistory({ hours, step }: {
+    hours?: number;
+    step?: number;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: PoolHistory;
+    }>(`/pool/history${QS.query(QS.explode({
+        hours,
+        step
+    }))}`, {
         ...opts
     });
 }

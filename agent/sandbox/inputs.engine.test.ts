@@ -1,0 +1,94 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { testEngine } from "./testing/engine.ts";
+import { runCode } from "./testing/run-code.ts";
+import type { SandboxJob } from "./types.ts";
+
+let place: Awaited<ReturnType<typeof testEngine>>;
+beforeAll(async () => {
+  place = await testEngine();
+});
+
+/** What the code prints; it must end well. */
+async function printed(code: string, job: Partial<SandboxJob> = {}): Promise<string> {
+  const { out, err, end } = await runCode(place, code, { job });
+  expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
+  return out;
+}
+
+const mebibyte = 1024 ** 2;
+
+describe("stdin", () => {
+  test("is what the job gives, byte for byte", async () => {
+    const stdin = "\u{feff}tea\r\n\0\u00e4\u{1f600}\n";
+    const code = "import sys; print(sys.stdin.buffer.read().hex())";
+    expect(await printed(code, { stdin })).toBe(`${Buffer.from(stdin).toString("hex")}\n`);
+  });
+
+  test("is read by input(), which meets its end as an EOFError", async () => {
+    const code = `
+print(input(), input())
+try:
+    input()
+except EOFError as error:
+    print(error)`;
+    expect(await printed(code, { stdin: "one\ntwo" })).toBe("one two\nEOF when reading a line\n");
+  });
+
+  test("is at its end without one, and is then the null device", async () => {
+    const code = `
+import os, sys
+print(repr(sys.stdin.read()), os.readlink("/proc/self/fd/0"), sorted(os.listdir("/input")))`;
+    const told = "'' /dev/null ['data.json']\n";
+    expect(await printed(code)).toBe(told);
+    expect(await printed(code, { stdin: "", args: [] })).toBe(told);
+  });
+
+  test.each([
+    ["does not read it", "print('done')", "done\n"],
+    ["closes it", "import sys; sys.stdin.close(); print('done')", "done\n"],
+    ["reads half of it", "import os; print(len(os.read(0, 524288)))", "524288\n"],
+    [
+      "leaves it to the processes that it starts",
+      "import subprocess; print(subprocess.run(['wc', '-c'], stdout=-1).stdout.decode().strip())",
+      `${mebibyte}\n`,
+    ],
+  ])("may be larger than a pipe for code that %s", async (_what, code, out) => {
+    expect(await printed(code, { stdin: "x".repeat(mebibyte) })).toBe(out);
+  });
+
+  test("and arguments cannot be written, replaced or removed", async () => {
+    const code = `
+import os
+def tried(what, *args):
+    try:
+        what(*args)
+        return "done"
+    except OSError as error:
+        return type(error).__name__
+print(tried(os.write, 0, b"x"))
+for path in ("/input/_stdin", "/input/_args", "/proc/self/fd/0"):
+    print(tried(open, path, "r+"), tried(os.unlink, path), tried(os.truncate, path, 0), tried(os.chmod, path, 0o777))
+    print(tried(os.rename, path, "/tmp/x"), tried(os.rename, "/output", path), tried(os.link, path, "/tmp/y"))`;
+    const out = await printed(code, { stdin: "x", args: ["y"] });
+    expect(out).not.toContain("done");
+    expect(out.trim().split(/\s+/)).toHaveLength(22);
+  });
+});
+
+describe("args", () => {
+  test("are sys.argv behind the name of the script, as many as 128 KiB hold", async () => {
+    const args = ["-x", "", "\u00e4 \u{1f600}", "a\nb", "z".repeat(130_000)];
+    const code = "import json, sys; print(json.dumps([sys.argv[0], sys.argv[1:], sys.orig_argv]))";
+    expect(JSON.parse(await printed(code, { args }))).toEqual([
+      "/code/main.py",
+      args,
+      ["python3", "/code/main.py", ...args],
+    ]);
+    const empty = Array.from({ length: 131_072 }, () => "");
+    expect(await printed("import sys; print(len(sys.argv))", { args: empty })).toBe("131073\n");
+  });
+
+  test("are none for a job that has none", async () => {
+    expect(await printed("import sys; print(sys.argv)")).toBe("['/code/main.py']\n");
+  });
+});
