@@ -1,7 +1,9 @@
 import { bindApi, type Api } from "./api.ts";
 import { artifacts, type Artifacts } from "./artifacts.ts";
+import { files, type Files } from "./files.ts";
 import type { JobStatus, SubmittedBatch } from "./generated.ts";
 import { jobs, type Job, type Jobs } from "./jobs.ts";
+import { stream, type Stream } from "./stream.ts";
 import { transport, type CallOptions, type ConnectOptions } from "./transport.ts";
 
 export interface Airlock extends Jobs {
@@ -14,6 +16,8 @@ export interface Airlock extends Jobs {
     jobs: readonly Job[],
     options?: CallOptions & { atomic?: boolean },
   ) => Promise<SubmittedBatch>;
+  readonly stream: Stream;
+  readonly files: Files;
   readonly artifacts: Artifacts;
   /** Every operation of the service by its name in the OpenAPI document. */
   readonly api: Api;
@@ -34,6 +38,8 @@ export function connect(options: ConnectOptions): Airlock {
       const requests = list.map((job) => (typeof job === "string" ? { code: job } : job));
       return api.executeBatch({ batchRequest: { jobs: requests, atomic } }, call);
     },
+    stream: stream(way, options.retries),
+    files: files(way),
     artifacts: artifacts(api, way),
     request: way.open,
   };

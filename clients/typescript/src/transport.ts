@@ -52,6 +52,7 @@ export function transport(service: ConnectOptions): Transport {
     options: CallOptions,
     isWhole: boolean,
   ): Promise<Response> {
+    options.signal?.throwIfAborted();
     const timeoutMs = options.timeoutMs ?? service.timeoutMs ?? TIMEOUT_MS;
     const ending = new AbortController();
     const isLate = new NoAnswerError(`${url} did not answer within ${timeoutMs} ms.`);
@@ -117,9 +118,10 @@ function headersOf(
   return headers;
 }
 
-/** Requests that make jobs; with a key, a repeat makes none. A repeat of `/cancel` changes nothing. */
+/** Requests that make jobs; with a key, a repeat makes none. */
 const makesJobs = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$/;
-const changesNothingTwice = /\/cancel$/;
+/** A repeat of `/cancel` changes nothing; of a file that was stored twice, one expires unused. */
+const canComeTwice = /\/cancel$|^\/files\?/;
 
 function hasKey(body: RequestInit["body"]): boolean {
   if (typeof body !== "string") return false;
@@ -136,7 +138,7 @@ function newKey(): string {
 function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return true;
   if (method !== "POST") return false;
-  return makesJobs.test(path) || headers.has("Idempotency-Key") || changesNothingTwice.test(path);
+  return makesJobs.test(path) || headers.has("Idempotency-Key") || canComeTwice.test(path);
 }
 
 function isWorthRepeating(error: unknown, isSafe: boolean): boolean {

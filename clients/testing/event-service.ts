@@ -1,0 +1,76 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+
+type Event = { id?: string; event: string; data: Record<string, unknown> };
+
+export interface EventService extends AsyncDisposable {
+  readonly url: string;
+  readonly events: readonly Event[];
+  /** How many times it was asked. */
+  readonly asked: () => number;
+  readonly uploads: Buffer[];
+}
+
+/**
+ * What a job's events look like on the wire, cheaper than a real job at each point of a break.
+ *
+ * @param perAnswer After so many events an answer ends, as it may before `end`.
+ */
+export async function startEventService(perAnswer = Infinity): Promise<EventService> {
+  const events = eventsOfJob();
+  const uploads: Buffer[] = [];
+  let asked = 0;
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    asked++;
+    const { pathname, searchParams } = new URL(request.url!, "http://x");
+    if (pathname === "/files") {
+      const bytes = await buffer(request);
+      uploads.push(bytes);
+      response.writeHead(201, { "Content-Type": "application/json" });
+      response.end(JSON.stringify({ file_id: "f", name: searchParams.get("name") }));
+      return;
+    }
+    const after = searchParams.get("after");
+    const from = after === null ? 0 : events.findIndex(({ id }) => id === after) + 1;
+    if (from === events.length) return void response.writeHead(204).end();
+    response.writeHead(200, { "Content-Type": "application/x-ndjson" });
+    for (const event of events.slice(from, from + perAnswer)) {
+      response.write(`${JSON.stringify(event)}\n\n`);
+    }
+    response.end();
+  }
+  const server = createServer((request, response) => {
+    // A request that broke off has no answer.
+    answer(request, response).catch(() => response.destroy());
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    events,
+    asked: () => asked,
+    uploads,
+    async [Symbol.asyncDispose]() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, "close");
+    },
+  };
+}
+
+function eventsOfJob(): Event[] {
+  const common = { job_id: "j", attempt: 1, at: "2026-11-22T00:00:00.000Z" };
+  const texts = ["one\n", "zwei – ü\n", "three\n", "4\n"];
+  return [
+    { event: "status", data: { ...common, status: "queued" } },
+    { id: "c/0+", event: "status", data: { ...common, status: "running" } },
+    ...texts.map((text, n) => ({
+      id: `c/${n + 1}+`,
+      event: n === 2 ? "stderr" : "stdout",
+      data: { ...common, text },
+    })),
+    { id: "c/end", event: "end", data: { ...common, execution_id: "j", status: "succeeded" } },
+  ];
+}

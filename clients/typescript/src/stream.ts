@@ -1,0 +1,63 @@
+import { ConnectionError } from "./errors.ts";
+import type { ExecutionRecord } from "./generated.ts";
+import { pauseMs, sleep } from "./pause.ts";
+import { readLines } from "./read-lines.ts";
+import type { CallOptions, Transport } from "./transport.ts";
+
+type Common = { job_id: string; attempt: number; at: string };
+type Named<Name extends string, Data> = { id?: string; event: Name; data: Common & Data };
+
+/** What happens to a job. Newer services may send other events: ignore what you do not know. */
+export type JobEvent =
+  | Named<"status", { status: "queued"; reason: string; position: number }>
+  | Named<"status", { status: "running"; agent: string | null }>
+  | Named<"stdout" | "stderr", { text: string }>
+  | Named<"held", { stream: "stdout" | "stderr"; offset: number }>
+  | Named<"truncated", { stream: "stdout" | "stderr" }>
+  | Named<"retry", object>
+  | Named<"end", Omit<ExecutionRecord, "stdout" | "stderr"> & { output_url?: string }>;
+
+export interface StreamOptions extends CallOptions {
+  /** The id of an event: only what came after it. */
+  after?: string | undefined;
+}
+
+/**
+ * The events of a job, from its submission to its `end`, also of a job that has ended. After a break
+ * of the connection it goes on where it was; it throws once `retries` breaks in a row brought nothing.
+ */
+export type Stream = (jobId: string, options?: StreamOptions) => AsyncGenerator<JobEvent, void>;
+
+/** The service sends an empty line more often than this. */
+const SILENCE_MS = 60_000;
+const BREAKS = 6;
+
+export function stream({ open }: Transport, defaultBreaks = BREAKS): Stream {
+  return async function* events(jobId, { after, ...call } = {}) {
+    const path = `/jobs/${encodeURIComponent(jobId)}/events`;
+    const init = { headers: { Accept: "application/x-ndjson" } };
+    let cursor = after;
+    for (let breaks = 0; ;) {
+      const query = cursor === undefined ? "" : `?after=${encodeURIComponent(cursor)}`;
+      const answer = await open(path + query, init, call);
+      // The cursor is that of the end.
+      if (answer.status === 204 || !answer.body) return;
+      try {
+        for await (const line of readLines(answer.body, SILENCE_MS)) {
+          breaks = 0;
+          if (line === "") continue;
+          const event = JSON.parse(line) as JobEvent;
+          cursor = event.id ?? cursor;
+          yield event;
+          if (event.event === "end") return;
+        }
+      } catch (error) {
+        call.signal?.throwIfAborted();
+        if (!(error instanceof ConnectionError) || ++breaks > (call.retries ?? defaultBreaks)) {
+          throw error;
+        }
+      }
+      await sleep(pauseMs(Math.max(1, breaks)), call.signal);
+    }
+  };
+}

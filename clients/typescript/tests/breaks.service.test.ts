@@ -1,0 +1,108 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
+import { type CuttingProxy, startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
+import { startEventService } from "../../testing/event-service.ts";
+import { type Airlock, connect, ConnectionError, type JobEvent } from "../src/index.ts";
+
+const token = "agent-token-0123456789";
+let api: NodeProcess;
+let proxy: CuttingProxy;
+let airlock: Airlock;
+beforeAll(async () => {
+  api = await startNode({ AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+  proxy = await startCuttingProxy(api.url);
+  airlock = connect({ url: proxy.url });
+});
+afterAll(async () => {
+  await proxy[Symbol.asyncDispose]();
+  await api.close();
+});
+
+const points = (end: number, step: number): number[] =>
+  Array.from({ length: Math.ceil(end / step) }, (_, n) => n * step + 1);
+
+const eventsOf = async (events: AsyncIterable<JobEvent>): Promise<JobEvent[]> => {
+  const all: JobEvent[] = [];
+  for await (const event of events) all.push(event);
+  return all;
+};
+
+test("a submission whose connection breaks at any point makes one job", async () => {
+  const cuts = [
+    ...points(300, 60).map((request) => ({ request })),
+    ...points(600, 60).map((answer) => ({ answer })),
+  ];
+  for (const [n, cut] of cuts.entries()) {
+    proxy.cutNext(cut);
+    await airlock.submit({ code: "pass", metadata: { cut: String(n) } });
+    const { items } = await airlock.api.listExecutions({ metadata: [`cut:${n}`] });
+    expect(items).toHaveLength(1);
+  }
+  expect(proxy.cuts()).toBe(cuts.length);
+});
+
+test("a wait whose connection breaks at any point gets the record", async () => {
+  const id = (await airlock.submit("print(1)")).job_id;
+  const agent = new ScriptedAgent(api.url, token);
+  const before = proxy.cuts();
+  proxy.cutNext({ request: 20 });
+  const waiting = airlock.wait(id);
+  for (let lease; !lease;) {
+    const job = await agent.takeJob();
+    await agent.result(job.lease_id, {
+      status: "succeeded",
+      exit_code: 0,
+      stdout_base64: btoa("1\n"),
+    });
+    if (job.execution_id === id) lease = job.lease_id;
+  }
+  expect(await waiting).toMatchObject({ status: "succeeded", stdout: "1\n" });
+  for (const answer of points(1500, 150)) {
+    proxy.cutNext({ answer });
+    expect(await airlock.wait(id)).toMatchObject({ status: "succeeded", stdout: "1\n" });
+  }
+  expect(proxy.cuts() - before).toBe(11);
+});
+
+test("a stream whose connection breaks at any point brings every event once, in order", async () => {
+  await using service = await startEventService();
+  await using breaking = await startCuttingProxy(service.url);
+  const client = connect({ url: breaking.url });
+  for (const answer of points(1000, 50)) {
+    breaking.cutNext({ answer });
+    const events = await eventsOf(client.stream("j"));
+    // Only an event without a cursor can come again.
+    expect(events.filter(({ id }) => id)).toEqual(service.events.filter(({ id }) => id));
+  }
+  expect(breaking.cuts()).toBe(20);
+});
+
+test("a stream goes on when an answer ends before the job does, and from a given event", async () => {
+  await using service = await startEventService(2);
+  const client = connect({ url: service.url });
+  expect(await eventsOf(client.stream("j"))).toEqual(service.events);
+  expect(await eventsOf(client.stream("j", { after: "c/3+" }))).toEqual(service.events.slice(5));
+  expect(await eventsOf(client.stream("j", { after: "c/end" }))).toEqual([]);
+});
+
+test("an upload whose connection breaks at any point arrives whole", async () => {
+  await using service = await startEventService();
+  await using breaking = await startCuttingProxy(service.url);
+  const client = connect({ url: breaking.url });
+  const body = new Uint8Array(300_000).fill(7);
+  for (const request of [1, 100, 1_000, 100_000, 299_999]) {
+    breaking.cutNext({ request });
+    expect(await client.files.upload("a b.bin", body)).toMatchObject({ name: "a b.bin" });
+    expect(service.uploads.at(-1)).toEqual(Buffer.from(body));
+  }
+  breaking.cutNext({ answer: 30 });
+  await client.files.upload("c", "text");
+  expect(breaking.cuts()).toBe(6);
+});
+
+test("a service that is away is asked again, then a ConnectionError says its address", async () => {
+  const away = connect({ url: "http://127.0.0.1:1", retries: 1 });
+  await expect(away.wait("j")).rejects.toThrow(ConnectionError);
+  await expect(away.api.getHealth()).rejects.toThrow("http://127.0.0.1:1 could not be reached");
+});

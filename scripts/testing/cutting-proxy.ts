@@ -1,0 +1,68 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+
+/** A TCP proxy whose connections break where a test says. */
+export interface CuttingProxy extends AsyncDisposable {
+  readonly url: string;
+  /** Breaks the next connection after this many bytes of the answers, or of the requests. */
+  readonly cutNext: (after: { answer: number } | { request: number }) => void;
+  /** How many connections it broke. */
+  readonly cuts: () => number;
+}
+
+export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
+  let next: { answer?: number; request?: number } | undefined;
+  let cuts = 0;
+  const open = new Set<Socket>();
+  const server = createServer((client) => {
+    const service = connect(Number(new URL(target).port), new URL(target).hostname);
+    const after = next ?? {};
+    next = undefined;
+    const end = () => {
+      open.delete(client.destroy());
+      open.delete(service.destroy());
+    };
+    for (const socket of [client, service]) {
+      open.add(socket);
+      socket.on("error", end).on("close", end);
+    }
+    pass(client, service, after.request);
+    pass(service, client, after.answer);
+  });
+
+  function pass(from: Socket, to: Socket, limit = Infinity): void {
+    let left = limit;
+    from.on("data", (bytes: Buffer) => {
+      const isOver = bytes.length >= left;
+      const whole = to.write(isOver ? bytes.subarray(0, left) : bytes, () => {
+        if (isOver) from.destroy();
+      });
+      if (isOver) {
+        cuts++;
+        from.pause();
+      } else if (!whole) {
+        from.pause();
+        to.once("drain", () => from.resume());
+      }
+      left -= bytes.length;
+    });
+    from.on("end", () => to.end());
+  }
+
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cutNext: (after) => {
+      next = after;
+      // A connection that is kept open would not be the next one.
+      for (const socket of open) socket.destroy();
+    },
+    cuts: () => cuts,
+    async [Symbol.asyncDispose]() {
+      for (const socket of open) socket.destroy();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
