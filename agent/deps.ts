@@ -72,8 +72,9 @@ export async function createDeps(
       await spool.check();
       const health = await engine.describe(signal);
       await inventory.refresh(signal);
-      return { ...health, fork_problem: forkProblem(how.mode, forks) };
+      return health;
     },
+    forkProblem: () => forkProblem(how.mode, forks),
     sweep: async (signal) => {
       const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
@@ -123,7 +124,7 @@ export async function createDeps(
       ? null
       : createForks({
           engine,
-          mother: motherSpec(agent, config.slots, mostMemory(config.policy)),
+          mother: motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId),
           motherImage: (signal) => images.resolve(how.image, signal),
           ids: [how.firstId, idCount],
           packages: {

@@ -56,8 +56,8 @@ export interface Engine extends ImageCalls {
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** The files of a container as a tar. */
   exportFiles(id: string, signal: AbortSignal): Promise<Readable>;
-  /** Makes a volume of this name with an agent's label, unless there is one. */
-  createVolume(name: string, agentName: string, signal: AbortSignal): Promise<void>;
+  /** Makes a volume of this name, with an agent's label unless it is shared, if there is none. */
+  createVolume(name: string, agentName: string | null, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
 }
@@ -182,7 +182,7 @@ export function connectEngine(
       call(signal, async (abortSignal) => {
         await docker.createVolume({
           Name: name,
-          Labels: { [labels.agentName]: agentName },
+          ...(agentName !== null && { Labels: { [labels.agentName]: agentName } }),
           abortSignal,
         });
       }),

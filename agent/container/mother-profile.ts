@@ -4,8 +4,10 @@ import { supervisorCommand } from "../sandbox/supervisor.ts";
 
 /** What the containers of an agent's mothers have in common. */
 export interface MotherSpec {
-  /** Volume of the engine with the files of the images of jobs. */
-  readonly volume: string;
+  /** Volume of the engine with the files of the images of jobs; mothers with the same ids share it. */
+  readonly roots: string;
+  /** Volume of the engine with the packages of this agent's jobs. */
+  readonly sets: string;
   readonly agentId: string;
   readonly agentName: string;
   /** Bytes for all zygotes and jobs together; null for no limit. */
@@ -14,7 +16,6 @@ export interface MotherSpec {
 }
 
 const filter = JSON.stringify(motherFilter());
-const rootsPath = "/roots";
 /** Descriptors of the mother: four for each job, and those of zygotes. */
 const openFiles = 8192;
 
@@ -24,7 +25,8 @@ const openFiles = 8192;
  */
 export function motherProfile(spec: MotherSpec, image: string, leaseId: string) {
   const { memoryBytes: memory } = spec;
-  return profileOf(spec, image, leaseId, ":ro", {
+  return profileOf(spec, image, leaseId, {
+    Binds: volumesOf(spec, ":ro"),
     // Namespaces and mounts of zygotes; their ids; an end by force.
     CapAdd: ["SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "KILL", "DAC_OVERRIDE"],
     SecurityOpt: ["no-new-privileges", `seccomp=${filter}`, "apparmor=unconfined"],
@@ -38,19 +40,31 @@ export function motherProfile(spec: MotherSpec, image: string, leaseId: string) 
   });
 }
 
-/** The create call of the container that unpacks an image into the volume. */
+/** The create call of a container that writes in the volumes. */
 export function unpackProfile(spec: MotherSpec, image: string, leaseId: string) {
-  return profileOf(spec, image, leaseId, "", {
+  return profileOf(spec, image, leaseId, {
+    Binds: volumesOf(spec, ""),
     CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_CHROOT"],
     SecurityOpt: ["no-new-privileges"],
     PidsLimit: 16,
   });
 }
 
+/** The create call of a container that is never started: the engine exports its files. */
+export function sourceProfile(spec: MotherSpec, image: string, leaseId: string) {
+  return profileOf(spec, image, leaseId, { SecurityOpt: ["no-new-privileges"] });
+}
+
+const volumesOf = ({ roots, sets }: MotherSpec, mode: ":ro" | ""): string[] => [
+  `${roots}:/roots${mode}`,
+  `${sets}:/sets${mode}`,
+];
+
 interface Rights {
-  readonly CapAdd: string[];
+  readonly Binds?: string[];
+  readonly CapAdd?: string[];
   readonly SecurityOpt: string[];
-  readonly PidsLimit: number;
+  readonly PidsLimit?: number;
   readonly MaskedPaths?: string[];
   readonly ReadonlyPaths?: string[];
   readonly CgroupnsMode?: "private";
@@ -59,13 +73,7 @@ interface Rights {
   readonly MemorySwap?: number;
 }
 
-function profileOf(
-  spec: MotherSpec,
-  image: string,
-  leaseId: string,
-  mode: ":ro" | "",
-  rights: Rights,
-) {
+function profileOf(spec: MotherSpec, image: string, leaseId: string, rights: Rights) {
   const [entrypoint = "", ...command] = supervisorCommand;
   return {
     ...commonProfile(image, { ...spec, leaseId }),
@@ -82,7 +90,6 @@ function profileOf(
       CapDrop: ["ALL"],
       IpcMode: "private",
       Init: false,
-      Binds: [`${spec.volume}:${rootsPath}${mode}`],
       // Said, because an engine's own limit may be one that this host does not allow.
       Ulimits: [
         { Name: "core", Soft: 0, Hard: 0 },

@@ -42,6 +42,7 @@ async function start(poolSize: number): Promise<void> {
     AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: proxy.host,
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_CONTAINER_BACKEND: "engine",
     AIRLOCK_WARM_POOL_SIZE: String(poolSize),
   });
   await agent.ready;

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/lease.ts";
 import { engineHost } from "./engine-host.ts";
+import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
 import { startAgent } from "../testing/agent-process.ts";
 import { startFakeApi } from "../testing/fake-api.ts";
 import { testJob } from "../testing/test-agent.ts";
@@ -13,11 +14,12 @@ const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 
 /** What an agent of that configuration reports of a job on the real engine, and what it logs. */
 async function runWith(env: Record<string, string>) {
+  const name = `test-${randomUUID()}`;
   await using api = await startFakeApi();
   const folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
   const agent = startAgent({
     AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: `test-${randomUUID()}`,
+    AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: host,
     AIRLOCK_SPOOL_DIR: folder,
     ...env,
@@ -36,6 +38,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
   } finally {
     agent.process.kill("SIGKILL");
     await agent.exit;
+    await removeContainersOf(name);
     await rm(folder, { recursive: true });
   }
 }

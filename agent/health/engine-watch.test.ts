@@ -38,6 +38,7 @@ beforeEach(() => {
       asked.push("describe");
       return describe(signal);
     },
+    forkProblem: () => null,
     sweep: () => {
       sweeps += 1;
       return Promise.resolve();
@@ -88,7 +89,7 @@ it("offers nothing before the engine has answered", async () => {
   run();
   await engine.firstChecked;
   expect(engine.slotsToOffer(4, 0)).toBe(4);
-  expect(engine.health()).toEqual({ ...good, errors });
+  expect(engine.health()).toEqual({ ...good, errors, fork_problem: null });
 });
 
 it.each([

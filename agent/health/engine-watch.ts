@@ -40,6 +40,8 @@ export type EngineWatchDeps = {
    * `ping`: Docker executes its runtimes.
    */
   readonly describe: (signal: AbortSignal) => Promise<EngineHealth>;
+  /** Why the agent forks no jobs; null if it does. Throws if it takes no jobs for that reason. */
+  readonly forkProblem: () => string | null;
   /** Removes containers that dead agents and failed removals left on the engine. */
   readonly sweep: (signal: AbortSignal) => Promise<void>;
   /** The failed calls of the engine so far. */
@@ -98,11 +100,12 @@ export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
   /** Pings the engine. Once a minute and after an outage it is also asked what it is. */
   async function probe(end?: AbortSignal): Promise<EngineHealth> {
     await inTime(deps.ping, PING_TIMEOUT_MS, end);
-    const isKnown = health.available && clock.nowMs() - describedMs < DESCRIBE_EVERY_MS;
-    if (isKnown) return health;
-    const described = await inTime(deps.describe, DESCRIBE_TIMEOUT_MS, end);
-    describedMs = clock.nowMs();
-    return described;
+    let known = health;
+    if (!health.available || clock.nowMs() - describedMs >= DESCRIBE_EVERY_MS) {
+      known = await inTime(deps.describe, DESCRIBE_TIMEOUT_MS, end);
+      describedMs = clock.nowMs();
+    }
+    return { ...known, fork_problem: deps.forkProblem() };
   }
 
   async function inTime<T>(

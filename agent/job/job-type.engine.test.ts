@@ -7,7 +7,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
-import { bridgeAddress, deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
+import {
+  bridgeAddress,
+  deriveImage,
+  removeContainersOf,
+  removeImages,
+} from "../sandbox/testing/raw-engine.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
@@ -20,6 +25,7 @@ let agent: AgentProcess;
 let folder: string;
 let image: string;
 let done = 0;
+const name = `job-types-${process.pid}`;
 const images: string[] = [];
 
 beforeAll(async () => {
@@ -28,7 +34,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
   agent = startAgent({
     AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: `job-types-${process.pid}`,
+    AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: process.env["AIRLOCK_DOCKER_HOST"],
     AIRLOCK_SPOOL_DIR: folder,
   });
@@ -37,6 +43,7 @@ beforeAll(async () => {
 afterAll(async () => {
   agent.process.kill("SIGTERM");
   await agent.exit;
+  await removeContainersOf(name);
   await removeImages(...images);
   await api[Symbol.asyncDispose]();
   await rm(folder, { recursive: true });

@@ -101,13 +101,13 @@ const told = ({ status, stdout_base64, error }: ResultReport) => [
 /** What the volume holds of sets: their names, and half-written ones. */
 async function setsInVolume(): Promise<string[]> {
   const { image } = await testEngine();
-  const { volume } = motherSpec({ id: "", name } as never, 1, null);
+  const { sets } = motherSpec({ id: "", name } as never, 1, null, 0);
   const container = await rawEngine.createContainer({
     Image: image,
     Entrypoint: ["sh", "-c"],
-    Cmd: ["ls /roots/sets"],
+    Cmd: ["ls /sets"],
     Tty: true,
-    HostConfig: { Binds: [`${volume}:/roots:ro`] },
+    HostConfig: { Binds: [`${sets}:/sets:ro`] },
   });
   try {
     const stream = await container.attach({ stream: true, stdout: true });

@@ -61,6 +61,7 @@ async function start(env: Record<string, string>): Promise<AgentProcess> {
     AIRLOCK_AGENT_NAME: name,
     AIRLOCK_DOCKER_HOST: host,
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),
+    AIRLOCK_CONTAINER_BACKEND: "engine",
     AIRLOCK_WARM_POOL_SIZE: "0",
     AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
     ...env,

@@ -8,6 +8,7 @@ import type { ResultReport } from "../../shared/wire/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { connectEngine } from "../container/engine.ts";
 import { labels } from "../sandbox/profile.ts";
+import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, type Received, startFakeApi } from "../testing/fake-api.ts";
 import { testJob } from "../testing/test-agent.ts";
@@ -19,7 +20,7 @@ let api: FakeApi;
 let folder: string;
 let name: string;
 let agents: AgentProcess[];
-let poolSize: number;
+let way: Record<string, string>;
 
 beforeEach(async () => {
   api = await startFakeApi();
@@ -31,7 +32,7 @@ afterEach(async () => {
   // One that is killed while it starts a container would leave it to nobody.
   for (const { process } of agents) process.kill("SIGTERM");
   await Promise.all(agents.map(({ exit }) => exit));
-  await Promise.all((await containers()).map(({ id }) => engine.remove(id, soon())));
+  await removeContainersOf(name);
   await api[Symbol.asyncDispose]();
   await rm(folder, { recursive: true });
 });
@@ -47,7 +48,7 @@ async function start(to: FakeApi = api): Promise<AgentProcess> {
     AIRLOCK_DOCKER_HOST: host,
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),
     AIRLOCK_DRAIN_GRACE_S: "0",
-    AIRLOCK_WARM_POOL_SIZE: String(poolSize),
+    ...way,
   });
   agents.push(agent);
   await agent.ready;
@@ -68,8 +69,14 @@ const forever = testJob.bind(null, {
   code: "import time\nprint('on', flush=True)\ntime.sleep(600)",
 });
 
-describe.each([0, 1, 2])("with a warm pool of %d", (size) => {
-  beforeEach(() => void (poolSize = size));
+const ways: [string, Record<string, string>][] = [
+  ["without a warm pool", { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "0" }],
+  ["with a warm pool of 2", { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "2" }],
+  ["forking jobs", { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
+];
+
+describe.each(ways)("%s", (_name, vars) => {
+  beforeEach(() => void (way = vars));
 
   it("runs a job from its lease to its artifacts and result, and leaves nothing behind", async () => {
     const agent = await start();

@@ -47,6 +47,7 @@ it.each(["runc", "runsc"])(
       AIRLOCK_DOCKER_HOST: engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env),
       AIRLOCK_SPOOL_DIR: folder,
       AIRLOCK_CONTAINER_RUNTIME: runtime,
+      AIRLOCK_CONTAINER_BACKEND: "engine",
       AIRLOCK_WARM_POOL_SIZE: "1",
     });
     try {

@@ -27,7 +27,7 @@ it("polls at once without waiting, then waits long", async () => {
     gpus: { total: 0, free: 0 },
     warm: 0,
     pool: [],
-    engine: { ...goodEngine, errors: [] },
+    engine: { ...goodEngine, errors: [], fork_problem: null },
     breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
     leases: [],
     builds: [],

@@ -10,6 +10,7 @@ import { installApart, type InstallLimits } from "./install-apart.ts";
 import { createLineages, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
+import { createRoots } from "./roots.ts";
 import { createSets, type SetLoan } from "./sets.ts";
 
 /** Sandboxes that are forked from an interpreter that runs already. */
@@ -65,8 +66,9 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
 
 /** The problem before the first probe has ended. */
 export const notProbed = "the probe job has not ended yet";
-/** How long after a failed probe the next one begins, in ms. */
-const probeEveryMs = 120_000;
+/** How long after a failed probe the next one begins, in ms: sooner if the engine was not there. */
+const probeAgainMs = (error: unknown): number =>
+  error instanceof EngineError && error.code === "unavailable" ? 5000 : 120_000;
 /** How long a probe may take, with all that it starts, in ms. */
 const probeMs = 300_000;
 /** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
@@ -75,7 +77,11 @@ const partingMs = 30_000;
 export function createForks(deps: ForksDeps): Forks {
   const { log } = deps;
   const keeper = keepMother(deps);
-  const lineages = createLineages({ ...deps, mother: keeper.mother, startRoots: keeper.roots });
+  const lineages = createLineages({
+    ...deps,
+    mother: keeper.mother,
+    roots: createRoots(keeper.volume),
+  });
   const sets = createSets({ ...keeper.volume, ...deps.packages, log });
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
@@ -150,10 +156,15 @@ export function createForks(deps: ForksDeps): Forks {
 
   function setProblem(now: string | null, nextMs: number | null): void {
     dueMs = nextMs;
-    if (now === reason) return;
+    const before = reason;
     reason = now;
-    if (now === null) log.info("jobs are forked: the probe job found its sandbox as it should be");
-    else log.warn("jobs are not forked here: {reason}", { reason: now });
+    if (now === null && before !== null) {
+      log.info("jobs are forked: the probe job found its sandbox as it should be");
+    }
+    // One line, also where each probe words it differently.
+    if (now !== null && (before === null || before === notProbed)) {
+      log.warn("jobs are not forked here: {reason}", { reason: now });
+    }
   }
 
   async function probe(): Promise<void> {
@@ -163,7 +174,7 @@ export function createForks(deps: ForksDeps): Forks {
       await probeSandbox(open, deps.mother, await deps.motherImage(signal), signal);
       setProblem(null, null);
     } catch (error) {
-      setProblem(describeError(error), performance.now() + probeEveryMs);
+      setProblem(describeError(error), performance.now() + probeAgainMs(error));
     }
   }
 

@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { getLogger } from "@logtape/logtape";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { deriveImage, rawEngine, removeImages, shell } from "../sandbox/testing/raw-engine.ts";
+import { imageWithModules, rawEngine, removeImages, shell } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import { createForks, type Forks } from "./forks.ts";
+import type { Forks } from "./forks.ts";
 import { mostZygotes } from "./lineages.ts";
 
 /** Modules of a hostile image. Their processes show a name that begins with "hostile". */
@@ -71,20 +71,8 @@ const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", lease
 let image = "";
 let forks: Forks;
 beforeAll(async () => {
-  const files = Object.entries(modules).map(([name, text]) => {
-    const encoded = Buffer.from(text).toString("base64");
-    return `echo ${encoded} | base64 -d > $folder/${name}.py`;
-  });
-  const folder = "folder=$(python3 -c 'import site; print(site.getsitepackages()[0])')";
-  image = await deriveImage(place.image, `${folder}; mkdir -p $folder; ${files.join("; ")}`);
-  forks = createForks({
-    engine: place.engine,
-    mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 4096 },
-    motherImage: () => Promise.resolve(place.image),
-    ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
-    log: getLogger("test"),
-  });
+  image = await imageWithModules(place.image, modules);
+  forks = startForks(place, { mother: labels });
 });
 afterAll(async () => {
   await forks.close();

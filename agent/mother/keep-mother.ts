@@ -5,8 +5,7 @@ import type { Engine } from "../container/engine.ts";
 import { hostname } from "../sandbox/profile.ts";
 import { type Mother, startMother } from "./mother.ts";
 import { mostZygotes } from "./lineages.ts";
-import { createRoots, type Roots } from "./roots.ts";
-import type { VolumeDeps } from "./unpacker.ts";
+import { createVolumes, type VolumeDeps } from "./unpacker.ts";
 
 export interface MotherDeps {
   readonly engine: Engine;
@@ -26,10 +25,8 @@ export interface MotherDeps {
 export interface MotherKeeper {
   /** @throws EngineError */
   readonly mother: () => Promise<Mother>;
-  /** The volume that she reads. */
+  /** The volumes that she reads. */
   readonly volume: VolumeDeps;
-  /** The files of images, where the mother reads them. */
-  readonly roots: (inUse: () => readonly string[]) => Roots;
   /** Whether this is the label of a container of this keeper that is not removed. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
@@ -45,7 +42,8 @@ const pidsOfZygotes = 1024;
 const ownBytes = 256 * 1024 ** 2;
 
 /**
- * One volume for each name of an agent: what its last process unpacked is used again.
+ * One volume with images for each range of ids, and one with packages for each name of an agent: what
+ * earlier processes unpacked is used again.
  *
  * @param maxJobBytes most memory of one job; null if the operator sets no bound.
  */
@@ -53,10 +51,12 @@ export function motherSpec(
   { id, name }: AgentIdentity,
   slots: number,
   maxJobBytes: number | null,
+  firstId: number,
 ): MotherSpec {
   const hash = createHash("sha256").update(name).digest("hex").slice(0, 16);
   return {
-    volume: `airlock-roots-${hash}`,
+    roots: `airlock-roots-${firstId}`,
+    sets: `airlock-sets-${hash}`,
     agentId: id,
     agentName: name,
     memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,
@@ -89,7 +89,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
     try {
       const settings = { ids, hostname, closed_limits: closedLimits };
       const image = await motherImage(limit);
-      await engine.createVolume(spec.volume, spec.agentName, limit);
+      await createVolumes({ engine, spec }, limit);
       const started = await startMother(engine, spec, image, label, settings, limit);
       alive.add(started);
       started.died.addEventListener("abort", () => {
@@ -122,11 +122,9 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
     return starting;
   }
 
-  const volume = { engine, spec, motherImage, ids, held };
   return {
     mother,
-    volume,
-    roots: (inUse) => createRoots({ ...volume, inUse }),
+    volume: { engine, spec, motherImage, ids, held },
     owns: (label) => held.has(label),
     async close() {
       isClosed = true;

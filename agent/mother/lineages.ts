@@ -28,7 +28,7 @@ export const mostZygotes = 8;
 export interface LineagesDeps {
   readonly engine: Engine;
   readonly mother: () => Promise<Mother>;
-  readonly startRoots: (inUse: () => readonly string[]) => Roots;
+  readonly roots: Roots;
   /**
    * How long the start of a zygote may take with the unpacking of its image, in ms; five minutes by
    * default.
@@ -45,18 +45,16 @@ const fiveMinutesMs = 300_000;
 const notForkableMs = 600_000;
 
 interface Current extends Lineage {
-  readonly root: string;
   readonly bornMs: number;
   jobsLeft: number;
 }
 
 export function createLineages(deps: LineagesDeps): Lineages {
-  const { engine, mother, startRoots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
+  const { engine, mother, roots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
   /** Why no zygote of a kind could be, and since when. */
   const failed = new Map<string, { readonly error: NotForkable; readonly sinceMs: number }>();
-  const roots = startRoots(() => [...current.values()].map(({ root }) => root));
 
   async function start(spec: SandboxSpec): Promise<Current> {
     const limit = AbortSignal.timeout(startMs);
@@ -83,7 +81,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
       if (!limit.aborted) throw error;
       throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);
     });
-    return { mother: its, zygote, root, bornMs: performance.now(), jobsLeft: jobsPerZygote };
+    return { mother: its, zygote, bornMs: performance.now(), jobsLeft: jobsPerZygote };
   }
 
   function startOnce(key: string, spec: SandboxSpec): Promise<Current> {

@@ -1,11 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { getLogger } from "@logtape/logtape";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { imageWithModules, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { runCode } from "../sandbox/testing/run-code.ts";
-import { createForks } from "./forks.ts";
 
 /** Modules of an image that are not as modules should be. */
 const modules = {
@@ -27,12 +26,7 @@ os.register_at_fork(before=keep_all)`,
 const place = await testEngine();
 let image = "";
 beforeAll(async () => {
-  const files = Object.entries(modules).map(([name, text]) => {
-    const encoded = Buffer.from(text).toString("base64");
-    return `echo ${encoded} | base64 -d > $folder/${name}.py`;
-  });
-  const folder = "folder=$(python3 -c 'import site; print(site.getsitepackages()[0])')";
-  image = await deriveImage(place.image, `${folder}; mkdir -p $folder; ${files.join("; ")}`);
+  image = await imageWithModules(place.image, modules);
 });
 afterAll(() => removeImages(image));
 
@@ -51,14 +45,9 @@ test.each([
   ["hang", "what it preloads took longer than 15 s"],
 ])("a preload that is bad for forks is refused with the reason: %s", async (name, reason) => {
   const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", leaseId: null };
-  const forks = createForks({
-    engine: place.engine,
-    mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: null, pids: 512 },
-    motherImage: () => Promise.resolve(place.image),
-    ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
+  const forks = startForks(place, {
+    mother: labels,
     zygoteStartMs: name === "hang" ? 15_000 : 120_000,
-    log: getLogger("test"),
   });
   try {
     const limit = AbortSignal.timeout(120_000);

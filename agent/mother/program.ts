@@ -43,8 +43,6 @@ export interface UnpackSettings {
   readonly ids: readonly [first: number, count: number];
   /** Name of the folder to make. */
   readonly name: string;
-  /** Names of the folders to keep; others are removed. */
-  readonly keep: readonly string[];
   readonly hostname: string;
 }
 

@@ -1,26 +1,18 @@
 import { randomUUID } from "node:crypto";
 import { tmpdir } from "node:os";
-import { getLogger } from "@logtape/logtape";
 import { expect, test, vi } from "vitest";
+import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import { createForks } from "./forks.ts";
 
 const agentName = `replaced-${randomUUID()}`;
 
 test("a mother is replaced after a while, and ends with her last job", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
-  const forks = createForks({
-    engine,
-    mother: { ...labels, volume: "airlock-sandbox-tests", memoryBytes: 2 ** 30, pids: 512 },
-    motherImage: () => Promise.resolve(image),
-    ids: [0x7000_0000, 65_536],
-    packages: { maxBytes: 0, keepsUnused: false, memoryBytes: 0 },
-    motherMs: 0,
-    log: getLogger("test"),
-  });
+  const mother = { ...labels, memoryBytes: 2 ** 30, pids: 512 };
+  const forks = startForks({ engine, image }, { mother, motherMs: 0 });
   const signal = AbortSignal.timeout(60_000);
   const job = { inputJson: "{}", timeoutMs: 60_000, caps: { streamBytes: 1000, artifactBytes: 0 } };
   try {

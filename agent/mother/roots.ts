@@ -1,14 +1,18 @@
-import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { abortable } from "../waiting/abortable.ts";
-import type { Engine } from "../container/engine.ts";
+import { sourceProfile } from "../container/mother-profile.ts";
 import { hostname } from "../sandbox/profile.ts";
-import { type MotherProfile, unpackProfile } from "../container/mother-profile.ts";
 import { unpackProgram } from "./program.ts";
-import { startUnpacker, type VolumeDeps } from "./unpacker.ts";
+import {
+  callLimit,
+  nameInVolume,
+  startUnpacker,
+  type Unpacker,
+  type VolumeDeps,
+} from "./unpacker.ts";
 
-/** The files of images, unpacked in the volume that the mothers of an agent read. */
+/** The files of images, unpacked in the volume that mothers read. */
 export interface Roots {
   /**
    * The name of the folder with the image's files; unpacks them if it is not there. Calls for one
@@ -19,80 +23,54 @@ export interface Roots {
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
 }
 
-export interface RootsDeps extends VolumeDeps {
-  /** Names of the folders that something runs on. */
-  readonly inUse: () => readonly string[];
+/** How long a folder is known to be there: an agent removes those not asked for in a day. */
+const knownMs = 3600_000;
+const unpackMs = 600_000;
+
+export function createRoots(deps: VolumeDeps): Roots {
+  const program = (name: string): Buffer => unpackProgram({ ids: deps.ids, name, hostname });
+  // The ids and what a later version unpacks otherwise are in each name.
+  const version = program("").toString("utf8");
+  const known = new Map<string, { readonly done: Promise<void>; readonly sinceMs: number }>();
+
+  return {
+    async prepare(imageId, signal) {
+      const name = nameInVolume([imageId, version]);
+      let current = known.get(name);
+      if (!current || performance.now() - current.sinceMs > knownMs) {
+        const started = {
+          done: unpackRoot(deps, imageId, program(name)),
+          sinceMs: performance.now(),
+        };
+        started.done.catch(() => known.get(name) === started && known.delete(name));
+        known.set(name, (current = started));
+      }
+      await abortable(current.done, signal);
+      return name;
+    },
+  };
 }
 
-const callMs = 30_000;
-/** How many images' files are kept beyond those in use. */
-const spareRoots = 8;
-
-export function createRoots(deps: RootsDeps): Roots {
-  /** By name, the most recently used last. */
-  const known = new Map<string, Promise<void>>();
-
-  async function prepare(imageId: string, signal: AbortSignal): Promise<string> {
-    const name = rootName(imageId, deps.ids);
-    const current = known.get(name) ?? unpack(imageId, name);
-    known.delete(name);
-    known.set(name, current);
-    current.catch(() => known.get(name) === current && known.delete(name));
-    await abortable(current, signal);
-    return name;
-  }
-
-  async function unpack(imageId: string, name: string): Promise<void> {
-    const recent = [...known.keys()].slice(-spareRoots);
-    await unpackRoot(deps, imageId, name, [...new Set([...recent, ...deps.inUse(), name])]);
-  }
-
-  return { prepare };
-}
-
-const callLimit = (): AbortSignal => AbortSignal.timeout(callMs);
-
-/** The range is in the name: files of another range would be nobody's. */
-function rootName(imageId: string, ids: readonly number[]): string {
-  return createHash("sha256")
-    .update(JSON.stringify([imageId, ids]))
-    .digest("hex")
-    .slice(0, 32);
-}
-
-async function unpackRoot(
-  deps: RootsDeps,
-  imageId: string,
-  name: string,
-  keep: readonly string[],
-): Promise<void> {
-  const { engine, spec, ids } = deps;
-  const limit = AbortSignal.timeout(10 * 60_000);
-  await using unpacker = await startUnpacker(
-    deps,
-    unpackProgram({ ids, name, keep, hostname }),
-    limit,
-  );
+async function unpackRoot(deps: VolumeDeps, imageId: string, program: Buffer): Promise<void> {
+  const limit = AbortSignal.timeout(unpackMs);
+  await using unpacker = await startUnpacker(deps, program, limit);
   // One line: whether the files are there already. None says that it has ended.
   const first = await unpacker.nextLine();
-  if (first?.includes("false")) {
-    await fill(engine, unpackProfile(spec, imageId, unpacker.label), unpacker.input, limit);
-  }
+  if (first?.includes("false")) await fill(deps, imageId, unpacker, limit);
   await unpacker.end();
 }
 
 /** Sends the files of an image; an unpacker that needs none of them has ended. */
 async function fill(
-  engine: Engine,
-  profile: MotherProfile,
-  into: NodeJS.WritableStream,
+  { engine, spec }: VolumeDeps,
+  imageId: string,
+  { label, input }: Unpacker,
   limit: AbortSignal,
 ): Promise<void> {
-  // It is never started: the engine exports the files of any container.
-  const source = await engine.create(profile, callLimit());
+  const source = await engine.create(sourceProfile(spec, imageId, label), callLimit());
   try {
     const files: Readable = await engine.exportFiles(source, limit);
-    await pipeline(files, into).catch((error: unknown) => {
+    await pipeline(files, input).catch((error: unknown) => {
       if ((error as { code?: string }).code !== "EPIPE") throw error;
     });
   } finally {

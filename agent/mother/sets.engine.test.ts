@@ -12,7 +12,7 @@ import { createSets, type InstallSet, type Sets } from "./sets.ts";
 const never = new AbortController().signal;
 const name = `sets-${randomUUID()}`;
 const identity = { id: randomUUID(), name, version: "0", labels: {} };
-const spec = motherSpec({ ...identity, accepts: { job_types: null, builds: false } }, 1, null);
+const spec = motherSpec({ ...identity, accepts: { job_types: null, builds: false } }, 1, null, 0);
 
 let sets: Sets;
 let open: () => Promise<Sets>;
@@ -57,10 +57,10 @@ async function inVolume(script: string, mode = "ro"): Promise<string[]> {
   const container = await rawEngine.createContainer({
     Image: image,
     Entrypoint: ["sh", "-c"],
-    Cmd: [`cd /roots/sets && ${script}`],
+    Cmd: [`cd /sets && ${script}`],
     User: "0:0",
     Tty: true,
-    HostConfig: { Binds: [`${spec.volume}:/roots:${mode}`] },
+    HostConfig: { Binds: [`${spec.sets}:/sets:${mode}`] },
   });
   try {
     const stream = await container.attach({ stream: true, stdout: true });

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { once } from "node:events";
 import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
@@ -10,7 +9,13 @@ import { encodeFrame } from "../sandbox/protocol/frames.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { setsProgram } from "./program.ts";
-import { startUnpacker, type Unpacker, type VolumeDeps } from "./unpacker.ts";
+import {
+  createVolumes,
+  nameInVolume,
+  startUnpacker,
+  type Unpacker,
+  type VolumeDeps,
+} from "./unpacker.ts";
 
 /** Sets of packages in the volume that mothers read. A job reads one as /packages. */
 export interface Sets {
@@ -66,7 +71,7 @@ const tidyMs = 120_000;
 const writeMs = 20 * 60_000;
 
 export function createSets(deps: SetsDeps): Sets {
-  const { engine, spec, ids, maxBytes, keepsUnused, log } = deps;
+  const { ids, maxBytes, keepsUnused, log } = deps;
   /** By name, the least recently used first. */
   const sets = new Map<string, PackageSet>();
   const unfinished = new Set<PackageSet>();
@@ -77,7 +82,7 @@ export function createSets(deps: SetsDeps): Sets {
   function look(): Promise<void> {
     const pending = (looked ??= removed.then(async () => {
       const limit = AbortSignal.timeout(tidyMs);
-      await engine.createVolume(spec.volume, spec.agentName, limit);
+      await createVolumes(deps, limit);
       const found = await tidy([], limit);
       for (const [name, bytes] of Object.entries(found)) {
         if (!sets.has(name)) sets.set(name, completeSet(bytes));
@@ -172,7 +177,8 @@ export function createSets(deps: SetsDeps): Sets {
   return {
     async borrow(key, install, signal, took) {
       await abortable(look(), signal);
-      const name = nameOf(key, ids);
+      // The range is in the name: files of another range would be nobody's.
+      const name = nameInVolume([key, ids]);
       const set = sets.get(name) ?? begin(name, install);
       // Moves it to the end: the most recently used.
       sets.delete(name);
@@ -209,14 +215,6 @@ export function createSets(deps: SetsDeps): Sets {
       await removed;
     },
   };
-}
-
-/** The range is in the name: files of another range would be nobody's. */
-function nameOf(key: string, ids: readonly number[]): string {
-  return createHash("sha256")
-    .update(JSON.stringify([key, ids]))
-    .digest("hex")
-    .slice(0, 32);
 }
 
 function completeSet(bytes: number): PackageSet {

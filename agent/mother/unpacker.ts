@@ -1,11 +1,11 @@
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import type { Writable } from "node:stream";
 import type { Engine } from "../container/engine.ts";
 import { linkOf } from "../container/stream-link.ts";
 import { type MotherSpec, unpackProfile } from "../container/mother-profile.ts";
 import { EngineError } from "../sandbox/types.ts";
 
-/** The volume that the mothers of an agent read, and what containers that write in it need. */
+/** The volumes that the mothers of an agent read, and what containers that write in them need. */
 export interface VolumeDeps {
   readonly engine: Engine;
   readonly spec: MotherSpec;
@@ -17,7 +17,7 @@ export interface VolumeDeps {
   readonly held: Set<string>;
 }
 
-/** A container that writes in the volume. Disposing of it removes it. */
+/** A container that writes in the volumes. Disposing of it removes it. */
 export interface Unpacker extends AsyncDisposable {
   readonly label: string;
   readonly input: Writable;
@@ -27,12 +27,27 @@ export interface Unpacker extends AsyncDisposable {
   readonly end: () => Promise<void>;
 }
 
-const callLimit = (): AbortSignal => AbortSignal.timeout(30_000);
+/** For one call of the engine. */
+export const callLimit = (): AbortSignal => AbortSignal.timeout(30_000);
 /** How long an unpacker may take to clear away what it has not completed, in ms. */
 const clearMs = 10_000;
 
+/** The name of a folder in a volume, made of all that decides what is in it. */
+export function nameInVolume(content: readonly unknown[]): string {
+  return createHash("sha256").update(JSON.stringify(content)).digest("hex").slice(0, 32);
+}
+
+/** Makes the volumes where they are missing. */
+export async function createVolumes(
+  { engine, spec }: Pick<VolumeDeps, "engine" | "spec">,
+  limit: AbortSignal,
+): Promise<void> {
+  await engine.createVolume(spec.roots, null, limit);
+  await engine.createVolume(spec.sets, spec.agentName, limit);
+}
+
 /**
- * Starts a container that runs a program with the rights to write in the volume.
+ * Starts a container that runs a program with the rights to write in the volumes.
  *
  * @throws EngineError; the limit's reason. No container is left then.
  */

@@ -35,6 +35,7 @@ beforeAll(async () => {
     AIRLOCK_AGENT_NAME: `guarded-${randomUUID()}`,
     AIRLOCK_DOCKER_HOST: proxy.host,
     AIRLOCK_SPOOL_DIR: folder,
+    AIRLOCK_CONTAINER_BACKEND: "engine",
     AIRLOCK_WARM_POOL_SIZE: "0",
     AIRLOCK_AGENT_JOB_TYPES: "default",
     AIRLOCK_AGENT_IMAGES: `python:*,${image}`,

@@ -61,6 +61,7 @@ describe("an agent", () => {
       AIRLOCK_DOCKER_HOST: host,
       AIRLOCK_SPOOL_DIR: join(folder, "spool"),
       AIRLOCK_DRAIN_GRACE_S: "0",
+      AIRLOCK_CONTAINER_BACKEND: "engine",
       AIRLOCK_WARM_POOL_SIZE: "2",
       ...env,
     });

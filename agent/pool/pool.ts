@@ -47,7 +47,7 @@ export type Pool = {
   readonly owns: (label: string) => boolean;
   /**
    * Starts no more containers ahead and removes the waiting ones; resolves when no removal is
-   * pending.
+   * pending. Jobs may still run: the agent closes it again when they have ended.
    */
   readonly close: () => Promise<void>;
 };

@@ -40,7 +40,7 @@ function createWorld(
       return sandbox;
     },
     owns: (label) => label === "mother-1",
-    close: () => Promise.resolve(),
+    close: () => Promise.resolve(void steps.push("close")),
   };
   const pool = withForks({
     pool: world.pool,
@@ -146,6 +146,16 @@ test("what is expected is opened ahead, and so is the next fork of a kind whose 
   await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
   await pool.close();
   expect(closed).toHaveLength(2);
+});
+
+test("a mother outlives the end of the pool for as long as a job runs in her", async () => {
+  const { pool, steps } = createWorld();
+  const sandbox = await pool.acquire(request(), "ada", never);
+  await pool.close();
+  expect(steps).toEqual([]);
+  await pool.giveBack(sandbox);
+  await pool.close();
+  expect(steps).toEqual(["close"]);
 });
 
 test("mothers are spared by the reaper", () => {

@@ -31,6 +31,8 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
   const kinds = new Map<string, PoolKind>();
   const noted = new Map<string, string>();
 
+  const isIdle = (): boolean =>
+    lent.size === 0 && [...kinds.values()].every(({ starting }) => starting === 0);
   const isUsable = (): boolean => mode === "zygote" || forks.problem() === null;
 
   /** What the fork of such a request is asked for; null if it needs a container. */
@@ -137,7 +139,9 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
     ],
     owns: (label) => forks.owns(label) || pool.owns(label),
     close: async () => {
-      await Promise.all([pool.close(), ahead.close().then(forks.close)]);
+      await Promise.all([pool.close(), ahead.close()]);
+      // The jobs that still run would end with their mother. The agent closes again after them.
+      if (isIdle()) await forks.close();
     },
   };
 }

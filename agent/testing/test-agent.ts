@@ -102,6 +102,7 @@ export async function createTestAgent({
       if (self.health instanceof Error) throw self.health;
       return self.health;
     },
+    forkProblem: () => null,
     sweep: () => Promise.resolve(),
     errors: () => [],
     clock,

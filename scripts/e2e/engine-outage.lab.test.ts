@@ -22,7 +22,11 @@ describe("an engine that stops while code runs", needs("root"), () => {
     await dockerd.start();
     await copyBaseImage(machine, dockerd.host);
     service = await startTestService();
-    const vars = { AIRLOCK_DOCKER_HOST: dockerd.host, AIRLOCK_WARM_POOL_SIZE: "2" };
+    const vars = {
+      AIRLOCK_DOCKER_HOST: dockerd.host,
+      AIRLOCK_CONTAINER_BACKEND: "engine",
+      AIRLOCK_WARM_POOL_SIZE: "2",
+    };
     agent = await service.startAgent("agent", vars);
   });
 

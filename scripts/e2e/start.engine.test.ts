@@ -7,6 +7,7 @@ import { connect } from "../setup/connect.ts";
 import { ensureEngine } from "../setup/ensure-engine.ts";
 import { readProcess } from "../setup/processes.ts";
 import { agentName, agentToken } from "../start/agent-token.ts";
+import { removeContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { childrenOf } from "../testing/children-of.ts";
 import { type StartProcess, startProcess } from "../testing/start-process.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
@@ -21,6 +22,7 @@ beforeEach(() => {
 afterEach(async () => {
   running?.signal("SIGTERM");
   await running?.exited;
+  await removeContainersOf(agentName(agentToken(dataDir)));
   rmSync(dataDir, { recursive: true });
 });
 

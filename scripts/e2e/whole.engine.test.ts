@@ -15,20 +15,24 @@ open("plot.png", "wb").write(bytes(range(256)) * 4096)
 `;
 
 /** One API, on Node or in workerd, and two real agents on the real engine. */
-describe.each<[string, () => Promise<TestService>, number]>([
-  ["api/node.ts, no warm pool,", startTestService, 0],
-  ["api/node.ts, a warm pool of one,", startTestService, 1],
+describe.each<[string, () => Promise<TestService>, Record<string, string>]>([
+  ["api/node.ts, forked jobs,", startTestService, { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
   [
-    "api/worker.ts in workerd, over sqld, a warm pool of two,",
-    () => startTestServiceOn(startWorker),
-    2,
+    "api/node.ts, a warm pool of one,",
+    startTestService,
+    { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "1" },
   ],
-])("%s with two agents", (_name, start, poolSize) => {
+  [
+    "api/worker.ts in workerd, over sqld, agents as by default,",
+    () => startTestServiceOn(startWorker),
+    { AIRLOCK_WARM_POOL_SIZE: "" },
+  ],
+])("%s with two agents", (_name, start, settings) => {
   let service: TestService;
 
   beforeAll(async () => {
     service = await start();
-    const vars = { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_WARM_POOL_SIZE: String(poolSize) };
+    const vars = { AIRLOCK_MAX_WORKERS: "2", ...settings };
     await Promise.all(["first", "second"].map((name) => service.startAgent(name, vars)));
   });
   afterAll(() => service?.[Symbol.asyncDispose]());

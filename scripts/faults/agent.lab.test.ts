@@ -5,7 +5,7 @@ import { findBaseImage } from "../setup/base-image.ts";
 import { connect } from "../setup/connect.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 import { leaseTtlS, shortLeases } from "./short-leases.ts";
-import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
+import { containersOf, jobContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 
 const docker = connect(process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock");
@@ -74,7 +74,7 @@ test("fault 14: a job that kills its agent every time: one dead letter after two
   expect(await service.ended(next)).toMatchObject({ stdout: "on\n" });
   const ledger = await service.ledger([{ id, ends: ["failed/internal_error"] }]);
   expect(ledger).toMatchObject({ deadLetters: 1, faults: [] });
-  await expect.poll(() => containersOf(agent.name), { timeout: 60_000 }).toEqual([]);
+  await expect.poll(() => jobContainersOf(agent.name), { timeout: 60_000 }).toEqual([]);
 });
 
 test("fault 6: an agent that is frozen past the end of its lease is fenced when it wakes", async () => {
@@ -145,14 +145,15 @@ test("fault 16: containers and volumes of a killed agent are removed at its next
   try {
     const jobTypes = { AIRLOCK_JOB_TYPES: JSON.stringify({ kept: { base_image: tag } }) };
     await using own = await startTestService({ api: { ...shortLeases, ...jobTypes } });
-    const agent = await own.startAgent();
+    const vars = { AIRLOCK_CONTAINER_BACKEND: "engine" };
+    const agent = await own.startAgent("agent", vars);
     const id = await own.submit("import time; time.sleep(600)", {}, { job_type: "kept" });
     await own.untilBegun(id);
     const [left] = await containersOf(agent.name);
     const volumes = await volumesOf(left!);
     expect(volumes).toHaveLength(1);
     await kill(agent);
-    const again = await own.startAgent();
+    const again = await own.startAgent("agent", vars);
     const there = async () => (await docker.listVolumes()).Volumes.map(({ Name }) => Name);
     await expect.poll(there, { timeout: 60_000 }).not.toContain(volumes[0]);
     expect(await containersOf(agent.name)).not.toContain(left);

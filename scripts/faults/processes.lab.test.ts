@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
+import { jobContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { startS3 } from "../../api/testing/start-s3.ts";
@@ -184,7 +184,7 @@ test(
     const ended = JSON.stringify([...ledger.ended]);
     expect(failed, `ends: ${ended}`).toBeLessThanOrEqual((agentDeaths * slots) / 2);
     const leftovers = () =>
-      Promise.all(agents.map(({ name }) => containersOf(`${service.name}-${name}`)));
+      Promise.all(agents.map(({ name }) => jobContainersOf(`${service.name}-${name}`)));
     await expect.poll(leftovers, { timeout: 120_000, interval: 500 }).toEqual([[], []]);
   },
 );

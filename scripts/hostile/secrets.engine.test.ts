@@ -47,7 +47,11 @@ for folder, _, names in os.walk("/sys"):
     for name in names: look(os.path.join(folder, name), "/", 1 << 16)
 print(json.dumps({"found": found, "read": read}))`;
 
-describe.each(["runc", "runsc"])("under %s", (runtime) => {
+describe.each([
+  ["runc", { AIRLOCK_CONTAINER_RUNTIME: "runc", AIRLOCK_CONTAINER_BACKEND: "engine" }],
+  ["runsc", { AIRLOCK_CONTAINER_RUNTIME: "runsc" }],
+  ["forks", { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
+])("under %s", (_name, settings) => {
   const key = `key-${randomUUID()}`;
   let service: TestService;
   let agentName: string;
@@ -56,7 +60,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
       key,
       api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { env: { MODE: "job-type" } } }) },
     });
-    const vars = { AIRLOCK_CONTAINER_RUNTIME: runtime, AIRLOCK_WARM_POOL_SIZE: "" };
+    const vars = { ...settings, AIRLOCK_WARM_POOL_SIZE: "" };
     agentName = (await service.startAgent("agent", vars)).name;
   });
   afterAll(() => service?.[Symbol.asyncDispose]());

@@ -138,9 +138,9 @@ export const agentSettings = {
     .describe("Agent: seconds for which it keeps containers ready after the last job of a type."),
   container_backend: z
     .enum(["auto", "engine", "zygote"])
-    .default("engine")
+    .default("auto")
     .describe(
-      "Agent: engine: each job gets a container that the engine starts; zygote: jobs are forked inside one container, and the agent takes no work where that is impossible; auto: forked where a probe job finds its sandbox as it should be, else engine.",
+      "Agent: zygote: jobs are forked inside one container, and the agent takes no work where that is impossible; engine: each job gets a container that the engine starts; auto: forked where a probe job finds its sandbox as it should be, else as with engine.",
     ),
   mother_image: z
     .string()

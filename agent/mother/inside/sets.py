@@ -16,7 +16,7 @@ import shutil
 import sys
 import uuid
 
-from unpack import FOUND_BY_NAME, SETS, fill, make_sets_folder, publish
+from unpack import FOUND_BY_NAME, SETS, fill, hide_names_of_sets, publish
 
 _PARTIAL = "partial-"
 _FULL = 3
@@ -26,7 +26,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def main(settings):
-    make_sets_folder()
+    hide_names_of_sets()
     for name in set(os.listdir(SETS)) - set(sizes()):
         remove(name)
     for name in settings["remove"]:

@@ -5,6 +5,7 @@ root first, so that no link in the tar leads elsewhere. The folder is complete o
 name last. sets.py does the same for packages.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,22 +15,22 @@ import time
 import uuid
 
 ROOTS = "/roots"
-SETS = ROOTS + "/sets"
+SETS = "/sets"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 _PIECE = 1024 * 1024
 FOUND_BY_NAME = 0o711
-# Another agent of the same name may still run on a folder, while one replaces the other.
+# Longer than any agent starts zygotes on a folder without asking for it again.
 _UNUSED_S = 24 * 3600
 
 
 def main(settings):
     # A zygote mounts it before there is a set.
-    make_sets_folder()
+    hide_names_of_sets()
     final = "%s/%s" % (ROOTS, settings["name"])
     present = os.path.isdir(final)
     if not present:
-        clean(settings["keep"])
+        clean()
     print(json.dumps({"present": present}), flush=True)
     if present:
         os.utime(final)
@@ -49,9 +50,8 @@ def main(settings):
     publish(partial, final)
 
 
-def make_sets_folder():
+def hide_names_of_sets():
     """Only who knows a set's name finds it: a zygote sees this folder."""
-    os.makedirs(SETS, exist_ok=True)
     os.chmod(SETS, FOUND_BY_NAME)
 
 
@@ -84,12 +84,21 @@ def publish(partial, final):
             raise
 
 
-def clean(keep):
-    """Removes folders that nobody has asked for in a day, and what an interrupted run left."""
-    for name in set(os.listdir(ROOTS)) - {os.path.basename(SETS), *keep}:
-        path = "%s/%s" % (ROOTS, name)
-        if time.time() - os.lstat(path).st_mtime > _UNUSED_S:
-            shutil.rmtree(path, ignore_errors=True)
+def clean():
+    """Removes folders that no agent has asked for in a day and no zygote runs on, and what an interrupted run left."""
+    for name in os.listdir(ROOTS):
+        try:
+            folder = os.open("%s/%s" % (ROOTS, name), os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # another agent is removing them, too
+        try:
+            if time.time() - os.fstat(folder).st_mtime > _UNUSED_S:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree("%s/%s" % (ROOTS, name), ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(folder)
 
 
 def unpack(base, count):

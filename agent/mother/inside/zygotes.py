@@ -4,6 +4,7 @@
 last line, the exec.
 """
 
+import fcntl
 import os
 import resource
 import signal
@@ -16,7 +17,7 @@ from link import to_json
 from privileges import keep_capabilities
 
 ROOTS = "/roots"
-SETS = ROOTS + "/sets"
+SETS = "/sets"
 _ROOT = "/run/root"
 _SETS = "/run/sets"
 CONTROL_FD = 1021
@@ -58,6 +59,7 @@ class Zygote:
         self._retired = self._is_ready = False
         self._output = b""
         self._pidfd = None
+        self._root = hold_root(order["root"])
         self.groups = mother.groups.make(
             "zygote-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
         )
@@ -137,10 +139,21 @@ class Zygote:
             self.mother.forget(fd)
         self.control.close()
         os.close(self.output)
+        os.close(self._root)
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
         self.mother.drop_groups(self.groups)
+
+
+def hold_root(name):
+    """Locks an image's files, so that no agent removes them while something runs on them; see unpack.py."""
+    folder = os.open("%s/%s" % (ROOTS, name), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # a job has locked its root, which keeps it too
+    return folder
 
 
 def start(mother, order, groups, control, output):
@@ -189,7 +202,7 @@ def _enter(order, base, tell, hold):
     kernel.bind(SETS, _SETS)
     # A new user namespace can mount /proc only where nothing covers a part of this one, and what
     # it inherits it cannot unmount.
-    for place in ("/proc/sys", "/run/groups", ROOTS):
+    for place in ("/proc/sys", "/run/groups", ROOTS, SETS):
         kernel.unmount(place)
     # Root's limit of keys: the range's would be used up by the keyrings of one hostile image.
     kernel.join_new_keyring()

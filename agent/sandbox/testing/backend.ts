@@ -3,7 +3,8 @@ import { afterAll } from "vitest";
 import { getLogger } from "@logtape/logtape";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
-import { createForks, type Forks, whyNotForked } from "../../mother/forks.ts";
+import type { MotherSpec } from "../../container/mother-profile.ts";
+import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../mother/forks.ts";
 import { NotForkable } from "../../mother/mother.ts";
 import type { PackageRequest } from "../package-request.ts";
 import type { Sandbox, SandboxSpec } from "../types.ts";
@@ -64,22 +65,27 @@ export async function openWithPackages(
   return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
 }
 
-function startForks({ engine, image }: Place): Forks {
-  const mother = {
-    volume: "airlock-sandbox-tests",
-    agentId: randomUUID(),
-    agentName: "sandbox-tests-mother",
-    memoryBytes: null,
-    pids: 4096,
-  };
-  const find = (): Promise<string> => Promise.resolve(image);
+/** What forks the jobs of a test; who starts it closes it. */
+export function startForks(
+  { engine, image }: Place,
+  { mother, ...more }: Partial<Omit<ForksDeps, "mother">> & { mother?: Partial<MotherSpec> } = {},
+): Forks {
   return createForks({
     engine,
-    mother,
-    motherImage: find,
+    mother: {
+      roots: "airlock-roots-tests",
+      sets: "airlock-sets-tests",
+      agentId: randomUUID(),
+      agentName: "sandbox-tests-mother",
+      memoryBytes: null,
+      pids: 4096,
+      ...mother,
+    },
+    motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
     // Kept: another process of the tests may be about to use a set that nobody uses.
     packages: { maxBytes: 256 * 1024 ** 2, keepsUnused: true, memoryBytes: 1024 ** 3 },
     log: getLogger("test"),
+    ...more,
   });
 }

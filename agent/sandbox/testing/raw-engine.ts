@@ -1,5 +1,6 @@
 import { text } from "node:stream/consumers";
 import Docker from "dockerode";
+import { waitUntil } from "../../../shared/testing/wait-until.ts";
 
 const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 
@@ -58,10 +59,35 @@ export async function deriveImage(
   }
 }
 
+/** Makes an image whose Python can import these modules, given by name; returns its id. */
+export function imageWithModules(
+  image: string,
+  modules: Readonly<Record<string, string>>,
+): Promise<string> {
+  const files = Object.entries(modules).map(([name, text]) => {
+    const encoded = Buffer.from(text).toString("base64");
+    return `echo ${encoded} | base64 -d > $folder/${name}.py`;
+  });
+  const folder = "folder=$(python3 -c 'import site; print(site.getsitepackages()[0])')";
+  return deriveImage(image, `${folder}; mkdir -p $folder; ${files.join("; ")}`);
+}
+
 /** Ids of the containers that agents of this name have started, in any state. */
 export async function containersOf(agentName: string): Promise<string[]> {
+  return (await listOf(agentName)).map(({ Id }) => Id);
+}
+
+/** Those of them that are for one job, or kept ready for one. */
+export async function jobContainersOf(agentName: string): Promise<string[]> {
+  const found = await listOf(agentName);
+  return found
+    .filter(({ Labels }) => !Labels["io.airlock.lease"]?.startsWith("mother-"))
+    .map(({ Id }) => Id);
+}
+
+function listOf(agentName: string) {
   const filters = { label: [`io.airlock.owner=${agentName}`] };
-  return (await rawEngine.listContainers({ all: true, filters })).map(({ Id }) => Id);
+  return rawEngine.listContainers({ all: true, filters });
 }
 
 /** Removes them, and the volumes of these agents. The engine refuses one whose removal has started. */
@@ -74,12 +100,20 @@ export async function removeContainersOf(agentName: string): Promise<void> {
   }
   const filters = { label: [`io.airlock.owner=${agentName}`] };
   const { Volumes } = await rawEngine.listVolumes({ filters });
-  for (const { Name } of Volumes ?? []) {
-    await rawEngine
-      .getVolume(Name)
+  for (const { Name } of Volumes ?? []) await removeVolume(Name);
+}
+
+/** Waits for the containers that have it: the engine may still be removing them. */
+export async function removeVolume(name: string): Promise<void> {
+  await waitUntil(`the volume ${name} is in use by nothing`, () =>
+    rawEngine
+      .getVolume(name)
       .remove()
-      .catch(() => {});
-  }
+      .then(
+        () => true,
+        ({ statusCode }: { statusCode?: number }) => statusCode === 404,
+      ),
+  );
 }
 
 /** Ids of the images that agents have built under names that contain this one: a registry comes first. */
