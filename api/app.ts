@@ -19,6 +19,7 @@ import { docsRoutes } from "./routes/docs.ts";
 import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
+import { fileRoutes } from "./routes/files.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { hostRoutes } from "./routes/hosts.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
@@ -38,6 +39,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   // /docs shows them in this order.
   executeRoutes(app, deps);
   batchRoutes(app, deps);
+  fileRoutes(app, deps);
   jobRoutes(app, deps);
   deriveRoutes(app, deps);
   artifactRoutes(app, deps);

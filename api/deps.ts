@@ -62,12 +62,12 @@ export interface Subscription {
 /** Stores artifact bytes. The API makes the keys, never a client. */
 export interface ArtifactStore {
   /**
-   * Stores a stream whole or not at all. It is durable when the promise resolves.
+   * Stores a stream whole or not at all. It is durable when the promise resolves, with its SHA-256 (hex).
    *
-   * @throws UploadMismatch when the size or the SHA-256 (hex) is not the announced one.
+   * @throws UploadMismatch when the size or the SHA-256 is not the announced one.
    * @throws ArtifactOutage when the store is full or out of reach.
    */
-  put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<void>;
+  put(key: string, body: ReadableStream<Uint8Array>, announced: Announced): Promise<string>;
   get(key: string, range?: ByteRange): Promise<ReadableStream<Uint8Array> | undefined>;
   /** Removes everything under `<prefix>/`. It is no error if there is nothing. */
   remove(prefix: string): Promise<void>;
@@ -77,8 +77,12 @@ export interface ArtifactStore {
 
 export interface Announced {
   sizeBytes: number;
-  sha256: string;
+  /** Undefined if it is to be found out. */
+  sha256?: string | undefined;
 }
+
+/** Announced with its hash, as agents' uploads are. */
+export type Hashed = Announced & { sha256: string };
 
 export class UploadMismatch extends Error {
   override name = "UploadMismatch";

@@ -23,6 +23,9 @@ interface Env extends Record<string, unknown> {
   WAKES: WakesObjects;
 }
 
+/** Largest body of a request on most plans. Source: https://developers.cloudflare.com/workers/platform/limits/ */
+const platformBodyBytes = 100_000_000;
+
 const notConfigured = "Airlock is not configured yet: `wrangler tail` shows what is missing.\n";
 
 interface Service {
@@ -60,7 +63,9 @@ export default {
 
 async function build(env: Env): Promise<Service> {
   // Anyone can reach a deployed Worker.
-  const config = { ...loadConfig({}, textVariables(env)), host: "0.0.0.0" };
+  const told = loadConfig({}, textVariables(env));
+  const max_file_bytes = Math.min(told.max_file_bytes, platformBodyBytes);
+  const config = { ...told, host: "0.0.0.0", max_file_bytes };
   if (!config.database_url || config.database_url.startsWith("file:")) {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
   }

@@ -7,7 +7,8 @@ import type {
   StartedReport,
 } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
+import { artifactKey } from "../domain/store-key.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/content-type.ts";
@@ -169,7 +170,7 @@ export async function storeUpload(
   execution: ExecutionRow,
   name: string,
   body: ReadableStream<Uint8Array>,
-  announced: Announced,
+  announced: Hashed,
 ): Promise<void> {
   const leaseId = execution.leaseId ?? "";
   const isReserved = Object.values<string>(internalArtifacts).includes(name);
@@ -207,11 +208,6 @@ export async function storeUpload(
     throw new AppError("invalid_request", error.message);
   }
   refuseUnless(await recordArtifact(db, row, max, now()), leaseId, `as ${name}`);
-}
-
-/** Key of an artifact's bytes in the store: ids and a hash, never the client's name. */
-export function artifactKey(row: { executionId: string; leaseId: string; sha256: string }): string {
-  return `${row.executionId}/${row.leaseId}/${row.sha256}`;
 }
 
 function utf8Length(text: string): number {

@@ -1,5 +1,5 @@
 import type { ImageSource, ImageTransport } from "../../shared/wire/image.ts";
-import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
 import { AppError, notFound } from "../errors.ts";
@@ -26,7 +26,7 @@ export async function storeImageUpload(
   build: BuildRow,
   leaseId: string,
   body: ReadableStream<Uint8Array>,
-  announced: Announced,
+  announced: Hashed,
 ): Promise<void> {
   if (announced.sizeBytes > config.max_image_bytes) {
     throw new AppError("too_large", `Larger than max_image_bytes (${config.max_image_bytes}).`);

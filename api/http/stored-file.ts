@@ -1,7 +1,43 @@
 import type { Context } from "hono";
+import type { Artifact } from "../../shared/wire/execution.ts";
+import { contentDisposition, matchesEtag } from "../domain/artifact-name.ts";
 import { byteRange, type ByteRange } from "../domain/byte-range.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
+
+/** A file that clients may download. */
+export interface Download {
+  /** What it is in messages. */
+  what: "The artifact" | "The file";
+  file: Pick<Artifact, "name" | "size_bytes" | "sha256" | "content_type">;
+  open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array> | undefined>;
+}
+
+/** Answers a download: HEAD with the headers alone, 304 if the client has the file. */
+export async function sendDownload(
+  c: Context<AppEnv>,
+  { what, file, open }: Download,
+): Promise<Response> {
+  const etag = `"${file.sha256}"`;
+  const unchanged = { ETag: etag, "Cache-Control": "private, no-cache, no-transform" };
+  const headers = {
+    ...unchanged,
+    "Content-Type": file.content_type,
+    "Content-Disposition": contentDisposition(file.name),
+    "Accept-Ranges": "bytes",
+  };
+  if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, unchanged);
+  const size = file.size_bytes;
+  if (c.req.method === "HEAD") {
+    return c.body(null, 200, { ...headers, "Content-Length": String(size) });
+  }
+  const opened = async (range?: ByteRange) => {
+    const body = await open(range);
+    if (!body) throw new Error(`the bytes of ${file.name} are missing`);
+    return body;
+  };
+  return sendStored(c, { name: what, size, etag, headers, open: opened });
+}
 
 /** A file of the artifact store and the headers to send it with. */
 export interface StoredFile {

@@ -1,13 +1,33 @@
 import type { Context } from "hono";
 import { artifactHeaders } from "../../shared/wire/lease.ts";
-import type { Announced } from "../deps.ts";
+import type { Announced, Hashed } from "../deps.ts";
 import { AppError } from "../errors.ts";
 
+const isSha256 = (text: string) => /^[0-9a-f]{64}$/.test(text);
+
+/**
+ * Reads size and, if it is announced, SHA-256 of a file that a client uploads.
+ *
+ * @throws AppError 411 without a size; 400 when the hash is malformed.
+ */
+export function readFileHeaders(c: Context): Announced {
+  const size = c.req.header(artifactHeaders.size);
+  const sha256 = c.req.header(artifactHeaders.sha256)?.toLowerCase();
+  if (size === undefined) {
+    const detail = "Send the file's size as Content-Length.";
+    throw new AppError("length_required", detail, {}, { Connection: "close" });
+  }
+  if (sha256 !== undefined && !isSha256(sha256)) {
+    throw new AppError("invalid_request", "X-Airlock-SHA256 must be 64 hex digits.");
+  }
+  return { sizeBytes: Number(size), sha256 };
+}
+
 /** Reads size and SHA-256 from the headers of an upload. @throws AppError when one is missing or malformed. */
-export function readUploadHeaders(c: Context): Announced {
+export function readUploadHeaders(c: Context): Hashed {
   const sizeBytes = Number(c.req.header(artifactHeaders.size));
   const sha256 = c.req.header(artifactHeaders.sha256) ?? "";
-  if (Number.isSafeInteger(sizeBytes) && /^[0-9a-f]{64}$/.test(sha256)) {
+  if (Number.isSafeInteger(sizeBytes) && isSha256(sha256)) {
     return { sizeBytes, sha256 };
   }
   throw new AppError(

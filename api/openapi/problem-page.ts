@@ -12,6 +12,8 @@ const meanings: Record<ErrorCode, string> = {
   conflict:
     "The state does not allow this: the idempotency key has another payload (use a new key), or the job has ended or has not ended yet.",
   lease_lost: "For agents: the lease no longer holds.",
+  length_required:
+    "The size of a file must be known before its bytes: send <code>Content-Length</code>.",
   too_large: "The body is too large. Send less, or raise the limit that <code>detail</code> names.",
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
   timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",

@@ -33,6 +33,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   wait_timeout: { detail: `Job ${jobId} did not end within 30 s; ask again.` },
   conflict: { detail: `Job ${jobId} has already finished: succeeded.` },
   lease_lost: { detail: "The lease no longer holds; drop the work." },
+  length_required: { detail: "Send the file's size as Content-Length." },
   too_large: { detail: "The body is larger than 10485760 bytes (max_request_bytes)." },
   range_not_satisfiable: { detail: "The artifact has 20481 bytes." },
   timeout_too_long: {

@@ -45,7 +45,11 @@ const responseHeaders = {
     schema: text,
     example: 'Bearer realm="airlock"',
   },
-  Location: { description: "The new job's status.", schema: text, example: `/jobs/${jobId}` },
+  Location: {
+    description: "The status of the new job, or the new file.",
+    schema: text,
+    example: `/jobs/${jobId}`,
+  },
   "Preference-Applied": {
     description: "The part of `Prefer` that was followed; left out without it.",
     schema: text,

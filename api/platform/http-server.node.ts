@@ -1,15 +1,20 @@
-import { createServer, type Server } from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { getRequestListener, RequestError } from "@hono/node-server";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus, errorTitles } from "../errors.ts";
 import { problemOf } from "../http/problem.ts";
 import { securityHeaderFields } from "../http/security-headers.ts";
+import { type BodyTimes, endSlowBody } from "./slow-bodies.node.ts";
 
 type Fetch = Parameters<typeof getRequestListener>[0];
 
 /** An HTTP server that answers malformed requests with the app's problem details. */
-export function httpServer(fetch: Fetch, { log, newId }: Pick<Deps, "log" | "newId">): Server {
+export function httpServer(
+  fetch: Fetch,
+  { log, newId }: Pick<Deps, "log" | "newId">,
+  times?: BodyTimes,
+): Server {
   const refuse = (error: unknown): { refusal: AppError; headers: Headers; body: string } => {
     const refusal = asRefusal(error);
     const correlationId = newId();
@@ -30,10 +35,14 @@ export function httpServer(fetch: Fetch, { log, newId }: Pick<Deps, "log" | "new
     return new Response(body, { status: errorStatus[refusal.code], headers });
   };
   const listener = getRequestListener(fetch, { errorHandler });
-  const handle = (...[request, response]: Parameters<typeof listener>) =>
+  const handle = (request: IncomingMessage, response: ServerResponse) => {
+    endSlowBody(server, request, times);
     void listener(request, response);
-  // The app refuses a request without Host. An unknown Expect header is ignored.
-  const server = createServer({ requireHostHeader: false }, handle);
+  };
+  // The app refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for
+  // Node's time limit of a request.
+  const options = { requireHostHeader: false, headersTimeout: 60_000, requestTimeout: 0 };
+  const server = createServer(options, handle);
   server.on("checkExpectation", handle);
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
     if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();

@@ -7,6 +7,7 @@ import {
   builds,
   deadLetters,
   executions,
+  inputFiles,
   isEnded,
   logChunks,
   payloads,
@@ -60,12 +61,22 @@ function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapp
       .insert(removals)
       .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
       .onConflictDoNothing(),
+    dueAgain(ids, bytesDueAt),
+    orm.delete(inputFiles).where(inArray(inputFiles.executionId, ids)),
     orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
     orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
     orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),
     orm.delete(payloads).where(inArray(payloads.executionId, ids)),
     orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
   ];
+}
+
+/** Bytes of others that these executions refer to: the sweep removes them if nobody else needs them. */
+function dueAgain(ids: string[], dueAt: number): SQLWrapper {
+  return sql`insert into ${removals} (prefix, due_at)
+    select distinct ${inputFiles.owner}, ${dueAt} from ${inputFiles}
+    where ${inArray(inputFiles.executionId, ids)} and ${inputFiles.owner} is not null
+    on conflict do update set due_at = max(due_at, excluded.due_at)`;
 }
 
 /**

@@ -14,6 +14,7 @@ import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
 import { hostRows } from "./contract/hosts.ts";
+import { fileRows } from "./contract/files.ts";
 import { idempotencyRows } from "./contract/idempotency.ts";
 import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
@@ -106,6 +107,18 @@ export const contractGroups: readonly Group[] = [
     rows: artifactRows,
   },
   { file: "ranges.ts", title: "Ranges of artifacts", rows: rangeRows },
+  {
+    file: "files.ts",
+    title: "Uploaded files",
+    endpoints: [
+      "POST /files",
+      "GET /files",
+      "GET /files/{id}",
+      "HEAD /files/{id}",
+      "DELETE /files/{id}",
+    ],
+    rows: fileRows,
+  },
   {
     file: "executions.ts",
     title: "Records",

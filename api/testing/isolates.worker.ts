@@ -26,7 +26,7 @@ export default class Isolates extends WorkerEntrypoint<Env> {
     return this.env[name]!.fetch(forwarded);
   }
 
-  async put(key: string, body: ReadableStream, options: { sha256: string }): Promise<void> {
+  async put(key: string, body: ReadableStream, options: { sha256?: string }): Promise<void> {
     this.#check("put");
     const bytes = new Uint8Array(await new Response(body).arrayBuffer());
     await this.env.BUCKET.put(key, bytes as never, options);

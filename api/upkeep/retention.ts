@@ -13,6 +13,7 @@ import {
   removeExecutions,
   removeLease,
 } from "../store/retention.ts";
+import { keepNeeded, removeExpiredFiles } from "../store/files.ts";
 import { readDefaultRetention } from "../store/settings.ts";
 
 /** Asks the operator of an older database, which has no default, to choose. */
@@ -45,9 +46,10 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
     await forgetBatches(db, now() - days * dayMs, batch.rows);
     await forgetTombstones(db, now() - days * dayMs, batch.rows);
   }
+  const moreFiles = await removeFiles(deps);
   await dropArchives(deps);
   const moreBytes = await removeBytes(deps);
-  return moreLetters || moreEnded || moreBytes;
+  return moreLetters || moreEnded || moreFiles || moreBytes;
 }
 
 async function removeDeadLetters({ db }: Deps, before: number): Promise<boolean> {
@@ -72,15 +74,22 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<bool
   return true;
 }
 
+async function removeFiles({ db, now }: Deps): Promise<boolean> {
+  const removed = await removeExpiredFiles(db, now(), batch.rows, now() + hourMs);
+  return removed === batch.rows;
+}
+
 /**
  * Bytes are removed an hour after their rows. So every record has its bytes, even a record in a backup
- * of the rows that was made just before.
+ * of the rows that was made just before. Bytes that an execution refers to, of another execution or of a file
+ * that is gone, stay with it.
  */
 async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> {
   const due = await dueRemovals(db, now(), batch.rows);
   for (const prefix of due) {
     const [executionId = "", leaseId] = prefix.split("/");
     if (leaseId !== undefined) await removeLease(db, executionId, leaseId);
+    if (await keepNeeded(db, prefix, now())) continue;
     try {
       await artifacts.remove(prefix);
     } catch (error) {

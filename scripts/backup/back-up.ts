@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { chmod, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
-import { artifactKey } from "../../api/agents/lease-posts.ts";
+import { artifactKey, fileKey } from "../../api/domain/store-key.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import { version } from "../../api/version.ts";
 import type { Config } from "../../shared/config/config.ts";
@@ -58,7 +58,7 @@ async function makeEmpty(folder: string): Promise<void> {
 async function copyArtifacts(snapshot: Client, from: string, to: string) {
   const missing: string[] = [];
   const seen = new Set<string>();
-  for await (const { key, sizeBytes } of artifactsOf(snapshot)) {
+  for await (const { key, sizeBytes } of storedBytes(snapshot)) {
     if (seen.has(key)) continue;
     seen.add(key);
     const size = await stat(join(from, key)).then(
@@ -69,6 +69,21 @@ async function copyArtifacts(snapshot: Client, from: string, to: string) {
     else missing.push(key);
   }
   return { copied: seen.size - missing.length, missing };
+}
+
+/** Everything in the artifact store that a database refers to. */
+async function* storedBytes(client: Client): AsyncGenerator<{ key: string; sizeBytes: number }> {
+  yield* artifactsOf(client);
+  const uploaded = await client.execute("SELECT id, size_bytes FROM files");
+  for (const { id, size_bytes } of uploaded.rows) {
+    yield { key: fileKey({ id: id as string }), sizeBytes: Number(size_bytes) };
+  }
+  const referred = await client.execute(
+    "SELECT DISTINCT store_key, size_bytes FROM input_files WHERE store_key IS NOT NULL",
+  );
+  for (const { store_key, size_bytes } of referred.rows) {
+    yield { key: store_key as string, sizeBytes: Number(size_bytes) };
+  }
 }
 
 /** Every artifact of a database, also those of executions that run. */

@@ -37,6 +37,7 @@ export const rooms = {
     "api/store/builds",
     "api/deps.ts",
     "api/http",
+    "api/files",
     "api/jobs",
     "api/batches",
     "api/builds",

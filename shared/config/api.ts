@@ -92,6 +92,17 @@ export const apiSettings = {
     .min(1024)
     .default(32 * MiB)
     .describe("Largest body of POST /execute/batch, in bytes."),
+  max_file_bytes: z
+    .int()
+    .min(0)
+    .max(5 * 1024 * MiB)
+    .default(1024 * MiB)
+    .describe("Largest file of POST /files, in bytes. Workers take at most 100 MB."),
+  file_retention_hours: z
+    .number()
+    .min(0.001)
+    .default(24)
+    .describe("Hours until an uploaded file that no record refers to is removed."),
   base_image: z
     .string()
     .min(1)

@@ -73,6 +73,8 @@ const examples: Record<keyof Config, Example> = {
   max_artifact_bytes: number(0, 7, -1, ">=0"),
   max_request_bytes: number(2048, 4096, 1023, ">=1024"),
   max_batch_bytes: number(2048, 4096, 1023, ">=1024"),
+  max_file_bytes: number(0, 2 ** 30, 6 * 2 ** 30, "<=5368709120"),
+  file_retention_hours: number(0.5, 48, 0, ">=0.001"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
   image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),
   image_registry: text("registry.example:5000/team", "localhost:5000", [

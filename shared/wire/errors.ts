@@ -83,6 +83,7 @@ export const problemCodes = [
   "wait_timeout",
   "conflict",
   "lease_lost",
+  "length_required",
   "too_large",
   "range_not_satisfiable",
   "timeout_too_long",

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JobId } from "./execution.ts";
+import { JobId, Timestamp } from "./execution.ts";
 import { limits } from "./limits.ts";
 
 /** A file of a request: its bytes are in the request, or it says where they are. */
@@ -31,6 +31,37 @@ export const InputFile = z
 export type InputFile = z.infer<typeof InputFile>;
 
 export const InputFiles = z.array(InputFile).max(limits.inputFilesMax);
+
+/** A file that a client has uploaded. */
+export const UploadedFile = z
+  .object({
+    file_id: JobId.meta({ description: "For `files` of a request that makes a job." }),
+    name: z.string().meta({ example: "prices.parquet" }),
+    size_bytes: z.int(),
+    sha256: z.string(),
+    content_type: z.string().meta({ example: "application/vnd.apache.parquet" }),
+    created_at: Timestamp,
+    expires_at: Timestamp.meta({
+      description: "It is kept until then, and longer while a record refers to it.",
+    }),
+  })
+  .meta({ id: "UploadedFile" });
+export type UploadedFile = z.infer<typeof UploadedFile>;
+
+export const FilePage = z
+  .object({
+    items: z.array(UploadedFile),
+    limit: z.int(),
+    offset: z.int(),
+    has_more: z.boolean(),
+    count: z.int().meta({ description: "Items in this response." }),
+  })
+  .meta({ id: "FilePage" });
+export type FilePage = z.infer<typeof FilePage>;
+
+export const FileDeleted = z
+  .object({ file_id: z.string(), deleted: z.literal(true) })
+  .meta({ id: "FileDeleted" });
 
 /**
  * A file of a leased job. The agent gets its bytes from `/leases/{lease_id}/files/{sha256}`: whole, with

@@ -19,9 +19,10 @@ export function artifactFolder(folder: string): ArtifactStore {
       await mkdir(incoming, { recursive: true });
       const partial = join(incoming, randomUUID());
       try {
-        await writeChecked(partial, body, announced);
+        const sha256 = await writeChecked(partial, body, announced);
         await rename(partial, path);
         await syncFolders(dirname(path), dirname(root));
+        return sha256;
       } finally {
         await rm(partial, { force: true });
       }
@@ -55,8 +56,8 @@ function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
 async function writeChecked(
   path: string,
   body: ReadableStream<Uint8Array>,
-  { sizeBytes, sha256 }: Announced,
-): Promise<void> {
+  { sizeBytes, sha256: announced }: Announced,
+): Promise<string> {
   const hash = createHash("sha256");
   let size = 0;
   const file = await open(path, "wx", 0o600);
@@ -67,10 +68,12 @@ async function writeChecked(
       hash.update(part);
       await file.writeFile(part);
     }
-    if (size !== sizeBytes || hash.digest("hex") !== sha256) {
+    const sha256 = hash.digest("hex");
+    if (size !== sizeBytes || (announced ?? sha256) !== sha256) {
       throw new UploadMismatch(`Size or SHA-256 of the upload differ from its headers.`);
     }
     await file.sync();
+    return sha256;
   } finally {
     await file.close();
   }

@@ -1,8 +1,11 @@
+import { AppError } from "../../errors.ts";
+import { hex } from "../../hash.ts";
+import { received } from "../../http/read-body.ts";
 import { ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
 
 /** The part of an R2 bucket binding that artifacts need. */
 export interface Bucket {
-  put(key: string, value: ReadableStream, options: { sha256: string }): Promise<unknown>;
+  put(key: string, value: ReadableStream, options: { sha256?: string }): Promise<unknown>;
   get(
     key: string,
     options?: { range: { offset: number; length: number } },
@@ -17,8 +20,10 @@ export interface Bucket {
  */
 export function artifactBucket(bucket: Bucket): ArtifactStore {
   return {
-    async put(key, body, { sha256 }) {
+    async put(key, body, { sizeBytes, sha256 }) {
+      if (sha256 === undefined) return putHashing(bucket, key, body, sizeBytes);
       await asked(bucket.put(key, body, { sha256 }));
+      return sha256;
     },
     async get(key, range) {
       return (await asked(bucket.get(key, range && { range })))?.body;
@@ -33,6 +38,38 @@ export function artifactBucket(bucket: Bucket): ArtifactStore {
     // R2 stores nothing of a broken upload.
     removePartial: () => Promise.resolve(),
   };
+}
+
+/** Stores a body whose hash nobody knows yet. */
+async function putHashing(
+  bucket: Bucket,
+  key: string,
+  body: ReadableStream<Uint8Array>,
+  sizeBytes: number,
+): Promise<string> {
+  const { readable, writable } = new FixedLengthStream(sizeBytes);
+  const { DigestStream } = crypto as unknown as EdgeCrypto;
+  const digest = new DigestStream("SHA-256");
+  const [file, hash] = [writable.getWriter(), digest.getWriter()];
+  let fault: unknown;
+  const pass = async () => {
+    try {
+      for await (const part of received(body)) {
+        await Promise.all([file.write(part), hash.write(part)]);
+      }
+      await Promise.all([file.close(), hash.close()]);
+    } catch (error) {
+      fault = error;
+      await file.abort(error);
+      throw error;
+    }
+  };
+  try {
+    await Promise.all([asked(bucket.put(key, readable, {})), pass()]);
+  } catch (error) {
+    throw fault instanceof AppError ? fault : error;
+  }
+  return hex(await digest.digest);
 }
 
 /** R2's error for a wrong checksum. Source: https://developers.cloudflare.com/r2/api/error-codes/ */

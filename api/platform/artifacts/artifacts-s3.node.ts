@@ -36,7 +36,7 @@ export class S3Refusal extends Error {
 
 /**
  * Stores artifacts in an S3 bucket. An object is uploaded by one PUT of known length, and its last bytes
- * are sent only when its hash is right; the service checks the hash as well. So a broken upload leaves
+ * are sent only when its hash is right; the service checks an announced hash as well. So a broken upload leaves
  * nothing behind. An object has at most 5 GiB, the limit of a PUT.
  */
 export function artifactsS3(settings: S3Bucket): S3Artifacts {
@@ -90,13 +90,14 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
       const headers = {
         "content-length": String(announced.sizeBytes),
         "content-type": "application/octet-stream",
-        "x-amz-content-sha256": announced.sha256,
+        "x-amz-content-sha256": announced.sha256 ?? "UNSIGNED-PAYLOAD",
       };
       try {
         // Without this, the body of an empty object would never be read or checked.
         if (announced.sizeBytes === 0) await parts.bytes.next();
         const answer = await send("PUT", key, { headers, body: Readable.from(parts.bytes) });
         await (await accepted(answer, 200)).body.dump();
+        return parts.sha256();
       } catch (error) {
         throw parts.fault() ?? error;
       }
@@ -154,13 +155,14 @@ function bucketUrl({ endpoint, bucket, pathStyle }: S3Bucket): URL {
 
 /**
  * A body that is complete only if its size and SHA-256 are the announced ones: its last part is sent
- * after they are checked. `fault` is why it broke off.
+ * after they are checked. `fault` is why it broke off, `sha256` its hash once it is complete.
  */
 function checked(
   body: ReadableStream<Uint8Array>,
-  { sizeBytes, sha256 }: Announced,
-): { bytes: AsyncGenerator<Uint8Array>; fault: () => unknown } {
+  { sizeBytes, sha256: announced }: Announced,
+): { bytes: AsyncGenerator<Uint8Array>; fault: () => unknown; sha256: () => string } {
   const hash = createHash("sha256");
+  let sha256 = "";
   let fault: unknown;
   async function* bytes() {
     try {
@@ -173,14 +175,15 @@ function checked(
         if (last.length > 0) yield last;
         last = part;
       }
-      if (size !== sizeBytes || hash.digest("hex") !== sha256) throw mismatch();
+      sha256 = hash.digest("hex");
+      if (size !== sizeBytes || (announced ?? sha256) !== sha256) throw mismatch();
       if (last.length > 0) yield last;
     } catch (error) {
       fault = error;
       throw error;
     }
   }
-  return { bytes: bytes(), fault: () => fault };
+  return { bytes: bytes(), fault: () => fault, sha256: () => sha256 };
 }
 
 function mismatch(): UploadMismatch {

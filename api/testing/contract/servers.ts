@@ -9,6 +9,7 @@ export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
 /** Longer than a slow machine needs for the first post of a lease. */
 const leaseTtlS = 4;
+export const maxFileBytes = 1_000_000;
 export const maxImageBytes = 50_000;
 
 const common = {
@@ -18,6 +19,7 @@ const common = {
   AIRLOCK_MAX_REQUEST_BYTES: String(maxRequestBytes),
   AIRLOCK_MAX_TIMEOUT: String(maxTimeoutS),
   AIRLOCK_MAX_ARTIFACT_BYTES: "100000",
+  AIRLOCK_MAX_FILE_BYTES: String(maxFileBytes),
   AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { memory_limit: "1g", timeout: 300 } }),
 };
 

@@ -195,7 +195,7 @@ export type BatchRequest = {
     /** A repeat of the whole batch with this key gets the same batch. It is no key of a job. */
     idempotency_key?: string | undefined;
 };
-export type ProblemCode = "invalid_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "wait_timeout" | "conflict" | "lease_lost" | "too_large" | "range_not_satisfiable" | "timeout_too_long" | "batch_too_large" | "build_failed" | "rate_limited" | "headers_too_large" | "internal" | "engine_failed" | "unavailable";
+export type ProblemCode = "invalid_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "wait_timeout" | "conflict" | "lease_lost" | "length_required" | "too_large" | "range_not_satisfiable" | "timeout_too_long" | "batch_too_large" | "build_failed" | "rate_limited" | "headers_too_large" | "internal" | "engine_failed" | "unavailable";
 export type FieldError = {
     /** Dotted path of the field. */
     path: string;
@@ -242,6 +242,29 @@ export type Batch = {
     /** Every member has ended. */
     finished: boolean;
     counts: BatchCounts;
+};
+export type UploadedFile = {
+    /** For `files` of a request that makes a job. */
+    file_id: string;
+    name: string;
+    size_bytes: number;
+    sha256: string;
+    content_type: string;
+    created_at: string;
+    /** It is kept until then, and longer while a record refers to it. */
+    expires_at: string;
+};
+export type FilePage = {
+    items: UploadedFile[];
+    limit: number;
+    offset: number;
+    has_more: boolean;
+    /** Items in this response. */
+    count: number;
+};
+export type FileDeleted = {
+    file_id: string;
+    deleted: true;
 };
 export type JobStatus = {
     job_id: string;
@@ -699,6 +722,100 @@ export function cancelBatch({ id }: {
     }>(`/batches/${encodeURIComponent(id)}/cancel`, {
         ...opts,
         method: "POST"
+    });
+}
+/**
+ * Upload a file to use in jobs
+ */
+export function uploadFile({ name, xAirlockSha256, body }: {
+    name: string;
+    xAirlockSha256?: string;
+    body: Blob;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 201;
+        data: UploadedFile;
+    }>(`/files${QS.query(QS.explode({
+        name
+    }))}`, {
+        ...opts,
+        method: "POST",
+        body,
+        headers: oazapfts.mergeHeaders(opts?.headers, {
+            "X-Airlock-SHA256": xAirlockSha256
+        })
+    });
+}
+/**
+ * Uploaded files, newest first
+ */
+export function listFiles({ before, limit, offset }: {
+    before?: string;
+    limit?: number;
+    offset?: number;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: FilePage;
+    }>(`/files${QS.query(QS.explode({
+        before,
+        limit,
+        offset
+    }))}`, {
+        ...opts
+    });
+}
+/**
+ * Download an uploaded file
+ */
+export function downloadFile({ id, ifNoneMatch, range, ifRange }: {
+    id: string;
+    ifNoneMatch?: string;
+    range?: string;
+    ifRange?: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: Blob;
+    } | {
+        status: 206;
+        data: Blob;
+    }>(`/files/${encodeURIComponent(id)}`, {
+        ...opts,
+        headers: oazapfts.mergeHeaders(opts?.headers, {
+            "If-None-Match": ifNoneMatch,
+            Range: range,
+            "If-Range": ifRange
+        })
+    });
+}
+/**
+ * Headers of an uploaded file
+ */
+export function getFileHeaders({ id, ifNoneMatch }: {
+    id: string;
+    ifNoneMatch?: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchText(`/files/${encodeURIComponent(id)}`, {
+        ...opts,
+        method: "HEAD",
+        headers: oazapfts.mergeHeaders(opts?.headers, {
+            "If-None-Match": ifNoneMatch
+        })
+    });
+}
+/**
+ * Remove an uploaded file
+ */
+export function deleteFile({ id }: {
+    id: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: FileDeleted;
+    }>(`/files/${encodeURIComponent(id)}`, {
+        ...opts,
+        method: "DELETE"
     });
 }
 /**

@@ -1,5 +1,21 @@
 // The part of the edge runtime's module that the API uses. Source:
 // https://developers.cloudflare.com/durable-objects/api/state/ and .../workers/runtime-apis/context/
+// https://developers.cloudflare.com/workers/runtime-apis/streams/transformstream/ and .../web-crypto/
+
+/** A stream that must pass exactly as many bytes. */
+declare class FixedLengthStream {
+  constructor(bytes: number);
+  readonly readable: ReadableStream<Uint8Array>;
+  readonly writable: WritableStream<Uint8Array>;
+}
+
+/** The runtime's own part of `crypto`. */
+interface EdgeCrypto {
+  readonly DigestStream: new (
+    algorithm: "SHA-256",
+  ) => WritableStream<Uint8Array> & { readonly digest: Promise<ArrayBuffer> };
+}
+
 declare module "cloudflare:workers" {
   export interface ServerSocket {
     readonly readyState: number;

@@ -1,0 +1,98 @@
+import { limits } from "../../shared/wire/limits.ts";
+import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
+import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { isArtifactName } from "../domain/artifact-name.ts";
+import { contentTypeOf } from "../domain/content-type.ts";
+import { fileKey } from "../domain/store-key.ts";
+import { AppError, notFound, unavailable } from "../errors.ts";
+import { postponeRemoval } from "../store/retention.ts";
+import { expectBytes, findFiles, recordFile, removeFile, type FileRow } from "../store/files.ts";
+
+const hourMs = 3_600_000;
+/** Longer than any upload may take. */
+const longestUploadMs = 24 * hourMs;
+
+/**
+ * Stores a file while it streams in. Of an upload that breaks off, the sweep removes what is left.
+ *
+ * @throws AppError 400 when the name, the size or the hash is wrong; 413 when it is too large.
+ */
+export async function storeFile(
+  { artifacts, config, db, newId, now }: Deps,
+  name: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Announced,
+): Promise<UploadedFile> {
+  checkName(name);
+  const max = config.max_file_bytes;
+  if (announced.sizeBytes > max) {
+    throw new AppError("too_large", `The file is larger than ${max} bytes (max_file_bytes).`);
+  }
+  const id = newId();
+  await expectBytes(db, id, now() + longestUploadMs);
+  // The note must be on disk before the bytes are.
+  await db.durable();
+  try {
+    const sha256 = await artifacts.put(fileKey({ id }), body, announced);
+    const createdAt = now();
+    const file = {
+      id,
+      name,
+      sizeBytes: announced.sizeBytes,
+      sha256,
+      contentType: contentTypeOf(name),
+      createdAt,
+      expiresAt: createdAt + Math.round(config.file_retention_hours * hourMs),
+    };
+    if (await recordFile(db, file)) return toUploadedFile(file);
+  } catch (error) {
+    // If the database is out of reach, the removal stays due when it was.
+    await postponeRemoval(db, id, now()).catch(() => {});
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  throw unavailable("The upload took too long; send it again.", 5);
+}
+
+function checkName(name: string): void {
+  const most = limits.artifactNameMaxBytes;
+  if (isArtifactName(name) && new TextEncoder().encode(name).length <= most) return;
+  const message = `must be a relative path without '..', of at most ${most} bytes`;
+  throw new AppError("invalid_request", `name: ${message}`, {
+    errors: [{ path: "name", message }],
+  });
+}
+
+/** @throws AppError 404 when it is unknown, has expired or was removed. */
+export async function findFile({ db, now }: Deps, id: string): Promise<FileRow> {
+  const [file] = await findFiles(db, [id], now());
+  if (!file) throw notFound(`File ${id}`);
+  return file;
+}
+
+/**
+ * Removes a file. Records that refer to it keep its bytes; otherwise they are removed an hour later, for
+ * the sake of backups.
+ *
+ * @throws AppError 404 when it is unknown.
+ */
+export async function forgetFile({ db, now }: Deps, id: string): Promise<void> {
+  if (!(await removeFile(db, id, now() + hourMs))) throw notFound(`File ${id}`);
+}
+
+export function toUploadedFile(file: FileRow): UploadedFile {
+  return {
+    file_id: file.id,
+    name: file.name,
+    size_bytes: file.sizeBytes,
+    sha256: file.sha256,
+    content_type: file.contentType,
+    created_at: new Date(file.createdAt).toISOString(),
+    expires_at: new Date(file.expiresAt).toISOString(),
+  };
+}
+
+export function toFilePage(rows: FileRow[], limit: number, offset: number): FilePage {
+  const items = rows.slice(0, limit).map(toUploadedFile);
+  return { items, limit, offset, has_more: rows.length > limit, count: items.length };
+}

@@ -1,0 +1,127 @@
+import {
+  and,
+  desc,
+  eq,
+  exists,
+  gt,
+  inArray,
+  lt,
+  lte,
+  notExists,
+  or,
+  sql,
+  type SQL,
+} from "drizzle-orm";
+import { batch, insertWhere, type Database } from "./database.ts";
+import { executions, files, inputFiles, removals } from "./schema.ts";
+import { query } from "./statement.ts";
+
+export type FileRow = typeof files.$inferSelect;
+
+/** Notes bytes that are about to be stored, so that they are removed at a time unless they get a row. */
+export async function expectBytes(db: Database, prefix: string, dueAt: number): Promise<void> {
+  await db.orm.insert(removals).values({ prefix, dueAt });
+}
+
+/** Records an uploaded file; false if its bytes were given up meanwhile. */
+export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
+  const isExpected = exists(
+    query
+      .select({ one: sql`1` })
+      .from(removals)
+      .where(eq(removals.prefix, file.id)),
+  );
+  const [inserted] = await batch(db, [
+    insertWhere(files, file, isExpected),
+    db.orm.delete(removals).where(eq(removals.prefix, file.id)),
+  ]);
+  return inserted?.rowsAffected === 1;
+}
+
+const references = query
+  .select({ one: sql`1` })
+  .from(inputFiles)
+  .where(eq(inputFiles.owner, files.id));
+
+/** A file is there until it expires, and longer while an execution refers to it. */
+const isThere = (now: number): SQL | undefined => or(gt(files.expiresAt, now), exists(references));
+
+/** The files with these ids that are there. */
+export async function findFiles(db: Database, ids: string[], now: number): Promise<FileRow[]> {
+  return db.orm
+    .select()
+    .from(files)
+    .where(and(inArray(files.id, ids), isThere(now)));
+}
+
+/** A page of files, newest first. Ids are UUIDs of version 7, so they are ordered by time. */
+export async function listFiles(
+  db: Database,
+  before: string | undefined,
+  now: number,
+  limit: number,
+  offset: number,
+): Promise<FileRow[]> {
+  return db.orm
+    .select()
+    .from(files)
+    .where(and(before === undefined ? undefined : lt(files.id, before), isThere(now)))
+    .orderBy(desc(files.id))
+    .limit(limit)
+    .offset(offset);
+}
+
+/** Removes a file; false if there is none. Its bytes are removed after a time, unless an execution refers to them. */
+export async function removeFile(db: Database, id: string, bytesDueAt: number): Promise<boolean> {
+  const [, removed] = await batch(db, removal(db, [id], bytesDueAt));
+  return removed?.rowsAffected === 1;
+}
+
+function removal({ orm }: Database, ids: string[], bytesDueAt: number) {
+  return [
+    orm
+      .insert(removals)
+      .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
+      .onConflictDoNothing(),
+    orm.delete(files).where(inArray(files.id, ids)),
+  ];
+}
+
+/** Removes up to `rows` expired files that no execution refers to. */
+export async function removeExpiredFiles(
+  db: Database,
+  now: number,
+  rows: number,
+  bytesDueAt: number,
+): Promise<number> {
+  const expired = await db.orm
+    .select({ id: files.id })
+    .from(files)
+    .where(and(lte(files.expiresAt, now), notExists(references)))
+    .limit(rows);
+  const ids = expired.map(({ id }) => id);
+  if (ids.length > 0) await batch(db, removal(db, ids, bytesDueAt));
+  return ids.length;
+}
+
+/**
+ * Drops a due removal whose bytes are still needed: by their owner, or by an execution that refers to
+ * them. Whoever needs them last orders their removal again. Returns whether it was dropped.
+ */
+export async function keepNeeded(db: Database, prefix: string, now: number): Promise<boolean> {
+  const one = { one: sql`1` };
+  const { rowsAffected } = await db.orm
+    .delete(removals)
+    .where(
+      and(
+        eq(removals.prefix, prefix),
+        lte(removals.dueAt, now),
+        or(
+          exists(query.select(one).from(inputFiles).where(eq(inputFiles.owner, prefix))),
+          exists(query.select(one).from(files).where(eq(files.id, prefix))),
+          exists(query.select(one).from(executions).where(eq(executions.id, prefix))),
+        ),
+      ),
+    );
+  return rowsAffected === 1;
+}
