@@ -32,6 +32,8 @@ async function raw(api: Api, head: string[], content: string): Promise<string> {
 const stored = async (api: Api, query = "limit=1000"): Promise<FilePage> =>
   FilePage.parse(body(await api.get(`/files?${query}`)));
 
+const idsOf = (page: FilePage) => page.items.map(({ file_id }) => file_id);
+
 export const fileRows: Row[] = [
   {
     rule: "POST /files stores the body and answers with its id, size, hash, type and time of expiry",
@@ -162,7 +164,6 @@ export const fileRows: Row[] = [
     async check(api) {
       const ids: string[] = [];
       for (const n of [1, 2, 3]) ids.unshift((await uploaded(api, `page-${n}`, "x")).file_id);
-      const idsOf = (page: FilePage) => page.items.map(({ file_id }) => file_id);
       const first = await stored(api, "limit=2");
       expect(first).toMatchObject({ limit: 2, offset: 0, count: 2, has_more: true });
       expect(idsOf(first)).toEqual(ids.slice(0, 2));

@@ -74,6 +74,9 @@ export class ConflictError extends ProblemError {
 export class LeaseLostError extends ProblemError {
   override name = "LeaseLostError";
 }
+export class LengthRequiredError extends ProblemError {
+  override name = "LengthRequiredError";
+}
 export class TooLargeError extends ProblemError {
   override name = "TooLargeError";
 }
@@ -115,6 +118,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   wait_timeout: WaitTimeoutError,
   conflict: ConflictError,
   lease_lost: LeaseLostError,
+  length_required: LengthRequiredError,
   too_large: TooLargeError,
   range_not_satisfiable: RangeNotSatisfiableError,
   timeout_too_long: TimeoutTooLongError,
