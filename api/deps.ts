@@ -4,9 +4,6 @@ import type { Config } from "../shared/config/config.ts";
 import type { ByteRange } from "./domain/byte-range.ts";
 import type { Database } from "./store/database.ts";
 
-/** Files of swagger-ui-dist that the docs page loads. */
-export type DocsAsset = "swagger-ui.css" | "swagger-ui-bundle.js" | "favicon-32x32.png";
-
 /** Everything that the API takes from outside. The entry file builds it once. */
 export interface Deps {
   config: Config;
@@ -28,7 +25,8 @@ export interface Deps {
   isDraining: () => boolean;
   /** Undefined if the process keeps no state between requests. */
   processMetrics: ProcessMetrics | undefined;
-  docsAsset: (name: DocsAsset) => Promise<ReadableStream<Uint8Array> | undefined>;
+  /** Opens a file of the docs page (`docs/…`) or of the console (`console/…`). The caller checks the name. */
+  asset: (name: string) => Promise<ReadableStream<Uint8Array> | undefined>;
 }
 
 /** Metrics of one process. The database keeps those of all processes. */

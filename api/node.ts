@@ -10,7 +10,7 @@ import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure } from "./http/access/exposure.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
-import { docsAsset } from "./platform/docs-assets.node.ts";
+import { asset } from "./platform/assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
@@ -67,7 +67,7 @@ async function main(): Promise<void> {
     isStopping: () => phase !== "serving",
     isDraining: () => phase === "draining",
     processMetrics: processMetrics(),
-    docsAsset,
+    asset,
   };
   await askForRetention(deps);
   const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);

@@ -93,7 +93,10 @@ async function build(env: Env): Promise<Service> {
     isStopping: () => false,
     isDraining: () => false,
     processMetrics: undefined,
-    docsAsset: async (name) => (await env.ASSETS.fetch(`https://assets/${name}`)).body ?? undefined,
+    asset: async (name) => {
+      const { ok, body } = await env.ASSETS.fetch(`https://assets/${name}`);
+      return ok ? (body ?? undefined) : undefined;
+    },
   };
   return { app: createApp(deps), deps };
 }

@@ -2,6 +2,7 @@ import type { Config } from "../shared/config/config.ts";
 import { readConfig } from "./command/config.ts";
 import { OperatorError, runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
+import { buildConsole } from "./console/build-console.ts";
 import { setUp } from "./setup/set-up.ts";
 import { checkAddress, localUrl } from "./start/address.ts";
 import { agentName, agentToken } from "./start/agent-token.ts";
@@ -31,7 +32,7 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
   const api = startChild("API", "api/node.ts", { ...env, AIRLOCK_AGENT_TOKENS: tokens });
   let agent: AgentKeeper | undefined;
   try {
-    const [listening, engine] = await Promise.all([api.ready, setUp(config)]);
+    const [listening, engine] = await Promise.all([api.ready, setUp(config), buildConsole()]);
     const url = localUrl(listening.url);
     const agentEnv = {
       ...env,
@@ -64,7 +65,7 @@ async function announce(url: string, config: Config, agent: AgentKeeper): Promis
   await agent.ready;
   await selfCheck(url, config);
   const seconds = (performance.now() / 1000).toFixed(1);
-  say(`ready in ${seconds} s at ${url}, documented at ${url}/docs; Ctrl-C stops it. Try:`);
+  say(`ready in ${seconds} s: ${url}/console, documented at ${url}/docs; Ctrl-C stops it. Try:`);
   process.stdout.write(`\n  ${curlLine(url, config)}\n\n`);
 }
 

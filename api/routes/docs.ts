@@ -1,15 +1,17 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import type { Deps, DocsAsset } from "../deps.ts";
+import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { problemPage } from "../openapi/problem-page.ts";
 import { everywhere } from "../openapi/response-headers.ts";
 
+/** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {
   "swagger-ui.css": "text/css; charset=utf-8",
   "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
   "favicon-32x32.png": "image/png",
-} satisfies Record<DocsAsset, string>;
+} as const;
+type DocsAsset = keyof typeof assetTypes;
 
 const page = `<!doctype html>
 <html lang="en">
@@ -63,7 +65,7 @@ const getDocs = createRoute({
 });
 
 /** The interactive documentation. The service serves its assets itself. */
-export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void {
+export function docsRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
   app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 
   app.get("/docs/problems", (c) => c.html(problemPage, 200, { "Content-Security-Policy": policy }));
@@ -76,7 +78,7 @@ export function docsRoutes(app: OpenAPIHono<AppEnv>, { docsAsset }: Deps): void 
 
   app.get("/docs/:asset", async (c) => {
     const name = c.req.param("asset");
-    const body = isDocsAsset(name) ? await docsAsset(name) : undefined;
+    const body = isDocsAsset(name) ? await asset(`docs/${name}`) : undefined;
     if (!isDocsAsset(name) || !body) throw notFound(`Asset ${name}`);
     const headers = { "Content-Type": assetTypes[name], "Cache-Control": "public, max-age=86400" };
     return c.body(body, 200, headers);

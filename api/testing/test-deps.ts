@@ -28,6 +28,6 @@ export function testDeps(
     isStopping: () => false,
     isDraining: () => false,
     processMetrics: undefined,
-    docsAsset: () => Promise.resolve(undefined),
+    asset: () => Promise.resolve(undefined),
   };
 }

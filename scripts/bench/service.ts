@@ -63,7 +63,7 @@ export async function startService(
     await end();
     throw error;
   }
-  const url = /ready in .* at (http:\S+),/.exec(started.output())?.[1] ?? "";
+  const url = /documented at (http:\S+)\/docs;/.exec(started.output())?.[1] ?? "";
 
   return {
     url,

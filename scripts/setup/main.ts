@@ -2,19 +2,23 @@ import { readArguments, wrongArguments } from "../command/arguments.ts";
 import { readConfig } from "../command/config.ts";
 import { runMain } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
+import { buildConsole } from "../console/build-console.ts";
 import { setUp } from "./set-up.ts";
 
 const command = "npm run setup";
 const help = `Usage: ${command}
 
 Finds a container engine, or installs and starts one where it may (root on Debian or Ubuntu), and gets the
-base image. \`npm start\` does the same before it starts the service.
+base image, and builds the console. \`npm start\` does the same before it starts the service.
 `;
 
 await runMain(async () => {
   const args = readArguments(command, help);
   if (!args) return;
   if (args.length > 0) throw wrongArguments("it takes no arguments", command);
-  const { dockerHost, image } = await setUp(readConfig(process.env));
+  const [{ dockerHost, image }] = await Promise.all([
+    setUp(readConfig(process.env)),
+    buildConsole(),
+  ]);
   say(`set up: the engine at ${dockerHost} answers and has the image ${image}`);
 });

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build, type Plugin } from "esbuild";
+import { buildConsole } from "../console/build-console.ts";
 import { bundleOf, programOf, PROGRAMS } from "../../shared/testing/program.ts";
 
 /** The programs that tests start often. */
@@ -26,7 +27,7 @@ const programs = [
 ];
 
 /** Packages that find native code or files of their own beside them. */
-const external = ["cpu-features", "libsql", "ssh2", "swagger-ui-dist"];
+const external = ["cpu-features", "libsql", "ssh2", "swagger-ui-dist", "vite"];
 
 /** In the tree, where Node finds those packages. */
 const folder = resolve("node_modules/.cache/airlock-tests");
@@ -39,6 +40,7 @@ const folder = resolve("node_modules/.cache/airlock-tests");
 export default async function bundlePrograms(): Promise<void> {
   if (process.env[PROGRAMS] !== undefined) return;
   process.env[PROGRAMS] = folder;
+  await buildConsole();
   const require = `import { createRequire as requireFrom } from "node:module"; const require = requireFrom(${JSON.stringify(import.meta.url)});`;
   const { outputFiles } = await build({
     entryPoints: programs,

@@ -19,7 +19,7 @@ export function findWrongImports(
   read = (file: string): string => readFileSync(file, "utf8"),
 ): string[] {
   return files
-    .filter((file) => file.endsWith(".ts") && !file.endsWith(".d.ts") && !TESTS.test(file))
+    .filter((file) => /\.tsx?$/.test(file) && !file.endsWith(".d.ts") && !TESTS.test(file))
     .flatMap((file) => {
       const order = rooms[topOf(file)];
       if (!order) return [];

@@ -7,7 +7,12 @@ import { say } from "../command/say.ts";
 
 type Check = { title: string; tool: string; args: string[]; remedy?: string };
 
-const TSCONFIGS = ["tsconfig.json", "tsconfig.edge.json", "clients/typescript/tsconfig.json"];
+const TSCONFIGS = [
+  "tsconfig.json",
+  "tsconfig.edge.json",
+  "clients/typescript/tsconfig.json",
+  "clients/console/tsconfig.json",
+];
 
 /** Runs every static check, prints what they found, and returns whether all passed. */
 export async function runChecks(): Promise<boolean> {

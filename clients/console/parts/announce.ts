@@ -1,0 +1,22 @@
+import { signal } from "@preact/signals";
+
+/** What just happened, shown for a moment at the foot of the page and read out. */
+export const announcement = signal("");
+
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+export function announce(text: string): void {
+  announcement.value = text;
+  clearTimeout(timer);
+  timer = setTimeout(() => (announcement.value = ""), 6000);
+}
+
+/** Does something that the person asked for, and says so if it cannot be done. */
+export async function attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    announce((error as Error).message);
+    return undefined;
+  }
+}

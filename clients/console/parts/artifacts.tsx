@@ -1,0 +1,164 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { parseCsv } from "../model/csv.ts";
+import { formatBytes } from "../model/time.ts";
+import { type Artifact, artifactAddress } from "../service/records.ts";
+import { send } from "../service/call.ts";
+import { attempt } from "./announce.ts";
+
+/** What is shown here; anything else is for download only. */
+type Kind = "picture" | "text" | "json" | "csv";
+const shownBytes = 2 * 1024 * 1024;
+const shownRows = 100;
+
+function kindOf({ content_type, name, size_bytes }: Artifact): Kind | undefined {
+  if (/^image\/(png|jpeg|gif|webp|avif|svg\+xml)\b/.test(content_type)) {
+    return size_bytes <= 20 * shownBytes ? "picture" : undefined;
+  }
+  if (size_bytes > shownBytes) return undefined;
+  if (/^text\/csv\b|tab-separated/.test(content_type)) return "csv";
+  if (/^application\/(.*\+)?json\b/.test(content_type)) return "json";
+  const isText = /^text\/(plain|markdown|x-)/.test(content_type) || /\.(log|txt|md|py)$/.test(name);
+  return isText ? "text" : undefined;
+}
+
+/** The files of an execution: pictures, text, JSON and tables are shown, all can be downloaded. */
+export function Artifacts({ id, artifacts }: { id: string; artifacts: Artifact[] }) {
+  return (
+    <ul class="artifacts">
+      {artifacts.map((artifact) => (
+        <ArtifactItem
+          key={artifact.sha256 + artifact.name}
+          id={id}
+          artifact={artifact}
+          isOpen={artifacts.length <= 4}
+        />
+      ))}
+    </ul>
+  );
+}
+
+function ArtifactItem({
+  id,
+  artifact,
+  isOpen,
+}: {
+  id: string;
+  artifact: Artifact;
+  isOpen: boolean;
+}) {
+  const kind = kindOf(artifact);
+  const open = useSignal(isOpen);
+  const { name, size_bytes, content_type } = artifact;
+  return (
+    <li>
+      <div class="artifact-bar">
+        {kind ? (
+          <button
+            class="plain"
+            aria-expanded={open.value}
+            onClick={() => (open.value = !open.value)}
+          >
+            {name}
+          </button>
+        ) : (
+          <span class="name">{name}</span>
+        )}
+        <span class="quiet number">
+          {formatBytes(size_bytes)}, {content_type}
+        </span>
+        <button
+          class="small end"
+          aria-label={`Download ${name}`}
+          onClick={() => void attempt(() => download(id, name))}
+        >
+          Download
+        </button>
+      </div>
+      {kind && open.value && <Shown id={id} artifact={artifact} kind={kind} />}
+    </li>
+  );
+}
+
+/** A link cannot carry the key: the bytes are fetched, then saved. */
+async function download(id: string, name: string): Promise<void> {
+  const blob = await (await send(artifactAddress(id, name))).blob();
+  const url = URL.createObjectURL(blob);
+  const link = Object.assign(document.createElement("a"), {
+    href: url,
+    download: name.replace(/.*\//, ""),
+  });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+function Shown({ id, artifact, kind }: { id: string; artifact: Artifact; kind: Kind }) {
+  const loaded = useSignal<{ url?: string; text?: string; problem?: string }>({});
+  useEffect(() => {
+    let url: string | undefined;
+    const ended = new AbortController();
+    void (async () => {
+      try {
+        const answer = await send(artifactAddress(id, artifact.name), { signal: ended.signal });
+        if (kind !== "picture") loaded.value = { text: await answer.text() };
+        else {
+          url = URL.createObjectURL(await answer.blob());
+          loaded.value = { url };
+        }
+      } catch (error) {
+        if (!ended.signal.aborted) loaded.value = { problem: (error as Error).message };
+      }
+    })();
+    return () => {
+      ended.abort();
+      if (url) URL.revokeObjectURL(url);
+    };
+  }, []);
+  const { url, text, problem } = loaded.value;
+  if (problem) return <p class="problem">{problem}</p>;
+  if (url) return <img src={url} alt={artifact.name} />;
+  if (text === undefined) return <p class="quiet">Loading…</p>;
+  if (kind === "csv") return <Table rows={parseCsv(text, shownRows + 1)} />;
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
+    <pre tabIndex={0} aria-label={artifact.name}>
+      {kind === "json" ? pretty(text) : text.slice(0, 200_000)}
+    </pre>
+  );
+}
+
+function pretty(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2).slice(0, 200_000);
+  } catch {
+    return text.slice(0, 200_000);
+  }
+}
+
+function Table({ rows }: { rows: string[][] }) {
+  const [head = [], ...body] = rows;
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
+    <div class="table-box" tabIndex={0} role="region" aria-label="Table">
+      <table class="data">
+        <thead>
+          <tr>
+            {head.map((cell) => (
+              <th scope="col">{cell}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {body.slice(0, shownRows).map((row) => (
+            <tr>
+              {row.map((cell) => (
+                <td class={cell !== "" && !Number.isNaN(Number(cell)) ? "number" : ""}>{cell}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {body.length >= shownRows && <p class="quiet">The first {shownRows} rows.</p>}
+    </div>
+  );
+}

@@ -1,0 +1,200 @@
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { json } from "@codemirror/lang-json";
+import { python } from "@codemirror/lang-python";
+import {
+  bracketMatching,
+  HighlightStyle,
+  indentUnit,
+  syntaxHighlighting,
+} from "@codemirror/language";
+import { unifiedMergeView } from "@codemirror/merge";
+import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
+import {
+  Compartment,
+  EditorState,
+  type Extension,
+  StateEffect,
+  StateField,
+} from "@codemirror/state";
+import {
+  Decoration,
+  type DecorationSet,
+  drawSelection,
+  EditorView,
+  highlightActiveLine,
+  highlightActiveLineGutter,
+  keymap,
+  lineNumbers,
+} from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+
+export interface EditorOptions {
+  label: string;
+  language: "python" | "json";
+  text: string;
+  isReadOnly: boolean;
+  onChange: (text: string) => void;
+}
+
+export interface CodeEditor {
+  setText(text: string): void;
+  /** Marks a line, from 1, and scrolls to it. */
+  markLine(line: number | undefined): void;
+  /** Shows the changes from another text. */
+  compareWith(original: string | undefined): void;
+  focus(): void;
+  close(): void;
+}
+
+const colours = HighlightStyle.define([
+  {
+    tag: [
+      tags.keyword,
+      tags.operatorKeyword,
+      tags.controlKeyword,
+      tags.definitionKeyword,
+      tags.moduleKeyword,
+    ],
+    color: "var(--code-keyword)",
+  },
+  { tag: [tags.string, tags.special(tags.string)], color: "var(--code-string)" },
+  { tag: [tags.number, tags.bool, tags.null], color: "var(--code-number)" },
+  { tag: [tags.comment], color: "var(--code-comment)" },
+  {
+    tag: [tags.function(tags.definition(tags.variableName)), tags.definition(tags.className)],
+    color: "var(--code-name)",
+  },
+  { tag: [tags.propertyName], color: "var(--code-name)" },
+]);
+
+const theme = EditorView.theme({
+  "&": { height: "100%", fontSize: "13px", backgroundColor: "var(--sunk)", color: "var(--text)" },
+  "&.cm-focused": { outline: "none" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "20px" },
+  ".cm-content": { padding: "8px 0", caretColor: "var(--text)" },
+  ".cm-cursor": { borderLeftColor: "var(--text)" },
+  ".cm-gutters": { backgroundColor: "var(--sunk)", color: "var(--quiet)", border: "none" },
+  ".cm-lineNumbers .cm-gutterElement": { padding: "0 10px 0 12px", minWidth: "36px" },
+  ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "transparent" },
+  "&.cm-focused .cm-activeLine, &.cm-focused .cm-activeLineGutter": {
+    backgroundColor: "var(--hover)",
+  },
+  ".cm-selectionBackground, &.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground":
+    { backgroundColor: "var(--selection)" },
+  ".cm-line.cm-failed": {
+    backgroundColor: "var(--failed-back)",
+    boxShadow: "inset 3px 0 var(--failed)",
+  },
+  ".cm-panels": {
+    backgroundColor: "var(--raised)",
+    color: "var(--text)",
+    borderColor: "var(--line)",
+  },
+  ".cm-searchMatch": { backgroundColor: "var(--found)" },
+  ".cm-changedLine": { backgroundColor: "var(--added-back) !important" },
+  ".cm-deletedChunk": { backgroundColor: "var(--removed-back)" },
+  ".cm-changedText": { background: "var(--added-text) !important" },
+  ".cm-deletedText, .cm-deletedChunk .cm-deletedText": {
+    background: "var(--removed-text) !important",
+  },
+});
+
+const setFailed = StateEffect.define<number | undefined>();
+const failedLine = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update(marks, { effects, changes, state }) {
+    let next = marks.map(changes);
+    for (const effect of effects) {
+      if (!effect.is(setFailed)) continue;
+      const line = effect.value;
+      const isThere = line !== undefined && line >= 1 && line <= state.doc.lines;
+      const mark = Decoration.line({
+        class: "cm-failed",
+        attributes: { title: "The error was raised here" },
+      });
+      next = isThere ? Decoration.set([mark.range(state.doc.line(line).from)]) : Decoration.none;
+    }
+    return next;
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
+/** The browser would write an inline style into a text that replaces a selection, against the policy. */
+function replaceSelection(event: InputEvent, view: EditorView): boolean {
+  const { main, ranges } = view.state.selection;
+  const isPlain = event.inputType === "insertText" && event.data !== null && !event.isComposing;
+  if (!isPlain || main.empty || ranges.length > 1 || view.state.readOnly) return false;
+  view.dispatch(view.state.replaceSelection(event.data), {
+    userEvent: "input.type",
+    scrollIntoView: true,
+  });
+  return true;
+}
+
+/** An editor in a shadow root, where its styles are no inline styles. */
+export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor {
+  const { label, language, text, isReadOnly, onChange } = options;
+  const comparison = new Compartment();
+  const editing: Extension = isReadOnly
+    ? [EditorState.readOnly.of(true)]
+    : [
+        history(),
+        highlightActiveLine(),
+        highlightActiveLineGutter(),
+        keymap.of([...historyKeymap, indentWithTab]),
+      ];
+  const view = new EditorView({
+    root,
+    parent: root,
+    state: EditorState.create({
+      doc: text,
+      extensions: [
+        lineNumbers(),
+        drawSelection(),
+        bracketMatching(),
+        highlightSelectionMatches(),
+        search({ top: true }),
+        editing,
+        keymap.of([...searchKeymap, ...defaultKeymap.filter(({ key }) => key !== "Mod-Enter")]),
+        indentUnit.of("    "),
+        language === "python" ? python() : json(),
+        syntaxHighlighting(colours),
+        theme,
+        failedLine,
+        comparison.of([]),
+        EditorView.domEventHandlers({ beforeinput: replaceSelection }),
+        EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
+        EditorView.updateListener.of(({ docChanged, state }) => {
+          if (docChanged) onChange(state.doc.toString());
+        }),
+      ],
+    }),
+  });
+  return {
+    setText(next) {
+      if (view.state.doc.toString() === next) return;
+      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } });
+    },
+    markLine(line) {
+      const isThere = line !== undefined && line >= 1 && line <= view.state.doc.lines;
+      const scroll = isThere
+        ? [EditorView.scrollIntoView(view.state.doc.line(line).from, { y: "center" })]
+        : [];
+      view.dispatch({ effects: [setFailed.of(line), ...scroll] });
+    },
+    compareWith(original) {
+      const extension =
+        original === undefined
+          ? []
+          : unifiedMergeView({
+              original,
+              mergeControls: false,
+              gutter: true,
+              collapseUnchanged: { margin: 3, minSize: 6 },
+            });
+      view.dispatch({ effects: comparison.reconfigure(extension) });
+    },
+    focus: () => view.focus(),
+    close: () => view.destroy(),
+  };
+}

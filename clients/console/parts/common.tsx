@@ -1,0 +1,76 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { clock } from "../service/feed.ts";
+import { executionAddress } from "../model/address.ts";
+import { formatAge, formatTime } from "../model/time.ts";
+
+/** A state by colour and word. */
+export function Status({ status }: { status: string }) {
+  return <span class={`status ${status}`}>{status}</span>;
+}
+
+/** How long ago; the exact time when pointed at. */
+export function Age({ at }: { at: string }) {
+  return (
+    <time dateTime={at} title={formatTime(at)}>
+      {formatAge(at, clock.value)}
+    </time>
+  );
+}
+
+/** Ids begin with their time: their ends tell them apart. */
+export const shortId = (id: string): string => `…${id.slice(-8)}`;
+
+export function ExecutionLink({ id, isWhole = false }: { id: string; isWhole?: boolean }) {
+  return (
+    <a class="id" href={executionAddress(id)} title={id}>
+      {isWhole ? id : shortId(id)}
+    </a>
+  );
+}
+
+interface HeadingProps {
+  title: string;
+  children?: ComponentChildren;
+}
+
+/** The head of a view: its name, and what can be done. It also names the tab. */
+export function Heading({ title, children }: HeadingProps) {
+  useEffect(() => {
+    document.title = `${title} – Airlock`;
+  }, [title]);
+  return (
+    <header class="heading">
+      <h1 tabIndex={-1}>{title}</h1>
+      {children}
+    </header>
+  );
+}
+
+export function Problem({ text }: { text: string | undefined }) {
+  return text === undefined || text === "" ? null : (
+    <p class="problem" role="alert">
+      {text}
+    </p>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="empty">{children}</p>;
+}
+
+interface DialogProps {
+  label: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+export function Dialog({ label, onClose, children }: DialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} aria-label={label} onClose={onClose}>
+      {children}
+    </dialog>
+  );
+}

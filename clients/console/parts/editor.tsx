@@ -1,0 +1,58 @@
+import { useEffect, useRef } from "preact/hooks";
+import type { CodeEditor } from "./code-mirror.ts";
+
+interface Props {
+  label: string;
+  language: "python" | "json";
+  text: string;
+  onChange?: (text: string) => void;
+  failedLine?: number | undefined;
+  /** Shows the changes from this text. */
+  original?: string | undefined;
+  class?: string;
+  isFocused?: boolean;
+}
+
+/** Code to read or, with `onChange`, to write; then `text` is what it begins with. The text is there before the editor's program is. */
+export function Editor(props: Props) {
+  const { label, language, text, onChange, failedLine, original, isFocused } = props;
+  const host = useRef<HTMLDivElement>(null);
+  const editor = useRef<CodeEditor | undefined>(undefined);
+  const latest = useRef(props);
+  latest.current = props;
+
+  useEffect(() => {
+    let isClosed = false;
+    void import("./code-mirror.ts").then(({ openEditor }) => {
+      if (isClosed || !host.current) return;
+      const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
+      const opened = openEditor(root, {
+        label,
+        language,
+        text: latest.current.text,
+        isReadOnly: onChange === undefined,
+        onChange: (next) => latest.current.onChange?.(next),
+      });
+      opened.compareWith(latest.current.original);
+      opened.markLine(latest.current.failedLine);
+      if (isFocused) opened.focus();
+      editor.current = opened;
+    });
+    return () => {
+      isClosed = true;
+      editor.current?.close();
+    };
+  }, []);
+  // Who writes is ahead of what is rendered: their text is never set back.
+  useEffect(() => {
+    if (!onChange) editor.current?.setText(text);
+  }, [text]);
+  useEffect(() => editor.current?.markLine(failedLine), [failedLine]);
+  useEffect(() => editor.current?.compareWith(original), [original]);
+
+  return (
+    <div class={`editor ${props.class ?? ""}`} ref={host}>
+      <pre>{text}</pre>
+    </div>
+  );
+}

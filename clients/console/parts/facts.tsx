@@ -1,0 +1,59 @@
+import type { ComponentChildren } from "preact";
+import { addressOf } from "../model/address.ts";
+import { formatTime } from "../model/time.ts";
+import { formatDuration } from "../model/time.ts";
+import type { ExecutionRecord } from "../service/records.ts";
+import { copy } from "./copy.ts";
+
+/** Everything else that the record says. */
+export function Facts({ record }: { record: ExecutionRecord }) {
+  const { resource_usage: usage, metadata, batch_id } = record;
+  const facts: [string, ComponentChildren][] = [
+    [
+      "Id",
+      <>
+        <span class="id">{record.execution_id}</span>{" "}
+        <button
+          class="small"
+          aria-label="Copy the id"
+          onClick={() => void copy(record.execution_id)}
+        >
+          Copy
+        </button>
+      </>,
+    ],
+    [
+      "Job type",
+      <a href={addressOf("executions", { job_type: record.job_type })}>{record.job_type}</a>,
+    ],
+    ["Version", record.job_version],
+    ["Submitted", formatTime(record.created_at)],
+    ["Started", record.started_at && formatTime(record.started_at)],
+    ["Ended", record.ended_at && formatTime(record.ended_at)],
+    ["Exit code", record.exit_code],
+    ["CPU time", usage && formatDuration(usage.cpu_time_ms)],
+    ["Memory", usage && `${usage.max_rss_mb.toFixed(1)} MiB at most`],
+    ["Runtime", record.container_runtime],
+    ["Sandbox", record.container_backend === "zygote" ? "forked" : null],
+    ["Attempts", record.max_attempts && `${record.max_attempts} at most`],
+    ["Idempotency key", record.idempotency_key],
+    ["Trace", record.traceparent && <span class="id">{record.traceparent}</span>],
+    ["Batch", batch_id && <a href={addressOf("executions", { batch_id })}>{batch_id}</a>],
+    ...Object.entries(metadata ?? {}).map(([name, value]): [string, ComponentChildren] => [
+      name,
+      <a href={addressOf("executions", { metadata: `${name}:${value}` })}>{value}</a>,
+    ]),
+  ];
+  return (
+    <dl class="facts">
+      {facts
+        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}

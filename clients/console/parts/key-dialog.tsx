@@ -1,0 +1,37 @@
+import { giveKey } from "../service/key.ts";
+import { Dialog } from "./common.tsx";
+
+/** Asks for the API key. It cannot be closed without one: nothing can be shown. */
+export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
+  return (
+    <Dialog label="API key" onClose={() => {}}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          const given = new FormData(event.currentTarget).get("key");
+          if (typeof given === "string" && given.trim() !== "") giveKey(given);
+        }}
+      >
+        <h2>API key</h2>
+        <p>
+          {reason === "missing"
+            ? "This service answers only with a key: one of api_keys in its configuration."
+            : "The service does not accept this key."}
+        </p>
+        <label>
+          Key
+          <input
+            name="key"
+            type="password"
+            autocomplete="off"
+            required
+            autofocus
+            spellcheck={false}
+          />
+        </label>
+        <p class="quiet">It stays in this tab until you close it.</p>
+        <button class="primary">Continue</button>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,188 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { Look, Piece } from "../model/ansi.ts";
+import type { Output, Row } from "../model/output.ts";
+import { formatBytes } from "../model/time.ts";
+import { copy } from "./copy.ts";
+
+const rowHeight = 20;
+/** Rows beyond those that are seen. */
+const margin = 20;
+
+interface Props {
+  label: string;
+  output: Output;
+  /** Changes when the output has grown. */
+  version: number;
+  /** Follows the end while it grows. */
+  isLive: boolean;
+  /** The raw text, for the clipboard. */
+  text: () => string;
+  empty: string;
+}
+
+/** Output of a program: lines of it are made as they come into view, so that it may be large. */
+export function OutputView({ label, output, version, isLive, text, empty }: Props) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const probe = useRef<HTMLSpanElement>(null);
+  const columns = useSignal(80);
+  const top = useSignal(0);
+  const height = useSignal(400);
+  const wanted = useSignal("");
+  const at = useSignal(0);
+  const isFollowing = useRef(true);
+  const gutter = `${String(output.lineCount).length + 1}ch`;
+
+  useLayoutEffect(() => {
+    const measure = (): void => {
+      const box = scroller.current;
+      if (!box || !probe.current) return;
+      const width = probe.current.getBoundingClientRect().width / 10;
+      const room = box.clientWidth - (String(output.lineCount).length + 1) * width - 28;
+      columns.value = Math.max(20, Math.floor(room / width));
+      height.value = box.clientHeight;
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(scroller.current!);
+    void document.fonts.ready.then(measure);
+    measure();
+    return () => observer.disconnect();
+  }, [output, String(output.lineCount).length]);
+
+  const total = output.rowCount(columns.value);
+  useLayoutEffect(() => {
+    const box = scroller.current;
+    if (box && isLive && isFollowing.current) box.scrollTop = box.scrollHeight;
+  }, [version, total]);
+
+  const found = wanted.value === "" ? [] : output.find(wanted.value, columns.value);
+  const current = found[Math.min(at.value, found.length - 1)];
+  useEffect(() => {
+    const box = scroller.current;
+    if (box && current !== undefined) box.scrollTop = current * rowHeight - box.clientHeight / 2;
+  }, [current]);
+
+  const first = Math.max(0, Math.floor(top.value / rowHeight) - margin);
+  const rows = output.rows(first, Math.ceil(height.value / rowHeight) + 2 * margin, columns.value);
+  const step = (by: number): void => {
+    if (found.length > 0) at.value = (at.value + by + found.length) % found.length;
+  };
+
+  return (
+    <section class="output" aria-label={label}>
+      <div class="output-bar">
+        <input
+          type="search"
+          placeholder="Find in output"
+          aria-label="Find in output"
+          value={wanted.value}
+          onInput={(event) => {
+            wanted.value = event.currentTarget.value;
+            at.value = 0;
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
+          }}
+        />
+        <span class="quiet number" role="status">
+          {wanted.value === ""
+            ? ""
+            : found.length === 0
+              ? "not found"
+              : `${Math.min(at.value, found.length - 1) + 1} of ${found.length}`}
+        </span>
+        <span class="quiet number end">
+          {output.lineCount} {output.lineCount === 1 ? "line" : "lines"},{" "}
+          {formatBytes(output.bytes)}
+        </span>
+        <button class="small" onClick={() => void copy(text())} disabled={output.bytes === 0}>
+          Copy
+        </button>
+      </div>
+      {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
+      <div
+        class="output-text"
+        ref={scroller}
+        tabIndex={0}
+        role="region"
+        aria-label={`${label}, text`}
+        onScroll={(event) => {
+          const box = event.currentTarget;
+          top.value = box.scrollTop;
+          isFollowing.current = box.scrollTop + box.clientHeight >= box.scrollHeight - rowHeight;
+        }}
+      >
+        <span class="output-probe" ref={probe} aria-hidden="true">
+          0000000000
+        </span>
+        {total === 0 && <p class="quiet output-empty">{empty}</p>}
+        <div class="output-space" style={{ height: `${total * rowHeight}px` }}>
+          <div class="output-rows" style={{ transform: `translateY(${first * rowHeight}px)` }}>
+            {rows.map((row, i) => (
+              <OutputRow
+                key={first + i}
+                row={row}
+                gutter={gutter}
+                needle={wanted.value.toLowerCase()}
+                isCurrent={first + i === current}
+              />
+            ))}
+          </div>
+        </div>
+      </div>
+    </section>
+  );
+}
+
+interface RowProps {
+  row: Row;
+  gutter: string;
+  needle: string;
+  isCurrent: boolean;
+}
+
+function OutputRow({ row, gutter, needle, isCurrent }: RowProps) {
+  const name = `output-row ${row.stream}${isCurrent ? " current" : ""}`;
+  return (
+    <div class={name}>
+      <span class="output-number" style={{ width: gutter }} aria-hidden="true">
+        {row.isContinued ? "" : row.line + 1}
+      </span>
+      <span>
+        {row.pieces.map((piece) => marked(piece, needle))}
+        {row.pieces.length === 0 && "\n"}
+      </span>
+    </div>
+  );
+}
+
+function marked({ text, look }: Piece, needle: string) {
+  const style = styleOf(look);
+  const at = needle === "" ? -1 : text.toLowerCase().indexOf(needle);
+  if (at === -1) return style ? <span style={style}>{text}</span> : text;
+  const parts = [];
+  const low = text.toLowerCase();
+  let from = 0;
+  for (let i = at; i !== -1; i = low.indexOf(needle, from)) {
+    parts.push(text.slice(from, i), <mark>{text.slice(i, i + needle.length)}</mark>);
+    from = i + needle.length;
+  }
+  return <span style={style ?? {}}>{[...parts, text.slice(from)]}</span>;
+}
+
+const colour = (value: number | string | undefined): string | undefined =>
+  typeof value === "number" ? `var(--ansi-${value})` : value;
+
+function styleOf(look: Look): Record<string, string> | undefined {
+  if (Object.keys(look).length === 0) return undefined;
+  const fg = colour(look.inverse ? (look.bg ?? "var(--sunk)") : look.fg);
+  const bg = colour(look.inverse ? (look.fg ?? "var(--text)") : look.bg);
+  return {
+    ...(fg !== undefined && { color: fg }),
+    ...(bg !== undefined && { backgroundColor: bg }),
+    ...(look.bold && { fontWeight: "600" }),
+    ...(look.faint && { opacity: "0.75" }),
+    ...(look.italic && { fontStyle: "italic" }),
+    ...(look.underline && { textDecoration: "underline" }),
+  };
+}

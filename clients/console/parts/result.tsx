@@ -1,0 +1,89 @@
+import { isEnded, type Followed } from "../service/follow.ts";
+import { clock } from "../service/feed.ts";
+import { formatDuration } from "../model/time.ts";
+import { Artifacts } from "./artifacts.tsx";
+import { ExecutionLink, Problem, Status } from "./common.tsx";
+import { OutputView } from "./output.tsx";
+
+const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
+
+/** One line about a job: state, where it is, how long it took. */
+export function Summary({ followed }: { followed: Followed }) {
+  const { record, id } = followed;
+  return (
+    <p class="summary" role="status">
+      <Status status={stateOf(followed)} />
+      <ExecutionLink id={id} />
+      {record && <Times record={record} />}
+      {followed.waits && <span class="quiet">{followed.waits}</span>}
+    </p>
+  );
+}
+
+interface Timed {
+  created_at: string;
+  started_at: string | null;
+  ended_at: string | null;
+}
+
+/** How long it waited, beside how long it ran. */
+export function Times({ record }: { record: Timed }) {
+  const { waited, ran } = timesOf(record, clock.value);
+  return (
+    <span class="quiet number">
+      waited {formatDuration(waited)}
+      {ran !== undefined && `, ran ${formatDuration(ran)}`}
+    </span>
+  );
+}
+
+export function timesOf(record: Timed, now: number): { waited: number; ran: number | undefined } {
+  const { created_at, started_at, ended_at } = record;
+  const ended = ended_at === null ? now : Date.parse(ended_at);
+  const started = started_at === null ? undefined : Date.parse(started_at);
+  return {
+    waited: Math.max(0, (started ?? ended) - Date.parse(created_at)),
+    ran: started === undefined ? undefined : Math.max(0, ended - started),
+  };
+}
+
+/** What came of a job: error, output, result, files. */
+export function Result({ followed }: { followed: Followed }) {
+  const { record, output, version, id } = followed;
+  const ended = isEnded(record);
+  const files = record?.artifacts ?? [];
+  const isCut = record?.stdout_truncated || record?.stderr_truncated;
+  return (
+    <>
+      {record?.error && (
+        <Problem text={`${record.error.type} in ${record.error.phase}: ${record.error.message}`} />
+      )}
+      <OutputView
+        label="Output"
+        output={output}
+        version={version}
+        isLive={!ended}
+        text={() => (record ? record.stdout + record.stderr : "")}
+        empty={ended ? "It wrote no output." : "No output yet."}
+      />
+      {isCut && (
+        <p class="quiet">The output was longer than the service keeps: its rest is lost.</p>
+      )}
+      {record?.output && (
+        <section aria-label="Result">
+          <h2>Result</h2>
+          {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
+          <pre class="json" tabIndex={0} aria-label="Result">
+            {JSON.stringify(record.output, null, 2)}
+          </pre>
+        </section>
+      )}
+      {files.length > 0 && (
+        <section aria-label="Files">
+          <h2>Files</h2>
+          <Artifacts id={id} artifacts={files} />
+        </section>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,33 @@
+import { signal } from "@preact/signals";
+import { type Route, routeOf } from "../model/address.ts";
+
+const here = (): Route => routeOf(location.pathname, location.search);
+
+/** What the address of the page says. */
+export const route = signal<Route>(here());
+
+export function go(address: string, { replace = false } = {}): void {
+  if (replace) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
+  route.value = here();
+  if (!replace) {
+    scrollTo(0, 0);
+    // As after a page load: who reads by ear or keyboard begins at the new view.
+    requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true }));
+  }
+}
+
+/** Links within the console change the view without loading the page. */
+export function followLinks(): void {
+  addEventListener("popstate", () => (route.value = here()));
+  document.addEventListener("click", (event) => {
+    const link = (event.target as Element).closest("a");
+    const isPlain =
+      event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+    if (!link || !isPlain || link.target !== "" || link.hasAttribute("download")) return;
+    const { origin, pathname, search } = new URL(link.href);
+    if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
+    event.preventDefault();
+    go(pathname + search);
+  });
+}

@@ -1,0 +1,96 @@
+import type { Browser } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openBrowser, openPage } from "../../../api/testing/browser.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { startNode } from "../../../api/testing/start-node.ts";
+import { startWorker } from "../../../api/testing/start-worker.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+
+const token = "agent-token-0123456789";
+const key = "api-key-0123456789abcd";
+const vars = {
+  AIRLOCK_AGENT_TOKENS: token,
+  AIRLOCK_API_AUTH_ENABLED: "true",
+  AIRLOCK_API_KEYS: key,
+};
+
+let browser: Browser;
+beforeAll(async () => {
+  browser = await openBrowser();
+});
+afterAll(() => browser.close());
+
+interface Service {
+  url: string;
+  close(): Promise<void>;
+}
+
+describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
+  ["Node", startNode],
+  ["workerd", startWorker],
+])("the console on %s", needs("chromium"), (_name, start) => {
+  let api: Service;
+  beforeAll(async () => {
+    api = await start(vars);
+  });
+  afterAll(() => api.close());
+
+  test("browsers are led from / to it, programs get what they always got", async () => {
+    const asBrowser = { headers: { Accept: "text/html,*/*;q=0.8" }, redirect: "manual" } as const;
+    const led = await fetch(`${api.url}/`, asBrowser);
+    expect([led.status, led.headers.get("Location")]).toEqual([302, "/console"]);
+    expect((await fetch(`${api.url}/`)).status).toBe(401);
+    const withKey = await fetch(`${api.url}/`, { headers: { "X-API-Key": key } });
+    expect(withKey.status).toBe(404);
+    expect(await withKey.json()).toMatchObject({ code: "not_found" });
+  });
+
+  test("its page allows no script and no style but its own, and its files are kept for good", async () => {
+    const page = await fetch(`${api.url}/console/executions/some-id`);
+    expect(page.status).toBe(200);
+    const policy = page.headers.get("Content-Security-Policy")!;
+    expect(policy).toContain("default-src 'none'; script-src 'self'; style-src 'self';");
+    expect(policy).not.toContain("unsafe");
+    const [script] = /\/console\/assets\/index-[\w-]+\.js/.exec(await page.text())!;
+    const file = await fetch(api.url + script);
+    expect(file.headers.get("Cache-Control")).toContain("immutable");
+    expect(file.headers.get("Content-Type")).toContain("text/javascript");
+    await file.body?.cancel();
+    for (const name of ["none.js", "..%2Findex.html", "stamp"]) {
+      expect((await fetch(`${api.url}/console/assets/${name}`)).status).not.toBe(200);
+    }
+  });
+
+  test("it asks for the key, runs code, and requests nothing from elsewhere", async () => {
+    const { page, requested, complaints } = await openPage(browser);
+    await page.goto(api.url);
+    const dialog = page.getByRole("dialog", { name: "API key" });
+    await dialog.getByLabel("Key").fill("a-wrong-key-of-20-chars");
+    await page.keyboard.press("Enter");
+    await dialog.getByText("does not accept this key").waitFor();
+    await dialog.getByLabel("Key").fill(key);
+    await page.keyboard.press("Enter");
+    await dialog.waitFor({ state: "detached" });
+
+    const agent = new ScriptedAgent(api.url, token);
+    await agent.poll();
+    await page.getByRole("textbox", { name: "Python code" }).click();
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type("print('from the console')");
+    await page.keyboard.press("Control+Enter");
+    const job = await agent.takeJob();
+    expect(job.code).toBe("print('from the console')");
+    await agent.result(job.lease_id, { stdout_base64: btoa("from the console\n") });
+    const run = page.getByRole("region", { name: "Run", exact: true });
+    await run.getByText("succeeded").waitFor();
+    await run.getByText("from the console").waitFor();
+    await agent.close();
+
+    // The key is kept for the tab alone, and stands in no address.
+    expect(await page.evaluate("localStorage.length + document.cookie.length")).toBe(0);
+    expect(requested.filter((address) => !address.startsWith(`${api.url}/`))).toEqual([]);
+    expect(requested.filter((address) => address.includes(key))).toEqual([]);
+    expect(complaints.filter((complaint) => !complaint.includes("401"))).toEqual([]);
+    await page.close();
+  });
+});

@@ -1,0 +1,150 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { addressOf, executionAddress } from "../model/address.ts";
+import { errorLine } from "../model/error-line.ts";
+import { failurePrompt } from "../model/prompt.ts";
+import { readInput } from "../model/read-input.ts";
+import { announce, attempt } from "../parts/announce.ts";
+import { Heading, Problem, shortId } from "../parts/common.tsx";
+import { copy } from "../parts/copy.ts";
+import { Editor } from "../parts/editor.tsx";
+import { Facts } from "../parts/facts.tsx";
+import { Programs } from "../parts/programs.tsx";
+import { Relatives } from "../parts/relatives.tsx";
+import { Result, Summary } from "../parts/result.tsx";
+import { Timeline } from "../parts/timeline.tsx";
+import { useFollowed } from "../parts/use-followed.ts";
+import { isEnded } from "../service/follow.ts";
+import { go } from "../service/location.ts";
+import {
+  cancel,
+  type ExecutionRecord,
+  getSubmitted,
+  rerun,
+  type Submitted,
+} from "../service/records.ts";
+
+/** One execution, followed while it runs. */
+export function Execution({ id }: { id: string }) {
+  const following = useFollowed(id);
+  const submitted = useSignal<Submitted | undefined>(undefined);
+  useEffect(() => {
+    void attempt(async () => (submitted.value = await getSubmitted(id)));
+  }, [id]);
+  const { followed, problem } = following.value;
+  const record = followed?.record;
+  return (
+    <>
+      <Heading title={`Execution ${shortId(id)}`}>
+        {record && <Actions record={record} submitted={submitted.value} />}
+      </Heading>
+      <Problem text={problem} />
+      {followed && <Summary followed={followed} />}
+      {record && (
+        <div class="execution">
+          <div class="execution-main">
+            <Timeline record={record} />
+            <Result followed={followed} />
+            {submitted.value && <Program record={record} submitted={submitted.value} />}
+          </div>
+          <aside aria-label="About this execution">
+            <Facts record={record} />
+            <Relatives record={record} />
+          </aside>
+        </div>
+      )}
+    </>
+  );
+}
+
+interface ActionsProps {
+  record: ExecutionRecord;
+  submitted: Submitted | undefined;
+}
+
+function Actions({ record, submitted }: ActionsProps) {
+  const { execution_id: id, status } = record;
+  const hasFailed = ["failed", "timeout", "oom"].includes(status);
+  const runAgain = async (): Promise<void> => {
+    const { job_id } = await rerun(id);
+    announce("Queued again");
+    go(executionAddress(job_id));
+  };
+  const copyPrompt = (): void => {
+    if (!submitted) return;
+    const { exit_code, error, stdout, stderr } = record;
+    void copy(failurePrompt({ status, exitCode: exit_code, error, stdout, stderr, ...submitted }));
+  };
+  return (
+    <div class="actions">
+      {hasFailed && (
+        <button
+          onClick={copyPrompt}
+          disabled={!submitted}
+          title="The failure as a question to a language model"
+        >
+          Copy as prompt
+        </button>
+      )}
+      <a class="button" href={addressOf("", { fork: id })}>
+        Fork
+      </a>
+      <button onClick={() => void attempt(runAgain)}>Rerun</button>
+      {!isEnded(record) && (
+        <button
+          class="danger"
+          onClick={() =>
+            void attempt(async () => {
+              await cancel(id);
+              announce("Asked to end");
+            })
+          }
+        >
+          Cancel
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Program({ record, submitted }: { record: ExecutionRecord; submitted: Submitted }) {
+  const parent = useSignal<string | undefined>(undefined);
+  const parentId = record.relationship === "fork" ? record.parent_execution_id : null;
+  const compare = async (isWanted: boolean): Promise<void> => {
+    parent.value = isWanted && parentId ? (await getSubmitted(parentId)).code : undefined;
+  };
+  const read = readInput(submitted.input);
+  const input = "input" in read ? read.input : {};
+  return (
+    <section aria-label="Program">
+      <h2>
+        Code
+        {parentId && (
+          <label class="check">
+            <input
+              type="checkbox"
+              onChange={(event) => void attempt(() => compare(event.currentTarget.checked))}
+            />
+            Compare with its parent
+          </label>
+        )}
+      </h2>
+      <Editor
+        class="shown"
+        label="Code of this execution"
+        language="python"
+        text={submitted.code}
+        failedLine={isEnded(record) ? errorLine(record.stderr) : undefined}
+        original={parent.value}
+      />
+      <h2>Input</h2>
+      <Editor
+        class="shown"
+        label="Input of this execution"
+        language="json"
+        text={JSON.stringify(input, null, 2)}
+      />
+      <Programs submission={{ code: submitted.code, input, jobType: record.job_type }} />
+    </section>
+  );
+}

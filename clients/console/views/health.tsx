@@ -1,0 +1,4 @@
+import { Heading } from "../parts/common.tsx";
+export function HealthView() {
+  return <Heading title="Health" />;
+}

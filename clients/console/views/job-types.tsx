@@ -1,0 +1,5 @@
+import { Heading } from "../parts/common.tsx";
+
+export function JobTypes() {
+  return <Heading title="Job types" />;
+}

@@ -1,0 +1,201 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { addressOf } from "../model/address.ts";
+import { errorLine } from "../model/error-line.ts";
+import { readInput } from "../model/read-input.ts";
+import { attempt } from "../parts/announce.ts";
+import { Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { Editor } from "../parts/editor.tsx";
+import { Programs } from "../parts/programs.tsx";
+import { Result, Summary } from "../parts/result.tsx";
+import { useFollowed } from "../parts/use-followed.ts";
+import { changeDraft, draft } from "../service/draft.ts";
+import { isEnded } from "../service/follow.ts";
+import { go } from "../service/location.ts";
+import {
+  cancel,
+  fork,
+  getExecution,
+  getSubmitted,
+  listJobTypes,
+  submit,
+  type Submitted,
+} from "../service/records.ts";
+
+/** Write code, run it, watch it. `fork` in the query names an execution that it begins from, `job` the one that is shown. */
+export function Playground({ query }: { query: URLSearchParams }) {
+  const parent = query.get("fork") ?? undefined;
+  const job = query.get("job") ?? undefined;
+  const following = useFollowed(job);
+  const forked = useSignal<Submitted | undefined>(undefined);
+  const showsChanges = useSignal(true);
+  const problem = useSignal("");
+  const isSending = useSignal(false);
+  /** The code of the run that is shown: only this can have its error marked. */
+  const ran = useSignal("");
+
+  useEffect(() => {
+    forked.value = undefined;
+    if (parent === undefined) return;
+    void attempt(async () => {
+      const [submitted, { job_type }] = await Promise.all([
+        getSubmitted(parent),
+        getExecution(parent),
+      ]);
+      forked.value = submitted;
+      changeDraft({ code: submitted.code, input: submitted.input, jobType: job_type });
+    });
+  }, [parent]);
+
+  useEffect(() => {
+    if (job === undefined || ran.value !== "") return;
+    void attempt(async () => (ran.value = (await getSubmitted(job)).code));
+  }, [job]);
+
+  const { code, input, jobType } = draft.value;
+  const read = readInput(input);
+  /** The editors begin anew where the text comes from elsewhere. */
+  const editing = `${parent ?? "new"} ${forked.value !== undefined}`;
+  const { followed } = following.value;
+  const isRunning = followed !== undefined && !isEnded(followed.record);
+  const failed =
+    followed && isEnded(followed.record) && code === ran.value
+      ? errorLine(followed.record?.stderr ?? "")
+      : undefined;
+
+  const run = async (): Promise<void> => {
+    if (isSending.value || isRunning) return;
+    problem.value = "";
+    const now = readInput(draft.value.input);
+    if ("problem" in now) {
+      problem.value = now.problem;
+      return;
+    }
+    isSending.value = true;
+    try {
+      const body = { code: draft.value.code, job_type: draft.value.jobType };
+      const { job_id } =
+        parent === undefined
+          ? await submit({ ...body, input_data: now.input })
+          : await fork(parent, body);
+      ran.value = draft.value.code;
+      go(addressOf("", { fork: parent, job: job_id }), { replace: true });
+    } catch (error) {
+      problem.value = (error as Error).message;
+    } finally {
+      isSending.value = false;
+    }
+  };
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      void run();
+    };
+    addEventListener("keydown", onKey, { capture: true });
+    return () => removeEventListener("keydown", onKey, { capture: true });
+  });
+
+  return (
+    <>
+      <Heading title="Playground">
+        <JobTypeChoice />
+        {isRunning ? (
+          <button onClick={() => void attempt(() => cancel(followed.id))}>Stop</button>
+        ) : (
+          <button
+            class="primary"
+            title="Ctrl+Enter"
+            disabled={isSending.value}
+            onClick={() => void run()}
+          >
+            Run <kbd>Ctrl ⏎</kbd>
+          </button>
+        )}
+      </Heading>
+      {parent !== undefined && (
+        <p class="note">
+          Fork of <ExecutionLink id={parent} />: it runs on the same input.
+          <label class="check">
+            <input
+              type="checkbox"
+              checked={showsChanges.value}
+              onChange={(event) => (showsChanges.value = event.currentTarget.checked)}
+            />
+            Show changes
+          </label>
+          <a href={addressOf("")}>Leave the fork</a>
+        </p>
+      )}
+      <div class="playground">
+        <section aria-label="Code">
+          <Editor
+            key={editing}
+            class="code"
+            label="Python code"
+            language="python"
+            text={code}
+            onChange={(next) => changeDraft({ code: next })}
+            failedLine={failed}
+            original={showsChanges.value ? forked.value?.code : undefined}
+            isFocused
+          />
+          <h2>Input</h2>
+          <Editor
+            key={`input ${editing}`}
+            class="input"
+            label="Input, JSON"
+            language="json"
+            text={input}
+            {...(parent === undefined && {
+              onChange: (next: string) => changeDraft({ input: next }),
+            })}
+          />
+          {"input" in read && <Programs submission={{ code, input: read.input, jobType }} />}
+        </section>
+        <section aria-label="Run" class="run">
+          <Problem
+            text={
+              problem.value || following.value.problem || ("problem" in read ? read.problem : "")
+            }
+          />
+          {followed ? (
+            <>
+              <Summary followed={followed} />
+              <Result followed={followed} />
+            </>
+          ) : (
+            <Empty>Run shows the output, the result and the files here.</Empty>
+          )}
+        </section>
+      </div>
+    </>
+  );
+}
+
+function JobTypeChoice() {
+  const names = useSignal<string[]>(["default"]);
+  useEffect(() => {
+    void attempt(async () => {
+      names.value = (await listJobTypes()).map(({ name }) => name);
+    });
+  }, []);
+  const { jobType } = draft.value;
+  const shown = names.value.includes(jobType) ? names.value : [...names.value, jobType];
+  return (
+    <label class="inline">
+      Job type
+      <select
+        value={jobType}
+        onChange={(event) => changeDraft({ jobType: event.currentTarget.value })}
+      >
+        {shown.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

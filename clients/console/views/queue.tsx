@@ -1,0 +1,4 @@
+import { Heading } from "../parts/common.tsx";
+export function Queue() {
+  return <Heading title="Queue and agents" />;
+}
