@@ -45,6 +45,7 @@ export type AgentConfig = {
   readonly maxImageBytes: number;
   /** Total size of the images that other hosts have built; unpacked bytes. */
   readonly maxFetchedBytes: number;
+  readonly inputFilesBytes: number;
   readonly pip: PipConfig;
   /** Packages that jobs ask for; `cache` is null if they are not cached. */
   readonly requirements: {
@@ -101,6 +102,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     registry: registryOf(config),
     maxImageBytes: config.max_image_bytes,
     maxFetchedBytes: config.fetched_images_bytes,
+    inputFilesBytes: config.input_files_bytes,
     pip: {
       indexUrl: config.pip_index_url,
       findLinks: config.pip_find_links,
@@ -197,6 +199,7 @@ const agentKeys = [
   "image_registry_password",
   "max_image_bytes",
   "fetched_images_bytes",
+  "input_files_bytes",
   "pip_index_url",
   "pip_find_links",
   "pip_ca_file",

@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import type { AgentIdentity, LeasedBuild } from "../shared/wire/lease.ts";
 import { startLog } from "../shared/process/log.ts";
 import { connectApi } from "./api/connection.ts";
@@ -14,6 +15,7 @@ import { engineHost } from "./container/engine-host.ts";
 import { createEngineWatch } from "./health/engine-watch.ts";
 import { createImageFetcher } from "./image/fetch-images.ts";
 import { createFetchedImages } from "./image/fetched-images.ts";
+import { createFileStore } from "./files/file-store.ts";
 import { createGpus } from "./pool/gpus.ts";
 import { withGpus } from "./pool/gpu-sandbox.ts";
 import { createImages, type Images } from "./image/images.ts";
@@ -175,6 +177,7 @@ export async function createDeps(
     missingImages: fetcher.missing,
     pip: config.pip,
     requirements: { allowed, cache },
+    files: createFileStore(join(spool.path, "input-files"), config.inputFilesBytes),
     images,
     admission,
     pool,

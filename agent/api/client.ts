@@ -44,7 +44,7 @@ export type RetryTimes = {
  */
 export const retryTimes: RetryTimes = { retries: Infinity, minTimeout: 200, maxTimeout: 5000 };
 /** After this many retries a download fails; it is started again later. */
-const ARCHIVE_RETRIES = 10;
+const DOWNLOAD_RETRIES = 10;
 
 const TIMEOUT_MS = 30_000;
 /** A store needs a long time to write a large file. */
@@ -173,8 +173,19 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       const ask = (headers: Record<string, string>, until: AbortSignal) =>
         http.open(path, headers, TIMEOUT_MS, until);
       const askAgain: typeof ask = (headers, until) =>
-        repeat(() => ask(headers, until), until, ARCHIVE_RETRIES);
+        repeat(() => ask(headers, until), until, DOWNLOAD_RETRIES);
       return openResumed(ask, askAgain, signal);
+    },
+
+    /** Streams an input file of a leased job, with the same retries; it resumes like an archive. */
+    inputFile: (leaseId: string, sha256: string, signal: AbortSignal) => {
+      const ask = (headers: Record<string, string>, until: AbortSignal) =>
+        repeat(
+          () => http.open(`/leases/${leaseId}/files/${sha256}`, headers, TIMEOUT_MS, until),
+          until,
+          DOWNLOAD_RETRIES,
+        );
+      return openResumed(ask, ask, signal);
     },
 
     close: http.close,

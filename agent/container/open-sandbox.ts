@@ -83,6 +83,7 @@ export async function openSandbox(
           throw found?.outOfMemory ? new InstallError(noMemory, { cause: error }) : error;
         });
       },
+      giveFiles: (files, limit) => session.giveFiles(files, limit),
       async run(job, options) {
         jobsLeft = Math.max(0, jobsLeft - 1);
         isUnharmed = false;

@@ -5,12 +5,14 @@ import type { Admission } from "../policy/admission.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
 import type { GpuLease, Gpus } from "../pool/gpus.ts";
 import type { Images } from "../image/images.ts";
+import { sizeOf } from "../files/job-files.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { ContainerRequest } from "../pool/container-request.ts";
 import type { RuntimeChoice } from "../container/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
-import { EngineError, type Sandbox } from "../sandbox/types.ts";
+import type { JobFiles } from "../files/job-files.ts";
+import { EngineError, type InputFile, type Sandbox } from "../sandbox/types.ts";
 
 export type AcquireDeps = {
   readonly agent: AgentIdentity;
@@ -43,16 +45,17 @@ export async function acquireSandbox(
   deps: AcquireDeps,
   job: LeasedJob,
   want: Want,
+  files: Pick<JobFiles, "fetch">,
   gpus: GpuLease,
   signal: AbortSignal,
 ): Promise<Acquired> {
   const { images } = deps;
   try {
-    return await acquireOnce(deps, job, want, gpus, signal);
+    return await acquireOnce(deps, job, want, files, gpus, signal);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
     images.forget(job.image);
-    return acquireOnce(deps, job, want, gpus, signal);
+    return acquireOnce(deps, job, want, files, gpus, signal);
   }
 }
 
@@ -60,6 +63,7 @@ async function acquireOnce(
   deps: AcquireDeps,
   job: LeasedJob,
   want: Want,
+  files: Pick<JobFiles, "fetch">,
   gpus: GpuLease,
   signal: AbortSignal,
 ): Promise<Acquired> {
@@ -69,6 +73,7 @@ async function acquireOnce(
   refuseTooManyGpus(deps, job.job_type);
   const image = await deps.images.resolve(job.image, signal);
   const packages = await want(image);
+  const inputFiles = await files.fetch(signal);
   const request = containerRequest(
     deps,
     singleUse(job),
@@ -76,10 +81,34 @@ async function acquireOnce(
     runtime,
     await abortable(gpus.ids, signal),
     packages,
+    inputFiles,
   );
   const sandbox = await deps.pool.acquire(request, job.key_id, signal);
+  if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+}
+
+const tooLarge = new JobRefusal(
+  "config_error",
+  "The files of the job have more bytes than a quarter of its memory limit, and the agent cannot mount them for it: raise the memory_limit of its job type, or run the job where jobs are forked.",
+);
+
+/** Sends the code the files that are not mounted: they take their size of its memory. */
+async function give(
+  { pool }: AcquireDeps,
+  sandbox: Sandbox,
+  { files, spec: { memoryBytes } }: ContainerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const sent = files.filter(({ name }) => !sandbox.mounted?.has(name));
+  try {
+    if (sizeOf(sent) > memoryBytes / 4) throw tooLarge;
+    await sandbox.giveFiles(sent, signal);
+  } catch (error) {
+    pool.discard(sandbox);
+    throw error;
+  }
 }
 
 function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: LeasedJobType): void {
@@ -96,6 +125,7 @@ export function containerRequest(
   runtime: string | null,
   gpus: readonly string[] = [],
   wanted: WantedPackages | null = null,
+  files: readonly InputFile[] = [],
 ): ContainerRequest {
   const spec = {
     image,
@@ -112,12 +142,12 @@ export function containerRequest(
     gpus,
     reuse: reuseOf(job_type),
   };
-  return { jobType: job_type.name, spec, packages: wanted };
+  return { jobType: job_type.name, spec, packages: wanted, files };
 }
 
-/** A container in which packages are installed runs only that one job. */
-function singleUse({ job_type, requirements }: LeasedJob): LeasedJobType {
-  return requirements.length === 0 ? job_type : { ...job_type, reuse: 1 };
+/** A container that gets packages or files runs only that one job. */
+function singleUse({ job_type, requirements, files = [] }: LeasedJob): LeasedJobType {
+  return requirements.length + files.length === 0 ? job_type : { ...job_type, reuse: 1 };
 }
 
 /** No reuse with a network or a GPU: they may keep traces that cannot be wiped from inside. */

@@ -1,9 +1,12 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
 import { LeaseDropped, RunCancelled } from "../lease/leases.ts";
 import { classify } from "../sandbox/output/classify.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
-import { createTestAgent, type TestAgent, testImage } from "../testing/test-agent.ts";
+import { createTestAgent, type TestAgent, testImage, testJob } from "../testing/test-agent.ts";
 
 let t: TestAgent;
 
@@ -261,6 +264,62 @@ describe("a container that is lost", () => {
     expect((await t.api.request("/result")).json).toMatchObject({
       status: "failed",
       error: { type: "internal_error", message: "The run was lost to a failure of the service." },
+    });
+  });
+});
+
+describe("input files", () => {
+  const content = JSON.stringify("tea");
+  const sha256 = createHash("sha256").update(content).digest("hex");
+  const files = [{ name: "a/tea.json", size_bytes: content.length, sha256 }];
+
+  it("are fetched once for two jobs, and given to their containers before the code runs", async () => {
+    t.api.answer(`/files/${sha256}`, { status: 200, body: "tea" });
+    const given: string[] = [];
+    for (const n of [0, 1]) {
+      const { ended } = t.begin({ files });
+      const sandbox = await t.sandbox(n);
+      await sandbox.running;
+      given.push(...sandbox.given.map(({ name, path }) => `${name} ${readFileSync(path, "utf8")}`));
+      sandbox.finish({});
+      await ended;
+    }
+    expect(given).toEqual(['a/tea.json "tea"', 'a/tea.json "tea"']);
+    expect(t.api.count(`/files/${sha256}`)).toBe(1);
+  });
+
+  it("that the API does not have any more end the job", async () => {
+    t.api.answer(`/files/${sha256}`, {
+      status: 404,
+      headers: { [protocolHeader]: protocolVersion },
+    });
+    await t.begin({ files }).ended;
+    const { json } = await t.api.request("/result");
+    expect(json["error"]).toMatchObject({
+      phase: "startup",
+      message: expect.stringContaining("A file of the job could not be fetched") as string,
+    });
+  });
+
+  it.each(["../a", "/etc/passwd", "a//b", "_args", "data.json", "a\nb", ""])(
+    "named %j are refused, whatever the API says",
+    async (name) => {
+      await t.begin({ files: [{ ...files[0]!, name }] }).ended;
+      const { json } = await t.api.request("/result");
+      expect(json["error"]).toMatchObject({ type: "config_error", phase: "startup" });
+      expect(t.specs).toEqual([]);
+    },
+  );
+
+  it("above a quarter of the memory limit are refused where they cannot be mounted", async () => {
+    t.api.answer(`/files/${sha256}`, { status: 200, body: "tea" });
+    const lease = testJob({ files });
+    const job_type = { ...lease.job_type, memory_limit: "16b" };
+    await t.begin({ files, job_type }).ended;
+    const { json } = await t.api.request("/result");
+    expect(json["error"]).toMatchObject({
+      type: "config_error",
+      message: expect.stringContaining("a quarter of its memory limit") as string,
     });
   });
 });

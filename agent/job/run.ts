@@ -4,6 +4,7 @@ import { describeError } from "../../shared/log-line.ts";
 import type { Acquired } from "./acquire.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
+import { filesOf, type JobFilesDeps } from "../files/job-files.ts";
 import type { Gpus } from "../pool/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
@@ -24,8 +25,12 @@ import { EngineError, type RunReport, type Sandbox, type Verdict } from "../sand
 import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 
 export type RunDeps = StartUpDeps &
-  RequirementsDeps & {
-    readonly client: Pick<Client, "started" | "logs" | "upload" | "result" | "release">;
+  RequirementsDeps &
+  JobFilesDeps & {
+    readonly client: Pick<
+      Client,
+      "started" | "logs" | "upload" | "result" | "release" | "inputFile"
+    >;
     readonly spool: Pick<SpoolDir, "folder">;
     readonly gpus: Pick<Gpus, "lease">;
     readonly judge: (report: RunReport) => Verdict;
@@ -65,9 +70,9 @@ export async function runLease(
     await using folder = deps.spool.folder(lease.job.lease_id);
     admitRequirements(deps, lease.job);
     const took = (ms: number): void => void (run.installMs = ms);
-    const acquired = await startUp(deps, lease, gpus, (image) =>
-      wantPackages(deps, lease, image, took),
-    );
+    await using files = filesOf(deps, lease.job);
+    const want = (image: string) => wantPackages(deps, lease, image, took);
+    const acquired = await startUp(deps, lease, gpus, want, files);
     const { sandbox } = acquired;
     await using loan = borrowed(deps.pool, lease, sandbox);
     await installRequirements(deps, acquired);

@@ -1,5 +1,6 @@
 import { type AcquireDeps, type Acquired, acquireSandbox, type Want } from "./acquire.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
+import type { JobFiles } from "../files/job-files.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
 import type { GpuLease } from "../pool/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
@@ -18,6 +19,7 @@ export async function startUp(
   { job, drop, cancel }: Lease,
   gpus: GpuLease,
   want: Want,
+  files: Pick<JobFiles, "fetch">,
 ): Promise<Acquired> {
   const { engine, clock } = deps;
   if (engine.slotsToOffer(1, 0) === 0) {
@@ -26,7 +28,7 @@ export async function startUp(
   using limit = deadline(clock, job.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
-    const acquired = await acquireSandbox(deps, job, want, gpus, signal);
+    const acquired = await acquireSandbox(deps, job, want, files, gpus, signal);
     engine.recordSuccess();
     return acquired;
   } catch (error) {

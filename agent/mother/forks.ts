@@ -122,6 +122,7 @@ export function createForks(deps: ForksDeps): Forks {
       ...(packages && { hasPackages: true }),
       died: session.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
+      giveFiles: (files, limit) => session.giveFiles(files, limit),
       async run(job, options) {
         const report = await session.run(job, options);
         if (report.ending !== "lost") return report;

@@ -1,5 +1,5 @@
 import type { WantedPackages } from "../sandbox/package-request.ts";
-import type { SandboxSpec } from "../sandbox/types.ts";
+import type { InputFile, SandboxSpec } from "../sandbox/types.ts";
 
 /** The container that a job needs. */
 export type ContainerRequest = {
@@ -7,6 +7,8 @@ export type ContainerRequest = {
   readonly spec: SandboxSpec;
   /** Packages that its job asks for. */
   readonly packages: WantedPackages | null;
+  /** Files that its job has under /input. */
+  readonly files: readonly InputFile[];
 };
 
 /**

@@ -45,6 +45,7 @@ export function withSpare(
       return current.died;
     },
     install: (packages, signal) => use(signal, () => current.install(packages, signal)),
+    giveFiles: (files, signal) => use(signal, () => current.giveFiles(files, signal)),
     run: (job, options) => use(options.signal, () => current.run(job, options)),
     jobsLeft: () => current.jobsLeft(),
     rearm: () => {

@@ -1,6 +1,7 @@
+import { createHash } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "./testing/engine.ts";
-import { runCode } from "./testing/run-code.ts";
+import { runCode, type Settings } from "./testing/run-code.ts";
 import type { SandboxJob } from "./types.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
@@ -9,8 +10,12 @@ beforeAll(async () => {
 });
 
 /** What the code prints; it must end well. */
-async function printed(code: string, job: Partial<SandboxJob> = {}): Promise<string> {
-  const { out, err, end } = await runCode(place, code, { job });
+async function printed(
+  code: string,
+  job: Partial<SandboxJob> = {},
+  inputFiles: Settings["inputFiles"] = {},
+): Promise<string> {
+  const { out, err, end } = await runCode(place, code, { job, inputFiles });
   expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
   return out;
 }
@@ -72,6 +77,68 @@ for path in ("/input/_stdin", "/input/_args", "/proc/self/fd/0"):
     const out = await printed(code, { stdin: "x", args: ["y"] });
     expect(out).not.toContain("done");
     expect(out.trim().split(/\s+/)).toHaveLength(22);
+  });
+});
+
+/** Prints what attempts to change files and folders under /input come to, one word each. */
+const attempts = `
+import os, shutil, sys
+def tried(what, *args):
+    try:
+        what(*args)
+        return "done"
+    except OSError as error:
+        return type(error).__name__
+for path in sys.argv[1:]:
+    print(tried(open, path, "r+"), tried(open, path, "a"), tried(os.truncate, path, 0), tried(os.unlink, path))
+    print(tried(os.chmod, path, 0o777), tried(os.utime, path, (0, 0)), tried(os.rename, path, "/tmp/x"))
+    print(tried(os.symlink, "/etc", path + "x"), tried(os.mkdir, os.path.dirname(path) + "/new"))
+    print(tried(os.replace, "/output", path), tried(os.chown, path, 1000, 1000), tried(os.setxattr, path, "user.a", b"b"))
+    print(tried(shutil.rmtree, os.path.dirname(path)), tried(os.rename, os.path.dirname(path), "/tmp/y"))`;
+
+describe("files", () => {
+  const bytes = Buffer.from(Array.from({ length: 300_000 }, (_, n) => (n * 7) % 256));
+  const contents = { "a.bin": bytes, "b/c/\u00e4 d.txt": "tea\n", empty: "" };
+
+  test("are at /input with their names and bytes, beside the input", async () => {
+    const code = `
+import glob, hashlib, os
+for name in sorted(glob.glob("/input/**", recursive=True)):
+    if os.path.isfile(name):
+        print(ascii(name), hashlib.sha256(open(name, "rb").read()).hexdigest()[:8], os.path.islink(name))`;
+    const hash = (content: string | Uint8Array) =>
+      createHash("sha256").update(content).digest("hex").slice(0, 8);
+    expect(await printed(code, {}, contents)).toBe(
+      [
+        `'/input/a.bin' ${hash(bytes)} False`,
+        `'/input/b/c/\\xe4 d.txt' ${hash("tea\n")} False`,
+        `'/input/data.json' ${hash("{}")} False`,
+        `'/input/empty' ${hash("")} False`,
+        "",
+      ].join("\n"),
+    );
+  });
+
+  test("can be mapped into memory and read by the processes that the code starts", async () => {
+    const code = `
+import mmap, subprocess
+with open("/input/a.bin", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+    print(len(view), view[7])
+print(subprocess.run(["cat", "/input/b/c/\u00e4 d.txt"], stdout=-1).stdout.decode(), end="")`;
+    expect(await printed(code, {}, contents)).toBe("300000 49\ntea\n");
+  });
+
+  test("cannot be changed, replaced or removed by the code", async () => {
+    const args = ["/input/a.bin", "/input/b/c/\u00e4 d.txt"];
+    const out = await printed(attempts, { args }, contents);
+    expect(out).not.toContain("done");
+    expect(out.trim().split(/\s+/)).toHaveLength(28);
+  });
+
+  test("come with stdin and arguments", async () => {
+    const code = "import sys; print(sys.argv[1:], input(), len(open('/input/a.bin').read()))";
+    const out = await printed(code, { stdin: "tea", args: ["x"] }, { "a.bin": "1234" });
+    expect(out).toBe("['x'] tea 4\n");
   });
 });
 

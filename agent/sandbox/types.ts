@@ -59,6 +59,17 @@ export interface SandboxJob {
   };
 }
 
+/** A file that the code finds at /input/<name>, read-only. */
+export interface InputFile {
+  /** A relative path, checked. */
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  /** The agent's file with the bytes. */
+  readonly path: string;
+}
+
 export type StreamName = "stdout" | "stderr";
 
 export interface RunOptions {
@@ -86,6 +97,8 @@ export interface Sandbox {
   readonly startupMs: number;
   /** The packages of its job are in it already. */
   readonly hasPackages?: true;
+  /** Names of files that its job has under /input already, mounted: they use none of its memory. */
+  readonly mounted?: ReadonlySet<string>;
   /** Aborts when the container dies or its stream ends while it waits for a job. */
   readonly died: AbortSignal;
   /**
@@ -94,6 +107,12 @@ export interface Sandbox {
    * @throws InstallError in pip's own words; EngineError; the signal's reason on abort.
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
+  /**
+   * Gives the code files under /input, before its job; the sandbox can then run only that job.
+   *
+   * @throws EngineError; the disk's errors; the signal's reason.
+   */
+  giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
   /**
    * Runs one job; call `rearm` before the next one. If the code fails, hangs or kills its
    * container, the report says so.

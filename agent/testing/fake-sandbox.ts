@@ -1,11 +1,20 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { reportWith } from "../sandbox/testing/report.ts";
-import type { Sandbox, SandboxJob, RunOptions, RunReport, Verdict } from "../sandbox/types.ts";
+import type {
+  InputFile,
+  Sandbox,
+  SandboxJob,
+  RunOptions,
+  RunReport,
+  Verdict,
+} from "../sandbox/types.ts";
 
 /** A container that does what the test says and records what it was asked to do. */
 export type FakeSandbox = Sandbox & {
   /** Resolves with the job and options once it runs. */
   readonly running: Promise<{ readonly job: SandboxJob; readonly options: RunOptions }>;
+  /** Files that it was given. */
+  readonly given: readonly InputFile[];
   /** Ends the run with a report. */
   readonly finish: (report?: Partial<RunReport>) => void;
   /** Ends the run with an error. */
@@ -21,6 +30,7 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
   const ended = Promise.withResolvers<RunReport>();
   const closed = Promise.withResolvers<void>();
+  const given: InputFile[] = [];
   let closings = 0;
   ended.promise.catch(() => {});
   const finish = (report: Partial<RunReport> = {}): void => ended.resolve(reportOf(report));
@@ -32,6 +42,11 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
     startupMs: 1,
     died: new AbortController().signal,
     install: () => Promise.resolve(),
+    given,
+    giveFiles: (files) => {
+      given.push(...files);
+      return Promise.resolve();
+    },
     run: (job, options) => {
       options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
       if (begins) options.onStarted?.();

@@ -111,5 +111,5 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): C
     packages: "none",
     ...over,
   };
-  return { jobType, spec, packages: null };
+  return { jobType, spec, packages: null, files: [] };
 }

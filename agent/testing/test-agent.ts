@@ -21,6 +21,7 @@ import { createPool, type StartSandbox } from "../pool/pool.ts";
 import { runLease } from "../job/run.ts";
 import { createRuntimeChoice } from "../container/runtime-choice.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
+import { createFileStore } from "../files/file-store.ts";
 import { openSpoolDir } from "../sandbox/output/spool-dir.ts";
 import { fixedToken } from "../api/token-source.ts";
 import { createFakeSandbox, type FakeSandbox, judgeSimply } from "./fake-sandbox.ts";
@@ -151,6 +152,7 @@ export async function createTestAgent({
       changes,
       log,
     }),
+    files: createFileStore(join(root, "input-files"), 1024 ** 2),
     spool: await openSpoolDir(root, agent.id, "here"),
     chooseRuntime: createRuntimeChoice({ runtime: null, strict: false }, log),
     seccomp: true,

@@ -25,6 +25,7 @@ export const rooms = {
     "agent/mother",
     "agent/health",
     "agent/api",
+    "agent/files",
     "agent/image",
     "agent/pool",
     "agent/lease",

@@ -184,6 +184,13 @@ export const agentSettings = {
     .min(1)
     .optional()
     .describe("Agent: password for its `image_registry`."),
+  input_files_bytes: z
+    .int()
+    .min(MiB)
+    .default(10 * 1024 * MiB)
+    .describe(
+      "Agent: bytes of jobs' input files that it keeps in spool_dir for the next job with the same; what has not been used for the longest time is removed first. A job with more is refused.",
+    ),
   fetched_images_bytes: z
     .int()
     .min(MiB)

@@ -84,6 +84,7 @@ const examples: Record<keyof Config, Example> = {
   image_registry_username: text("a", "b", ["", ">=1 characters"]),
   image_registry_password: text("a", "b", ["", ">=1 characters"]),
   max_image_bytes: number(0, 2 ** 30, -1, ">=0"),
+  input_files_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
   fetched_images_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
   build_timeout: number(5, 7, 0, ">=1"),
   job_types: {

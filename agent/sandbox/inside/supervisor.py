@@ -22,7 +22,7 @@ class Supervisor:
     def __init__(self, interpreter):
         self.inbox = Inbox(0)
         self.outbox = Outbox(1)
-        self.packages = None
+        self.packages = self.input_file = None
         self.interpreter = interpreter
         self.child_events, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -217,6 +217,11 @@ class Supervisor:
             self.may_go = True
         elif kind == b"K":
             self.cancelled = True
+        elif kind == b"M":
+            self.input_file = begin_file("/input/" + payload.decode(), self.input_file)
+        elif kind == b"U":
+            while payload:
+                payload = payload[os.write(self.input_file, payload) :]
         elif kind == b"L":
             write_file("/input/_requirements.txt", payload)
         elif kind == b"P":
@@ -248,6 +253,14 @@ class Supervisor:
         self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
         if pid == self.job.pid:
             self.exit = (time.monotonic(), status)
+
+
+def begin_file(path, last):
+    """Makes a file that nobody can write later, and returns the descriptor for its data."""
+    if last is not None:
+        os.close(last)
+    os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
 
 def begin_packages(outbox, payload):

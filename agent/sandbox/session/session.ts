@@ -11,10 +11,17 @@ import type { Link } from "../protocol/link.ts";
 import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
 import { installPackages, tellRequirements } from "../../packages/packages.ts";
 import type { PackageRequest } from "../package-request.ts";
+import { giveFiles } from "./give-files.ts";
 import { waitForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
 import type { Bytecode } from "../supervisor.ts";
-import { EngineError, type RunOptions, type RunReport, type SandboxJob } from "../types.ts";
+import {
+  EngineError,
+  type InputFile,
+  type RunOptions,
+  type RunReport,
+  type SandboxJob,
+} from "../types.ts";
 
 export interface Session {
   readonly pythonVersion: string;
@@ -29,6 +36,8 @@ export interface Session {
    * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
+  /** As `Sandbox.giveFiles`. */
+  giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
   /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
   readonly tellRequirements: (requirements: readonly string[]) => void;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
@@ -98,6 +107,7 @@ export async function openSession(
           limit,
         );
       },
+      giveFiles: (files, limit) => giveFiles(link, files, died.signal, limit),
       tellRequirements: (requirements) => tellRequirements(link, requirements),
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
       async rearm() {

@@ -1,5 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createHash, randomUUID } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../output/classify.ts";
@@ -7,7 +7,14 @@ import type { Engine } from "../../container/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../profile.ts";
 import { openOn, openWithPackages } from "./backend.ts";
-import type { RunOptions, RunReport, SandboxJob, SandboxSpec, Verdict } from "../types.ts";
+import type {
+  InputFile,
+  RunOptions,
+  RunReport,
+  SandboxJob,
+  SandboxSpec,
+  Verdict,
+} from "../types.ts";
 import { specWith } from "./report.ts";
 
 export interface Settings {
@@ -19,6 +26,8 @@ export interface Settings {
   /** Installed before the job. */
   readonly packages?: PackageRequest;
   readonly installSignal?: AbortSignal;
+  /** Content by name below /input. */
+  readonly inputFiles?: Readonly<Record<string, string | Uint8Array>>;
   readonly job?: Partial<SandboxJob>;
   readonly options?: Partial<RunOptions>;
 }
@@ -52,6 +61,8 @@ export async function runCode(
     ? openWithPackages(place, spec, packages, limit, installSignal)
     : openOn(place, spec, limit, settings.backend));
   try {
+    const inputFiles = writeFiles(spoolDir, settings.inputFiles ?? {});
+    if (inputFiles.length > 0) await sandbox.giveFiles(inputFiles, limit);
     const report = await sandbox.run(
       {
         code,
@@ -79,4 +90,17 @@ export async function runCode(
     await sandbox.close();
     rmSync(spoolDir, { recursive: true });
   }
+}
+
+/** The agent's files with these contents. */
+export function writeFiles(
+  folder: string,
+  contents: Readonly<Record<string, string | Uint8Array>>,
+): InputFile[] {
+  return Object.entries(contents).map(([name, content], n) => {
+    const path = join(folder, `input-${n}`);
+    writeFileSync(path, content);
+    const sha256 = createHash("sha256").update(content).digest("hex");
+    return { name, path, sha256, sizeBytes: statSync(path).size };
+  });
 }

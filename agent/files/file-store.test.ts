@@ -1,0 +1,117 @@
+import { createHash } from "node:crypto";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { LeasedFile } from "../../shared/wire/file.ts";
+import { JobRefusal } from "../policy/refusal.ts";
+import { createFileStore, type FileStore, type OpenFile } from "./file-store.ts";
+
+const never = new AbortController().signal;
+let folder: string;
+let store: FileStore;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-files-"));
+  store = createFileStore(folder, 100);
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const contents = new Map<string, string>();
+function file(letter: string, bytes = 40): LeasedFile {
+  const content = letter.repeat(bytes);
+  const sha256 = createHash("sha256").update(content).digest("hex");
+  contents.set(sha256, content);
+  return { name: letter, size_bytes: bytes, sha256 };
+}
+const [a, b, c] = [file("a"), file("b"), file("c")];
+
+/** Brings the bytes, and counts how often it was asked. */
+const bringing = () =>
+  vi.fn<OpenFile>(({ sha256 }) =>
+    Promise.resolve(Readable.from([Buffer.from(contents.get(sha256)!)])),
+  );
+
+test("a file is fetched once, for jobs at the same time and for later ones", async () => {
+  const open = bringing();
+  const [first, second] = await Promise.all([
+    store.borrow([a, { ...a, name: "again" }], open, never),
+    store.borrow([a, b], open, never),
+  ]);
+  expect(readFileSync(first.pathOf(a.sha256), "utf8")).toBe("a".repeat(40));
+  expect(second.pathOf(a.sha256)).toBe(first.pathOf(a.sha256));
+  first.giveBack();
+  second.giveBack();
+  await store.borrow([b], open, never);
+  expect(open).toHaveBeenCalledTimes(2);
+});
+
+test("what nobody uses goes when there is no room, the least recently used first", async () => {
+  const open = bringing();
+  for (const one of [a, b, a]) (await store.borrow([one], open, never)).giveBack();
+  (await store.borrow([c], open, never)).giveBack();
+  await store.borrow([a], open, never);
+  expect(open).toHaveBeenCalledTimes(3);
+  await vi.waitFor(() => expect(readdirSync(folder)).toHaveLength(2));
+});
+
+test("files in use stay; a job waits until there is room", async () => {
+  const first = await store.borrow([a, b], bringing(), never);
+  const second = store.borrow([b, c], bringing(), never);
+  const given = vi.fn<() => void>();
+  void second.then(given);
+  await new Promise(setImmediate);
+  expect(given).not.toHaveBeenCalled();
+  expect(readFileSync(first.pathOf(a.sha256), "utf8")).toBe("a".repeat(40));
+  first.giveBack();
+  expect(readFileSync((await second).pathOf(c.sha256), "utf8")).toBe("c".repeat(40));
+});
+
+test("a job whose files can never have room is refused, with the setting to change", async () => {
+  const refused = store.borrow([a, b, c], bringing(), never);
+  await expect(refused).rejects.toThrow(JobRefusal);
+  await expect(refused).rejects.toThrow("input_files_bytes");
+});
+
+test.each([
+  ["other bytes", "x".repeat(40)],
+  ["fewer bytes", "a"],
+  ["more bytes", "a".repeat(41)],
+])("bytes that are not the announced ones are not kept: %s", async (_what, sent) => {
+  const open: OpenFile = () => Promise.resolve(Readable.from([Buffer.from(sent)]));
+  await expect(store.borrow([a], open, never)).rejects.toThrow("other bytes");
+  await vi.waitFor(() => expect(readdirSync(folder)).toEqual([]));
+  await store.borrow([a], bringing(), never);
+});
+
+test("a download ends when no job waits for it, and leaves nothing", async () => {
+  const end = new AbortController();
+  const asked = Promise.withResolvers<AbortSignal>();
+  const open: OpenFile = (_, signal) => {
+    asked.resolve(signal);
+    return Promise.resolve(new Readable({ read() {} }));
+  };
+  const waiting = store.borrow([a], open, end.signal);
+  const signal = await asked.promise;
+  end.abort(new Error("cancelled"));
+  await expect(waiting).rejects.toThrow("cancelled");
+  expect(signal.aborted).toBe(true);
+  await vi.waitFor(() => expect(readdirSync(folder)).toEqual([]));
+});
+
+test("a job that shares a download fetches the file itself if the other's lease ends", async () => {
+  const lost = Promise.withResolvers<Readable>();
+  const asked = Promise.withResolvers<void>();
+  const failing: OpenFile = () => {
+    asked.resolve();
+    return lost.promise;
+  };
+  const first = store.borrow([a], failing, never);
+  const open = bringing();
+  const second = store.borrow([a], open, never);
+  await asked.promise;
+  lost.reject(new Error("the lease is over"));
+  await expect(first).rejects.toThrow("the lease is over");
+  expect(readFileSync((await second).pathOf(a.sha256), "utf8")).toBe("a".repeat(40));
+  expect(open).toHaveBeenCalledTimes(1);
+});
