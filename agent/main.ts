@@ -56,7 +56,6 @@ async function main(): Promise<number> {
     accepts: {
       job_types: config.policy.agent_job_types ?? null,
       builds: config.policy.agent_builds,
-      inputs: "frames" as const,
     },
   };
   using _life = await showAlive(agent.id);

@@ -22,7 +22,7 @@ it("polls at once without waiting, then waits long", async () => {
   t.run();
   const first = await t.api.request("/poll", 1);
   expect(first.json).toEqual({
-    agent: t.deps.agent,
+    agent: { ...t.deps.agent, accepts: { ...t.deps.agent.accepts, inputs: "frames" } },
     slots: 2,
     gpus: { total: 0, free: 0 },
     warm: 0,

@@ -13,7 +13,7 @@ export type StatusDeps = {
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
-  readonly pool: Pick<Pool, "stats">;
+  readonly pool: Pick<Pool, "stats" | "mountsFiles">;
   /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
 };
@@ -25,8 +25,9 @@ export function agentStatus(
 ): AgentStatus {
   const kinds = pool.stats();
   const missing_images = missingImages();
+  const inputs = pool.mountsFiles() ? ("mount" as const) : ("frames" as const);
   return {
-    agent,
+    agent: { ...agent, accepts: { ...agent.accepts, inputs } },
     slots: leases.size,
     gpus: { total: gpus.total, free: gpus.free() },
     warm: kinds.reduce((sum, { ready }) => sum + ready, 0),

@@ -1,9 +1,10 @@
+import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { abortable } from "../waiting/abortable.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import { temporaryFileSizes } from "../sandbox/profile.ts";
-import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
+import { EngineError, type InputFile, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import { installApart, type InstallLimits } from "./install-apart.ts";
@@ -11,6 +12,7 @@ import { createLineages, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
 import { createRoots } from "./roots.ts";
+import { borrowFile } from "./set-of-file.ts";
 import { createSets, type SetLoan } from "./sets.ts";
 
 /** Sandboxes that are forked from an interpreter that runs already. */
@@ -38,21 +40,22 @@ export interface Forks {
     signal: AbortSignal,
   ) => Promise<SetLoan>;
   /** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
-  readonly open: (
-    spec: SandboxSpec,
-    signal: AbortSignal,
-    packages?: ProvidedPackages,
-  ) => Promise<Sandbox>;
+  readonly open: (spec: SandboxSpec, signal: AbortSignal, provided?: Provided) => Promise<Sandbox>;
+  /**
+   * Lends an input file, put into the volume first where it is missing.
+   *
+   * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
+   */
+  readonly borrowFile: (file: InputFile, signal: AbortSignal) => Promise<SetLoan>;
   /** Whether a container with this label is a part of this, and alive. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
 }
 
-/** Packages that a job finds in its sandbox. */
-export interface ProvidedPackages {
-  /** Name of the set. */
-  readonly set: string;
-  readonly requirements: readonly string[];
+/** What a job finds in its sandbox: packages and input files, by the names of their sets. */
+export interface Provided {
+  readonly packages: { readonly set: string; readonly requirements: readonly string[] } | null;
+  readonly files: readonly { readonly set: string; readonly name: string }[];
 }
 
 export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
@@ -83,6 +86,8 @@ export function createForks(deps: ForksDeps): Forks {
     roots: createRoots(keeper.volume),
   });
   const sets = createSets({ ...keeper.volume, ...deps.packages, log });
+  /** In the names of files' sets: a hostile image must not find a file whose hash it knows. */
+  const secret = randomUUID();
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
   let reason: string | null = notProbed;
@@ -92,7 +97,7 @@ export function createForks(deps: ForksDeps): Forks {
   async function open(
     spec: SandboxSpec,
     signal: AbortSignal,
-    packages?: ProvidedPackages,
+    { packages, files }: Provided = { packages: null, files: [] },
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
@@ -104,6 +109,7 @@ export function createForks(deps: ForksDeps): Forks {
       pids,
       cpus,
       packages: packages?.set ?? "",
+      files: files.map(({ set, name }) => [set, name] as const),
       ...sizes,
     });
     const { link } = channel;
@@ -120,6 +126,7 @@ export function createForks(deps: ForksDeps): Forks {
       preloadErrors: session.preloadErrors,
       startupMs: performance.now() - beganAtMs,
       ...(packages && { hasPackages: true }),
+      ...(files.length > 0 && { mounted: new Set(files.map(({ name }) => name)) }),
       died: session.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
       giveFiles: (files, limit) => session.giveFiles(files, limit),
@@ -192,6 +199,7 @@ export function createForks(deps: ForksDeps): Forks {
         signal,
         wanted.took,
       ),
+    borrowFile: (file, signal) => borrowFile(sets, secret, file, signal),
     open,
     owns: keeper.owns,
     async close() {

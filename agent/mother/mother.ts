@@ -58,6 +58,8 @@ export interface JobOrder {
   readonly writable: number;
   /** Name of its set of packages; empty for none. */
   readonly packages: string;
+  /** The sets of its input files, and their paths below /input. */
+  readonly files: readonly (readonly [set: string, path: string])[];
 }
 
 export interface Zygote {

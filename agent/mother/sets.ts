@@ -24,6 +24,7 @@ export interface Sets {
    * Those who ask for it meanwhile share the installation; it ends early when all of them have
    * given up.
    *
+   * @param keeps whether it stays for a later job when no job uses it; default: `keepsUnused`.
    * @param took is told the milliseconds that this job waited for the installation.
    * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
    */
@@ -32,6 +33,7 @@ export interface Sets {
     install: InstallSet,
     signal: AbortSignal,
     took: (installMs: number) => void,
+    keeps?: boolean,
   ) => Promise<SetLoan>;
   /** Ends installations; resolves when neither one nor a removal is pending. */
   readonly close: () => Promise<void>;
@@ -57,6 +59,7 @@ export interface SetsDeps extends VolumeDeps {
 
 interface PackageSet {
   users: number;
+  readonly keeps: boolean;
   /** Null until it is complete. */
   bytes: number | null;
   readonly ready: Promise<void>;
@@ -85,7 +88,7 @@ export function createSets(deps: SetsDeps): Sets {
       await createVolumes(deps, limit);
       const found = await tidy([], limit);
       for (const [name, bytes] of Object.entries(found)) {
-        if (!sets.has(name)) sets.set(name, completeSet(bytes));
+        if (!sets.has(name)) sets.set(name, completeSet(bytes, keepsUnused));
       }
       trim();
     }));
@@ -103,8 +106,8 @@ export function createSets(deps: SetsDeps): Sets {
   function trim(): void {
     const gone: string[] = [];
     let total = bytesOf([...sets.values()]);
-    for (const [name, { users, bytes }] of sets) {
-      if (users > 0 || bytes === null || (keepsUnused && total <= maxBytes)) continue;
+    for (const [name, { users, bytes, keeps }] of sets) {
+      if (users > 0 || bytes === null || (keeps && total <= maxBytes)) continue;
       sets.delete(name);
       total -= bytes;
       gone.push(name);
@@ -120,11 +123,12 @@ export function createSets(deps: SetsDeps): Sets {
     });
   }
 
-  function begin(name: string, install: InstallSet): PackageSet {
+  function begin(name: string, install: InstallSet, keeps: boolean): PackageSet {
     const end = new AbortController();
     const added = add(name, install, end.signal);
     const set: PackageSet = {
       users: 0,
+      keeps,
       bytes: null,
       end,
       ready: added.then((bytes) => {
@@ -175,11 +179,11 @@ export function createSets(deps: SetsDeps): Sets {
   }
 
   return {
-    async borrow(key, install, signal, took) {
+    async borrow(key, install, signal, took, keeps = keepsUnused) {
       await abortable(look(), signal);
       // The range is in the name: files of another range would be nobody's.
       const name = nameInVolume([key, ids]);
-      const set = sets.get(name) ?? begin(name, install);
+      const set = sets.get(name) ?? begin(name, install, keeps);
       // Moves it to the end: the most recently used.
       sets.delete(name);
       sets.set(name, set);
@@ -217,8 +221,8 @@ export function createSets(deps: SetsDeps): Sets {
   };
 }
 
-function completeSet(bytes: number): PackageSet {
-  return { users: 0, bytes, ready: Promise.resolve(), end: new AbortController() };
+function completeSet(bytes: number, keeps: boolean): PackageSet {
+  return { users: 0, bytes, keeps, ready: Promise.resolve(), end: new AbortController() };
 }
 
 function bytesOf(sets: readonly PackageSet[]): number {

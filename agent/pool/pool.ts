@@ -43,6 +43,8 @@ export type Pool = {
   /** Keeps containers ready for requests like this one. */
   readonly expect: (request: ContainerRequest) => void;
   readonly stats: () => PoolKind[];
+  /** Whether jobs find large files mounted, without using their memory; those that need a container do not. */
+  readonly mountsFiles: () => boolean;
   /** Whether a container with this label belongs to the pool and is not removed. */
   readonly owns: (label: string) => boolean;
   /**
@@ -256,6 +258,7 @@ export function createPool(deps: PoolDeps): Pool {
       kinds.noteExpected(request);
       changes.notify();
     },
+    mountsFiles: () => false,
     stats: () =>
       kinds.all().map(({ request: { jobType, spec }, ready, used, starting, inUse }) => ({
         job_type: jobType,

@@ -25,8 +25,17 @@ function createWorld(
       steps.push("borrow");
       return Promise.resolve({ name: "a-set", giveBack: (how) => steps.push(how ?? "give back") });
     },
-    open: async (_spec, _signal, packages) => {
+    borrowFile: ({ name }) => {
+      steps.push(`borrow ${name}`);
+      return Promise.resolve({
+        name: `set of ${name}`,
+        giveBack: (how) => steps.push(how ?? `give back ${name}`),
+      });
+    },
+    open: async (_spec, _signal, provided) => {
+      const { packages, files } = provided ?? { packages: null, files: [] };
       if (packages) steps.push(`open with ${packages.set} for ${packages.requirements.join()}`);
+      for (const { name, set } of files) steps.push(`mount ${set} at ${name}`);
       await fork();
       const sandbox = {
         containerId: `fork-${opened.length + 1}`,
@@ -122,6 +131,29 @@ test("packages that a fork did not find are looked for anew", async () => {
   const acquired = pool.acquire({ ...request(), packages: wanted }, "ada", never);
   await expect(acquired).rejects.toThrow("its packages were removed");
   expect(steps.at(-1)).toBe("missing");
+});
+
+test("large files are mounted in a fork, and lent for as long as it lives; small ones are sent", async () => {
+  const { pool, steps } = createWorld();
+  const file = (name: string, sizeBytes: number) => ({ name, sizeBytes, sha256: name, path: name });
+  const files = [file("small", 10), file("large", 1024 ** 2)];
+  const spec = { memoryBytes: 512 * 1024 ** 2 };
+  const sandbox = await pool.acquire({ ...request(spec), files }, "ada", never);
+  expect(steps).toEqual(["borrow large", "mount set of large at large"]);
+  await pool.giveBack(sandbox);
+  await vi.waitFor(() => expect(steps.at(-1)).toBe("give back large"));
+});
+
+test("files are given back if the fork cannot be opened", async () => {
+  const { pool, steps } = createWorld(() => Promise.reject(new Error("cancelled")));
+  const files = [{ name: "large", sizeBytes: 1024 ** 2, sha256: "a", path: "a" }];
+  await expect(pool.acquire({ ...request(), files }, "ada", never)).rejects.toThrow("cancelled");
+  expect(steps.at(-1)).toBe("give back large");
+});
+
+test("it says that it mounts files where jobs are forked", () => {
+  expect(createWorld().pool.mountsFiles()).toBe(true);
+  expect(createWorld(undefined, { problem: "no control groups" }).pool.mountsFiles()).toBe(false);
 });
 
 test("nothing is installed for a kind that cannot be forked", async () => {

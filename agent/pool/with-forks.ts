@@ -4,7 +4,8 @@ import { createForksAhead } from "./forks-ahead.ts";
 import { type Forks, whyNotForked } from "../mother/forks.ts";
 import { NotForkable } from "../mother/mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
-import { EngineError, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
+import type { SetLoan } from "../mother/sets.ts";
+import { EngineError, type InputFile, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 import type { Pool } from "./pool.ts";
 import type { ContainerRequest } from "./container-request.ts";
 
@@ -22,6 +23,16 @@ export interface ForkingDeps {
 
 /** The kind of a sandbox in use, and what the next fork ahead is asked for. */
 type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
+
+/** A file up to this size is sent: that takes a hundredth of the time of putting it into the volume. */
+const smallBytes = 64 * 1024;
+
+/** The files of a job that its fork mounts: all but small ones that take little of its memory. */
+function filesToMount({ files, spec: { memoryBytes } }: ContainerRequest): readonly InputFile[] {
+  const small = files.filter(({ sizeBytes }) => sizeBytes <= smallBytes);
+  const bytes = small.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  return bytes <= memoryBytes / 16 ? files.filter((file) => !small.includes(file)) : files;
+}
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
 export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps): Pool {
@@ -70,21 +81,36 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
     if (spec) ahead.prepare(spec);
   }
 
-  /** Opens a fork that finds the packages in it. */
+  /** Opens a fork that finds packages and files in it. */
   async function openWith(
-    wanted: WantedPackages,
+    wanted: WantedPackages | null,
+    files: readonly InputFile[],
     spec: SandboxSpec,
     signal: AbortSignal,
   ): Promise<Sandbox> {
     // Nothing is installed for a kind that cannot be forked.
     await forks.prepare(spec, signal);
-    const set = await wanted.wait((limit) => forks.borrow(spec, wanted, limit));
+    const loans: SetLoan[] = [];
+    const giveBack = (how?: "missing"): void => loans.forEach((loan) => loan.giveBack(how));
+    async function lend(pending: Promise<SetLoan>): Promise<string> {
+      const loan = await pending;
+      loans.push(loan);
+      return loan.name;
+    }
+    let isOpening = false;
     try {
-      const provided = { set: set.name, requirements: wanted.requirements };
-      const sandbox = await forks.open(spec, signal, provided);
-      return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
+      const packages = wanted && {
+        set: await lend(wanted.wait((limit) => forks.borrow(spec, wanted, limit))),
+        requirements: wanted.requirements,
+      };
+      const mounted = [];
+      for (const file of files)
+        mounted.push({ set: await lend(forks.borrowFile(file, signal)), name: file.name });
+      isOpening = true;
+      const sandbox = await forks.open(spec, signal, { packages, files: mounted });
+      return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
     } catch (error) {
-      set.giveBack(error instanceof EngineError ? "missing" : undefined);
+      giveBack(isOpening && error instanceof EngineError ? "missing" : undefined);
       throw error;
     }
   }
@@ -103,11 +129,13 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
       kind.starting += 1;
       try {
         const { packages } = request;
-        const sandbox = await (packages
-          ? openWith(packages, spec, signal)
-          : ahead.open(spec, signal));
+        const files = filesToMount(request);
+        const isPlain = packages === null && files.length === 0;
+        const sandbox = await (isPlain
+          ? ahead.open(spec, signal)
+          : openWith(packages, files, spec, signal));
         kind.in_use += 1;
-        lent.set(sandbox, { kind, spec: packages ? null : spec });
+        lent.set(sandbox, { kind, spec: isPlain ? spec : null });
         return sandbox;
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
@@ -132,6 +160,7 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
       kindOf(request);
       ahead.prepare(spec);
     },
+    mountsFiles: () => forks.problem() === null,
     // Each free slot can be filled by a fork at once.
     stats: () => [
       ...pool.stats(),

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
+import { backend } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { runCode, type Settings } from "./testing/run-code.ts";
 import type { SandboxJob } from "./types.ts";
@@ -98,7 +99,7 @@ for path in sys.argv[1:]:
 
 describe("files", () => {
   const bytes = Buffer.from(Array.from({ length: 300_000 }, (_, n) => (n * 7) % 256));
-  const contents = { "a.bin": bytes, "b/c/\u00e4 d.txt": "tea\n", empty: "" };
+  const contents = { "a.bin": bytes, "b/c/\u00e4 d.txt": "milk and tea\n", empty: "" };
 
   test("are at /input with their names and bytes, beside the input", async () => {
     const code = `
@@ -111,7 +112,7 @@ for name in sorted(glob.glob("/input/**", recursive=True)):
     expect(await printed(code, {}, contents)).toBe(
       [
         `'/input/a.bin' ${hash(bytes)} False`,
-        `'/input/b/c/\\xe4 d.txt' ${hash("tea\n")} False`,
+        `'/input/b/c/\\xe4 d.txt' ${hash("milk and tea\n")} False`,
         `'/input/data.json' ${hash("{}")} False`,
         `'/input/empty' ${hash("")} False`,
         "",
@@ -125,7 +126,7 @@ import mmap, subprocess
 with open("/input/a.bin", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
     print(len(view), view[7])
 print(subprocess.run(["cat", "/input/b/c/\u00e4 d.txt"], stdout=-1).stdout.decode(), end="")`;
-    expect(await printed(code, {}, contents)).toBe("300000 49\ntea\n");
+    expect(await printed(code, {}, contents)).toBe("300000 49\nmilk and tea\n");
   });
 
   test("cannot be changed, replaced or removed by the code", async () => {
@@ -133,6 +134,13 @@ print(subprocess.run(["cat", "/input/b/c/\u00e4 d.txt"], stdout=-1).stdout.decod
     const out = await printed(attempts, { args }, contents);
     expect(out).not.toContain("done");
     expect(out.trim().split(/\s+/)).toHaveLength(28);
+  });
+
+  test("are mounted where jobs are forked, and copied into containers", async () => {
+    const code =
+      "import os; print(os.stat('/input/a.bin').st_dev == os.stat('/input/data.json').st_dev)";
+    const isCopied = backend === "zygote" ? "False" : "True";
+    expect(await printed(code, {}, contents)).toBe(`${isCopied}\n`);
   });
 
   test("come with stdin and arguments", async () => {

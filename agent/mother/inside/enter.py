@@ -54,10 +54,13 @@ def enter(plan, request, stream, stderr, code_filter):
     os.write(stream, b"p")
     if os.read(stream, 1) != b"g":
         posix._exit(1)
+    files = _read_files(stream)
     kernel.unshare(kernel.NEWCGROUP)
     kernel.bring_loopback_up()
     memory, shm, writable, packages = REQUEST.unpack(request)
     _make_root(plan, memory, shm, writable, packages.rstrip(b"\0").decode())
+    _bind_files(files)
+    kernel.pivot_into(_ROOT)
     for fd, target in ((stream, 0), (stream, 1), (stderr, 2)):
         os.dup2(fd, target)
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))
@@ -94,4 +97,27 @@ def _make_root(plan, memory, shm, writable, packages):
         kernel.mount("tmpfs", root + folder, "tmpfs", files, "mode=1777,size=%d" % writable)
     if packages:
         kernel.bind("%s/%s/files" % (_SETS, packages), root + "/packages", kernel.RDONLY | files)
-    kernel.pivot_into(root)
+
+
+def _read_files(stream):
+    """The job's input files, which the mother sends to the fork alone: names of sets and paths below /input."""
+    words = _read(stream, int.from_bytes(_read(stream, 4), "big")).decode().split("\0")
+    return list(zip(words[0:-1:2], words[1::2]))
+
+
+def _read(stream, size):
+    data = b""
+    while len(data) < size:
+        piece = os.read(stream, size - len(data))
+        if not piece:
+            posix._exit(1)
+        data += piece
+    return data
+
+
+def _bind_files(files):
+    for name, path in files:
+        target = "%s/input/%s" % (_ROOT, path)
+        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444))
+        kernel.bind("%s/%s/files/content" % (_SETS, name), target, kernel.RDONLY | kernel.SAFE)

@@ -23,7 +23,8 @@ class Job:
     def __init__(self, mother, zygote, number, order):
         self.mother, self.zygote, self.number = mother, zygote, number
         self.pidfd = None
-        self._packages = None
+        self._held = []
+        self._files = b"".join(b"%s\0%s\0" % (name.encode(), path.encode()) for name, path in order["files"])
         self._complete = False
         self._pending = bytearray()
         self._written = 0
@@ -39,8 +40,8 @@ class Job:
         self.stderr, its_stderr = os.pipe()
         os.set_blocking(self.stderr, False)
         try:
-            if order["packages"]:
-                self._packages = hold(order["packages"])
+            for name in filter(None, [order["packages"], *(name for name, _ in order["files"])]):
+                self._held.append(hold(name))
             sizes = order["memory"], order["shm"], order["writable"]
             request = REQUEST.pack(*sizes, order["packages"].encode())
             zygote.request(request, [theirs.fileno(), its_stderr])
@@ -71,7 +72,9 @@ class Job:
             self.pidfd = os.pidfd_open(pid)
             self.mother.groups.place(self.groups, pid)
             self.stream.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 0)
-            self.stream.send(b"g")
+            word = b"g" + len(self._files).to_bytes(4, "big") + self._files
+            if self.stream.send(word) != len(word):
+                raise OSError("the names of its files are too long")
         except OSError as error:
             self._end(str(error))
             return
@@ -200,19 +203,19 @@ class Job:
         if self.pidfd is not None:
             self.mother.forget(self.pidfd)
             os.close(self.pidfd)
-        if self._packages is not None:
-            os.close(self._packages)
+        while self._held:
+            os.close(self._held.pop())
         self.mother.drop_groups(self.groups)
 
 
 def hold(name):
-    """Locks a set of packages, so that nobody removes it while a job may still read it; see sets.py."""
+    """Locks a set of packages or a file, so that nobody removes it while a job may still read it; see sets.py."""
     path = "%s/%s" % (SETS, name)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(folder), os.stat(path)):
-            raise OSError("the packages of the job have just been removed")
+            raise OSError("packages or files of the job have just been removed")
     except OSError:
         os.close(folder)
         raise

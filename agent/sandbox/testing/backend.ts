@@ -7,7 +7,7 @@ import type { MotherSpec } from "../../container/mother-profile.ts";
 import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../mother/forks.ts";
 import { NotForkable } from "../../mother/mother.ts";
 import type { PackageRequest } from "../package-request.ts";
-import type { Sandbox, SandboxSpec } from "../types.ts";
+import type { InputFile, Sandbox, SandboxSpec } from "../types.ts";
 
 /** The backend that sandbox tests run against; vitest.config.ts sets it. */
 export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
@@ -61,8 +61,33 @@ export async function openWithPackages(
     { ...wanted, wait: (install) => install(installSignal) },
     installSignal,
   );
-  const sandbox = await forks.open(own, signal, { set: set.name, requirements });
+  const sandbox = await forks.open(own, signal, {
+    packages: { set: set.name, requirements },
+    files: [],
+  });
   return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
+}
+
+/** Opens a sandbox whose files are in it: a fork mounts those of more than a few bytes. */
+export async function openWithFiles(
+  place: Place,
+  spec: SandboxSpec,
+  files: readonly InputFile[],
+  signal: AbortSignal,
+): Promise<Sandbox> {
+  const mounted = backend === "zygote" ? files.filter(({ sizeBytes }) => sizeBytes > 8) : [];
+  const sent = files.filter((file) => !mounted.includes(file));
+  const fork = async (): Promise<Sandbox> => {
+    forks ??= startForks(place);
+    const loans = await Promise.all(mounted.map((file) => forks!.borrowFile(file, signal)));
+    const provided = mounted.map(({ name }, n) => ({ name, set: loans[n]!.name }));
+    const sandbox = await forks.open(spec, signal, { packages: null, files: provided });
+    const giveBack = (): void => loans.forEach((loan) => loan.giveBack());
+    return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
+  };
+  const sandbox = await (mounted.length > 0 ? fork() : openOn(place, spec, signal));
+  await sandbox.giveFiles(sent, signal);
+  return sandbox;
 }
 
 /** What forks the jobs of a test; who starts it closes it. */

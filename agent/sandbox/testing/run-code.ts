@@ -6,11 +6,12 @@ import { classify } from "../output/classify.ts";
 import type { Engine } from "../../container/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../profile.ts";
-import { openOn, openWithPackages } from "./backend.ts";
+import { openOn, openWithFiles, openWithPackages } from "./backend.ts";
 import type {
   InputFile,
   RunOptions,
   RunReport,
+  Sandbox,
   SandboxJob,
   SandboxSpec,
   Verdict,
@@ -57,12 +58,14 @@ export async function runCode(
   const { packages, installSignal = AbortSignal.timeout(60_000) } = settings;
   const place = { engine, image };
   const limit = AbortSignal.timeout(60_000);
-  const sandbox = await (packages
-    ? openWithPackages(place, spec, packages, limit, installSignal)
-    : openOn(place, spec, limit, settings.backend));
+  const inputFiles = writeFiles(spoolDir, settings.inputFiles ?? {});
+  const open = (): Promise<Sandbox> => {
+    if (packages) return openWithPackages(place, spec, packages, limit, installSignal);
+    if (inputFiles.length > 0) return openWithFiles(place, spec, inputFiles, limit);
+    return openOn(place, spec, limit, settings.backend);
+  };
+  const sandbox = await open();
   try {
-    const inputFiles = writeFiles(spoolDir, settings.inputFiles ?? {});
-    if (inputFiles.length > 0) await sandbox.giveFiles(inputFiles, limit);
     const report = await sandbox.run(
       {
         code,
