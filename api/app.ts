@@ -28,6 +28,7 @@ import { jobRoutes } from "./routes/jobs.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/probes.ts";
+import { webhookRoutes } from "./routes/webhooks.ts";
 
 /** The whole HTTP API, made from its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
@@ -49,6 +50,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   executionRoutes(app, deps);
   jobTypeRoutes(app, deps);
   deadLetterRoutes(app, deps);
+  webhookRoutes(app, deps);
   healthRoutes(app, deps);
   hostRoutes(app, deps);
   probeRoutes(app, deps);

@@ -46,7 +46,14 @@ export interface Notifier {
   subscribe(topics: Topic[]): Subscription;
 }
 /** A "job" is for one agent: one subscription of the process is woken, which may pass the wake-up on. */
-export type Topic = "job" | "queue" | `agent:${string}` | `execution:${string}` | `build:${string}`;
+export type Topic =
+  | "job"
+  | "queue"
+  /** For the sender of webhooks alone: see webhooks/wake.ts. */
+  | "webhook"
+  | `agent:${string}`
+  | `execution:${string}`
+  | `build:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */

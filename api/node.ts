@@ -7,7 +7,7 @@ import { describeError } from "../shared/log-line.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
-import type { Deps } from "./deps.ts";
+import type { Deps, Notifier } from "./deps.ts";
 import { checkExposure } from "./http/access/exposure.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { asset } from "./platform/assets.node.ts";
@@ -17,12 +17,17 @@ import { openDatabase } from "./platform/libsql.node.ts";
 import { stderrByTurn } from "./platform/stderr.node.ts";
 import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
+import { postFromNode } from "./platform/webhooks/post.node.ts";
 import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
 import { askForRetention } from "./upkeep/retention.ts";
 import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
 import { readNews } from "./store/jobs/news.ts";
+import { keepWantedTypes } from "./store/webhooks/events.ts";
+import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
+import { sendForever, webhookSender } from "./webhooks/sender.ts";
+import { wakingSender } from "./webhooks/wake.ts";
 
 const expireEveryMs = 1000;
 /** Retention is counted in days. */
@@ -50,15 +55,17 @@ async function main(): Promise<void> {
   let phase: "serving" | "leaving" | "draining" = "serving";
   const client = await openDatabase(config);
   const db = database(client);
+  // A database file is used by one process only; a database server may have several.
+  const notifier =
+    client.protocol === "file"
+      ? memoryNotifier()
+      : pollingNotifier((awaited) => readNews(db, awaited, Date.now()), log);
+  const wakes = memoryNotifier();
   const deps: Deps = {
     config,
     db,
     artifacts: await openArtifacts(config, log),
-    // A database file is used by one process only; a database server may have several.
-    notifier:
-      client.protocol === "file"
-        ? memoryNotifier()
-        : pollingNotifier((awaited) => readNews(db, awaited, Date.now()), log),
+    notifier: wakingSender(notifier, config, () => wakes.notify("webhook")),
     log,
     now: Date.now,
     newId: v7,
@@ -70,6 +77,7 @@ async function main(): Promise<void> {
     asset,
   };
   await askForRetention(deps);
+  await keepWantedTypes(db, wantedTypes(config));
   const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);
   const { server, url } = await listen(httpServer(fetch, deps), config);
   const tasks = [
@@ -85,6 +93,7 @@ async function main(): Promise<void> {
       return isMoreLeft ? expireEveryMs : removeEveryMs;
     }),
   ];
+  const webhooks = hasReceivers(config) ? [sendWebhooks(deps, wakes)] : [];
   const stopped = stopRequested();
   log.info("listening on {url}", { url });
   process.send?.({ type: "ready", url });
@@ -98,7 +107,7 @@ async function main(): Promise<void> {
   await Promise.race([synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
   await close(server);
   await idle();
-  await Promise.all(tasks.map((task) => task.stop()));
+  await Promise.all([...tasks, ...webhooks].map((task) => task.stop()));
   client.close();
 }
 
@@ -156,6 +165,23 @@ function repeat(work: () => Promise<number>): { stop: () => Promise<void> } {
       isStopped = true;
       clearTimeout(timer);
       return current;
+    },
+  };
+}
+
+/** Sends webhooks until it is stopped. A call that is then being made is made again later. */
+function sendWebhooks(deps: Deps, wakes: Notifier): { stop: () => Promise<void> } {
+  const stopping = new AbortController();
+  const sender = webhookSender(deps, postFromNode(deps.config), {
+    atOnce: 20,
+    onPlace: () => wakes.notify("webhook"),
+  });
+  const sending = sendForever(sender, deps, wakes.subscribe(["webhook"]), stopping.signal);
+  return {
+    async stop() {
+      stopping.abort();
+      await sending;
+      await sender.stop();
     },
   };
 }

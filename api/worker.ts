@@ -10,17 +10,36 @@ import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
 import { objectNotifier, type WakesObjects } from "./platform/notifier/notifier-object.worker.ts";
+import {
+  SendingObject,
+  wakeObject,
+  wakeObjectLater,
+  type WebhooksObjects,
+} from "./platform/webhooks/webhooks-object.worker.ts";
 import { database } from "./store/database.ts";
+import { keepWantedTypes } from "./store/webhooks/events.ts";
 import { askForRetention } from "./upkeep/retention.ts";
 import { sweep } from "./upkeep/sweep.ts";
+import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
+import { wakingSender } from "./webhooks/wake.ts";
 
 export { Wakes } from "./platform/notifier/wakes.worker.ts";
+
+/** Sends webhooks: a Durable Object, because a worker itself runs only while it answers. */
+export class Webhooks extends SendingObject {
+  protected async service(): Promise<Deps> {
+    service ??= build(this.env as Env);
+    return (await service).deps;
+  }
+}
 
 /** Bindings of wrangler.toml; every other variable is a configuration key, `AIRLOCK_<KEY>`. */
 interface Env extends Record<string, unknown> {
   ARTIFACTS: Bucket;
   ASSETS: { fetch(url: string): Promise<Response> };
   WAKES: WakesObjects;
+  /** Missing in a wrangler.toml of before webhooks. */
+  WEBHOOKS?: WebhooksObjects;
 }
 
 /** Largest body of a request on most plans. Source: https://developers.cloudflare.com/workers/platform/limits/ */
@@ -34,6 +53,8 @@ interface Service {
 }
 let service: Promise<Service> | undefined;
 let hasAsked = false;
+/** The database knows which webhooks are wanted. The cron trigger says it as well. */
+let hasAnnounced = false;
 
 /** The API on Cloudflare Workers: one service per isolate, built by its first event. */
 export default {
@@ -46,7 +67,12 @@ export default {
       console.error(`airlock: ${error.message}`);
       return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
     }
-    const answer = (await service).app.fetch(request, env, context);
+    const { app, deps } = await service;
+    if (!hasAnnounced && hasReceivers(deps.config)) {
+      hasAnnounced = true;
+      context.waitUntil(keepWantedTypes(deps.db, wantedTypes(deps.config)).catch(() => {}));
+    }
+    const answer = app.fetch(request, env, context);
     // When a client hangs up, the runtime drops everything that is not awaited here, the cancellation included.
     context.waitUntil(Promise.resolve(answer));
     return answer;
@@ -55,9 +81,13 @@ export default {
   async scheduled(_event: unknown, env: Env): Promise<void> {
     service ??= build(env);
     const { deps } = await service;
-    if (!hasAsked) await askForRetention(deps);
+    if (!hasAsked) {
+      await askForRetention(deps);
+      await keepWantedTypes(deps.db, wantedTypes(deps.config));
+    }
     hasAsked = true;
     await sweep(deps);
+    if (env.WEBHOOKS && hasReceivers(deps.config)) await wakeObject(env.WEBHOOKS, deps);
   },
 };
 
@@ -80,11 +110,18 @@ async function build(env: Env): Promise<Service> {
   });
   const log = await startLog(config, "api", (line) => console.log(line.trimEnd()));
   if (warning) log.warn(warning);
+  const { WEBHOOKS: webhooks } = env;
+  if (!webhooks && hasReceivers(config)) {
+    throw new ConfigError(
+      "webhooks need the Durable Object WEBHOOKS: take its lines from Airlock's wrangler.toml",
+    );
+  }
+  const wakeWebhooks = (): void => webhooks && wakeObjectLater(webhooks, { log });
   const deps: Deps = {
     config,
     db: database(client),
     artifacts: artifactBucket(env.ARTIFACTS),
-    notifier: objectNotifier(env.WAKES, log),
+    notifier: wakingSender(objectNotifier(env.WAKES, log), config, wakeWebhooks),
     log,
     now: Date.now,
     newId: v7,

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type IncomingMessage, request, type RequestOptions } from "node:http";
 import { connect, type LookupFunction } from "node:net";
 import type { Duplex } from "node:stream";
-import { isPublicAddress } from "./public-address.ts";
+import { isPublicAddress } from "../../shared/process/public-address.node.ts";
 
 /** The only hosts that pip may reach while it installs packages. */
 export type Hosts = {

@@ -9,7 +9,7 @@ import type { ExecuteRequest } from "../../shared/wire/submission.ts";
  */
 export function submissionText(request: ExecuteRequest, lineage?: object): string {
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
-  const { max_attempts = limits.maxAttempts } = request;
+  const { callback_url, max_attempts = limits.maxAttempts } = request;
   const added = {
     ...lineage,
     ...(stdin !== "" && { stdin }),
@@ -17,6 +17,7 @@ export function submissionText(request: ExecuteRequest, lineage?: object): strin
     ...(Object.keys(metadata).length > 0 && { metadata }),
     ...(run_at !== undefined && { run_at: Date.parse(run_at) }),
     ...(queue_timeout !== undefined && { queue_timeout }),
+    ...(callback_url !== undefined && { callback_url }),
     ...(max_attempts < limits.maxAttempts && { max_attempts }),
   };
   return canonicalJson([

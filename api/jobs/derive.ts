@@ -44,6 +44,7 @@ export async function derive(
       run_at: request.run_at,
       queue_timeout: request.queue_timeout,
       max_attempts: request.max_attempts ?? parent.maxAttempts,
+      callback_url: request.callback_url,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
   );

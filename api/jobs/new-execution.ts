@@ -6,6 +6,7 @@ import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/placement.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
+import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import { AppError } from "../errors.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 import { readEnvironment } from "./environments.ts";
@@ -33,7 +34,7 @@ export async function runnableEnvironment(deps: Deps, name: string): Promise<Env
   return environment;
 }
 
-/** @throws AppError 422 when the timeout is above `max_timeout`. */
+/** @throws AppError 422 when the timeout is above `max_timeout`; 400 when `callback_url` is not allowed. */
 export async function newExecution(
   { config, newId, now, sha256 }: Deps,
   request: ExecuteRequest,
@@ -52,6 +53,8 @@ export async function newExecution(
   const input = encode(JSON.stringify(request.input_data));
   const createdAt = now();
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
+  const { callback_url } = request;
+  if (callback_url !== undefined) refuseOtherHosts(config, callback_url);
   const runAt = run_at === undefined ? undefined : Date.parse(run_at);
   const availableAt = Math.max(createdAt, runAt ?? 0);
   return {
@@ -83,8 +86,18 @@ export async function newExecution(
     runAt,
     startBy: queue_timeout === undefined ? undefined : availableAt + queue_timeout * 1000,
     traceparent,
+    callbackUrl: callback_url,
     ...lineage,
   };
+}
+
+/** @throws AppError 400 when no host of `webhook_callbacks` allows the address. */
+function refuseOtherHosts({ webhook_callbacks: callbacks }: Config, url: string): void {
+  if (callbacks && isAllowedCallback(url, callbacks.hosts)) return;
+  const message = `${new URL(url).origin} is not one of the allowed hosts: ask the operator of this service to add it (webhook_callbacks)`;
+  throw new AppError("invalid_request", `callback_url: ${message}`, {
+    errors: [{ path: "callback_url", message }],
+  });
 }
 
 function unknownJobType(config: Config, name: string): AppError {

@@ -69,6 +69,7 @@ function extendedFields({
     ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
     ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),
+    ...(e.callbackUrl !== null && { callback_url: e.callbackUrl }),
     ...(e.traceparent !== null && { traceparent: e.traceparent }),
   };
 }

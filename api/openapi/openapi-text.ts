@@ -11,6 +11,7 @@ export const tags = [
   { name: "Executions", description: "The record of everything that ran." },
   { name: "Job types", description: "Named environments: image, packages, limits." },
   { name: "Dead letters", description: "Asynchronous jobs that failed." },
+  { name: "Webhooks", description: "Calls to your own service when a job has ended." },
   { name: "Health", description: "State of the service and its agents." },
   { name: "Hosts and agents", description: "For operators: who may run jobs." },
   { name: "Description", description: "This page, and the OpenAPI document behind it." },

@@ -80,6 +80,7 @@ describe("migrations", () => {
       "executions_turn",
       "executions_undescribed",
       "executions_unqueued",
+      "executions_webhook",
       "files",
       "files_expires_at",
       "input_files",
@@ -97,6 +98,16 @@ describe("migrations", () => {
       "settings",
       "tombstones",
       "tombstones_removed_at",
+      "webhook_deliveries",
+      "webhook_deliveries_changed_at",
+      "webhook_deliveries_due",
+      "webhook_deliveries_execution",
+      "webhook_deliveries_receiver",
+      "webhook_deliveries_status",
+      "webhook_events",
+      "webhook_events_created_at",
+      "webhook_events_execution_id_unique",
+      "webhook_events_new",
     ]);
   });
 

@@ -35,6 +35,7 @@ import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
+import { webhookRows } from "./contract/webhooks.ts";
 
 /** The rows of one file of contract/. */
 export interface Group {
@@ -144,6 +145,12 @@ export const contractGroups: readonly Group[] = [
     title: "Dead letters",
     endpoints: ["GET /dlq", "GET /dlq/stats", "DELETE /dlq/{id}"],
     rows: deadLetterRows,
+  },
+  {
+    file: "webhooks.ts",
+    title: "Webhooks",
+    endpoints: ["GET /webhooks/deliveries", "POST /webhooks/deliveries/{id}/resend"],
+    rows: webhookRows,
   },
   {
     file: "job-types.ts",

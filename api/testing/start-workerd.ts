@@ -77,9 +77,13 @@ const config :Workerd.Config = (
       compatibilityFlags = [${deployed.compatibility_flags.map(quoted).join(", ")}],
       bindings = [
         ${hasWakes ? wakes : ""}
+        (name = "WEBHOOKS", durableObjectNamespace = "Webhooks"),
         ${texts.join(",\n        ")},
       ],
-      durableObjectNamespaces = [(className = "Wakes", uniqueKey = "wakes", enableSql = true)],
+      durableObjectNamespaces = [
+        (className = "Wakes", uniqueKey = "wakes", enableSql = true),
+        (className = "Webhooks", uniqueKey = "webhooks", enableSql = true),
+      ],
       durableObjectStorage = (inMemory = void),
     )),
     (name = "internet", network = (allow = ["private"])),

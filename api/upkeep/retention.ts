@@ -15,6 +15,7 @@ import {
 } from "../store/retention.ts";
 import { keepNeeded, removeExpiredFiles } from "../store/files.ts";
 import { readDefaultRetention } from "../store/settings.ts";
+import { forgetDeliveries } from "../store/webhooks/retention.ts";
 
 /** Asks the operator of an older database, which has no default, to choose. */
 export async function askForRetention({ config, db, log }: Deps): Promise<void> {
@@ -26,6 +27,8 @@ export async function askForRetention({ config, db, log }: Deps): Promise<void> 
 }
 
 const dayMs = 24 * 3_600_000;
+/** Longer than a delivery is tried, so that a failed one can be sent again. */
+const deliveriesDays = 7;
 const hourMs = 3_600_000;
 
 /** A statement of this size blocks the thread for a few milliseconds. */
@@ -47,6 +50,7 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
     await forgetTombstones(db, now() - days * dayMs, batch.rows);
   }
   const moreFiles = await removeFiles(deps);
+  await forgetDeliveries(db, now() - deliveriesDays * dayMs, batch.rows);
   await dropArchives(deps);
   const moreBytes = await removeBytes(deps);
   return moreLetters || moreEnded || moreFiles || moreBytes;

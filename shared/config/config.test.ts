@@ -15,6 +15,7 @@ interface Example {
 
 const key = "0123456789abcdef";
 const otherKey = "fedcba9876543210";
+const secret = `whsec_${"A".repeat(32)}`;
 const boolean: Example = {
   file: false,
   env: "true",
@@ -113,6 +114,29 @@ const examples: Record<keyof Config, Example> = {
     env: "10.0.0.0/8,fd00::1",
     gives: ["10.0.0.0/8", "fd00::1"],
     refused: [["proxy"], "an IP address or a CIDR block"],
+  },
+  webhook_endpoints: {
+    file: { orders: { url: "https://orders.example/hook", secrets: [secret] } },
+    env: JSON.stringify({
+      a: { url: "http://10.0.0.1", events: ["execution.oom"], secrets: [secret] },
+    }),
+    gives: { a: { url: "http://10.0.0.1", events: ["execution.oom"], secrets: [secret] } },
+    refused: [
+      { a: { url: "https://a.example", secrets: ["whsec_short"] } },
+      "24 to 64 random bytes",
+    ],
+  },
+  webhook_callbacks: {
+    file: { hosts: ["*.Example"], secrets: [secret] },
+    env: JSON.stringify({ hosts: ["http://localhost:9000"], secrets: [secret, secret] }),
+    gives: { hosts: ["http://localhost:9000"], secrets: [secret, secret] },
+    refused: [{ hosts: ["https://a.example"], secrets: [secret] }, "must be a host such as"],
+  },
+  webhook_private_addresses: {
+    file: ["127.0.0.1"],
+    env: "10.0.0.0/8,fd00::1",
+    gives: ["10.0.0.0/8", "fd00::1"],
+    refused: [["localhost"], "an IP address or a CIDR block"],
   },
   dlq_retention_days: number(1, 0.5, 0, ">=0.001"),
   execution_retention_days: number(1, 0.5, -1, ">=0"),
@@ -217,6 +241,7 @@ describe("a value that is not allowed", () => {
     "s3_endpoint",
     "s3_secret_access_key",
     "image_registry_password",
+    "webhook_endpoints",
   ]);
   const refusals = cases.flatMap(([name, { refused }]) =>
     refused ? [[name, ...refused] as const] : [],
@@ -247,6 +272,19 @@ describe("a value that is not allowed", () => {
       [{}, { AIRLOCK_JOB_TYPES: JSON.stringify(job_types) }],
     ] as const) {
       expect(refusal(file, env)).toMatch(/^job_types\.ml\.memory_limit = "7t": must be a number/);
+    }
+  });
+
+  test("never shows the secrets of webhooks", () => {
+    const wrong = "whsec_wrong-but-secret";
+    for (const config of [
+      { webhook_callbacks: { hosts: ["a.example"], secrets: [wrong] } },
+      { webhook_callbacks: wrong },
+      { webhook_endpoints: { a: { url: "https://a.example", secrets: [secret, wrong] } } },
+      { webhook_endpoints: { a: { url: `ftp://${wrong}`, secrets: [secret] } } },
+    ]) {
+      expect(refusal(config, {})).toContain("(secret)");
+      expect(refusal(config, {})).not.toContain("wrong");
     }
   });
 

@@ -1,17 +1,20 @@
 import { z } from "zod";
 import { agentSettings } from "./agent.ts";
 import { apiSettings } from "./api.ts";
+import { webhookSettings } from "./webhooks.ts";
 import type { Intervals } from "../wire/lease.ts";
 
 /**
  * Every configuration key (docs/contract.md 3.1). A key `k` is read
  * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
  */
-export const Config = z.strictObject({ ...apiSettings, ...agentSettings }).refine(isFenceLast, {
-  path: ["lease_ttl_s"],
-  when: ({ issues }) => issues.length === 0,
-  error: ({ input }) => tooShort(input as Times),
-});
+export const Config = z
+  .strictObject({ ...apiSettings, ...webhookSettings, ...agentSettings })
+  .refine(isFenceLast, {
+    path: ["lease_ttl_s"],
+    when: ({ issues }) => issues.length === 0,
+    error: ({ input }) => tooShort(input as Times),
+  });
 export type Config = z.infer<typeof Config>;
 
 type Times = { liveness_s: number; lease_ttl_s: number };
@@ -112,10 +115,13 @@ const secretKeys = new Set([
   "s3_secret_access_key",
   "pip_index_url",
   "image_registry_password",
+  // Addresses of receivers may have a token in their path.
+  "webhook_endpoints",
 ]);
 
-/** Keys and tokens, and every value that contains the `env` of a job type. */
-function isSecret([key = "", , field]: string[]): boolean {
+/** Keys and tokens, and every value that contains the `env` of a job type or a secret of webhooks. */
+function isSecret([key = "", name, field]: string[]): boolean {
+  if (key === "webhook_callbacks") return name !== "hosts";
   return secretKeys.has(key) || (key === "job_types" && (field === undefined || field === "env"));
 }
 

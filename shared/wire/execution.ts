@@ -144,6 +144,7 @@ const FullView = z.object({
   run_at: Timestamp,
   queue_timeout: z.int(),
   max_attempts: z.int(),
+  callback_url: z.string(),
   traceparent: z.string().meta({
     description: "The W3C trace context of the request that made the job.",
     example: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "./execution.ts";
 import { limits } from "./limits.ts";
 import { RequirementText } from "../requirement.ts";
+import { CallbackUrl } from "./webhook.ts";
 
 /** What `hasNoNul` asks, as a JSON Schema says it. */
 const withoutNul = "^[^\\u0000]*$";
@@ -89,7 +90,7 @@ const inputs = {
     }),
 };
 
-/** When and how often a job may run; on every request that makes one. */
+/** When and how often a job may run, and who hears of its end; on every request that makes one. */
 const schedule = {
   metadata: Metadata.optional(),
   run_at: z.iso.datetime({ offset: true }).optional().meta({
@@ -107,6 +108,7 @@ const schedule = {
       "1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.",
     example: 1,
   }),
+  callback_url: CallbackUrl.optional(),
 };
 
 export const ExecuteRequest = z

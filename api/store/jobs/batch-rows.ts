@@ -25,6 +25,7 @@ export const columns = [
   "run_at",
   "start_by",
   "inputs",
+  "callback_url",
 ] as const;
 const fields = [
   "n",
@@ -61,6 +62,7 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
     run_at: e.runAt ?? null,
     start_by: e.startBy ?? null,
     inputs: e.inputs ?? null,
+    callback_url: e.callbackUrl ?? null,
   };
 }
 

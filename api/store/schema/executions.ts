@@ -89,6 +89,8 @@ export const executions = sqliteTable(
     traceparent: text("traceparent"),
     /** What its agent must know for its stdin, args and files; null if it has none. */
     inputs: text("inputs", { enum: inputWays }),
+    /** The submission's own receiver of the webhook. */
+    callbackUrl: text("callback_url"),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")

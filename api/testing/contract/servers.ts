@@ -1,3 +1,6 @@
+import { receiverSecret } from "../receiver.ts";
+import { reservePort } from "../reserve-port.ts";
+
 /** Keys and tokens that the servers under test accept. */
 export const agentTokens = ["agent-token-0-0123456789", "agent-token-1-0123456789"] as const;
 export const apiKeys = ["api-key-0-0123456789abcd", "api-key-1-0123456789abcd"] as const;
@@ -37,6 +40,10 @@ const buildable = Object.fromEntries(
 const withImages = Object.fromEntries(
   Array.from({ length: 6 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),
 );
+
+/** Where rows start a receiver of webhooks. */
+export const receiverPort = await reservePort();
+const receiverUrl = `http://127.0.0.1:${receiverPort}`;
 
 /** The configurations that rows of the table need, as AIRLOCK_ variables. */
 export const servers = {
@@ -88,6 +95,21 @@ export const servers = {
     }),
   },
   "with a small database": { ...common, AIRLOCK_MAX_DATABASE_BYTES: "1000000" },
+  "with webhooks": {
+    ...common,
+    AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
+      failures: {
+        url: `${receiverUrl}/failures`,
+        events: ["execution.failed"],
+        secrets: [receiverSecret],
+      },
+    }),
+    AIRLOCK_WEBHOOK_CALLBACKS: JSON.stringify({
+      hosts: ["hooks.example", receiverUrl],
+      secrets: [receiverSecret],
+    }),
+    AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
+  },
   "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
   "with short leases": {
     ...common,

@@ -44,6 +44,8 @@ export type ExecuteRequest = {
     queue_timeout?: number | undefined;
     /** 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most. */
     max_attempts?: number | undefined;
+    /** Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it. */
+    callback_url?: string | undefined;
 };
 export type ExecutionErrorType = "timeout" | "startup_timeout" | "execution_timeout" | "oom" | "cancelled" | "segfault" | "abort" | "arithmetic_error" | "bus_error" | "pipe_error" | "killed" | "syntax_error" | "import_error" | "type_error" | "value_error" | "key_error" | "index_error" | "attribute_error" | "name_error" | "file_not_found" | "file_error" | "os_error" | "recursion_error" | "assertion_error" | "division_error" | "overflow_error" | "encoding_error" | "json_error" | "permission" | "dependency_error" | "network_error" | "network_timeout" | "docker_error" | "service_unavailable" | "config_error" | "internal_error" | "runtime_error" | "unknown";
 export type ExecutionPhase = "startup" | "execution";
@@ -99,6 +101,8 @@ export type AsyncSubmitRequest = {
     queue_timeout?: number | undefined;
     /** 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most. */
     max_attempts?: number | undefined;
+    /** Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it. */
+    callback_url?: string | undefined;
 };
 export type ExecutionStatus = "queued" | "running" | "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
 export type PhaseAtExit = "startup" | "execution" | "completed" | "failed";
@@ -174,6 +178,7 @@ export type ExecutionRecord = {
     run_at?: string | undefined;
     queue_timeout?: number | undefined;
     max_attempts?: number | undefined;
+    callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
 };
@@ -303,6 +308,8 @@ export type RerunRequest = {
     queue_timeout?: number | undefined;
     /** 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most. */
     max_attempts?: number | undefined;
+    /** Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it. */
+    callback_url?: string | undefined;
 };
 export type DerivedJob = {
     job_id: string;
@@ -338,6 +345,8 @@ export type ForkRequest = {
     queue_timeout?: number | undefined;
     /** 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most. */
     max_attempts?: number | undefined;
+    /** Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it. */
+    callback_url?: string | undefined;
 };
 export type ExecutionPage = {
     items: ExecutionRecord[];
@@ -393,6 +402,7 @@ export type NarrowedRecord = {
     run_at?: string | undefined;
     queue_timeout?: number | undefined;
     max_attempts?: number | undefined;
+    callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
 };
@@ -484,6 +494,35 @@ export type DeadLetterStats = {
 export type DeadLetterDeleted = {
     id: number;
     deleted: true;
+};
+export type DeliveryStatus = "pending" | "delivered" | "failed";
+export type WebhookType = "execution.succeeded" | "execution.failed" | "execution.timeout" | "execution.oom" | "execution.cancelled";
+export type WebhookDelivery = {
+    id: number;
+    /** The header `webhook-id` of every call: the same for all receivers and tries. */
+    webhook_id: string;
+    "type": WebhookType;
+    job_id: string;
+    /** Name of the configured receiver; null for a `callback_url`. */
+    endpoint: string | null;
+    callback_url: string | null;
+    status: DeliveryStatus;
+    /** Calls that were made. */
+    attempts: number;
+    /** HTTP status of the last answer. */
+    last_status_code: number | null;
+    /** Why the last call failed. */
+    last_error: string | null;
+    created_at: string;
+    next_attempt_at: string | null;
+    ended_at: string | null;
+};
+export type WebhookDeliveryPage = {
+    items: WebhookDelivery[];
+    limit: number;
+    has_more: boolean;
+    /** Items in this response. */
+    count: number;
 };
 export type BreakerState = "closed" | "open" | "half_open";
 export type CircuitBreaker = {
@@ -634,6 +673,40 @@ export type Invitation = {
 };
 export type Probe = {
     status: "ok";
+};
+export type WebhookError = {
+    "type": ExecutionErrorType;
+    phase: ExecutionPhase;
+};
+export type WebhookEvent = {
+    "type": WebhookType;
+    /** When the execution ended. */
+    timestamp: string;
+    data: {
+        job_id: string;
+        status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
+        job_type: string;
+        /** Attempts that were made; 0 if it never started. */
+        attempt: number;
+        created_at: string;
+        started_at: string | null;
+        ended_at: string;
+        exit_code: number | null;
+        error: WebhookError | null;
+        correlation_id: string;
+        metadata?: {
+            [key: string]: string;
+        } | undefined;
+        batch_id?: string | undefined;
+        parent_execution_id?: string | undefined;
+        relationship?: Relationship | undefined;
+        traceparent?: string | undefined;
+        /** Paths at this service. */
+        links: {
+            record: string;
+            result: string;
+        };
+    };
 };
 /**
  * Run code and wait for its result
@@ -1114,6 +1187,43 @@ export function deleteDeadLetter({ id }: {
     }>(`/dlq/${encodeURIComponent(id)}`, {
         ...opts,
         method: "DELETE"
+    });
+}
+/**
+ * What became of the calls to receivers, newest first
+ */
+export function listWebhookDeliveries({ status, endpoint, jobId, before, limit }: {
+    status?: DeliveryStatus;
+    endpoint?: string;
+    jobId?: string;
+    before?: number;
+    limit?: number;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: WebhookDeliveryPage;
+    }>(`/webhooks/deliveries${QS.query(QS.explode({
+        status,
+        endpoint,
+        job_id: jobId,
+        before,
+        limit
+    }))}`, {
+        ...opts
+    });
+}
+/**
+ * Send a delivery again
+ */
+export function resendWebhookDelivery({ id }: {
+    id: number;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 202;
+        data: WebhookDelivery;
+    }>(`/webhooks/deliveries/${encodeURIComponent(id)}/resend`, {
+        ...opts,
+        method: "POST"
     });
 }
 /**

@@ -27,11 +27,17 @@ declare module "cloudflare:workers" {
     /** Accepts a socket for an object that may sleep while it is open; at most 10 tags. */
     acceptWebSocket(socket: ServerSocket, tags: string[]): void;
     getWebSockets(tag: string): ServerSocket[];
+    /** An object's one alarm, in epoch milliseconds; null while it has none or its handler runs. */
+    readonly storage: {
+      getAlarm(): Promise<number | null>;
+      setAlarm(at: number): Promise<void>;
+    };
   }
 
   export class DurableObject {
     constructor(state: DurableObjectState, env: unknown);
     protected readonly ctx: DurableObjectState;
+    protected readonly env: unknown;
   }
 
   export class WorkerEntrypoint<Env> {

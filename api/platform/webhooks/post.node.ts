@@ -1,0 +1,65 @@
+import { lookup } from "node:dns";
+import { BlockList, isIP, type LookupFunction } from "node:net";
+import { Agent, request } from "undici";
+import type { Config } from "../../../shared/config/config.ts";
+import { isPublicAddress } from "../../../shared/process/public-address.node.ts";
+import { AddressRefusal, type Post } from "../../webhooks/call.ts";
+
+/** Bytes of an answer that are read so that its connection can be used again. */
+const answerBytes = 16 * 1024;
+
+type Addresses = Pick<Config, "webhook_private_addresses">;
+type Resolve = typeof lookup;
+
+/**
+ * Sends to addresses on the internet and to those that the operator allows. The connection goes to an
+ * address that was checked: its own look-up is the only one.
+ */
+export function postFromNode(config: Addresses, resolve: Resolve = lookup): Post {
+  const isAllowed = addressCheck(config);
+  const dispatcher = new Agent({ connect: { lookup: checkedLookup(isAllowed, resolve) } });
+  return async (url, headers, body, signal) => {
+    const host = url.hostname.replace(/^\[|\]$/g, "");
+    // Node looks up names alone.
+    if (isIP(host) !== 0 && !isAllowed(host)) throw privateAddress(url.hostname);
+    // A dispatcher without interceptors follows no redirect.
+    const answer = await request(url, { method: "POST", headers, body, signal, dispatcher });
+    // What comes after the head changes nothing: the receiver has the event.
+    void answer.body.dump({ limit: answerBytes, signal }).catch(() => {});
+    const retryAfter = answer.headers["retry-after"];
+    return { status: answer.statusCode, retryAfter: [retryAfter ?? []].flat()[0] ?? null };
+  };
+}
+
+/** A look-up that fails if one of the addresses is not allowed: a name may have a public one for show. */
+function checkedLookup(isAllowed: (address: string) => boolean, resolve: Resolve): LookupFunction {
+  return (hostname, options, done) => {
+    resolve(hostname, { ...options, all: true }, (error, addresses) => {
+      if (error) return done(error, "");
+      const [first] = addresses;
+      if (!first || addresses.some(({ address }) => !isAllowed(address))) {
+        return done(privateAddress(hostname), "");
+      }
+      if (options.all) done(null, addresses);
+      else done(null, first.address, first.family);
+    });
+  };
+}
+
+function privateAddress(host: string): AddressRefusal {
+  return new AddressRefusal(
+    `${host} is not on the internet; the operator can allow its address (webhook_private_addresses)`,
+  );
+}
+
+function addressCheck({ webhook_private_addresses: list }: Addresses) {
+  const allowed = new BlockList();
+  for (const entry of list) {
+    const [address = "", bits] = entry.split("/");
+    const family = isIP(address) === 6 ? "ipv6" : "ipv4";
+    if (bits === undefined) allowed.addAddress(address, family);
+    else allowed.addSubnet(address, Number(bits), family);
+  }
+  return (address: string): boolean =>
+    isPublicAddress(address) || allowed.check(address, isIP(address) === 6 ? "ipv6" : "ipv4");
+}

@@ -1,0 +1,119 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import {
+  DeliveryStatus,
+  WebhookDelivery,
+  WebhookDeliveryPage,
+  WebhookEvent,
+} from "../../shared/wire/webhook.ts";
+import type { Deps } from "../deps.ts";
+import { notFound } from "../errors.ts";
+import type { AppEnv } from "../http/context.ts";
+import { jobId } from "../openapi/examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
+import { body, json, pageQuery, problems } from "../openapi/responses.ts";
+import { webhookDelivery, webhookDeliveryPage, webhookEvent } from "../openapi/webhook-examples.ts";
+import { listDeliveries } from "../store/webhooks/list.ts";
+import { resend, toDelivery } from "../webhooks/deliveries.ts";
+
+const query = z.object({
+  status: DeliveryStatus.optional(),
+  endpoint: z.string().optional().openapi({
+    description: "Only deliveries to this configured receiver.",
+    example: "orders",
+  }),
+  job_id: z
+    .string()
+    .optional()
+    .openapi({ description: "Only deliveries about this job.", example: jobId }),
+  before: z.coerce.number().int().min(1).optional().openapi({
+    type: "integer",
+    minimum: 1,
+    description: "Id of the last delivery of the previous page: only older ones.",
+  }),
+  limit: pageQuery.limit,
+});
+
+/** Calls to receivers: what became of each, and sending it again. */
+export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const list = createRoute({
+    method: "get",
+    path: "/webhooks/deliveries",
+    operationId: "listWebhookDeliveries",
+    tags: ["Webhooks"],
+    summary: "What became of the calls to receivers, newest first",
+    description: "One delivery for each event and receiver. They are kept for 7 days.",
+    request: { query },
+    responses: {
+      200: json(WebhookDeliveryPage, "A page of deliveries.", { example: webhookDeliveryPage }),
+      ...problems("invalid_request"),
+    },
+  });
+  app.openapi(list, async (c) => {
+    const { status, endpoint, job_id, before, limit } = c.req.valid("query");
+    const filter = { status, endpoint, jobId: job_id, before };
+    const rows = await listDeliveries(deps.db, filter, limit + 1);
+    const items = rows.slice(0, limit).map(toDelivery);
+    return c.json({ items, limit, has_more: rows.length > limit, count: items.length }, 200);
+  });
+
+  const again = createRoute({
+    method: "post",
+    path: "/webhooks/deliveries/{id}/resend",
+    operationId: "resendWebhookDelivery",
+    tags: ["Webhooks"],
+    summary: "Send a delivery again",
+    description:
+      "Whatever became of it: it is due at once and has all its tries before it. The call has the same `webhook-id` and body as before.",
+    request: {
+      params: z.object({ id: z.string().openapi({ type: "integer", minimum: 1, example: 12 }) }),
+    },
+    responses: {
+      202: json(WebhookDelivery, "The delivery, which is pending.", {
+        example: {
+          ...webhookDelivery,
+          next_attempt_at: "2026-11-21T10:02:00.000Z",
+        },
+      }),
+      404: problem("not_found", { detail: "Webhook delivery 12 does not exist." }),
+      409: problem("conflict", {
+        detail: "It cannot be sent: webhook_endpoints has no orders any more.",
+      }),
+    },
+  });
+  app.openapi(again, async (c) => {
+    const { id } = c.req.valid("param");
+    if (!/^[1-9][0-9]{0,15}$/.test(id)) throw notFound(`Webhook delivery ${id}`);
+    return c.json(await resend(deps, Number(id)), 202);
+  });
+
+  describeCall(app);
+}
+
+const headerDescriptions = {
+  "webhook-id": "Id of the event, the same at every try: ignore an event that you have seen.",
+  "webhook-timestamp": "Time of this call, in seconds since 1970: refuse a call that is too old.",
+  "webhook-signature":
+    "`v1,` and the base64 of HMAC-SHA256 over `<id>.<timestamp>.<body>`, once for each secret, separated by spaces.",
+};
+
+/** The call that receivers get, in the OpenAPI document's `webhooks`. */
+function describeCall(app: OpenAPIHono<AppEnv>): void {
+  const headers = Object.entries(headerDescriptions).map(([name, description]) => [
+    name,
+    z.string().openapi({ description }),
+  ]);
+  app.openAPIRegistry.registerWebhook({
+    method: "post",
+    path: "executionEnded",
+    operationId: "executionEnded",
+    tags: ["Webhooks"],
+    summary: "An execution has ended",
+    description:
+      "What a receiver gets, signed as Standard Webhooks says. Any 2xx accepts it; everything else, redirects too, is tried again for three days. 410 ends its delivery.",
+    request: {
+      headers: z.object(Object.fromEntries(headers)),
+      ...body(WebhookEvent, { example: webhookEvent }),
+    },
+    responses: { 204: { description: "Accepted." } },
+  });
+}

@@ -1,0 +1,164 @@
+import { eq, getTableColumns, sql } from "drizzle-orm";
+import type { StoredEvent } from "../../domain/webhooks/event.ts";
+import type { Database } from "../database.ts";
+import { isPending, webhookDeliveries, webhookEvents } from "../schema.ts";
+import { listed, query, rowsQuery, statement } from "../statement.ts";
+
+export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
+
+const given = sql.placeholder;
+const deliveries = webhookDeliveries;
+
+/**
+ * Every receiver that has pending deliveries, found by one look at the index for each: a receiver that
+ * does not answer may have thousands of them.
+ */
+const waiting = sql`waiting(receiver) as (
+  select min(receiver) from ${deliveries} where ${isPending}
+  union all
+  select (select min(receiver) from ${deliveries}
+    where ${isPending} and receiver > waiting.receiver)
+  from waiting where waiting.receiver is not null)`;
+
+const findNext = statement(sql`
+  with recursive ${waiting}
+  select min((select min(due_at) from ${deliveries}
+    where ${isPending} and receiver = waiting.receiver))
+  from waiting where receiver is not null and receiver not in ${listed("except")}`);
+
+/** When the next call is due (epoch ms), but for some receivers; undefined if none is pending. */
+export async function nextDue(db: Database, except: string[]): Promise<number | undefined> {
+  const { rows } = await db.client.execute(findNext({ except: JSON.stringify(except) }));
+  const due = rows[0]?.[0] ?? null;
+  return due === null ? undefined : Number(due);
+}
+
+export interface ClaimTerms {
+  now: number;
+  /** A call that has no outcome by then is made again. */
+  until: number;
+  most: number;
+  /** Most for each receiver, so that slow ones do not take every place. */
+  each: number;
+  /** Receivers that get no more calls at present. */
+  except: string[];
+}
+
+/** Takes deliveries that are due, the longest overdue first. No other process gets them until `until`. */
+export async function claimDue(db: Database, terms: ClaimTerms): Promise<DeliveryRow[]> {
+  return claim(db, { ...terms, except: JSON.stringify(terms.except) });
+}
+
+const claim = rowsQuery(
+  getTableColumns(deliveries),
+  query
+    .update(deliveries)
+    .set({
+      tries: sql`${deliveries.tries} + 1`,
+      attempts: sql`${deliveries.attempts} + 1`,
+      claimedUntil: sql`${given("until")}`,
+      dueAt: sql`${given("until")}`,
+    })
+    .where(
+      sql`${deliveries.id} in (
+        with recursive ${waiting}
+        select due.id from waiting, ${deliveries} as due
+        where waiting.receiver not in ${listed("except")} and due.id in (
+          select own.id from ${deliveries} as own
+          where own.status = 'pending' and own.receiver = waiting.receiver
+            and own.due_at <= ${given("now")}
+          order by own.due_at limit ${given("each")})
+        order by due.due_at limit ${given("most")})`,
+    )
+    .returning(),
+);
+
+const eventColumns = {
+  executionId: webhookEvents.executionId,
+  type: webhookEvents.type,
+  data: webhookEvents.data,
+  createdAt: webhookEvents.createdAt,
+};
+const eventsBySeq = rowsQuery(
+  { seq: webhookEvents.seq, ...eventColumns },
+  query
+    .select({ seq: webhookEvents.seq, ...eventColumns })
+    .from(webhookEvents)
+    .where(sql`${webhookEvents.seq} in ${listed("seqs")}`),
+);
+
+/** The events of deliveries, by their `eventSeq`. */
+export async function eventsOf(
+  db: Database,
+  rows: readonly DeliveryRow[],
+): Promise<Map<number, StoredEvent>> {
+  const seqs = JSON.stringify(rows.map(({ eventSeq }) => eventSeq));
+  const events = await eventsBySeq(db, { seqs });
+  return new Map(events.map(({ seq, ...event }) => [seq, event]));
+}
+
+/** What came of a call. */
+export interface CallOutcome {
+  status: "pending" | "delivered" | "failed";
+  /** When to call again, if it is pending. */
+  dueAt: number;
+  statusCode: number | null;
+  error: string | null;
+}
+
+/**
+ * Records the outcome of a claimed call. If the claim has expired and the call is being made again, only
+ * a delivery that succeeded counts.
+ */
+export async function recordCall(
+  db: Database,
+  { id, attempts }: DeliveryRow,
+  { status, dueAt, statusCode, error }: CallOutcome,
+  now: number,
+): Promise<void> {
+  const endedAt = status === "pending" ? null : now;
+  const values = { id, attempts, status, dueAt, statusCode, error, endedAt, now };
+  await db.client.execute(record(values));
+}
+
+const record = statement(sql`
+  update ${deliveries} set status = ${given("status")}, due_at = ${given("dueAt")},
+    claimed_until = null, last_status_code = ${given("statusCode")}, last_error = ${given("error")},
+    changed_at = ${given("now")}, ended_at = ${given("endedAt")}
+  where id = ${given("id")} and ${isPending}
+    and (attempts = ${given("attempts")} or ${given("status")} = 'delivered')`);
+
+/** Hands a claimed call back that was not made, or broken off by this process. It does not count. */
+export async function releaseCall(
+  db: Database,
+  { id, attempts }: DeliveryRow,
+  now: number,
+): Promise<void> {
+  await db.client.execute(release({ id, attempts, now }));
+}
+
+const release = statement(sql`
+  update ${deliveries} set claimed_until = null, due_at = ${given("now")}, tries = tries - 1,
+    attempts = attempts - 1
+  where id = ${given("id")} and ${isPending} and attempts = ${given("attempts")}`);
+
+/** Makes a delivery due now, with all its tries before it. Undefined if it is unknown. */
+export async function sendAgain(
+  db: Database,
+  id: number,
+  now: number,
+): Promise<DeliveryRow | undefined> {
+  // A call that is being made stays as it is.
+  await db.client.execute(again({ id, now }));
+  return findDelivery(db, id);
+}
+
+const again = statement(sql`
+  update ${deliveries} set status = 'pending', tries = 0, due_at = ${given("now")},
+    claimed_until = null, changed_at = ${given("now")}, ended_at = null
+  where id = ${given("id")} and (claimed_until is null or claimed_until <= ${given("now")})`);
+
+export async function findDelivery(db: Database, id: number): Promise<DeliveryRow | undefined> {
+  const [row] = await db.orm.select().from(deliveries).where(eq(deliveries.id, id));
+  return row;
+}

@@ -1,0 +1,196 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { type WebhookType, webhookTypes } from "../../../shared/wire/webhook-type.ts";
+import type { ExecutionEvent } from "../../domain/transition.ts";
+import { webhookBody } from "../../domain/webhooks/event.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { advance } from "../jobs/advance.ts";
+import { cancelMembers } from "../jobs/batches.ts";
+import { claimNext } from "../jobs/claim.ts";
+import { expireLeases } from "../jobs/lease.ts";
+import { endOverdue } from "../jobs/overdue.ts";
+import { submitExecution, type NewExecution } from "../jobs/submit.ts";
+import { removeExecution } from "../retention.ts";
+import { fanOut, keepWantedTypes, newEvents } from "./events.ts";
+
+let store: TempStore;
+beforeEach(async () => {
+  store = await openTempStore();
+});
+afterEach(() => store.close());
+
+const error = { type: "value_error", message: "secret text", phase: "execution" } as const;
+
+async function submit(columns: Partial<NewExecution> = {}): Promise<string> {
+  const execution = newExecution(columns);
+  await submitExecution(store.db, execution, 1000);
+  return execution.id;
+}
+
+async function claim(now = 1000): Promise<string> {
+  const terms = { agentId: "a", expiresAt: now + 1000, now };
+  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return leased?.leaseId ?? "";
+}
+
+async function happen(event: ExecutionEvent & { leaseId: string }, now = 1500): Promise<void> {
+  const { kind } = await advance(store.db, { leaseId: event.leaseId }, event, now);
+  expect(kind).toBe("changed");
+}
+
+type Lease = { leaseId: string };
+const complete = (status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled") =>
+  async function () {
+    const outcome = { status, error: status === "succeeded" ? null : error, exitCode: null };
+    await happen({ kind: "complete", leaseId: await claim(), ...outcome });
+  };
+/** The same end of two attempts; the second is final. */
+const twice = (event: (lease: Lease) => ExecutionEvent & Lease) =>
+  async function () {
+    for (const now of [1000, 2000]) await happen(event({ leaseId: await claim(now) }), now + 500);
+  };
+
+const ways: Record<string, [WebhookType, (id: string) => Promise<unknown>]> = {
+  "by its result": ["execution.succeeded", complete("succeeded")],
+  "by a failure of its code": ["execution.failed", complete("failed")],
+  "by its time limit": ["execution.timeout", complete("timeout")],
+  "without memory": ["execution.oom", complete("oom")],
+  "cancelled while it ran": ["execution.cancelled", complete("cancelled")],
+  "cancelled in the queue": [
+    "execution.cancelled",
+    (id) => advance(store.db, { id }, { kind: "cancel" }, 1000),
+  ],
+  "cancelled with its batch": ["execution.cancelled", () => cancelMembers(store.db, "b", 1000)],
+  "by its queue_timeout": ["execution.timeout", () => endOverdue(store.db, 5000)],
+  "when its second lease expires": [
+    "execution.failed",
+    async () => {
+      await claim(1000);
+      await expireLeases(store.db, 3000);
+      await claim(4000);
+      await expireLeases(store.db, 6000);
+    },
+  ],
+  "cancelled, when its lease expires": [
+    "execution.cancelled",
+    async (id) => {
+      await claim(1000);
+      await advance(store.db, { id }, { kind: "cancel" }, 1500);
+      await expireLeases(store.db, 3000);
+    },
+  ],
+  "when its engine fails twice": [
+    "execution.failed",
+    twice((lease) => ({ kind: "release", error, retryAt: 0, ...lease })),
+  ],
+  "when its agent crashes twice": [
+    "execution.failed",
+    twice((lease) => ({ kind: "crash", ...lease })),
+  ],
+  "when its agents leave while the code runs": [
+    "execution.failed",
+    async () => {
+      for (const now of [1000, 2000]) {
+        const leaseId = await claim(now);
+        await happen({ kind: "start", leaseId }, now);
+        await happen({ kind: "leave", leaseId }, now + 500);
+      }
+    },
+  ],
+};
+
+const events = () => newEvents(store.db, 100);
+
+describe("an execution that ends", () => {
+  test.each(Object.entries(ways))("%s is exactly one event", async (_, [type, end]) => {
+    await keepWantedTypes(store.db, webhookTypes);
+    const id = await submit({ startBy: 5000, batchId: "b" });
+    expect(await events()).toEqual([]);
+    await end(id);
+    await expireLeases(store.db, 9000);
+    await endOverdue(store.db, 9000);
+    expect(await events()).toMatchObject([{ executionId: id, type, callbackUrl: null }]);
+  });
+
+  test("is no event if no receiver wants it", async () => {
+    const { length } = Object.keys(ways);
+    await submit();
+    await complete("succeeded")();
+    await keepWantedTypes(store.db, ["execution.failed"]);
+    await submit();
+    await complete("succeeded")();
+    expect(length).toBeGreaterThan(9);
+    expect(await events()).toEqual([]);
+    await submit();
+    await complete("failed")();
+    expect(await events()).toHaveLength(1);
+    await keepWantedTypes(store.db, []);
+    await submit();
+    await complete("failed")();
+    expect(await events()).toHaveLength(1);
+  });
+
+  test("with a callback_url is an event, whatever endpoints want", async () => {
+    await submit({ callbackUrl: "https://a.example/b" });
+    await complete("oom")();
+    expect(await events()).toMatchObject([{ callbackUrl: "https://a.example/b" }]);
+  });
+
+  test("keeps its event when its record is removed; the event has ids, status and metadata, no message", async () => {
+    await keepWantedTypes(store.db, webhookTypes);
+    const id = await submit({ metadata: { order: "é😀" }, batchId: null, traceparent: "00-a" });
+    await complete("failed")();
+    await removeExecution(store.db, id, 5000, 5000);
+    const { rows } = await store.db.client.execute(
+      "select execution_id as executionId, type, data, created_at as createdAt from webhook_events",
+    );
+    const body = webhookBody(rows[0] as unknown as Parameters<typeof webhookBody>[0]);
+    expect(JSON.parse(body)).toEqual({
+      type: "execution.failed",
+      timestamp: "1970-01-01T00:00:01.500Z",
+      data: {
+        job_id: id,
+        status: "failed",
+        job_type: "default",
+        attempt: 1,
+        created_at: "1970-01-01T00:00:00.000Z",
+        started_at: "1970-01-01T00:00:01.000Z",
+        ended_at: "1970-01-01T00:00:01.500Z",
+        exit_code: null,
+        error: { type: "value_error", phase: "execution" },
+        correlation_id: "correlation",
+        metadata: { order: "é😀" },
+        traceparent: "00-a",
+        links: { record: `/executions/${id}`, result: `/jobs/${id}/result` },
+      },
+    });
+  });
+});
+
+describe("fanning out", () => {
+  const named = (...names: string[]) => names.map((receiver) => ({ receiver, callbackUrl: null }));
+  const deliveries = async () =>
+    (await store.db.client.execute("select receiver from webhook_deliveries")).rows.map(
+      (r) => r[0],
+    );
+
+  test("gives each receiver one delivery, also if two processes do it", async () => {
+    await keepWantedTypes(store.db, webhookTypes);
+    await submit();
+    await complete("succeeded")();
+    const [event] = await events();
+    const fanned = [{ event: event!, receivers: named("a", "b") }];
+    await Promise.all([fanOut(store.db, fanned, 1), fanOut(store.db, fanned, 2)]);
+    expect(await events()).toEqual([]);
+    expect(await deliveries()).toEqual(["a", "b"]);
+  });
+
+  test("drops an event that no receiver wants any more", async () => {
+    await keepWantedTypes(store.db, webhookTypes);
+    await submit();
+    await complete("succeeded")();
+    const [event] = await events();
+    await fanOut(store.db, [{ event: event!, receivers: [] }], 1);
+    const { rows } = await store.db.client.execute("select * from webhook_events");
+    expect(rows).toEqual([]);
+  });
+});

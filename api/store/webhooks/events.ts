@@ -1,0 +1,95 @@
+import { asc, eq, sql } from "drizzle-orm";
+import type { WebhookType } from "../../../shared/wire/webhook-type.ts";
+import { batch, type Database } from "../database.ts";
+import { isNewEvent, settings, webhookDeliveries, webhookEvents } from "../schema.ts";
+import { listed, query, rowsQuery, statement } from "../statement.ts";
+
+const typesSetting = "webhook_types";
+
+/**
+ * Keeps which types of events configured endpoints want: the trigger writes only those. Nothing is
+ * written if the setting is right, or if none was ever wanted.
+ */
+export async function keepWantedTypes(db: Database, types: readonly WebhookType[]): Promise<void> {
+  const value = JSON.stringify(types);
+  const [kept] = await db.orm
+    .select({ value: settings.value })
+    .from(settings)
+    .where(eq(settings.name, typesSetting));
+  if ((kept?.value ?? "[]") === value) return;
+  await db.orm
+    .insert(settings)
+    .values({ name: typesSetting, value })
+    .onConflictDoUpdate({ target: settings.name, set: { value } });
+}
+
+export interface NewEvent {
+  seq: number;
+  executionId: string;
+  type: WebhookType;
+  callbackUrl: string | null;
+}
+
+/** A receiver of an event. */
+export interface Receiver {
+  /** Name of a configured endpoint, or origin of a callback. */
+  receiver: string;
+  callbackUrl: string | null;
+}
+
+const { seq, executionId, type, callbackUrl } = webhookEvents;
+const newColumns = { seq, executionId, type, callbackUrl };
+const findNew = rowsQuery(
+  newColumns,
+  query
+    .select(newColumns)
+    .from(webhookEvents)
+    .where(isNewEvent)
+    .orderBy(asc(seq))
+    .limit(sql.placeholder("most")),
+);
+
+/** Events that have no deliveries yet, oldest first. */
+export function newEvents(db: Database, most: number): Promise<NewEvent[]> {
+  return findNew(db, { most });
+}
+
+/**
+ * Makes a delivery for each receiver of each event, in one transaction. If another process was first,
+ * nothing changes. Events without a receiver are dropped.
+ */
+export async function fanOut(
+  db: Database,
+  events: readonly { event: NewEvent; receivers: readonly Receiver[] }[],
+  now: number,
+): Promise<void> {
+  const rows = events.flatMap(({ event, receivers }) =>
+    receivers.map((one) => [event.seq, event.executionId, one.receiver, one.callbackUrl]),
+  );
+  const seqs = (wanted: boolean) =>
+    JSON.stringify(
+      events.filter((one) => one.receivers.length > 0 === wanted).map(({ event }) => event.seq),
+    );
+  await batch(db, [
+    insertDeliveries({ rows: JSON.stringify(rows), now }),
+    markFannedOut({ seqs: seqs(true) }),
+    dropUnwanted({ seqs: seqs(false) }),
+  ]);
+}
+
+const given = sql.placeholder;
+const insertDeliveries = statement(sql`
+  insert into ${webhookDeliveries}
+    (event_seq, execution_id, receiver, callback_url, due_at, created_at, changed_at)
+  select row.value ->> 0, row.value ->> 1, row.value ->> 2, row.value ->> 3,
+    ${given("now")}, ${given("now")}, ${given("now")}
+  from json_each(${given("rows")}) as row
+  where exists (select 1 from ${webhookEvents}
+    where ${webhookEvents.seq} = row.value ->> 0 and ${isNewEvent})
+  on conflict do nothing`);
+const markFannedOut = statement(
+  sql`update ${webhookEvents} set is_fanned_out = 1 where ${seq} in ${listed("seqs")} and ${isNewEvent}`,
+);
+const dropUnwanted = statement(
+  sql`delete from ${webhookEvents} where ${seq} in ${listed("seqs")} and ${isNewEvent}`,
+);

@@ -1,0 +1,45 @@
+import { and, desc, eq, getTableColumns, lt, sql } from "drizzle-orm";
+import type { WebhookType } from "../../../shared/wire/webhook-type.ts";
+import type { WebhookDelivery } from "../../../shared/wire/webhook.ts";
+import type { Database } from "../database.ts";
+import { webhookDeliveries, webhookEvents } from "../schema.ts";
+import type { DeliveryRow } from "./deliveries.ts";
+
+export interface DeliveryFilter {
+  status: WebhookDelivery["status"] | undefined;
+  endpoint: string | undefined;
+  jobId: string | undefined;
+  /** Only deliveries with a lower id. */
+  before: number | undefined;
+}
+
+/** Deliveries with the type of their event, newest first. */
+export async function listDeliveries(
+  db: Database,
+  { status, endpoint, jobId, before }: DeliveryFilter,
+  limit: number,
+): Promise<(DeliveryRow & { type: WebhookType })[]> {
+  const d = webhookDeliveries;
+  const isWanted = and(
+    status && eq(d.status, status),
+    endpoint === undefined ? undefined : eq(d.receiver, endpoint),
+    jobId === undefined ? undefined : eq(d.executionId, jobId),
+    before === undefined ? undefined : lt(d.id, before),
+  );
+  return db.orm
+    .select({ ...getTableColumns(d), type: sql<WebhookType>`${webhookEvents.type}` })
+    .from(d)
+    .innerJoin(webhookEvents, eq(webhookEvents.seq, d.eventSeq))
+    .where(isWanted)
+    .orderBy(desc(d.id))
+    .limit(limit);
+}
+
+/** Type of a delivery's event. */
+export async function typeOf(db: Database, { eventSeq }: DeliveryRow): Promise<WebhookType> {
+  const [row] = await db.orm
+    .select({ type: webhookEvents.type })
+    .from(webhookEvents)
+    .where(eq(webhookEvents.seq, eventSeq));
+  return row!.type;
+}

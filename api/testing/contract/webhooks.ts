@@ -1,0 +1,236 @@
+import { expect } from "vitest";
+import { WebhookDelivery, WebhookDeliveryPage } from "../../../shared/wire/webhook.ts";
+import { waitUntil } from "../../../shared/testing/wait-until.ts";
+import { answer, type Receiver, startReceiver } from "../receiver.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
+import { each, type Row } from "./row.ts";
+import { receiverPort } from "./servers.ts";
+
+const server = "with webhooks";
+const own = `http://127.0.0.1:${receiverPort}`;
+const callback_url = "https://hooks.example/airlock?token=1";
+
+/** A row with a receiver. It gets calls of earlier rows too. */
+const withReceiver = (
+  rule: string,
+  check: (api: Api, receiver: Receiver) => Promise<void>,
+): Row => ({
+  rule,
+  server,
+  async check(api) {
+    const receiver = await startReceiver(undefined, receiverPort);
+    try {
+      await check(api, receiver);
+    } finally {
+      await receiver.close();
+    }
+  },
+});
+
+async function list(api: Api, query: string): Promise<WebhookDelivery[]> {
+  const page = WebhookDeliveryPage.parse(body(await api.get(`/webhooks/deliveries?${query}`)));
+  expect(page.count).toBe(page.items.length);
+  return page.items;
+}
+
+/** The delivery of a job's only event, when it is as expected. */
+async function delivery(
+  api: Api,
+  id: string,
+  isSo: (one: WebhookDelivery) => boolean,
+): Promise<WebhookDelivery> {
+  let found: WebhookDelivery | undefined;
+  await waitUntil(`a delivery of ${id}`, async () => {
+    found = (await list(api, `job_id=${id}`)).find(isSo);
+    return found !== undefined;
+  });
+  return found!;
+}
+
+async function callsAbout(receiver: Receiver, id: string, count = 1) {
+  const about = () => receiver.received.filter(({ event }) => event.data.job_id === id);
+  while (about().length < count) await receiver.calls(receiver.received.length + 1);
+  return about();
+}
+
+/** A job that has failed. */
+async function fail(api: Api, fields: object = {}): Promise<string> {
+  const { job_id } = await api.submit({ ...fields });
+  const agent = api.agent();
+  let taken = await agent.takeJob();
+  while (taken.execution_id !== job_id) taken = await agent.takeJob();
+  const error = { type: "value_error", message: "bad input", phase: "execution" } as const;
+  await agent.result(taken.lease_id, { status: "failed", exit_code: 1, error });
+  return job_id;
+}
+
+export const webhookRows: Row[] = [
+  {
+    rule: "Every request that makes a job takes a callback_url; its full record has it, reruns and forks do not inherit it",
+    server,
+    async check(api) {
+      const { job_id } = await api.submit({ callback_url });
+      expect((await api.record(job_id)).callback_url).toBe(callback_url);
+      expect(await api.record(job_id, "")).not.toHaveProperty("callback_url");
+      const rerun = async (fields: object) => {
+        const { job_id: id } = body(await api.post(`/jobs/${job_id}/rerun`, fields)) as {
+          job_id: string;
+        };
+        return api.record(id);
+      };
+      expect(await rerun({})).not.toHaveProperty("callback_url");
+      expect((await rerun({ callback_url })).callback_url).toBe(callback_url);
+      const fork = body(await api.post(`/jobs/${job_id}/fork`, { code: "2", callback_url }));
+      const { jobs } = body(
+        await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }, { code: "2" }] }),
+      ) as { jobs: { job_id: string }[] };
+      const made = [(fork as { job_id: string }).job_id, ...jobs.map((one) => one.job_id)];
+      const urls = await Promise.all(made.map(async (id) => (await api.record(id)).callback_url));
+      expect(urls).toEqual([callback_url, callback_url, undefined]);
+    },
+  },
+  ...each(
+    [
+      ["whose host is not allowed", "https://evil.example/"],
+      ["over plain HTTP", "http://hooks.example/"],
+      ["at another port", "https://hooks.example:8443/"],
+      ["with a user and password", "https://a:b@hooks.example/"],
+      ["with a fragment", "https://hooks.example/#a"],
+      ["that is no address", "hooks.example"],
+      ["of another scheme", "ftp://hooks.example/"],
+    ] as const,
+    ([what]) => `A callback_url ${what} is 400, and nothing is stored`,
+    async (api, [, url]) => {
+      const stored = await api.stored();
+      expectFault(
+        await api.post("/execute/async", { code: "1", callback_url: url }),
+        "callback_url",
+      );
+      expect(await api.stored()).toEqual(stored);
+    },
+    { server },
+  ),
+  {
+    rule: "Without webhook_callbacks a callback_url is 400, alone and in a batch",
+    async check(api) {
+      expectFault(await api.post("/execute/async", { code: "1", callback_url }), "callback_url");
+      const reply = await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }] });
+      const { jobs } = body(reply) as { jobs: { errors: { path: string }[] }[] };
+      expect(jobs[0]?.errors[0]?.path).toBe("callback_url");
+    },
+  },
+  {
+    rule: "The same idempotency key with another callback_url is 409",
+    server,
+    async check(api) {
+      const key = { idempotency_key: crypto.randomUUID() };
+      const { job_id } = await api.submit({ ...key, callback_url });
+      expect((await api.submit({ ...key, callback_url })).job_id).toBe(job_id);
+      for (const other of [{}, { callback_url: "https://hooks.example/other" }]) {
+        const refused = await api.post("/execute/async", { code: "print(1)", ...key, ...other });
+        expect(problemOf(refused)).toMatchObject({ status: 409, existing_job_id: job_id });
+      }
+    },
+  },
+  withReceiver(
+    "When a job ends, its callback_url and every endpoint that wants it are called once, signed",
+    async (api, receiver) => {
+      const metadata = { order: "4711" };
+      const id = await fail(api, { callback_url: `${own}/own`, metadata });
+      const calls = await callsAbout(receiver, id, 2);
+      expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
+      for (const call of calls) {
+        expect(call.id).toBe(`evt_${id}`);
+        expect(call.event).toMatchObject({
+          type: "execution.failed",
+          data: {
+            job_id: id,
+            status: "failed",
+            exit_code: 1,
+            error: { type: "value_error", phase: "execution" },
+            metadata,
+            links: { record: `/executions/${id}`, result: `/jobs/${id}/result` },
+          },
+        });
+      }
+      await delivery(api, id, ({ status }) => status === "delivered");
+      const made = await list(api, `job_id=${id}`);
+      expect(new Set(made.map(({ endpoint }) => endpoint))).toEqual(new Set(["failures", null]));
+    },
+  ),
+  withReceiver(
+    "A job that is cancelled in the queue is an event too, which an endpoint for failures does not get",
+    async (api, receiver) => {
+      const { job_id } = await api.submit({ callback_url: `${own}/own` });
+      await api.post(`/jobs/${job_id}/cancel`);
+      const [call] = await callsAbout(receiver, job_id);
+      expect(call).toMatchObject({ path: "/own", event: { type: "execution.cancelled" } });
+      const done = await delivery(api, job_id, ({ status }) => status === "delivered");
+      expect(done).toMatchObject({
+        endpoint: null,
+        callback_url: `${own}/own`,
+        attempts: 1,
+        last_status_code: 204,
+        next_attempt_at: null,
+      });
+    },
+  ),
+  withReceiver(
+    "A call that fails is listed with its reason and next try; resend makes it due at once",
+    async (api, receiver) => {
+      receiver.answering = answer(503, { "Retry-After": "3600" });
+      const id = await fail(api);
+      const failed = await delivery(api, id, (one) => one.last_status_code === 503);
+      expect(failed).toMatchObject({
+        endpoint: "failures",
+        status: "pending",
+        last_error: "the receiver answered 503",
+      });
+      expect(Date.parse(failed.next_attempt_at!)).toBeGreaterThan(Date.now() + 3_000_000);
+      receiver.answering = answer(200);
+      const reply = await api.post(`/webhooks/deliveries/${failed.id}/resend`);
+      expect(reply.status).toBe(202);
+      expect(WebhookDelivery.parse(body(reply)).status).toBe("pending");
+      const calls = await callsAbout(receiver, id, 2);
+      expect(calls[1]).toMatchObject({ id: calls[0]!.id, body: calls[0]!.body });
+      await delivery(api, id, ({ status }) => status === "delivered");
+      // What was delivered can be sent again too.
+      expect((await api.post(`/webhooks/deliveries/${failed.id}/resend`)).status).toBe(202);
+      await callsAbout(receiver, id, 3);
+    },
+  ),
+  withReceiver(
+    "Deliveries are listed newest first, by status, endpoint and job, with a cursor",
+    async (api) => {
+      const ids = [await fail(api), await fail(api), await fail(api)];
+      for (const id of ids) await delivery(api, id, ({ status }) => status === "delivered");
+      const query = "endpoint=failures&status=delivered";
+      const [first, second] = await list(api, `${query}&limit=2`);
+      expect([first?.job_id, second?.job_id]).toEqual([ids[2], ids[1]]);
+      const [third] = await list(api, `${query}&limit=1&before=${second!.id}`);
+      expect(third?.job_id).toBe(ids[0]);
+      expect(await list(api, `job_id=${ids[0]}&status=failed`)).toEqual([]);
+      expect(await list(api, "endpoint=nobody")).toEqual([]);
+      const page = body(await api.get("/webhooks/deliveries?limit=1")) as { has_more: boolean };
+      expect(page.has_more).toBe(true);
+    },
+  ),
+  ...each(
+    ["999999999", "0", "a"],
+    (id) => `POST /webhooks/deliveries/${id}/resend is 404`,
+    async (api, id) => {
+      expect((await api.post(`/webhooks/deliveries/${id}/resend`)).status).toBe(404);
+    },
+    { server },
+  ),
+  ...each(
+    [
+      ["status=gone", "status"],
+      ["before=x", "before"],
+      ["limit=0", "limit"],
+    ] as const,
+    ([query]) => `GET /webhooks/deliveries?${query} is 400 at that path`,
+    async (api, [query, path]) => expectFault(await api.get(`/webhooks/deliveries?${query}`), path),
+    { server },
+  ),
+];
