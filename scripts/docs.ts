@@ -1,5 +1,11 @@
 import { writeFileSync } from "node:fs";
 import { clientDocument } from "./clients/document.ts";
+import {
+  pythonFile,
+  pythonProblemsFile,
+  pythonProblemsText,
+  pythonText,
+} from "./clients/python.ts";
 import { typescriptFile, typescriptText } from "./clients/typescript.ts";
 import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
@@ -12,6 +18,8 @@ await runMain(async () => {
   const pages = {
     [configurationFile]: configurationText(),
     [contractFile]: contractText(),
+    [pythonFile]: pythonText(document),
+    [pythonProblemsFile]: pythonProblemsText(document),
     [typescriptFile]: await typescriptText(document),
   };
   for (const [file, text] of Object.entries(pages)) {

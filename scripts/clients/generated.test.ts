@@ -1,9 +1,20 @@
 import { readFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
+import type { OpenApiDocument } from "../../api/testing/openapi-document.ts";
 import { clientDocument } from "./document.ts";
+import { pythonFile, pythonProblemsFile, pythonProblemsText, pythonText } from "./python.ts";
 import { typescriptFile, typescriptText } from "./typescript.ts";
 
+let document: OpenApiDocument;
+beforeAll(async () => {
+  document = await clientDocument();
+});
+
 test("the generated part of the TypeScript client is up to date (npm run docs writes it)", async () => {
-  const text = await typescriptText(await clientDocument());
-  expect(readFileSync(typescriptFile, "utf8")).toBe(text);
+  expect(readFileSync(typescriptFile, "utf8")).toBe(await typescriptText(document));
+});
+
+test("the types and errors of the Python client are up to date (npm run docs writes them)", () => {
+  expect(readFileSync(pythonProblemsFile, "utf8")).toBe(pythonProblemsText(document));
+  expect(readFileSync(pythonFile, "utf8")).toBe(pythonText(document));
 });

@@ -1,23 +1,25 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
+/** After so many bytes. */
+export type Cut = { answer?: number; request?: number };
+
 /** A TCP proxy whose connections break where a test says. */
 export interface CuttingProxy extends AsyncDisposable {
   readonly url: string;
-  /** Breaks the next connection after this many bytes of the answers, or of the requests. */
-  readonly cutNext: (after: { answer: number } | { request: number }) => void;
+  /** Breaks the next connections, each after so many bytes of its answers or requests, or never. */
+  readonly cutNext: (...after: Cut[]) => void;
   /** How many connections it broke. */
   readonly cuts: () => number;
 }
 
 export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
-  let next: { answer?: number; request?: number } | undefined;
+  let next: Cut[] = [];
   let cuts = 0;
   const open = new Set<Socket>();
   const server = createServer((client) => {
     const service = connect(Number(new URL(target).port), new URL(target).hostname);
-    const after = next ?? {};
-    next = undefined;
+    const after = next.shift() ?? {};
     const end = () => {
       open.delete(client.destroy());
       open.delete(service.destroy());
@@ -53,7 +55,7 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
   await once(server, "listening");
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    cutNext: (after) => {
+    cutNext: (...after) => {
       next = after;
       // A connection that is kept open would not be the next one.
       for (const socket of open) socket.destroy();

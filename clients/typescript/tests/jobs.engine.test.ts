@@ -1,5 +1,10 @@
+import { execFile } from "node:child_process";
+import { rmSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { examplesOf } from "../../testing/examples-of.ts";
 import { type Airlock, connect } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
@@ -54,4 +59,20 @@ test("a batch is queued in one request, and its jobs are waited for by their ids
   expect(third).toBe("invalid_request");
   expect(await airlock.wait(first!)).toMatchObject({ stdout: "1\n" });
   expect(await airlock.wait(second!)).toMatchObject({ stdout: "2\n" });
+});
+
+test("the examples of the README print what they say", async () => {
+  const { program, prints } = examplesOf("clients/typescript/README.md", "ts", {
+    url: service.url,
+    key,
+  });
+  expect(prints).toHaveLength(4);
+  const file = resolve("clients/typescript/tests/.readme-example.ts");
+  writeFileSync(file, program.replaceAll('"airlock-exec"', '"../src/index.ts"'));
+  try {
+    const { stdout } = await promisify(execFile)("node", ["--import", "tsx", file]);
+    expect(stdout.replace("42\n\n", "42\n")).toBe(`${prints.join("\n")}\n`);
+  } finally {
+    rmSync(file);
+  }
 });

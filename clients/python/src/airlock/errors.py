@@ -1,0 +1,58 @@
+"""What calls raise; each problem code of the service has a subclass in problems.py."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Optional
+
+from .types import Problem, ProblemCode
+
+
+class AirlockError(Exception):
+    """Every error of this client."""
+
+
+class ConnectionError(AirlockError, builtins.ConnectionError):
+    """The service could not be reached, or the connection broke, also after the retries."""
+
+
+class NoAnswerError(ConnectionError):
+    """The service was silent for the time-out, also after the retries."""
+
+
+class Cancelled(AirlockError):
+    """The call was cancelled: its socket is closed."""
+
+
+class ProblemError(AirlockError):
+    """The service refused the request. Each problem code has a subclass."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        problem: Optional[Problem] = None,
+        retry_after_s: Optional[float] = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        #: What the service said. If it said nothing, a proxy in front of it answered.
+        self.problem = problem
+        #: Seconds after which the same request may succeed.
+        self.retry_after_s = retry_after_s
+
+    @property
+    def code(self) -> Optional[ProblemCode]:
+        return self.problem["code"] if self.problem else None
+
+    @property
+    def correlation_id(self) -> Optional[str]:
+        """Identifies the request in the service's log."""
+        return self.problem["correlation_id"] if self.problem else None
+
+    @property
+    def job_id(self) -> Optional[str]:
+        """The job that the refusal is about, where it is known."""
+        if not self.problem:
+            return None
+        return self.problem.get("job_id") or self.problem.get("existing_job_id")

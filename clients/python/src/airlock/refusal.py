@@ -1,0 +1,42 @@
+"""From a refused request to the error that it is raised as."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Mapping, Optional, cast
+
+from .errors import ProblemError
+from .problems import problem_classes
+from .types import Problem
+
+
+def problem_error(status: int, headers: Mapping[str, str], body: bytes) -> ProblemError:
+    """The error that a refusal is raised as."""
+    text = body.decode("utf-8", "replace")
+    problem = _as_problem(text)
+    retry_after_s = _number(headers.get("Retry-After"))
+    if problem is None:
+        message = f"HTTP {status} without a problem of Airlock's: {text[:200]}"
+        return ProblemError(status, message, None, retry_after_s)
+    faults = [f"{fault['path']}: {fault['message']}" for fault in problem.get("errors", [])]
+    message = "\n  ".join([problem["detail"], *faults])
+    # An older client does not know a newer service's codes.
+    error = problem_classes.get(problem["code"], ProblemError)
+    return error(status, message, problem, retry_after_s)
+
+
+def _as_problem(text: str) -> Optional[Problem]:
+    try:
+        body: Any = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(body, dict) and isinstance(cast(Dict[str, Any], body).get("code"), str):
+        return cast(Problem, body)
+    return None
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,823 @@
+"""What crosses the wire. Written by `npm run docs` from the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+
+__all__ = [
+    "Problem",
+    "ProblemOptional",
+    "ProblemCode",
+    "FieldError",
+    "ExecutionError",
+    "ExecutionErrorType",
+    "ExecutionPhase",
+    "SyncResult",
+    "ExecuteRequest",
+    "ExecuteRequestOptional",
+    "ExecutionRecord",
+    "ExecutionRecordOptional",
+    "ExecutionStatus",
+    "Timing",
+    "PhaseAtExit",
+    "Artifact",
+    "ResourceUsage",
+    "Relationship",
+    "SubmittedJob",
+    "SubmittedJobOptional",
+    "AsyncSubmitRequest",
+    "AsyncSubmitRequestOptional",
+    "SubmittedBatch",
+    "BatchRequest",
+    "BatchRequestOptional",
+    "Batch",
+    "BatchCounts",
+    "UploadedFile",
+    "FilePage",
+    "FileDeleted",
+    "JobStatus",
+    "JobStatusOptional",
+    "InProgressResult",
+    "QueueStatus",
+    "DerivedJob",
+    "DerivedJobOptional",
+    "RerunRequest",
+    "ForkRequest",
+    "ForkRequestOptional",
+    "ExecutionList",
+    "ExecutionPage",
+    "NarrowedPage",
+    "NarrowedRecord",
+    "NarrowedRecordOptional",
+    "ExecutionDeleted",
+    "JobTypeList",
+    "JobType",
+    "BuildResult",
+    "Build",
+    "BuildStatus",
+    "DeadLetterPage",
+    "DeadLetter",
+    "DeadLetterJob",
+    "DeadLetterStats",
+    "DeadLetterDeleted",
+    "Health",
+    "HealthOptional",
+    "CircuitBreaker",
+    "BreakerState",
+    "QueueStats",
+    "PoolStats",
+    "WorkerStats",
+    "QueueUse",
+    "PoolAgent",
+    "GpuCount",
+    "PoolKind",
+    "PoolKindOptional",
+    "ContainerBackend",
+    "EngineHealth",
+    "EngineHealthOptional",
+    "EngineErrors",
+    "MissingImage",
+    "PoolHistory",
+    "HistoryPoint",
+    "EndedCounts",
+    "HostList",
+    "JoinedHost",
+    "Invitation",
+    "InvitationRequest",
+    "Probe",
+]
+
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+
+ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "internal_error", "runtime_error", "unknown"]
+
+ExecutionPhase = Literal["startup", "execution"]
+
+ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
+
+PhaseAtExit = Literal["startup", "execution", "completed", "failed"]
+
+Relationship = Literal["rerun", "fork"]
+
+QueueStatus = Literal["pending", "running", "completed"]
+
+ExecutionList = Union["ExecutionPage", "NarrowedPage"]
+
+JobTypeList = List["JobType"]
+
+BuildStatus = Literal["queued", "running", "built", "failed"]
+
+BreakerState = Literal["closed", "open", "half_open"]
+
+ContainerBackend = Literal["engine", "zygote"]
+
+
+class ProblemOptional(TypedDict, total=False):
+    #: On 400 and 422: every fault of the request.
+    errors: List[FieldError]
+    error: ExecutionError
+    #: On 409: the job that holds the idempotency key.
+    existing_job_id: str
+    #: The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.
+    job_id: str
+
+
+class Problem(ProblemOptional):
+    """RFC 9457 problem details."""
+
+    #: Where this kind of problem is explained.
+    type: str
+    code: ProblemCode
+    title: str
+    status: int
+    #: What is wrong and what to do about it.
+    detail: str
+    #: Identifies this request in the service's log.
+    correlation_id: str
+
+
+class FieldError(TypedDict):
+    """One fault of a request."""
+
+    #: Dotted path of the field.
+    path: str
+    message: str
+
+
+class ExecutionError(TypedDict):
+    """Why an execution did not succeed."""
+
+    type: ExecutionErrorType
+    message: str
+    phase: ExecutionPhase
+
+
+class SyncResult(TypedDict):
+    #: The run finished without error.
+    success: bool
+    #: Parsed /output/result.json.
+    output: Optional[Dict[str, Any]]
+    stdout: str
+    stderr: str
+    exit_code: Optional[int]
+    #: Wall clock seconds.
+    execution_time: float
+    error: Optional[ExecutionError]
+    job_type: str
+    #: Id of the execution's record and artifacts.
+    job_id: str
+
+
+class ExecuteRequestOptional(TypedDict, total=False):
+    #: Written to /input/data.json.
+    input_data: Dict[str, Any]
+    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
+    timeout: int
+    #: Seconds for container creation and dependency install.
+    startup_timeout: int
+    job_type: str
+    #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
+    requirements: List[str]
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
+    stdin: str
+    #: The arguments of the code: `sys.argv[1:]`.
+    args: List[str]
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
+    run_at: str
+    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
+    queue_timeout: int
+    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
+    max_attempts: int
+
+
+class ExecuteRequest(ExecuteRequestOptional):
+    #: Python source, run as /code/main.py.
+    code: str
+
+
+class ExecutionRecordOptional(TypedDict, total=False):
+    #: As submitted; left out where there is none.
+    metadata: Dict[str, str]
+    #: Left out where there is none.
+    batch_id: str
+    job_ref: Optional[str]
+    #: How the code got its sandbox; absent for a container of its own.
+    container_backend: Literal["engine", "zygote"]
+    #: Runtime of the container engine that ran the code; null if none did.
+    container_runtime: Optional[str]
+    artifacts: List[Artifact]
+    input_artifacts: List[Artifact]
+    resource_usage: Optional[ResourceUsage]
+    #: SHA-256 of the code.
+    code_hash: str
+    #: SHA-256 of the input data.
+    input_hash: str
+    parent_execution_id: Optional[str]
+    relationship: Optional[Relationship]
+    stdout_truncated: bool
+    stderr_truncated: bool
+    idempotency_key: Optional[str]
+    #: As submitted. Like the fields below, it is left out where it was not given.
+    stdin: str
+    args: List[str]
+    run_at: str
+    queue_timeout: int
+    max_attempts: int
+    #: The W3C trace context of the request that made the job.
+    traceparent: str
+
+
+class ExecutionRecord(ExecutionRecordOptional):
+    execution_id: str
+    status: ExecutionStatus
+    job_type: str
+    job_version: str
+    created_at: str
+    started_at: Optional[str]
+    ended_at: Optional[str]
+    duration_ms: Optional[int]
+    exit_code: Optional[int]
+    stdout: str
+    stderr: str
+    output: Optional[Dict[str, Any]]
+    error: Optional[ExecutionError]
+    timing: Optional[Timing]
+
+
+class Timing(TypedDict):
+    #: Container start plus dependency install.
+    startup_ms: int
+    #: The part of start-up spent installing.
+    dep_install_ms: int
+    #: Time of the submitted code.
+    execution_ms: int
+    #: From the agent taking the job to the end of collecting its output.
+    total_ms: int
+    phase_at_exit: PhaseAtExit
+
+
+class Artifact(TypedDict):
+    name: str
+    size_bytes: int
+    sha256: str
+    content_type: str
+
+
+class ResourceUsage(TypedDict):
+    #: MiB; largest resident memory of one process, Python's own included, without files in /tmp.
+    max_rss_mb: float
+    #: CPU time of all processes and threads.
+    cpu_time_ms: int
+    #: Time of the submitted code.
+    wall_time_ms: int
+
+
+class SubmittedJobOptional(TypedDict, total=False):
+    #: Why a queued job waits, if it waits for more than its turn.
+    message: str
+
+
+class SubmittedJob(SubmittedJobOptional):
+    job_id: str
+    status: ExecutionStatus
+    created_at: str
+    #: 1 is next; 0 once running.
+    queue_position: int
+    correlation_id: str
+
+
+class AsyncSubmitRequestOptional(TypedDict, total=False):
+    #: Written to /input/data.json.
+    input_data: Dict[str, Any]
+    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
+    timeout: int
+    #: Seconds for container creation and dependency install.
+    startup_timeout: int
+    job_type: str
+    #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
+    requirements: List[str]
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
+    stdin: str
+    #: The arguments of the code: `sys.argv[1:]`.
+    args: List[str]
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
+    run_at: str
+    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
+    queue_timeout: int
+    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
+    max_attempts: int
+
+
+class AsyncSubmitRequest(AsyncSubmitRequestOptional):
+    #: Python source, run as /code/main.py.
+    code: str
+
+
+class SubmittedBatch(TypedDict):
+    batch_id: str
+    created_at: str
+    #: The answer for each job, in the order of the request: as from `POST /execute/async`, or why it was refused. A job that had its idempotency key before is shown, but is no member of the batch.
+    jobs: List[Union[SubmittedJob, Problem]]
+
+
+class BatchRequestOptional(TypedDict, total=False):
+    #: Accept all jobs or none.
+    atomic: bool
+    #: A repeat of the whole batch with this key gets the same batch. It is no key of a job.
+    idempotency_key: str
+
+
+class BatchRequest(BatchRequestOptional):
+    #: Submissions, each as for `POST /execute/async`. In a batch that is not atomic, each is accepted or refused by itself.
+    jobs: List[AsyncSubmitRequest]
+
+
+class Batch(TypedDict):
+    batch_id: str
+    created_at: str
+    #: Members; a removed execution does not count.
+    total: int
+    #: Every member has ended.
+    finished: bool
+    counts: BatchCounts
+
+
+class BatchCounts(TypedDict, total=False):
+    """The number of members with each status."""
+
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    timeout: int
+    oom: int
+    cancelled: int
+
+
+class UploadedFile(TypedDict):
+    #: For `files` of a request that makes a job.
+    file_id: str
+    name: str
+    size_bytes: int
+    sha256: str
+    content_type: str
+    created_at: str
+    #: It is kept until then, and longer while a record refers to it.
+    expires_at: str
+
+
+class FilePage(TypedDict):
+    items: List[UploadedFile]
+    limit: int
+    offset: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class FileDeleted(TypedDict):
+    file_id: str
+    deleted: Literal[True]
+
+
+class JobStatusOptional(TypedDict, total=False):
+    #: Why a queued job waits.
+    message: str
+    cancel_requested: bool
+
+
+class JobStatus(JobStatusOptional):
+    job_id: str
+    status: ExecutionStatus
+    created_at: str
+    started_at: Optional[str]
+
+
+class InProgressResult(TypedDict):
+    job_id: str
+    status: QueueStatus
+    message: str
+    #: 1 is next; 0 once running.
+    queue_position: int
+
+
+class DerivedJobOptional(TypedDict, total=False):
+    #: Why a queued job waits, if it waits for more than its turn.
+    message: str
+
+
+class DerivedJob(DerivedJobOptional):
+    job_id: str
+    status: ExecutionStatus
+    created_at: str
+    #: 1 is next; 0 once running.
+    queue_position: int
+    correlation_id: str
+    parent_execution_id: str
+    relationship: Relationship
+
+
+class RerunRequest(TypedDict, total=False):
+    job_type: str
+    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
+    timeout: int
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
+    stdin: str
+    #: The arguments of the code: `sys.argv[1:]`.
+    args: List[str]
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
+    run_at: str
+    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
+    queue_timeout: int
+    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
+    max_attempts: int
+
+
+class ForkRequestOptional(TypedDict, total=False):
+    job_type: str
+    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
+    timeout: int
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
+    stdin: str
+    #: The arguments of the code: `sys.argv[1:]`.
+    args: List[str]
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
+    run_at: str
+    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
+    queue_timeout: int
+    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
+    max_attempts: int
+
+
+class ForkRequest(ForkRequestOptional):
+    #: Python source, run as /code/main.py.
+    code: str
+
+
+class ExecutionPage(TypedDict):
+    items: List[ExecutionRecord]
+    limit: int
+    offset: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class NarrowedPage(TypedDict):
+    items: List[NarrowedRecord]
+    limit: int
+    offset: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class NarrowedRecordOptional(TypedDict, total=False):
+    status: ExecutionStatus
+    job_type: str
+    job_version: str
+    created_at: str
+    started_at: Optional[str]
+    ended_at: Optional[str]
+    duration_ms: Optional[int]
+    exit_code: Optional[int]
+    stdout: str
+    stderr: str
+    output: Optional[Dict[str, Any]]
+    error: Optional[ExecutionError]
+    timing: Optional[Timing]
+    #: As submitted; left out where there is none.
+    metadata: Dict[str, str]
+    #: Left out where there is none.
+    batch_id: str
+    job_ref: Optional[str]
+    #: How the code got its sandbox; absent for a container of its own.
+    container_backend: Literal["engine", "zygote"]
+    #: Runtime of the container engine that ran the code; null if none did.
+    container_runtime: Optional[str]
+    artifacts: List[Artifact]
+    input_artifacts: List[Artifact]
+    resource_usage: Optional[ResourceUsage]
+    #: SHA-256 of the code.
+    code_hash: str
+    #: SHA-256 of the input data.
+    input_hash: str
+    parent_execution_id: Optional[str]
+    relationship: Optional[Relationship]
+    stdout_truncated: bool
+    stderr_truncated: bool
+    idempotency_key: Optional[str]
+    #: As submitted. Like the fields below, it is left out where it was not given.
+    stdin: str
+    args: List[str]
+    run_at: str
+    queue_timeout: int
+    max_attempts: int
+    #: The W3C trace context of the request that made the job.
+    traceparent: str
+
+
+class NarrowedRecord(NarrowedRecordOptional):
+    """A record with the fields of `fields` alone."""
+
+    execution_id: str
+
+
+class ExecutionDeleted(TypedDict):
+    execution_id: str
+    deleted: Literal[True]
+
+
+class JobType(TypedDict):
+    """A named environment for jobs."""
+
+    name: str
+    #: Packages that a build installs into the image.
+    requirements: List[str]
+    #: Python version of the built image; before a build, of the image that it starts from.
+    python_version: str
+    memory_limit: str
+    #: CPU limit: number of CPUs.
+    cpu_limit: float
+    #: Seconds; default timeout of its jobs.
+    timeout: int
+    #: Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.
+    image_exists: bool
+
+
+class BuildResult(TypedDict):
+    status: Literal["built"]
+    job_type: str
+    #: `<job_type>@sha256:<digest>`: the `job_ref` in the records of its jobs.
+    version: str
+    digest: str
+    image_ref: str
+
+
+class Build(TypedDict):
+    status: BuildStatus
+    job_type: str
+    image_ref: str
+    #: `<job_type>@sha256:<digest>`: the `job_ref` in the records of its jobs.
+    version: Optional[str]
+    digest: Optional[str]
+    error: Optional[ExecutionError]
+    created_at: str
+    started_at: Optional[str]
+    ended_at: Optional[str]
+    #: Output of the build so far; at most 1 MiB.
+    log: str
+
+
+class DeadLetterPage(TypedDict):
+    items: List[DeadLetter]
+    limit: int
+    offset: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class DeadLetter(TypedDict):
+    id: int
+    job_id: str
+    job_data: DeadLetterJob
+    error_type: ExecutionErrorType
+    error_message: str
+    #: Attempts after the first.
+    retry_count: int
+    created_at: str
+    client_ip: str
+    correlation_id: str
+
+
+class DeadLetterJob(TypedDict):
+    """What was submitted."""
+
+    code: str
+    input_data: Dict[str, Any]
+    job_type: str
+
+
+class DeadLetterStats(TypedDict):
+    total: int
+    by_error_type: Dict[str, int]
+    oldest_created_at: Optional[str]
+
+
+class DeadLetterDeleted(TypedDict):
+    id: int
+    deleted: Literal[True]
+
+
+class HealthOptional(TypedDict, total=False):
+    #: An agent forks jobs; absent if none does.
+    forks_available: Literal[True]
+
+
+class Health(HealthOptional):
+    #: degraded: no container engine is available, or the breaker is open.
+    status: Literal["healthy", "degraded"]
+    docker_available: bool
+    gvisor_available: bool
+    circuit_breaker: CircuitBreaker
+    version: str
+    production_mode: bool
+    queue_stats: QueueStats
+
+
+class CircuitBreaker(TypedDict):
+    state: BreakerState
+    failure_count: int
+    success_count: int
+    last_failure: Optional[str]
+
+
+class QueueStats(TypedDict):
+    """max_workers is the sum over the connected agents."""
+
+    pending: int
+    running: int
+    max_workers: int
+    max_queue_size: int
+
+
+class PoolStats(TypedDict):
+    workers: WorkerStats
+    queue: QueueUse
+    agents: List[PoolAgent]
+    #: running / max, 0 without agents.
+    utilization: float
+
+
+class WorkerStats(TypedDict):
+    max: int
+    running: int
+    idle: int
+
+
+class QueueUse(TypedDict):
+    pending: int
+    max: int
+
+
+class PoolAgent(TypedDict):
+    """An agent that has not left. A silent one is removed after an hour."""
+
+    id: str
+    name: str
+    version: str
+    #: working: all slots are in use; unwell: it gets no jobs; draining: an operator has ended its taking of new jobs; silent: it has not contacted the API for `liveness_s`, and no other count includes it.
+    state: Literal["working", "idle", "unwell", "silent", "draining"]
+    #: Why it gets no jobs.
+    problem: Optional[str]
+    labels: Dict[str, str]
+    #: Executions it runs at once.
+    slots: int
+    running: int
+    gpus: GpuCount
+    #: Containers that wait for a job, for all job types.
+    warm: int
+    pool: List[PoolKind]
+    engine: EngineHealth
+    breaker: CircuitBreaker
+    last_seen: str
+
+
+class GpuCount(TypedDict):
+    """free: GPUs that no container uses."""
+
+    total: int
+    free: int
+
+
+class PoolKindOptional(TypedDict, total=False):
+    backend: ContainerBackend
+
+
+class PoolKind(PoolKindOptional):
+    """Containers of one job type on one runtime."""
+
+    job_type: str
+    #: null: the engine's default.
+    runtime: Optional[str]
+    #: Containers that wait for a job.
+    ready: int
+    #: Containers that are being started ahead of a job.
+    starting: int
+    #: Containers that run a job.
+    in_use: int
+
+
+class EngineHealthOptional(TypedDict, total=False):
+    #: Calls to the engine that failed since the agent started.
+    errors: List[EngineErrors]
+    #: Why the agent forks no jobs; null if it does.
+    fork_problem: Optional[str]
+    #: Built images that the agent needs and does not have; absent if there are none.
+    missing_images: List[MissingImage]
+
+
+class EngineHealth(EngineHealthOptional):
+    """An agent's container engine."""
+
+    available: bool
+    version: Optional[str]
+    runtimes: List[str]
+
+
+class EngineErrors(TypedDict):
+    """An agent's calls to its engine that failed."""
+
+    operation: str
+    kind: str
+    count: int
+
+
+class MissingImage(TypedDict):
+    """A built image that an agent needs and does not have."""
+
+    image: str
+    reason: str
+
+
+class PoolHistory(TypedDict):
+    """The oldest point first. A time without a point is one in which no API ran."""
+
+    points: List[HistoryPoint]
+
+
+class HistoryPoint(TypedDict):
+    #: The point's end.
+    at: str
+    #: Most executions that waited at once.
+    pending: int
+    #: Most executions that ran at once.
+    running: int
+    #: What the live agents could run at once.
+    max_workers: int
+    ended: EndedCounts
+
+
+class EndedCounts(TypedDict, total=False):
+    """Executions that ended since the point before."""
+
+    succeeded: int
+    failed: int
+    timeout: int
+    oom: int
+    cancelled: int
+
+
+class HostList(TypedDict):
+    hosts: List[JoinedHost]
+
+
+class JoinedHost(TypedDict):
+    """A host that has joined with a code."""
+
+    id: str
+    name: str
+    joined_at: str
+    #: When its token was last used.
+    last_used_at: Optional[str]
+    #: Since when its token is void.
+    revoked_at: Optional[str]
+    #: Ids of its agents, as in `GET /pool/stats`: one for each start of the program.
+    agents: List[str]
+
+
+class Invitation(TypedDict):
+    """A code with which one host can join, once."""
+
+    #: Is shown once; the service stores only its hash.
+    code: str
+    name: Optional[str]
+    expires_at: str
+
+
+class InvitationRequest(TypedDict, total=False):
+    #: Name of the host; default: the host says its own.
+    name: str
+    #: Seconds until the code can no longer be used.
+    expires_in_s: int
+
+
+class Probe(TypedDict):
+    status: Literal["ok"]

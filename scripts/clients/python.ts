@@ -1,0 +1,124 @@
+import type { OpenApiDocument } from "../../api/testing/openapi-document.ts";
+
+export const pythonFile = "clients/python/src/airlock/types.py";
+
+export const pythonProblemsFile = "clients/python/src/airlock/problems.py";
+
+interface Schema {
+  $ref?: string;
+  type?: string | string[];
+  description?: string;
+  const?: unknown;
+  enum?: unknown[];
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  items?: Schema;
+  properties?: Record<string, Schema>;
+  required?: string[];
+  additionalProperties?: boolean | Schema;
+}
+
+const head = `"""What crosses the wire. Written by \`npm run docs\` from the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+`;
+
+/** The schemas of the document as types of Python 3.9, which has no \`NotRequired\`. */
+export function pythonText({ components }: OpenApiDocument): string {
+  const schemas = Object.entries(components["schemas"] as Record<string, Schema>);
+  const isRecord = ([, { properties }]: [string, Schema]) => properties !== undefined;
+  // The value of an alias is evaluated: what it names comes before it.
+  const [aliases, records] = [schemas.filter((s) => !isRecord(s)), schemas.filter(isRecord)];
+  const all = schemas.flatMap(([name, { properties, required }]) =>
+    isMixed(properties, required) ? [name, `${name}Optional`] : [name],
+  );
+  return [
+    head,
+    `__all__ = [\n${all.map((name) => `    "${name}",\n`).join("")}]\n`,
+    ...aliases.map(([name, schema]) => `${name} = ${typeOf(schema, true)}\n`),
+    ...records.flatMap(([name, schema]) => recordText(name, schema)),
+  ].join("\n");
+}
+
+/** A class for each code of a refusal. */
+export function pythonProblemsText({ components }: OpenApiDocument): string {
+  const { enum: codes = [] } = components["schemas"]!["ProblemCode"] as { enum?: string[] };
+  const names = codes.map((code) => `${pascalCase(code)}Error`);
+  return [
+    `"""A class for each problem code. Written by \`npm run docs\` from the OpenAPI document."""\n`,
+    `from typing import Dict, Type\n\nfrom .errors import ProblemError\nfrom .types import ProblemCode\n`,
+    `__all__ = [\n${[...names, "problem_classes"].map((name) => `    "${name}",\n`).join("")}]\n`,
+    ...names.map((name) => `\nclass ${name}(ProblemError):\n    pass\n`),
+    "\nproblem_classes: Dict[ProblemCode, Type[ProblemError]] = {",
+    ...codes.map((code, n) => `    "${code}": ${names[n]!},`),
+    "}\n",
+  ].join("\n");
+}
+
+function pascalCase(name: string): string {
+  return name.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+const isMixed = (properties: object = {}, required: string[] = []): boolean =>
+  required.length > 0 && required.length < Object.keys(properties).length;
+
+/** Fields that may be missing are in a class of their own, which is also the type of keyword arguments. */
+function recordText(name: string, schema: Schema): string[] {
+  const { properties = {}, required = [], description } = schema;
+  const [given, optional] = [true, false].map((isGiven) =>
+    Object.entries(properties).filter(([field]) => required.includes(field) === isGiven),
+  ) as [[string, Schema][], [string, Schema][]];
+  const about = description === undefined ? "" : `    """${description}"""\n\n`;
+  const fields = (list: [string, Schema][]) => list.map(fieldText).join("") || "    pass\n";
+  if (given.length === 0) {
+    return [`\nclass ${name}(TypedDict, total=False):\n${about}${fields(optional)}`];
+  }
+  if (optional.length === 0) return [`\nclass ${name}(TypedDict):\n${about}${fields(given)}`];
+  return [
+    `\nclass ${name}Optional(TypedDict, total=False):\n${fields(optional)}`,
+    `\nclass ${name}(${name}Optional):\n${about}${fields(given)}`,
+  ];
+}
+
+function fieldText([field, schema]: [string, Schema]): string {
+  const about = schema.description?.replaceAll("\n", " ");
+  return `${about === undefined ? "" : `    #: ${about}\n`}    ${field}: ${typeOf(schema, false)}\n`;
+}
+
+/** @param isValue Whether Python evaluates it: then names are quoted. */
+function typeOf(schema: Schema, isValue: boolean): string {
+  const { $ref, type, items, additionalProperties } = schema;
+  const choices = schema.anyOf ?? schema.oneOf;
+  if ($ref !== undefined) return isValue ? `"${nameOf($ref)}"` : nameOf($ref);
+  if (schema.const !== undefined) return `Literal[${literal(schema.const)}]`;
+  if (schema.enum) return `Literal[${schema.enum.map(literal).join(", ")}]`;
+  if (choices) return unionOf(choices, isValue);
+  if (Array.isArray(type)) {
+    return unionOf(
+      type.map((one) => ({ ...schema, type: one })),
+      isValue,
+    );
+  }
+  if (type === "array") return `List[${items ? typeOf(items, isValue) : "Any"}]`;
+  if (type === "object") {
+    const values = typeof additionalProperties === "object" ? additionalProperties : {};
+    return `Dict[str, ${typeOf(values, isValue)}]`;
+  }
+  return { string: "str", integer: "int", number: "float", boolean: "bool" }[type ?? ""] ?? "Any";
+}
+
+function unionOf(choices: Schema[], isValue: boolean): string {
+  const others = choices.filter(({ type }) => type !== "null");
+  const types = others.map((one) => typeOf(one, isValue));
+  const one = types.length === 1 ? types[0]! : `Union[${types.join(", ")}]`;
+  return others.length < choices.length ? `Optional[${one}]` : one;
+}
+
+const nameOf = (ref: string): string => ref.replace(/.*\//, "");
+
+function literal(value: unknown): string {
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return JSON.stringify(value);
+}
