@@ -1,7 +1,7 @@
 import { addressOf } from "./model/address.ts";
 import { formatTime } from "./model/time.ts";
 import { announcement } from "./parts/announce.ts";
-import { Heading } from "./parts/common.tsx";
+import { Heading, Status } from "./parts/common.tsx";
 import { KeyDialog } from "./parts/key-dialog.tsx";
 import { lostSince } from "./service/call.ts";
 import { useFeed } from "./service/feed.ts";
@@ -82,7 +82,7 @@ function ServiceState({ health }: { health: Health | undefined }) {
   const state = lostSince.value === undefined ? health?.status : "no answer";
   return (
     <div class="service">
-      {state && <span class={`status ${state.replace(" ", "-")}`}>{state}</span>}
+      {state && <Status status={state} />}
       {health && (
         <span class="quiet number">
           {health.queue_stats.running} running, {health.queue_stats.pending} waiting

@@ -33,10 +33,7 @@ export function phasesOf(
     ];
   }
   const { startup_ms, dep_install_ms, execution_ms, total_ms } = timing;
-  // The agent measures these by its own clock; the job's start is the moment at which its code began or was leased.
-  const length = Math.max(total_ms, startup_ms + execution_ms);
-  let at = Math.max(0, ended - created - length);
-  phases[0]!.durationMs = at;
+  let at = started - created;
   const parts: [string, number][] = [
     ["Start-up", startup_ms - dep_install_ms],
     ["Packages", dep_install_ms],

@@ -163,13 +163,19 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
         failedLine,
         comparison.of([]),
         EditorView.domEventHandlers({ beforeinput: replaceSelection }),
-        EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
+        EditorView.contentAttributes.of({
+          "aria-label": label,
+          spellcheck: "false",
+          tabindex: "0",
+        }),
         EditorView.updateListener.of(({ docChanged, state }) => {
           if (docChanged) onChange(state.doc.toString());
         }),
       ],
     }),
   });
+  // Lines are as high as the font says, once it is there.
+  void document.fonts.ready.then(() => view.requestMeasure());
   return {
     setText(next) {
       if (view.state.doc.toString() === next) return;
@@ -190,7 +196,6 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
               original,
               mergeControls: false,
               gutter: true,
-              collapseUnchanged: { margin: 3, minSize: 6 },
             });
       view.dispatch({ effects: comparison.reconfigure(extension) });
     },

@@ -6,7 +6,7 @@ import { formatAge, formatTime } from "../model/time.ts";
 
 /** A state by colour and word. */
 export function Status({ status }: { status: string }) {
-  return <span class={`status ${status}`}>{status}</span>;
+  return <span class={`status ${status.replaceAll(/\W/g, "-")}`}>{status.replace("_", " ")}</span>;
 }
 
 /** How long ago; the exact time when pointed at. */

@@ -2,7 +2,7 @@ import { signal, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Gone, Refused } from "./call.ts";
 
-const everyMs = 5000;
+const usualMs = 5000;
 
 /** The time, as of the last look of any feed. Ages on the page are counted to it. */
 export const clock = signal(Date.now());
@@ -16,7 +16,7 @@ export interface Feed<T> {
 }
 
 /**
- * Looks at the service now, every 5 s and when the page is shown again; never while it is hidden.
+ * Looks at the service now, every 5 s (or `everyMs`) and when the page is shown again; never while it is hidden.
  *
  * @param name What is looked at: a new name begins anew.
  * @param isOver Whether there is nothing more to come.
@@ -25,6 +25,7 @@ export function useFeed<T>(
   name: string,
   load: (signal: AbortSignal) => Promise<T>,
   isOver: (data: T) => boolean = () => false,
+  everyMs = usualMs,
 ): ReadonlySignal<Feed<T>> {
   const feed = useSignal<Feed<T>>({ data: undefined, problem: undefined, refresh: () => {} });
   useEffect(() => {

@@ -1,5 +1,7 @@
-import { Output } from "../model/output.ts";
-import { Gone, Refused } from "./call.ts";
+import { ConnectionError } from "../../typescript/src/errors.ts";
+import { stream } from "../../typescript/src/stream.ts";
+import { Output, type Stream } from "../model/output.ts";
+import { Gone, Refused, send } from "./call.ts";
 import { type ExecutionRecord, getExecution, getJob } from "./records.ts";
 
 /** A job as it is followed. */
@@ -17,8 +19,19 @@ export const isEnded = (record: ExecutionRecord | undefined): boolean =>
   record !== undefined && record.status !== "queued" && record.status !== "running";
 
 const pauseMs = 1000;
+/** Pieces of live output that come together are shown together. */
+const frameMs = 40;
 /** One task may take 100 ms. */
 const sliceLength = 65_536;
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+const events = stream({
+  url: "",
+  open: (path, init = {}, { signal } = {}) =>
+    send(path, { headers: init.headers as Record<string, string>, ...(signal && { signal }) }),
+  send: () => Promise.reject(new Error("only open is used")),
+});
 
 /** Follows a job to its end, through outages of the service. */
 export async function follow(
@@ -26,42 +39,79 @@ export async function follow(
   signal: AbortSignal,
   show: (followed: Followed) => void,
 ): Promise<void> {
-  const output = new Output();
-  let followed: Followed = { id, record: undefined, waits: undefined, output, version: 0 };
-  const set = (next: Partial<Followed>): void => {
-    if (signal.aborted) return;
-    followed = { ...followed, ...next, version: followed.version + 1 };
-    show(followed);
+  let followed: Followed = {
+    id,
+    record: undefined,
+    waits: undefined,
+    output: new Output(),
+    version: 0,
   };
-  set({});
+  let isShowing = false;
+  let cursor: string | undefined;
+  let isWhole = false;
+  const set = (next: Partial<Followed>): void => {
+    followed = { ...followed, ...next, version: followed.version + 1 };
+    if (isShowing) return;
+    isShowing = true;
+    setTimeout(() => {
+      isShowing = false;
+      if (!signal.aborted) show(followed);
+    }, frameMs);
+  };
+
+  const watch = async (): Promise<void> => {
+    for await (const { id: place, event, data } of events(id, { after: cursor, signal })) {
+      cursor = place ?? cursor;
+      if (event === "stdout" || event === "stderr") {
+        followed.output.append(event, data.text);
+        set({});
+      } else if (event === "status" && data.status === "queued") set({ waits: data.reason });
+      else if (event === "status")
+        set({ record: await getExecution(id, signal), waits: undefined });
+      else if (event === "retry") set({ output: new Output() });
+      else if (event === "end") isWhole = true;
+    }
+  };
+
   for (;;) {
     try {
       const record = await getExecution(id, signal);
-      const waits = record.status === "queued" ? (await getJob(id, signal)).message : undefined;
       if (isEnded(record)) {
-        await fill(output, record, signal);
-        set({ record, waits: undefined });
+        const output = isWhole ? followed.output : await filled(record, signal);
+        set({ record, waits: undefined, output });
         return;
       }
-      set({ record, waits });
+      set({
+        record,
+        waits: record.status === "queued" ? (await getJob(id, signal)).message : undefined,
+      });
+      await watch();
+      if (isWhole) continue;
     } catch (error) {
       if (signal.aborted) return;
-      const isPassing =
-        error instanceof Gone || (error instanceof Refused && error.problem.status >= 429);
-      if (!isPassing) throw error;
+      if (!isPassing(error, followed.record !== undefined)) throw error;
     }
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await pause(pauseMs);
     if (signal.aborted) return;
   }
 }
 
-/** Takes over the streams of a record in pieces, so that a large one does not hold up the page. */
-async function fill(output: Output, record: ExecutionRecord, signal: AbortSignal): Promise<void> {
-  for (const stream of ["stdout", "stderr"] as const) {
+/** A job that was there is still there: what fails now may work soon. */
+function isPassing(error: unknown, wasThere: boolean): boolean {
+  if (error instanceof Gone || error instanceof ConnectionError || wasThere) return true;
+  return error instanceof Refused && error.problem.status >= 429;
+}
+
+/** The streams of a record, taken over in pieces, so that a large one does not hold up the page. */
+async function filled(record: ExecutionRecord, signal: AbortSignal): Promise<Output> {
+  const output = new Output();
+  const streams: Stream[] = ["stdout", "stderr"];
+  for (const stream of streams) {
     const text = record[stream];
     for (let from = 0; from < text.length && !signal.aborted; from += sliceLength) {
       output.append(stream, text.slice(from, from + sliceLength));
-      if (text.length > sliceLength) await new Promise((resolve) => setTimeout(resolve));
+      if (text.length > sliceLength) await pause(0);
     }
   }
+  return output;
 }

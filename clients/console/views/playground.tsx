@@ -80,6 +80,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
           : await fork(parent, body);
       ran.value = draft.value.code;
       go(addressOf("", { fork: parent, job: job_id }), { replace: true });
+      // On a narrow screen the run is below the code.
+      document.getElementById("run")?.scrollIntoView({ block: "nearest" });
     } catch (error) {
       problem.value = (error as Error).message;
     } finally {
@@ -116,7 +118,9 @@ export function Playground({ query }: { query: URLSearchParams }) {
       </Heading>
       {parent !== undefined && (
         <p class="note">
-          Fork of <ExecutionLink id={parent} />: it runs on the same input.
+          <span>
+            Fork of <ExecutionLink id={parent} />: it runs on the same input.
+          </span>
           <label class="check">
             <input
               type="checkbox"
@@ -154,7 +158,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
           />
           {"input" in read && <Programs submission={{ code, input: read.input, jobType }} />}
         </section>
-        <section aria-label="Run" class="run">
+        <section aria-label="Run" class="run" id="run">
           <Problem
             text={
               problem.value || following.value.problem || ("problem" in read ? read.problem : "")

@@ -1,0 +1,53 @@
+import { expect, test } from "vitest";
+import { Output } from "./output.ts";
+
+const textOf = (output: Output, columns = 80): string[] =>
+  output
+    .rows(0, 100, columns)
+    .map(({ stream, pieces }) => `${stream} ${pieces.map(({ text }) => text).join("")}`);
+
+test("a line that comes in pieces is one line, also while the other stream writes", () => {
+  const output = new Output();
+  output.append("stdout", "one\ntw");
+  output.append("stderr", "oops\n");
+  output.append("stdout", "o\nthree");
+  expect(textOf(output)).toEqual(["stdout one", "stdout two", "stderr oops", "stdout three"]);
+});
+
+test("a long line takes several rows, and a row knows its line", () => {
+  const output = new Output();
+  output.append("stdout", "abcdefghij\nkl\n");
+  expect(output.rowCount(4)).toBe(4);
+  expect(textOf(output, 4)).toEqual(["stdout abcd", "stdout efgh", "stdout ij", "stdout kl"]);
+  expect(output.rows(1, 2, 4).map(({ line, isContinued }) => [line, isContinued])).toEqual([
+    [0, true],
+    [0, true],
+  ]);
+  expect(output.rows(3, 5, 4).map(({ line }) => line)).toEqual([1]);
+});
+
+test("a line that grows moves those after it", () => {
+  const output = new Output();
+  output.append("stdout", "ab");
+  output.append("stderr", "x\n");
+  expect(output.rowCount(4)).toBe(2);
+  output.append("stdout", "cdef\n");
+  expect(output.rowCount(4)).toBe(3);
+  expect(textOf(output, 4)).toEqual(["stdout abcd", "stdout ef", "stderr x"]);
+});
+
+test("colours go on over lines of the same stream", () => {
+  const output = new Output();
+  output.append("stdout", "\x1b[32mgreen\n");
+  output.append("stderr", "plain\n");
+  output.append("stdout", "green too\n");
+  expect(output.rows(0, 3, 80).map(({ pieces }) => pieces[0]?.look.fg)).toEqual([2, undefined, 2]);
+});
+
+test("a search finds every place, whatever its case", () => {
+  const output = new Output();
+  output.append("stdout", "no\nError: an error\n\x1b[31mERR\x1b[0mOR\n");
+  expect(output.find("error", 80)).toEqual([1, 1, 2]);
+  expect(output.find("error", 8)).toEqual([1, 2, 3]);
+  expect(output.find("", 80)).toEqual([]);
+});

@@ -1,0 +1,127 @@
+import { expect, test } from "vitest";
+import { addressOf, routeOf } from "./address.ts";
+import { parseCsv } from "./csv.ts";
+import { errorLine } from "./error-line.ts";
+import { phasesOf } from "./phases.ts";
+import { failurePrompt } from "./prompt.ts";
+import { readInput } from "./read-input.ts";
+import { snippet } from "./snippets.ts";
+import { formatAge, formatBytes, formatDuration } from "./time.ts";
+
+test.each([
+  ["/console", "playground"],
+  ["/console/", "playground"],
+  ["/console/executions", "executions"],
+  ["/console/executions/abc", "execution"],
+  ["/console/queue", "queue"],
+  ["/console/queue/more", "nowhere"],
+  ["/console/nothing", "nowhere"],
+])("%s is the view %s", (path, view) => {
+  expect(routeOf(path, "").view).toBe(view);
+});
+
+test("an address has the parameters that have a value", () => {
+  expect(addressOf("executions", { status: "failed", job_type: "", before: undefined })).toBe(
+    "/console/executions?status=failed",
+  );
+  expect(addressOf("")).toBe("/console");
+});
+
+test.each([
+  [0, "0 ms"],
+  [999, "999 ms"],
+  [1400, "1.4 s"],
+  [9999, "10 s"],
+  [59_600, "1 min"],
+  [185_000, "3 min 5 s"],
+  [7_800_000, "2 h 10 min"],
+  [100 * 3_600_000, "4 d 4 h"],
+])("%i ms are %s", (ms, text) => {
+  expect(formatDuration(ms)).toBe(text);
+});
+
+test("ages and sizes have one unit", () => {
+  const now = Date.parse("2026-11-22T10:00:00.000Z");
+  expect(formatAge("2026-11-22T09:58:30.000Z", now)).toBe("1 min ago");
+  expect(formatAge("2026-11-22T10:00:00.900Z", now)).toBe("now");
+  expect([1023, 1024, 15_000, 5_000_000].map(formatBytes)).toEqual([
+    "1023 B",
+    "1.0 KiB",
+    "15 KiB",
+    "4.8 MiB",
+  ]);
+});
+
+test("the line of an error is the last one of the submitted code", () => {
+  const trace =
+    'File "/code/main.py", line 8, in <module>\nFile "/code/main.py", line 4, in mean\nFile "/usr/lib/json.py", line 99';
+  expect(errorLine(trace)).toBe(4);
+  expect(errorLine("no traceback")).toBeUndefined();
+});
+
+test("the input is a JSON object, or what is wrong with it", () => {
+  expect(readInput(" ")).toEqual({ input: {} });
+  expect(readInput('{"a": 1}')).toEqual({ input: { a: 1 } });
+  expect(readInput("[1]")).toHaveProperty("problem", expect.stringContaining("JSON object"));
+  expect(readInput("{")).toHaveProperty("problem", expect.stringContaining("no JSON"));
+});
+
+test("quoted fields of a table may hold separators, quotes and line feeds", () => {
+  expect(parseCsv('a,b\r\n"x, ""y""","1\n2"\n', 10)).toEqual([
+    ["a", "b"],
+    ['x, "y"', "1\n2"],
+  ]);
+  expect(parseCsv("a;b\n1;2\n3;4", 2)).toEqual([
+    ["a", "b"],
+    ["1", "2"],
+  ]);
+  expect(parseCsv('a,"never closed', 10)).toEqual([["a", "never closed"]]);
+});
+
+test("phases follow each other from the submission", () => {
+  const record = {
+    created_at: "2026-11-22T10:00:00.000Z",
+    started_at: "2026-11-22T10:00:01.000Z",
+    ended_at: "2026-11-22T10:00:04.000Z",
+    timing: { startup_ms: 900, dep_install_ms: 600, execution_ms: 2000, total_ms: 3000 },
+  };
+  expect(phasesOf(record, 0)).toEqual([
+    { name: "Waited", startMs: 0, durationMs: 1000 },
+    { name: "Start-up", startMs: 1000, durationMs: 300 },
+    { name: "Packages", startMs: 1300, durationMs: 600 },
+    { name: "Code", startMs: 1900, durationMs: 2000 },
+    { name: "Files", startMs: 3900, durationMs: 100 },
+  ]);
+  const now = Date.parse("2026-11-22T10:00:03.000Z");
+  const queued = { ...record, started_at: null, ended_at: null, timing: null };
+  expect(phasesOf(queued, now)).toEqual([{ name: "Waited", startMs: 0, durationMs: 3000 }]);
+});
+
+test("a program in another language sends the same job", () => {
+  const job = { code: "print('it\\'s')", input: { a: [true, null] }, jobType: "science" };
+  const curl = snippet("curl", "http://x", job, true);
+  expect(curl).toContain(`"code": "print('\\''it\\\\'\\''s'\\'')"`);
+  expect(curl).toContain("Bearer $AIRLOCK_KEY");
+  expect(snippet("python", "http://x", job, false)).toContain(
+    '"a": [\n            True,\n            None,\n        ]',
+  );
+  expect(snippet("typescript", "http://x", job, true)).toContain("process.env.AIRLOCK_KEY");
+});
+
+test("a failure as a prompt has the code, the error and the end of the output", () => {
+  const prompt = failurePrompt({
+    status: "failed",
+    exitCode: 1,
+    error: { type: "name_error", message: "NameError: x", phase: "execution" },
+    code: "x\n",
+    input: "{}",
+    stdout: "",
+    stderr: `${"y".repeat(5000)}\nNameError: x\n`,
+  });
+  expect(prompt).toContain(
+    "failed, exit code 1 with name_error in the phase execution: NameError: x.",
+  );
+  expect(prompt).toContain("```python\nx\n```");
+  expect(prompt).toContain("[…]\n");
+  expect(prompt).not.toContain("input, /input/data.json");
+});

@@ -1,0 +1,150 @@
+import { useSignal } from "@preact/signals";
+import { formatTime } from "../model/time.ts";
+import { type Agent, drain, invite, resume } from "../service/operate.ts";
+import { announce, attempt } from "./announce.ts";
+import { Age, Dialog, Empty, Status } from "./common.tsx";
+import { copy } from "./copy.ts";
+
+interface Props {
+  agents: Agent[];
+  onChange: () => void;
+}
+
+/** Every agent that has not left: what it can do, what it does, what keeps it from work. */
+export function Agents({ agents, onChange }: Props) {
+  if (agents.length === 0) {
+    return (
+      <Empty>
+        No agent is connected: jobs wait until one is. “Add an agent” gives the command.
+      </Empty>
+    );
+  }
+  return (
+    <table class="list">
+      <thead>
+        <tr>
+          <th scope="col">State</th>
+          <th scope="col">Agent</th>
+          <th scope="col" class="number">
+            Slots
+          </th>
+          <th scope="col" class="number">
+            Warm
+          </th>
+          <th scope="col">GPUs</th>
+          <th scope="col">Jobs run as</th>
+          <th scope="col">Engine</th>
+          <th scope="col">Breaker</th>
+          <th scope="col">Seen</th>
+          <th scope="col">
+            <span class="hidden">Actions</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {agents.map((agent) => (
+          <AgentRow key={agent.id} agent={agent} onChange={onChange} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function AgentRow({ agent, onChange }: { agent: Agent; onChange: () => void }) {
+  const { id, name, state, engine, gpus, breaker, labels } = agent;
+  const isDraining = state === "draining";
+  const change = async (): Promise<void> => {
+    await (isDraining ? resume(id) : drain(id));
+    announce(isDraining ? `${name} takes jobs again` : `${name} takes no new jobs`);
+    onChange();
+  };
+  return (
+    <tr>
+      <td>
+        <Status status={state} />
+      </td>
+      <td class="words">
+        <span class="strong">{name}</span>{" "}
+        {Object.entries(labels).map(([key, value]) => (
+          <span key={key} class="label">
+            {key}: {value}
+          </span>
+        ))}
+        {agent.problem && <span class="agent-problem">{agent.problem}</span>}
+        {(engine.missing_images ?? []).map(({ image, reason }) => (
+          <span key={image} class="agent-problem">
+            {image} is missing: {reason}
+          </span>
+        ))}
+      </td>
+      <td class="number" data-name="slots">
+        {agent.running} of {agent.slots}
+      </td>
+      <td class="number" data-name="warm">
+        {agent.warm}
+      </td>
+      <td class="number-left" data-name="GPUs">
+        {gpus.total === 0 ? "–" : `${gpus.free} of ${gpus.total} free`}
+      </td>
+      <td title={engine.fork_problem ?? undefined}>
+        {engine.fork_problem === null ? "forks" : "containers"}
+      </td>
+      <td>
+        {engine.available ? (engine.version ?? "answers") : <Status status="unwell" />}{" "}
+        <span class="quiet">
+          {engine.runtimes.filter((runtime) => !runtime.startsWith("io.")).join(", ")}
+        </span>
+      </td>
+      <td data-name="breaker">
+        <Status status={breaker.state} />
+      </td>
+      <td class="quiet number-left" data-name="seen">
+        <Age at={agent.last_seen} />
+      </td>
+      <td class="row-actions">
+        <button
+          class="small"
+          aria-label={`${isDraining ? "Resume" : "Drain"} ${name}`}
+          onClick={() => void attempt(change)}
+        >
+          {isDraining ? "Resume" : "Drain"}
+        </button>
+      </td>
+    </tr>
+  );
+}
+
+/** Makes a code with which one more host can join, and shows the command for it. */
+export function AddAgent() {
+  const made = useSignal<{ command: string; until: string } | undefined>(undefined);
+  const make = async (): Promise<void> => {
+    const { code, expires_at } = await invite();
+    const command = `npm run agent -- join --url ${location.origin} --code ${code}`;
+    made.value = { command, until: expires_at };
+  };
+  return (
+    <>
+      <button onClick={() => void attempt(make)}>Add an agent</button>
+      {made.value && (
+        <Dialog label="Add an agent" onClose={() => (made.value = undefined)}>
+          <form method="dialog">
+            <h2>Add an agent</h2>
+            <p>
+              Run this in a checkout of Airlock on the new host. It needs a container engine there.
+            </p>
+            <pre tabIndex={0}>{made.value.command}</pre>
+            <p class="quiet">
+              The code works once, until {formatTime(made.value.until)}. It is not shown again.
+            </p>
+            <p class="actions">
+              <button type="button" onClick={() => void copy(made.value?.command ?? "")}>
+                Copy
+              </button>
+              <button class="primary">Done</button>
+            </p>
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,53 @@
+import UPlot from "uplot";
+
+export interface ChartSpec {
+  /** Seconds since 1970. */
+  times: number[];
+  lines: { name: string; colour: string; values: number[] }[];
+}
+
+const height = 200;
+
+/** Draws lines into an element, as wide as that is; returns what removes them. */
+export function drawChart(host: HTMLElement, { times, lines }: ChartSpec): () => void {
+  const style = getComputedStyle(host);
+  // A custom property is text; a colour that uses it is computed.
+  const probe = document.createElement("span");
+  host.append(probe);
+  const colour = (name: string): string => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const axis = {
+    stroke: colour("--quiet"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { stroke: colour("--line"), width: 1 },
+    font: `12px ${style.fontFamily}`,
+  };
+  const chart = new UPlot(
+    {
+      width: host.clientWidth,
+      height,
+      axes: [axis, { ...axis, size: 44 }],
+      scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
+      series: [
+        {},
+        ...lines.map(({ name, colour: own }) => ({
+          label: name,
+          stroke: colour(own),
+          width: 1.5,
+          points: { show: false },
+        })),
+      ],
+    },
+    [times, ...lines.map(({ values }) => values)],
+    host,
+  );
+  probe.remove();
+  const observer = new ResizeObserver(() => chart.setSize({ width: host.clientWidth, height }));
+  observer.observe(host);
+  return () => {
+    observer.disconnect();
+    chart.destroy();
+  };
+}
