@@ -17,6 +17,7 @@ import { batchRoutes } from "./routes/batches.ts";
 import { consoleRoutes } from "./routes/console.ts";
 import { deadLetterRoutes } from "./routes/dead-letters.ts";
 import { docsRoutes } from "./routes/docs.ts";
+import { eventRoutes } from "./routes/events.ts";
 import { deriveRoutes } from "./routes/derive.ts";
 import { executeRoutes } from "./routes/execute.ts";
 import { executionRoutes } from "./routes/executions.ts";
@@ -45,6 +46,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   batchRoutes(app, deps);
   fileRoutes(app, deps);
   jobRoutes(app, deps);
+  eventRoutes(app, deps);
   deriveRoutes(app, deps);
   artifactRoutes(app, deps);
   executionRoutes(app, deps);

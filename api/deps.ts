@@ -23,6 +23,12 @@ export interface Deps {
   isStopping: () => boolean;
   /** Whether the process waits for its last synchronous requests, and accepts no new ones. */
   isDraining: () => boolean;
+  /** Aborted when streams of events must end, because the process does. Clients continue elsewhere. */
+  streamsEnd: AbortSignal;
+  /** Keeps the process, or the request's isolate, until work has ended that no answer waits for. */
+  waitUntil: (work: Promise<unknown>, kind?: "synchronous") => void;
+  /** Reads from the database; equal reads of several requests of a process may be made once. */
+  shareRead: <T>(key: string, read: () => Promise<T>) => Promise<T>;
   /** Undefined if the process keeps no state between requests. */
   processMetrics: ProcessMetrics | undefined;
   /** Opens a file of the docs page (`docs/…`) or of the console (`console/…`). The caller checks the name. */
@@ -53,6 +59,7 @@ export type Topic =
   | "webhook"
   | `agent:${string}`
   | `execution:${string}`
+  | `output:${string}`
   | `build:${string}`;
 
 export interface Subscription {

@@ -14,6 +14,7 @@ import { asset } from "./platform/assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase } from "./platform/libsql.node.ts";
+import { sharedReads } from "./platform/shared-reads.node.ts";
 import { stderrByTurn } from "./platform/stderr.node.ts";
 import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
@@ -53,6 +54,8 @@ async function main(): Promise<void> {
   if (warning) log.warn(warning);
 
   let phase: "serving" | "leaving" | "draining" = "serving";
+  const streamsEnd = new AbortController();
+  const open = openWork();
   const client = await openDatabase(config);
   const db = database(client);
   // A database file is used by one process only; a database server may have several.
@@ -73,13 +76,18 @@ async function main(): Promise<void> {
     clientAddress: clientAddress(config.trusted_proxies),
     isStopping: () => phase !== "serving",
     isDraining: () => phase === "draining",
+    streamsEnd: streamsEnd.signal,
+    waitUntil: (work, kind) => open.add(work, kind),
+    shareRead: sharedReads(),
     processMetrics: processMetrics(),
     asset,
   };
   await askForRetention(deps);
   await keepWantedTypes(db, wantedTypes(config));
-  const { fetch, idle, synchronousIdle } = counted(createApp(deps).fetch);
-  const { server, url } = await listen(httpServer(fetch, deps), config);
+  const { server, url } = await listen(
+    httpServer(counted(createApp(deps).fetch, open), deps),
+    config,
+  );
   const tasks = [
     repeat(async () => {
       await expire(deps).catch((error: unknown) => log.error("leases: {error}", { error }));
@@ -103,10 +111,11 @@ async function main(): Promise<void> {
   log.info("stopping");
   await sleep(config.stop_delay_s * 1000);
   phase = "draining";
+  streamsEnd.abort();
   // During this time, agents can still post their results.
-  await Promise.race([synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
+  await Promise.race([open.synchronousIdle(), sleep(config.drain_grace_s * 1000)]);
   await close(server);
-  await idle();
+  await open.idle();
   await Promise.all([...tasks, ...webhooks].map((task) => task.stop()));
   client.close();
 }
@@ -131,21 +140,28 @@ ${keys.join("\n")}
 type Fetch = Parameters<typeof httpServer>[0];
 
 /**
- * Wraps a handler. `idle` resolves when all its requests have ended, answered or not;
- * `synchronousIdle` resolves when those that wait for their job have ended.
+ * Requests and streams that have not ended, answered or not. `synchronousIdle` resolves when those that
+ * wait for their job have ended, and `idle` when all have.
  */
-function counted(handle: Fetch) {
-  const open = new Map<Promise<unknown>, string>();
-  const fetch: Fetch = (request, bindings) => {
-    const answer = Promise.resolve(handle(request, bindings)).finally(() => open.delete(answer));
-    open.set(answer, new URL(request.url).pathname);
-    return answer;
-  };
-  const synchronous = () => [...open].filter(([, path]) => path === "/execute");
+function openWork() {
+  const open = new Map<Promise<unknown>, "synchronous" | undefined>();
   return {
-    fetch,
-    idle: () => Promise.allSettled(open.keys()),
-    synchronousIdle: () => Promise.allSettled(synchronous().map(([answer]) => answer)),
+    add(work: Promise<unknown>, kind?: "synchronous"): void {
+      const ended = work.catch(() => {}).then(() => void open.delete(ended));
+      open.set(ended, kind);
+    },
+    idle: () => Promise.all(open.keys()),
+    synchronousIdle: () =>
+      Promise.all([...open].filter(([, kind]) => kind === "synchronous").map(([work]) => work)),
+  };
+}
+
+/** Wraps a handler so that its requests count as open work. */
+function counted(handle: Fetch, open: ReturnType<typeof openWork>): Fetch {
+  return (request, bindings) => {
+    const answer = Promise.resolve(handle(request, bindings));
+    open.add(answer, new URL(request.url).pathname === "/execute" ? "synchronous" : undefined);
+    return answer;
   };
 }
 

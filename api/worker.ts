@@ -1,3 +1,4 @@
+import { waitUntil } from "cloudflare:workers";
 import { createClient } from "@libsql/client/web";
 import type { ExecutionContext } from "hono";
 import { v7 } from "uuid";
@@ -129,6 +130,10 @@ async function build(env: Env): Promise<Service> {
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
     isStopping: () => false,
     isDraining: () => false,
+    streamsEnd: new AbortController().signal,
+    waitUntil,
+    // A request must not wait for what another request does.
+    shareRead: (_key, read) => read(),
     processMetrics: undefined,
     asset: async (name) => {
       const { ok, body } = await env.ASSETS.fetch(`https://assets/${name}`);

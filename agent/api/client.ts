@@ -8,7 +8,6 @@ import {
   type BuildLogChunk,
   type BuildReport,
   type LeaveRequest,
-  type LogChunk,
   PollReply,
   type PollRequest,
   type ReleaseReport,
@@ -17,8 +16,10 @@ import {
   type ResultReport,
   type StartedReport,
   takeHeader,
+  WatchReply,
 } from "../../shared/wire/lease.ts";
 import { ImageSource } from "../../shared/wire/image.ts";
+import type { OutputReport } from "../../shared/wire/output.ts";
 import { ApiError } from "./errors.ts";
 import { type ApiAccess, createHttp } from "./http.ts";
 import { openResumed } from "./resumed.ts";
@@ -88,8 +89,11 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     });
   }
 
+  const ask = <T>(path: string, message: object, reply: z.ZodType<T>, signal: AbortSignal) =>
+    repeat(() => post(path, message, reply, TIMEOUT_MS, signal), signal);
+
   async function report(path: string, message: object, signal: AbortSignal): Promise<void> {
-    await repeat(() => post(path, message, taken, TIMEOUT_MS, signal), signal);
+    await ask(path, message, taken, signal);
   }
 
   async function put(
@@ -126,9 +130,9 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       report("/leave", { agent_id: agentId, crashed: true } satisfies LeaveRequest, signal),
 
     started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
-      report(`/leases/${leaseId}/started`, message, signal),
-    logs: (leaseId: string, message: LogChunk, signal: AbortSignal) =>
-      report(`/leases/${leaseId}/logs`, message, signal),
+      ask(`/leases/${leaseId}/started`, message, WatchReply, signal),
+    logs: (leaseId: string, message: OutputReport, signal: AbortSignal) =>
+      ask(`/leases/${leaseId}/logs`, message, WatchReply, signal),
     /** Returns the answer; if `takes`, it may bring the next job. */
     result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/result`;

@@ -1,15 +1,16 @@
-import type { LogChunk } from "../../shared/wire/lease.ts";
+import type { OutputPart, StreamName } from "../../shared/wire/output.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
+import { createChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
-import type { StreamName } from "../sandbox/types.ts";
+import { createUnsent } from "./unsent.ts";
 
 /** Reports the run to the API while the code runs, and never delays the code. */
 export type LiveReport = {
   readonly started: (jobRef: string) => void;
   readonly output: (stream: StreamName, bytes: Uint8Array) => void;
-  /** The code has ended: no more chunks are sent; the result contains all output. */
+  /** The code has ended: no more output is sent; the result contains all of it. */
   readonly ended: () => void;
   /** Aborts posts that are still pending. */
   readonly close: () => Promise<void>;
@@ -22,16 +23,21 @@ export type LiveReportDeps = {
 
 /** Code that ends sooner reports only its result: two posts at once would delay each other. */
 const STARTED_AFTER_MS = 50;
-const CHUNK_EVERY_MS = 1000;
-const CHUNK_MAX_BYTES = 256 * 1024;
+/** Pause between posts of output that nobody follows. */
+const UNWATCHED_EVERY_MS = 1000;
+/** Shortest time between two posts of output that somebody follows. */
+const WATCHED_EVERY_MS = 100;
 
 export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
   const { lease_id } = lease.job;
+  const { watch } = lease;
   const end = new AbortController();
   const closing = new AbortController();
   const signal = AbortSignal.any([lease.drop.signal, closing.signal]);
-  const tails = { stdout: createTail("stdout"), stderr: createTail("stderr") };
+  const unsent = createUnsent();
+  const news = createChangeSignal();
   const tasks: Promise<void>[] = [];
+  let postedMs = -Infinity;
 
   /** Ignores failures, except a lost lease: then it ends the run. */
   async function attempt(task: () => Promise<void>): Promise<void> {
@@ -46,52 +52,60 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
 
   async function sendStarted(jobRef: string): Promise<void> {
     await clock.sleep(STARTED_AFTER_MS, end.signal);
-    await client.started(lease_id, { job_ref: jobRef }, signal);
+    watch.learn(await client.started(lease_id, { job_ref: jobRef }, signal));
   }
 
-  async function sendChunks(): Promise<void> {
+  async function sendOutput(): Promise<void> {
     while (!end.signal.aborted) {
-      await clock.sleep(CHUNK_EVERY_MS, end.signal).catch(() => {});
-      for (const tail of [tails.stdout, tails.stderr]) {
-        for (let next = tail.take(); next && !end.signal.aborted; next = tail.take()) {
-          await client.logs(lease_id, next, signal);
-        }
+      await (watch.isOn() ? whileWatched() : whileUnwatched());
+      for (let parts = unsent.take(); parts && !end.signal.aborted; parts = unsent.take()) {
+        await post(parts);
+        if (watch.isOn()) break;
       }
     }
+  }
+
+  async function post(parts: OutputPart[]): Promise<void> {
+    postedMs = clock.nowMs();
+    watch.learn(await client.logs(lease_id, { parts }, signal));
+  }
+
+  /** Waits for output, and for the time since the last post. */
+  async function whileWatched(): Promise<void> {
+    await news.waitUntil(() => !unsent.isEmpty() || end.signal.aborted);
+    const waitMs = postedMs + WATCHED_EVERY_MS - clock.nowMs();
+    if (waitMs > 0) await clock.sleep(waitMs, end.signal).catch(() => {});
+  }
+
+  /** Waits for a second, or until somebody follows the job. */
+  async function whileUnwatched(): Promise<void> {
+    const begun = new AbortController();
+    using _listening = watch.subscribe(() => begun.abort(OVER));
+    const over = AbortSignal.any([end.signal, begun.signal]);
+    await clock.sleep(UNWATCHED_EVERY_MS, over).catch(() => {});
+  }
+
+  function finish(): void {
+    end.abort(OVER);
+    news.notify();
   }
 
   return {
     started: (jobRef) => {
       tasks.push(
         attempt(() => sendStarted(jobRef)),
-        attempt(sendChunks),
+        attempt(sendOutput),
       );
     },
-    output: (stream, bytes) => tails[stream].add(bytes),
-    ended: () => end.abort(OVER),
+    output: (stream, bytes) => {
+      unsent.add(stream, bytes);
+      news.notify();
+    },
+    ended: finish,
     close: async () => {
-      end.abort(OVER);
+      finish();
       closing.abort(OVER);
       await Promise.all(tasks);
     },
   };
-}
-
-/** The bytes of one stream that have not been sent yet. */
-function createTail(stream: StreamName) {
-  let waiting: Uint8Array[] = [];
-  let offset = 0;
-
-  function take(): LogChunk | null {
-    if (waiting.length === 0) return null;
-    const bytes = Buffer.concat(waiting);
-    const head = bytes.subarray(0, CHUNK_MAX_BYTES);
-    const rest = bytes.subarray(head.length);
-    const chunk = { stream, offset, data_base64: head.toString("base64") };
-    waiting = rest.length > 0 ? [rest] : [];
-    offset += head.length;
-    return chunk;
-  }
-
-  return { add: (bytes: Uint8Array) => waiting.push(bytes), take };
 }

@@ -126,15 +126,19 @@ describe("while the code runs", () => {
     options.onOutput?.("stderr", Buffer.from("oh"));
     await t.clock.sleeping(1000);
     t.clock.advance(1000);
-    await t.api.request("/logs", 3);
+    await t.api.request("/logs", 2);
     await t.clock.sleeping(1000);
     sandbox.finish();
     await ended;
     const chunks = t.api.received.filter(({ path }) => path.endsWith("/logs"));
     expect(chunks.map(({ json }) => json)).toEqual([
-      { stream: "stdout", offset: 0, data_base64: btoa("one two") },
-      { stream: "stdout", offset: 7, data_base64: btoa("three") },
-      { stream: "stderr", offset: 0, data_base64: btoa("oh") },
+      { parts: [{ stream: "stdout", offset: 0, data_base64: btoa("one two") }] },
+      {
+        parts: [
+          { stream: "stdout", offset: 7, data_base64: btoa("three") },
+          { stream: "stderr", offset: 0, data_base64: btoa("oh") },
+        ],
+      },
     ]);
   });
 

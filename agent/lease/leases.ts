@@ -1,6 +1,7 @@
 import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/wire/lease.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
+import { createWatch, type Watch } from "./watch.ts";
 
 /** Reason to end a run early; its result is still reported. */
 export class RunCancelled extends Error {
@@ -34,12 +35,14 @@ export type Lease<Work extends Leased = LeasedJob> = {
    * still held; a `lost` in a poll's reply is ignored, because it may have crossed the post.
    */
   isReporting: boolean;
+  /** Whether somebody follows the job. */
+  readonly watch: Watch;
 };
 
 export type Leased = LeasedJob | LeasedBuild;
 
 /** The part of a reply that concerns leases. */
-export type News = Pick<RenewReply, "cancel" | "lost" | "intervals">;
+export type News = Pick<RenewReply, "cancel" | "lost" | "intervals" | "watch">;
 
 export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
@@ -49,6 +52,8 @@ export type Leases<Work extends Leased = LeasedJob> = {
   readonly ids: () => string[];
   /** Held leases that are being cancelled already. */
   readonly cancelling: () => string[];
+  /** Held leases that the agent knows to be followed. */
+  readonly watching: () => string[];
   readonly intervals: () => Intervals;
   /** Whether a lease that was requested at `askedMs` lasts long enough to be renewed. */
   readonly isFresh: (askedMs: number) => boolean;
@@ -114,7 +119,15 @@ export function createLeases<Work extends Leased = LeasedJob>(
   function take(job: Work, askedMs: number): Lease<Work> {
     const cancel = new AbortController();
     const drop = new AbortController();
-    const lease = { job, takenMs: clock.nowMs(), cancel, drop, isReporting: false };
+    const isWatched = "watch" in job && job.watch;
+    const lease = {
+      job,
+      takenMs: clock.nowMs(),
+      cancel,
+      drop,
+      isReporting: false,
+      watch: createWatch(isWatched),
+    };
     const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
     held.set(job.lease_id, entry);
     void watch(entry);
@@ -154,7 +167,10 @@ export function createLeases<Work extends Leased = LeasedJob>(
     intervals = reply.intervals;
     for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
     for (const id of reply.lost) lose(held.get(id));
-    for (const id of listed) renew(held.get(id), askedMs);
+    for (const id of listed) {
+      renew(held.get(id), askedMs);
+      held.get(id)?.lease.watch.learn({ watch: reply.watch?.includes(id) });
+    }
   }
 
   function lose(entry: Held<Work> | undefined): void {
@@ -181,6 +197,10 @@ export function createLeases<Work extends Leased = LeasedJob>(
     cancelling: () =>
       all()
         .filter(({ cancel }) => cancel.signal.aborted)
+        .map(({ job }) => job.lease_id),
+    watching: () =>
+      all()
+        .filter(({ watch }) => watch.isOn())
         .map(({ job }) => job.lease_id),
     intervals: () => intervals,
     isFresh,

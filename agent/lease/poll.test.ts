@@ -33,6 +33,7 @@ it("polls at once without waiting, then waits long", async () => {
     builds: [],
     images: [],
     cancelling: [],
+    watching: [],
     free_slots: 2,
     free_builds: 1,
     is_new: true,

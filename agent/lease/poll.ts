@@ -103,6 +103,7 @@ async function pollOnce(
     free_slots: freeSlots(deps),
     free_builds: freeBuilds(deps),
     cancelling: leases.cancelling(),
+    watching: leases.watching(),
     ...asking,
   };
   const askedMs = clock.nowMs();

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { LogChunk } from "../../shared/wire/lease.ts";
+import { OutputReport } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import { claimNext } from "../store/jobs/claim.ts";
 import { findExecution } from "../store/jobs/read.ts";
@@ -34,13 +34,11 @@ async function leased() {
 }
 
 const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
-  stream,
-  offset,
-  data_base64: Buffer.alloc(bytes, "x").toString("base64"),
+  parts: [{ stream, offset, data_base64: Buffer.alloc(bytes, "x").toString("base64") }],
 });
 
 async function keptBytes(): Promise<number> {
-  const sum = "select coalesce(sum(length(data)), 0) from log_chunks";
+  const sum = "select coalesce(sum(length(data)), 0) from output_chunks";
   return Number((await store.db.client.execute(sum)).rows[0]?.[0]);
 }
 
@@ -58,7 +56,7 @@ describe("the log of a running job", () => {
     await recordLog(deps, job, chunk(maxStdoutBytes - 1));
     await recordLog(deps, job, chunk(1, maxStdoutBytes - 1));
     await recordLog(deps, job, chunk(maxStdoutBytes, 0, "stderr"));
-    for (const beyond of [chunk(1, maxStdoutBytes), chunk(1, 1)]) {
+    for (const beyond of [chunk(1, maxStdoutBytes), chunk(1, maxStdoutBytes, "stderr")]) {
       await expect(recordLog(deps, job, beyond)).rejects.toMatchObject({ code: "too_large" });
     }
     await recordLog(deps, job, chunk(maxStdoutBytes - 1));
@@ -66,7 +64,7 @@ describe("the log of a running job", () => {
   });
 
   test("accepts no empty chunks, whose number no byte limit could bound", () => {
-    expect(LogChunk.safeParse(chunk(0)).success).toBe(false);
+    expect(OutputReport.safeParse(chunk(0)).success).toBe(false);
   });
 });
 

@@ -1,12 +1,8 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import { isTerminal } from "../../shared/wire/execution.ts";
-import type {
-  LogChunk,
-  ReleaseReport,
-  ResultReport,
-  StartedReport,
-} from "../../shared/wire/lease.ts";
+import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { artifactKey } from "../domain/store-key.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
@@ -17,13 +13,15 @@ import { resolveJobType } from "../domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
+import { tellWatchers } from "../jobs/watched.ts";
 import { AppError } from "../errors.ts";
 import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
+import { recordOutput } from "../store/jobs/output.ts";
 import { findByLease } from "../store/jobs/read.ts";
-import { findUpload, hasRoom, recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
+import { findUpload, hasRoom, recordArtifact } from "../store/jobs/uploads.ts";
 
 /**
  * An agent's posts for a lease. Each post is idempotent: a repeat with the same body succeeds. A repeat
@@ -68,32 +66,29 @@ export async function recordStart(
 }
 
 /**
- * Stores a chunk of a running execution's output, in case its agent is lost. Each stream has the same
- * limit as in a result.
+ * Stores new output of a running execution, for the clients that follow it and in case its agent is lost.
+ * Each stream has the same limit as in a result.
  *
- * @throws AppError 409 when the lease is gone, or other bytes were stored at that offset; 413 above the limit.
+ * @throws AppError 409 when the lease is gone, or the output does not continue what is stored; 413 above the limit.
  */
 export async function recordLog(
   deps: Deps,
   execution: ExecutionRow,
-  chunk: LogChunk,
+  { parts }: OutputReport,
 ): Promise<void> {
   // The result has all output, and its chunks are gone.
   if (execution.resultHash !== null) return;
   const leaseId = execution.leaseId ?? "";
-  const recorded = await recordLogChunk(
+  const recorded = await recordOutput(
     deps.db,
-    {
-      executionId: execution.id,
-      leaseId,
-      stream: chunk.stream,
-      offset: chunk.offset,
-      data: fromBase64(chunk.data_base64),
-    },
+    { executionId: execution.id, attempt: execution.attempt, leaseId },
+    parts.map(({ data_base64, ...part }) => ({ ...part, data: fromBase64(data_base64) })),
     deps.config.max_stdout_bytes,
     deps.now(),
   );
-  refuseUnless(recorded, leaseId, `at ${chunk.offset} of ${chunk.stream}`);
+  const [first] = parts;
+  refuseUnless(recorded, leaseId, `at ${first?.offset} of ${first?.stream}`);
+  if (recorded === "recorded") tellWatchers(deps, execution);
 }
 
 /**
@@ -115,6 +110,7 @@ export async function releaseLease(
   if (result.kind !== "changed") throw leaseLost(leaseId);
   if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);
   else notifier.notify("job", delayMs);
+  tellWatchers(deps, result.execution);
 }
 
 /** Returns whether this post ended the execution; false if it repeats the post that did. */

@@ -11,6 +11,7 @@ import { refuseRevoked } from "./tokens.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";
 import { readEnvironments } from "../jobs/environments.ts";
+import { isWatched, tellWatchers } from "../jobs/watched.ts";
 import { AppError } from "../errors.ts";
 import { keepReady } from "./keep-ready.ts";
 import {
@@ -49,7 +50,9 @@ export async function poll(
       const wants = JSON.stringify(reply.images_wanted);
       wanted ??= wants;
       const left = deadline - now();
-      const news = [reply.jobs, reply.builds, reply.cancel, reply.lost];
+      const { watching = reply.watch } = request;
+      const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
+      const news = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       if (wants !== wanted) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
@@ -157,7 +160,7 @@ async function renewHeld(
   deps: Deps,
   { agent, leases, builds }: AgentStatus,
 ): Promise<Omit<RenewReply, "images_wanted">> {
-  const { config, db } = deps;
+  const { config, db, now } = deps;
   await sweepLeases(deps);
   const renewed = await renewLeases(db, terms(deps, agent.id), leases);
   const held = new Set([
@@ -166,13 +169,15 @@ async function renewHeld(
   ]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
+    watch: renewed.filter((lease) => isWatched(lease, now())).map((lease) => lease.leaseId),
     lost: [...leases, ...builds].filter((id) => !held.has(id)),
     intervals: intervalsOf(config),
   };
 }
 
 /** Ends or requeues executions whose lease has expired, and wakes the requests that wait for them. */
-export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<void> {
+export async function sweepLeases(deps: Deps): Promise<void> {
+  const { db, notifier, now, log } = deps;
   for (const execution of await expireLeases(db, now())) {
     log
       .with({ correlationId: execution.correlationId })
@@ -181,6 +186,7 @@ export async function sweepLeases({ db, notifier, now, log }: Deps): Promise<voi
         status: execution.status,
       });
     notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "job");
+    tellWatchers(deps, execution);
   }
 }
 

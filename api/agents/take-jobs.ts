@@ -2,6 +2,7 @@ import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { LeasedJob, PollRequest } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
+import { isWatched, tellWatchers } from "../jobs/watched.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "../domain/placement.ts";
@@ -83,6 +84,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
     deps.db,
     executions.map((execution) => execution.id),
   );
+  for (const execution of executions) tellWatchers(deps, execution);
   return executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
@@ -104,6 +106,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,
         traceparent: execution.traceparent,
+        ...(isWatched(execution, deps.now()) && { watch: true }),
         caps: {
           stream_bytes: deps.config.max_stdout_bytes,
           artifact_bytes: deps.config.max_artifact_bytes,

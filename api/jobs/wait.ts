@@ -41,6 +41,13 @@ export async function waitForEnd(
   }
 }
 
+/** Ends an execution that has waited too long for an agent; false if it has not. */
+export async function endIfOverdue(deps: Deps, execution: ExecutionRow): Promise<boolean> {
+  if (timeToStart(execution) > deps.now()) return false;
+  await endOverdueJobs(deps);
+  return true;
+}
+
 /** When an execution ends unless it is leased; infinite if it has no such time. */
 function timeToStart({ status, attempt, startBy }: ExecutionRow): number {
   return status === "queued" && attempt === 0 ? (startBy ?? Infinity) : Infinity;
@@ -113,8 +120,15 @@ export async function waitForSync(
   }
 }
 
+/** Cancels a queued synchronous execution that no agent is left to run, unless it has an idempotency key. */
+export async function cancelIfRefused(deps: Deps, id: string, hasKey: boolean): Promise<void> {
+  const execution = hasKey ? undefined : await findExecution(deps.db, id);
+  if (execution?.status !== "queued") return;
+  if (await findRefusal(deps, execution)) await cancelUnlessEnded(deps, id);
+}
+
 /** False if the execution has already ended; then its result is the answer. */
-async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
+export async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
   const result = await requestCancel(deps, id);
   if (result.kind === "not_found") throw notFound(`Job ${id}`);
   return result.kind === "changed";

@@ -1,6 +1,7 @@
 import type { Build, BuildResult } from "../../shared/wire/build.ts";
 import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/wire/dead-letter.ts";
 import type {
+  ArtifactList,
   ExecutionPage,
   ExecutionRecord,
   InProgressResult,
@@ -23,7 +24,7 @@ import type { Probe } from "../../shared/wire/probe.ts";
 export const jobId = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 const childId = "019aa5f3-1b70-7e44-9c02-6a8d2f4e7b31";
 export const correlationId = "019aa5f0-6c1d-7f0a-b1c2-3d4e5f607182";
-const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
+export const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
 const codeHash = "9f2feb0f1ef425b292f2f94bc8482494df430413cf0aa2e5d8a3a3d2ffa0ed63";
 const inputHash = "3f1d6b4e0cf0a2a8f0a6b8f6f6a0d1f5b2c0a9f7e4d3c2b1a0f9e8d7c6b5a493";
 const plotHash = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
@@ -315,4 +316,10 @@ export const poolStats: PoolStats = {
     },
   ],
   utilization: 0.25,
+};
+
+export const artifactList: ArtifactList = {
+  job_id: jobId,
+  artifacts: fullRecord.artifacts ?? [],
+  input_artifacts: fullRecord.input_artifacts ?? [],
 };

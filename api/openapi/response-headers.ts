@@ -67,6 +67,12 @@ const responseHeaders = {
     schema: text,
     example: "bytes 0-1023/20481",
   },
+  "X-Accel-Buffering": { schema: { type: "string", const: "no" } },
+  "X-Next-Offset": {
+    description: "The offset behind the last byte that was sent.",
+    schema: count,
+    example: 4711,
+  },
   "Accept-Ranges": { schema: { type: "string", const: "bytes" } },
 } as const;
 export type ResponseHeader = keyof typeof responseHeaders;

@@ -5,15 +5,16 @@ import {
   BuildLogChunk,
   BuildReport,
   LeaveRequest,
-  LogChunk,
   PollRequest,
   ReleaseReport,
   type ResultReply,
   ResultReport,
   StartedReport,
   takeHeader,
+  type WatchReply,
 } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import { AnyOutputReport } from "../../shared/wire/output.ts";
 import { join, rotate } from "../agents/tokens.ts";
 import {
   recordBuildResult,
@@ -38,6 +39,8 @@ import {
 } from "../agents/lease-posts.ts";
 import { leave } from "../agents/leave.ts";
 import { poll, renew } from "../agents/poll.ts";
+import { isWatched } from "../jobs/watched.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { takeNext } from "../agents/take-jobs.ts";
 import { agentImageRoutes } from "./agent-images.ts";
 
@@ -48,6 +51,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const joinBytes = 16 * 1024;
   /** Two streams in base64, and the output as JSON text with escaped quotes. */
   const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
+  const watchReply = (execution: ExecutionRow): WatchReply =>
+    isWatched(execution, deps.now()) ? { watch: true } : { watch: false };
   const app = new Hono<AppEnv>();
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
@@ -86,14 +91,14 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const report = await parseBody(c, StartedReport, smallBytes);
     const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
     await recordStart(deps, execution, report);
-    return c.json({});
+    return c.json(watchReply(execution));
   });
 
   app.post("/leases/:lease_id/logs", async (c) => {
-    const chunk = await parseBody(c, LogChunk, resultBytes);
+    const report = await parseBody(c, AnyOutputReport, resultBytes);
     const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-    await recordLog(deps, execution, chunk);
-    return c.json({});
+    await recordLog(deps, execution, report);
+    return c.json(watchReply(execution));
   });
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {

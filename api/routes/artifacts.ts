@@ -1,4 +1,5 @@
-import type { OpenAPIHono } from "@hono/zod-openapi";
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
+import { ArtifactList } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import { isArtifactName } from "../domain/artifact-name.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../jobs/record.ts";
@@ -6,11 +7,34 @@ import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendDownload, type Download } from "../http/stored-file.ts";
 import { artifactKey } from "../domain/store-key.ts";
-import { findArtifact, findExecution, findSubmitted } from "../store/jobs/read.ts";
+import { findArtifact, findExecution, findSubmitted, listArtifacts } from "../store/jobs/read.ts";
+import { artifactList } from "../openapi/examples.ts";
+import { json, jobIdParam, problems } from "../openapi/responses.ts";
 import { describeArtifacts, nameRule } from "../openapi/artifacts-openapi.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const list = createRoute({
+    method: "get",
+    path: "/jobs/{id}/artifacts",
+    operationId: "listArtifacts",
+    tags: ["Artifacts"],
+    summary: "Artifacts of a job",
+    description: "The files that the code wrote are listed once the job has ended.",
+    request: { params: jobIdParam },
+    responses: {
+      200: json(ArtifactList, "All of them.", { example: artifactList }),
+      ...problems("not_found"),
+    },
+  });
+  app.openapi(list, async (c) => {
+    const { id } = c.req.valid("param");
+    const execution = await findExecution(deps.db, id);
+    if (!execution) throw notFound(`Job ${id}`);
+    const artifacts = (await listArtifacts(deps.db, id)).map(toArtifact);
+    return c.json({ job_id: id, artifacts, input_artifacts: inputArtifacts(execution) }, 200);
+  });
+
   describeArtifacts(app);
 
   app.get("/jobs/:job_id/artifacts/:artifact_name{.+}", async (c) => {

@@ -13,6 +13,10 @@ import { unavailable } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { preferredWaitS } from "../http/prefer.ts";
 import { jsonBody } from "../http/json-body.ts";
+import { wantsEvents } from "../events/encode.ts";
+import { followSync } from "../events/follow-sync.ts";
+import { eventHeaders, eventStream } from "../events/stream.ts";
+import { asEvents } from "../openapi/event-examples.ts";
 import { keyed } from "../jobs/idempotency.ts";
 import { submit } from "../jobs/submit.ts";
 import { waitBriefly, waitForSync } from "../jobs/wait.ts";
@@ -37,6 +41,8 @@ const prefer = z.string().optional().openapi({
   example: "wait=10",
 });
 
+const ended = json(SyncResult, "The run has ended.", { example: syncResult });
+
 export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
 
@@ -52,11 +58,11 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags: ["Execute"],
     summary: "Run code and wait for its result",
     description:
-      "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result.",
+      "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result. With `Accept: text/event-stream` the answer begins at once and brings the events of `GET /jobs/{id}/events`, up to `end`.",
     middleware: [refuseWhileDraining, middleware] as const,
     request: { headers: IdempotencyHeader, ...body(ExecuteRequest, { examples: executeExamples }) },
     responses: {
-      200: json(SyncResult, "The run has ended.", { example: syncResult }),
+      200: { ...ended, content: { ...ended.content, ...asEvents } },
       ...submitProblems,
     },
   });
@@ -65,6 +71,11 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const { job_id } = await submit(deps, request, origin);
     const hasKey = request.idempotency_key !== undefined;
+    if (wantsEvents(c.req.header("Accept"))) {
+      const events = (stop: AbortSignal) => followSync(deps, job_id, hasKey, stop);
+      const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
+      return c.body(body, 200, eventHeaders("sse"));
+    }
     return c.json(toSyncResult(await waitForSync(deps, job_id, hasKey, c.req.raw.signal)), 200);
   });
 

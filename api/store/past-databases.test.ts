@@ -124,7 +124,8 @@ describe.each(pasts)("a database of version %s", (past) => {
   test("keeps every row and every value", async () => {
     expect(was.get("executions")?.rows.length).toBeGreaterThan(10);
     for (const [table, { columns, rows }] of was) {
-      if (table === "__drizzle_migrations") continue;
+      // The rows of log_chunks are in output_chunks now: its records, below, show them as before.
+      if (table === "__drizzle_migrations" || table === "log_chunks") continue;
       expect({ table, ...(await read(client, table, columns)) }).toEqual({ table, columns, rows });
     }
   });

@@ -9,7 +9,7 @@ import {
   executions,
   inputFiles,
   isEnded,
-  logChunks,
+  outputChunks,
   payloads,
   removals,
   tombstones,
@@ -43,8 +43,8 @@ export async function endedBefore(db: Database, before: number, most: Batch): Pr
 const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputBytes}
   + coalesce(length(${payloads.stdout}), 0) + coalesce(length(${payloads.stderr}), 0)
   + coalesce(length(${payloads.output}), 0)
-  + coalesce((select sum(length(${logChunks.data})) from ${logChunks}
-      where ${logChunks.executionId} = ${executions.id}), 0)`;
+  + coalesce((select sum(length(${outputChunks.data})) from ${outputChunks}
+      where ${outputChunks.executionId} = ${executions.id}), 0)`;
 
 /** Removes ended executions and their rows in other tables. Their artifacts' bytes are removed after `bytesDueAt`. */
 export async function removeExecutions(
@@ -65,7 +65,7 @@ function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapp
     orm.delete(inputFiles).where(inArray(inputFiles.executionId, ids)),
     orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
     orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
-    orm.delete(logChunks).where(inArray(logChunks.executionId, ids)),
+    orm.delete(outputChunks).where(inArray(outputChunks.executionId, ids)),
     orm.delete(payloads).where(inArray(payloads.executionId, ids)),
     orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
   ];
@@ -152,22 +152,17 @@ export async function dueRemovals(db: Database, now: number, rows: number): Prom
   return due.map(({ prefix }) => prefix);
 }
 
-/** Removes the uploads and chunks of a lost lease, except chunks that its execution still shows. */
+/** Removes the uploads of a lost lease, and its output once its execution has ended and does not show it. */
 export async function removeLease(db: Database, executionId: string, leaseId: string) {
-  const holder = sql`(select ${executions.leaseId} from ${executions} where ${executions.id} = ${executionId})`;
+  const lastShown = sql`(select ${executions.attempt} from ${executions}
+    where ${executions.id} = ${executionId} and ${executions.endedAt} is not null)`;
   await batch(db, [
     db.orm
       .delete(artifacts)
       .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId))),
     db.orm
-      .delete(logChunks)
-      .where(
-        and(
-          eq(logChunks.executionId, executionId),
-          eq(logChunks.leaseId, leaseId),
-          sql`${holder} is not ${leaseId}`,
-        ),
-      ),
+      .delete(outputChunks)
+      .where(and(eq(outputChunks.executionId, executionId), lt(outputChunks.attempt, lastShown))),
   ]);
 }
 

@@ -10,6 +10,8 @@ import { exactnessRows } from "./contract/exactness.ts";
 import { batchRows } from "./contract/batches.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
+import { eventRows } from "./contract/events.ts";
+import { executeEventRows } from "./contract/execute-events.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
@@ -90,6 +92,13 @@ export const contractGroups: readonly Group[] = [
     ],
     rows: jobRows,
   },
+  {
+    file: "events.ts",
+    title: "Live output",
+    endpoints: ["GET /jobs/{id}/events", "GET /jobs/{id}/logs", "GET /jobs/{id}/artifacts"],
+    rows: eventRows,
+  },
+  { file: "execute-events.ts", title: "Live output of synchronous jobs", rows: executeEventRows },
   { file: "idempotency.ts", title: "Idempotency keys", rows: idempotencyRows },
   { file: "inputs.ts", title: "Standard input and arguments", rows: inputRows },
   {

@@ -28,9 +28,7 @@ export async function sendPost(
       return recordStart(deps, execution, { job_ref: `ref ${body}` });
     case "log":
       return recordLog(deps, execution, {
-        stream: "stdout",
-        offset: 0,
-        data_base64: btoa(logText(body)),
+        parts: [{ stream: "stdout", offset: 0, data_base64: btoa(logText(body)) }],
       });
     case "upload": {
       const bytes = new TextEncoder().encode(`file ${body}`);

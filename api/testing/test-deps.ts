@@ -5,6 +5,7 @@ import { loadConfig, type Config } from "../../shared/config/config.ts";
 import type { Deps } from "../deps.ts";
 import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";
+import { sharedReads } from "../platform/shared-reads.node.ts";
 import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
 
@@ -27,6 +28,9 @@ export function testDeps(
     clientAddress: () => "192.0.2.1",
     isStopping: () => false,
     isDraining: () => false,
+    streamsEnd: new AbortController().signal,
+    waitUntil: () => {},
+    shareRead: sharedReads(),
     processMetrics: undefined,
     asset: () => Promise.resolve(undefined),
   };

@@ -6,12 +6,12 @@ import {
   BuildLogChunk,
   BuildReport,
   LeaveRequest,
-  LogChunk,
   PollRequest,
   ReleaseReport,
   ResultReport,
   StartedReport,
 } from "../../shared/wire/lease.ts";
+import { OutputReport } from "../../shared/wire/output.ts";
 import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing/fuzz/exchange.ts";
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";
 import { segments } from "../testing/fuzz/requests.ts";
@@ -23,7 +23,7 @@ import { type NodeProcess, startNode } from "../testing/start-node.ts";
 const token = "agent-token-0123456789";
 const json = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
 const ofLease = {
-  logs: LogChunk,
+  logs: OutputReport,
   started: StartedReport,
   result: ResultReport,
   release: ReleaseReport,
@@ -32,7 +32,7 @@ const messages: [path: string, schema: z.ZodType][] = [
   ["/poll", PollRequest],
   ["/renew", AgentStatus],
   ["/leave", LeaveRequest],
-  ["/leases/{id}/logs", LogChunk],
+  ["/leases/{id}/logs", OutputReport],
   ["/leases/{id}/started", StartedReport],
   ["/leases/{id}/result", ResultReport],
   ["/leases/{id}/release", ReleaseReport],

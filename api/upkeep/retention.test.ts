@@ -9,11 +9,12 @@ import { artifactKey } from "../domain/store-key.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { claimNext } from "../store/jobs/claim.ts";
 import { expireLeases } from "../store/jobs/lease.ts";
-import { findArtifact, findExecution } from "../store/jobs/read.ts";
+import { findArtifact, findByLease, findExecution } from "../store/jobs/read.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
 import { endedBefore } from "../store/retention.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
-import { recordArtifact, recordLogChunk } from "../store/jobs/uploads.ts";
+import { recordOutput } from "../store/jobs/output.ts";
+import { recordArtifact } from "../store/jobs/uploads.ts";
 import { askForRetention } from "./retention.ts";
 import { sweep } from "./sweep.ts";
 import { success } from "../testing/scripted-agent.ts";
@@ -62,9 +63,11 @@ async function upload(executionId: string, leaseId: string, text: string): Promi
   const row = { executionId, leaseId, name: text, contentType: "text/plain", ...announced };
   await deps.artifacts.put(artifactKey(row), new Blob([text]).stream(), announced);
   await recordArtifact(store.db, row, 1000, clock);
-  await recordLogChunk(
+  const attempt = (await findByLease(store.db, leaseId))?.attempt ?? 0;
+  await recordOutput(
     store.db,
-    { executionId, leaseId, stream: "stdout", offset: 0, data: new Uint8Array(3) },
+    { executionId, attempt, leaseId },
+    [{ stream: "stdout", offset: 0, data: new Uint8Array(3) }],
     1000,
     clock,
   );
@@ -72,7 +75,7 @@ async function upload(executionId: string, leaseId: string, text: string): Promi
 }
 
 async function rows(): Promise<Record<string, number>> {
-  const tables = ["executions", "payloads", "log_chunks", "artifacts", "dead_letters"];
+  const tables = ["executions", "payloads", "output_chunks", "artifacts", "dead_letters"];
   const counted = tables.map(async (table) => {
     const { rows } = await store.db.client.execute(`select count(*) from ${table}`);
     return [table, Number(rows[0]?.[0])] as const;
@@ -103,7 +106,7 @@ describe("executions", () => {
     expect(await rows()).toEqual({
       executions: 1,
       payloads: 1,
-      log_chunks: 0,
+      output_chunks: 0,
       artifacts: 1,
       dead_letters: 1,
     });
@@ -220,7 +223,7 @@ describe("bytes that no record shows", () => {
     clock += 1;
     await sweep(deps);
     expect([existsSync(lost), existsSync(kept)]).toEqual([false, true]);
-    expect(await rows()).toMatchObject({ artifacts: 1, log_chunks: 0 });
+    expect(await rows()).toMatchObject({ artifacts: 1, output_chunks: 0 });
     expect(await findArtifact(store.db, id, "kept")).toBeDefined();
   });
 
@@ -239,7 +242,7 @@ describe("bytes that no record shows", () => {
     }
     clock += hourMs;
     await sweep(deps);
-    expect(await rows()).toMatchObject({ executions: 1, artifacts: 0, log_chunks: 1 });
+    expect(await rows()).toMatchObject({ executions: 1, artifacts: 0, output_chunks: 1 });
   });
 
   test("of one prefix that cannot be removed do not block others, and are tried again an hour later", async () => {

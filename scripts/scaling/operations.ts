@@ -98,7 +98,12 @@ export async function measureOperations(): Promise<Costs> {
   for (const lease of leases.splice(0)) await post(lease, "result", success);
   await poll(1, 15);
   const idlePoll = await costOf(times, () => poll(1, 15));
-  const awaited = { agents: [agent.agent.id], executions: ids.slice(0, 4), builds: [] };
+  const awaited = {
+    agents: [agent.agent.id],
+    executions: ids.slice(0, 4),
+    outputs: [],
+    builds: [],
+  };
   const news = await costOf(times, () => readNews(deps.db, awaited, deps.now()));
   const swept = await costOf(times, () => sweep(deps));
   return {

@@ -50,6 +50,7 @@ export const rooms = {
     "api/files",
     "api/jobs",
     "api/batches",
+    "api/events",
     "api/builds",
     "api/agents",
     "api/webhooks",

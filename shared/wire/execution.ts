@@ -117,6 +117,15 @@ export const Artifact = z
   .meta({ id: "Artifact" });
 export type Artifact = z.infer<typeof Artifact>;
 
+export const ArtifactList = z
+  .object({
+    job_id: JobId,
+    artifacts: z.array(Artifact).meta({ description: "Files that the code wrote, by name." }),
+    input_artifacts: z.array(Artifact).meta({ description: "What was submitted." }),
+  })
+  .meta({ id: "ArtifactList" });
+export type ArtifactList = z.infer<typeof ArtifactList>;
+
 /** Present in a record only with `view=full`. */
 const FullView = z.object({
   job_ref: z.string().nullable(),

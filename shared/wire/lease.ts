@@ -8,6 +8,7 @@ import { ImageTransport } from "./image.ts";
 import { JobType, JobTypeName } from "./job-type.ts";
 import { isJsonObject, parseJson } from "../json.ts";
 import { limits } from "./limits.ts";
+import { OutputPart } from "./output.ts";
 
 /**
  * The agent protocol, `/agent/v1/*`. Every message carries the agent's bearer token. A lease is the
@@ -60,6 +61,8 @@ export const PollRequest = AgentStatus.extend({
   free_builds: z.int().min(0).max(100),
   /** Leases whose cancellation the agent already knows; the reply does not repeat them. */
   cancelling: z.array(Uuid).max(10_000),
+  /** Leases that the agent already knows to be watched; the reply comes at once for others. */
+  watching: z.array(Uuid).max(10_000).optional(),
   /** The agent has just started: the reply names the job types to keep containers ready for. */
   is_new: z.boolean(),
   /** Seconds that the poll may wait for work; the API may answer sooner. */
@@ -101,6 +104,8 @@ export const LeasedJob = z.object({
   caps: OutputCaps,
   /** W3C trace context of the request that made the job. */
   traceparent: z.string().nullish(),
+  /** Somebody follows the job: its output is to be posted as it comes. */
+  watch: z.boolean().optional(),
 });
 export type LeasedJob = z.infer<typeof LeasedJob>;
 
@@ -120,6 +125,8 @@ export const RenewReply = z.object({
   /** Images that jobs may need: the agent reports which of them its engine has. */
   images_wanted: z.array(z.string()),
   intervals: Intervals,
+  /** Listed leases whose job somebody follows. */
+  watch: z.array(Uuid).optional(),
 });
 export type RenewReply = z.infer<typeof RenewReply>;
 
@@ -158,14 +165,9 @@ export type PollReply = z.infer<typeof PollReply>;
 export const StartedReport = z.object({ job_ref: z.string().nullable() });
 export type StartedReport = z.infer<typeof StartedReport>;
 
-/** A chunk of a running execution's output, stored in case its agent dies before it posts the result. */
-export const LogChunk = z.object({
-  stream: z.enum(["stdout", "stderr"]),
-  /** Number of bytes of this stream before the chunk. */
-  offset: z.int().min(0),
-  data_base64: z.base64().min(1),
-});
-export type LogChunk = z.infer<typeof LogChunk>;
+/** Answer to posts of a running job: whether somebody follows it. */
+export const WatchReply = z.object({ watch: z.boolean().optional() });
+export type WatchReply = z.infer<typeof WatchReply>;
 
 function isObjectText(text: string): boolean {
   try {
@@ -214,7 +216,7 @@ export type ResultReply = z.infer<typeof ResultReply>;
 export const takeHeader = "x-airlock-take";
 
 /** A chunk of a build's log. */
-export const BuildLogChunk = LogChunk.omit({ stream: true });
+export const BuildLogChunk = OutputPart.omit({ stream: true });
 export type BuildLogChunk = z.infer<typeof BuildLogChunk>;
 
 /** How a build ended. */

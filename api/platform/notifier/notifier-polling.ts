@@ -33,6 +33,12 @@ export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: 
     for (const [agent, leases] of news.cancelled) {
       if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
+    for (const [agent, leases] of news.watched) {
+      if (leases > (before?.watched.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+    }
+    for (const [id, mark] of news.outputs) {
+      if (mark !== before?.outputs.get(id)) local.notify(`output:${id}`);
+    }
     for (const id of news.endedExecutions) local.notify(`execution:${id}`);
     for (const id of news.endedBuilds) local.notify(`build:${id}`);
   };
@@ -79,5 +85,10 @@ export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: 
 function awaitedOf(topics: Topic[]): Awaited {
   const ids = (kind: string): string[] =>
     topics.filter((topic) => topic.startsWith(kind)).map((topic) => topic.slice(kind.length));
-  return { agents: ids("agent:"), executions: ids("execution:"), builds: ids("build:") };
+  return {
+    agents: ids("agent:"),
+    executions: ids("execution:"),
+    outputs: ids("output:"),
+    builds: ids("build:"),
+  };
 }

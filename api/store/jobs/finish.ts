@@ -2,7 +2,7 @@ import { and, eq, sql } from "drizzle-orm";
 import type { ResultReport } from "../../../shared/wire/lease.ts";
 import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
-import { executions, logChunks, payloads } from "../schema.ts";
+import { executions, outputChunks, payloads } from "../schema.ts";
 import { query, statement } from "../statement.ts";
 
 /** A result as the store keeps it: streams as bytes, and the hash of its post. */
@@ -46,7 +46,7 @@ export async function finishExecution(
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
       },
-      statements: [keepOutput({ leaseId, ...result }), dropLog({ leaseId, ...result })],
+      statements: [keepOutput({ leaseId, ...result }), dropChunks({ leaseId, ...result })],
     },
     read,
   );
@@ -61,9 +61,9 @@ const endedByThis = query
       eq(executions.resultHash, sql.placeholder("hash")),
     ),
   );
-/** Chunks are no longer needed: a record shows the output in the result. */
-const dropLog = statement(
-  query.delete(logChunks).where(eq(logChunks.executionId, sql`${endedByThis}`)),
+/** Chunks are no longer needed: the result has all output. */
+const dropChunks = statement(
+  query.delete(outputChunks).where(eq(outputChunks.executionId, sql`${endedByThis}`)),
 );
 const bytes = (name: string) => sql.placeholder(name) as never;
 const keepOutput = statement(

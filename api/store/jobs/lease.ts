@@ -88,7 +88,7 @@ export async function renewLeases(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   leaseIds: string[],
-): Promise<{ leaseId: string; cancelRequested: boolean }[]> {
+): Promise<{ leaseId: string; cancelRequested: boolean; watchedUntil: number | null }[]> {
   if (leaseIds.length === 0) return [];
   const renewed = await renewal(db, {
     agentId,
@@ -96,14 +96,15 @@ export async function renewLeases(
     now,
     leaseIds: JSON.stringify(leaseIds),
   });
-  return renewed.flatMap(({ leaseId, cancelRequested }) =>
-    leaseId === null ? [] : [{ leaseId, cancelRequested }],
+  return renewed.flatMap(({ leaseId, ...lease }) =>
+    leaseId === null ? [] : [{ leaseId, ...lease }],
   );
 }
 
 const renewedColumns = {
   leaseId: executions.leaseId,
   cancelRequested: executions.cancelRequested,
+  watchedUntil: executions.watchedUntil,
 };
 const renewal = rowsQuery(
   renewedColumns,

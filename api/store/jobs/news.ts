@@ -1,10 +1,12 @@
-import type { InStatement } from "@libsql/client/web";
+import type { InStatement, ResultSet } from "@libsql/client/web";
 import type { Database } from "../database.ts";
 
 /** Ids that the subscriptions of one process wait for. */
 export interface Awaited {
   agents: string[];
   executions: string[];
+  /** Executions whose events are followed. */
+  outputs: string[];
   builds: string[];
 }
 
@@ -17,6 +19,10 @@ export interface News {
   build: string;
   /** Number of leases that each agent should cancel; agents without any are left out. */
   cancelled: Map<string, number>;
+  /** Number of leases of each agent that somebody follows; agents without any are left out. */
+  watched: Map<string, number>;
+  /** Changes with the state and the output of a followed execution. */
+  outputs: Map<string, string>;
   /** The awaited executions and builds that have ended. */
   endedExecutions: string[];
   endedBuilds: string[];
@@ -24,10 +30,11 @@ export interface News {
 
 /** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
 export async function readNews(db: Database, awaited: Awaited, now: number): Promise<News> {
-  const [marks, cancelled, executions, builds] = await db.client.batch(
+  const [marks, held, outputs, executions, builds] = await db.client.batch(
     [
       { sql: marksSql, args: [now] },
-      listed(cancelledSql, awaited.agents),
+      { sql: heldSql, args: [now, JSON.stringify(awaited.agents)] },
+      listed(outputsSql, awaited.outputs),
       listed(endedSql("executions"), awaited.executions),
       listed(endedSql("builds"), awaited.builds),
     ],
@@ -38,7 +45,9 @@ export async function readNews(db: Database, awaited: Awaited, now: number): Pro
     job: head === null ? null : `${Number(head)},${Number(submitted)},${Number(retries)}`,
     submitted: Number(submitted),
     build: build as string,
-    cancelled: new Map(cancelled!.rows.map(({ id, n }) => [id as string, Number(n)])),
+    cancelled: countsOf(held!, "cancelled"),
+    watched: countsOf(held!, "watched"),
+    outputs: new Map(outputs!.rows.map(({ id, mark }) => [id as string, mark as string])),
     endedExecutions: executions!.rows.map(({ id }) => id as string),
     endedBuilds: builds!.rows.map(({ id }) => id as string),
   };
@@ -52,9 +61,21 @@ const marksSql = `SELECT
   (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds
     WHERE status IN ('queued', 'running')) AS build`;
 
-const cancelledSql = `SELECT agent_id AS id, count(*) AS n FROM executions
-  WHERE status = 'running' AND cancel_requested AND agent_id IN (SELECT value FROM json_each(?))
+const heldSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
+    sum(coalesce(watched_until, 0) > ?) AS watched
+  FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
+    AND (cancel_requested OR watched_until IS NOT NULL)
   GROUP BY agent_id`;
+
+const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce(
+    (SELECT c.position FROM output_chunks c WHERE c.execution_id = e.id AND c.attempt = e.attempt
+      ORDER BY c.position DESC LIMIT 1), -1) AS mark
+  FROM executions e WHERE e.id IN (SELECT value FROM json_each(?))`;
+
+function countsOf({ rows }: ResultSet, column: "cancelled" | "watched"): Map<string, number> {
+  const counts = rows.map((row): [string, number] => [row["id"] as string, Number(row[column])]);
+  return new Map(counts.filter(([, n]) => n > 0));
+}
 
 const endedSql = (table: "executions" | "builds"): string =>
   `SELECT id FROM ${table} WHERE ended_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))`;

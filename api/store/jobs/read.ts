@@ -1,10 +1,10 @@
 import { and, asc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
-import { concatBytes } from "../../../shared/bytes.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import type { SubmittedPayload } from "./lease.ts";
 import { position } from "./line.ts";
-import { artifacts, executions, logChunks, payloads } from "../schema.ts";
+import { wholeOutput } from "./output.ts";
+import { artifacts, executions, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
@@ -107,6 +107,11 @@ export async function withPayload(db: Database, row: ExecutionRow): Promise<Full
   return full;
 }
 
+/** The artifacts of an execution, by name. */
+export async function listArtifacts(db: Database, id: string): Promise<ArtifactRow[]> {
+  return visibleArtifacts(db, { ids: JSON.stringify([id]) });
+}
+
 export async function findArtifact(
   db: Database,
   executionId: string,
@@ -151,16 +156,9 @@ const empty: Streams = { stdin: null, args: null, stdout: null, stderr: null, ou
 /** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(
   db: Database,
-  { id, leaseId, endedAt, resultHash }: ExecutionRow,
+  { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
   payload: Streams = empty,
 ): Promise<Streams> {
   if (endedAt === null || resultHash !== null || leaseId === null) return payload;
-  const chunks = await db.orm
-    .select({ stream: logChunks.stream, data: logChunks.data })
-    .from(logChunks)
-    .where(and(eq(logChunks.executionId, id), eq(logChunks.leaseId, leaseId)))
-    .orderBy(asc(logChunks.offset));
-  const joined = (stream: "stdout" | "stderr") =>
-    concatBytes(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
-  return { ...payload, stdout: joined("stdout"), stderr: joined("stderr"), output: null };
+  return { ...payload, ...(await wholeOutput(db, { executionId: id, attempt })), output: null };
 }

@@ -2,7 +2,7 @@ import type { ResultSet } from "@libsql/client/web";
 import { and, eq, exists, gt, lte, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
 import type { ArtifactRow } from "./read.ts";
-import { artifacts, executions, isRunning, logChunks } from "../schema.ts";
+import { artifacts, executions, isRunning } from "../schema.ts";
 
 /**
  * `recorded` also stands for a repeated post, `conflict` for a post with other content in the same
@@ -65,46 +65,6 @@ function uploadOf({ executionId, leaseId, name }: Upload): SQL | undefined {
 }
 
 const onRepeat = sql` on conflict do nothing`;
-
-type LogChunkRow = typeof logChunks.$inferInsert;
-
-/** Stores a chunk of a running execution's output if its lease still holds and has room for it. */
-export async function recordLogChunk(
-  db: Database,
-  chunk: LogChunkRow,
-  maxBytes: number,
-  now: number,
-): Promise<Recorded> {
-  const holds = leaseHolds(db, chunk.leaseId, now);
-  const kept = db.orm
-    .select({ bytes: sql`coalesce(sum(length(${logChunks.data})), 0)` })
-    .from(logChunks)
-    .where(
-      and(
-        eq(logChunks.executionId, chunk.executionId),
-        eq(logChunks.leaseId, chunk.leaseId),
-        eq(logChunks.stream, chunk.stream),
-      ),
-    );
-  const hasRoom = lte(sql`${kept} + ${chunk.data.length}`, maxBytes);
-  const known = db.orm
-    .select({ isSame: eq(logChunks.data, chunk.data) })
-    .from(logChunks)
-    .where(
-      and(
-        eq(logChunks.executionId, chunk.executionId),
-        eq(logChunks.leaseId, chunk.leaseId),
-        eq(logChunks.stream, chunk.stream),
-        eq(logChunks.offset, chunk.offset),
-      ),
-    );
-  const [, present, held] = await batch(db, [
-    insertWhere(logChunks, chunk, and(holds, hasRoom)).append(onRepeat),
-    known,
-    sql`select ${holds}`,
-  ]);
-  return recorded(present, held);
-}
 
 /** @param held Whether the lease still holds; given if its posts have a limit. */
 export function recorded(present: ResultSet | undefined, held?: ResultSet): Recorded {

@@ -91,6 +91,8 @@ export const executions = sqliteTable(
     inputs: text("inputs", { enum: inputWays }),
     /** The submission's own receiver of the webhook. */
     callbackUrl: text("callback_url"),
+    /** Until then somebody follows its events. */
+    watchedUntil: integer("watched_until"),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
@@ -210,19 +212,29 @@ export const payloads = sqliteTable("payloads", {
   output: bytes("output"),
 });
 
-/** Output of an attempt that is still running; read only if the attempt ends without a result. */
-export const logChunks = sqliteTable(
-  "log_chunks",
+/**
+ * Output of an attempt while it runs, in the order in which the code wrote it. Each row begins where the
+ * row before it ends; rows go when a result brings all output. See store/jobs/output.ts.
+ */
+export const outputChunks = sqliteTable(
+  "output_chunks",
   {
     executionId: text("execution_id")
       .notNull()
       .references(() => executions.id, { onDelete: "cascade" }),
-    leaseId: text("lease_id").notNull(),
-    stream: text("stream", { enum: ["stdout", "stderr"] }).notNull(),
-    offset: integer("offset").notNull(),
+    attempt: integer("attempt").notNull(),
+    /** Bytes of both streams before this row. */
+    position: integer("position").notNull(),
+    /** Bytes of each stream before this row. */
+    stdoutOffset: integer("stdout_offset").notNull(),
+    stderrOffset: integer("stderr_offset").notNull(),
+    /** Lengths of the parts of `data`, in their order: positive for stdout, negative for stderr. */
+    runs: text("runs", { mode: "json" }).$type<number[]>().notNull(),
+    /** Epoch ms of its arrival. */
+    at: integer("at").notNull(),
     data: bytes("data").notNull(),
   },
-  (t) => [primaryKey({ columns: [t.executionId, t.leaseId, t.stream, t.offset] })],
+  (t) => [primaryKey({ columns: [t.executionId, t.attempt, t.position] })],
 );
 
 /** An uploaded file. It becomes visible when the result of its lease is accepted. */

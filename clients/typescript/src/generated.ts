@@ -348,6 +348,13 @@ export type ForkRequest = {
     /** Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it. */
     callback_url?: string | undefined;
 };
+export type ArtifactList = {
+    job_id: string;
+    /** Files that the code wrote, by name. */
+    artifacts: Artifact[];
+    /** What was submitted. */
+    input_artifacts: Artifact[];
+};
 export type ExecutionPage = {
     items: ExecutionRecord[];
     limit: number;
@@ -942,6 +949,48 @@ export function cancelJob({ id }: {
     });
 }
 /**
+ * Follow a job
+ */
+export function followJob({ id, after, lastEventId }: {
+    id: string;
+    after?: string;
+    lastEventId?: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchText(`/jobs/${encodeURIComponent(id)}/events${QS.query(QS.explode({
+        after
+    }))}`, {
+        ...opts,
+        headers: oazapfts.mergeHeaders(opts?.headers, {
+            "Last-Event-ID": lastEventId
+        })
+    });
+}
+/**
+ * Raw output of a job
+ */
+export function getJobLogs({ id, stream, offset, range }: {
+    id: string;
+    stream?: "stdout" | "stderr";
+    offset?: number;
+    range?: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchBlob<{
+        status: 200;
+        data: Blob;
+    } | {
+        status: 206;
+        data: Blob;
+    }>(`/jobs/${encodeURIComponent(id)}/logs${QS.query(QS.explode({
+        stream,
+        offset
+    }))}`, {
+        ...opts,
+        headers: oazapfts.mergeHeaders(opts?.headers, {
+            Range: range
+        })
+    });
+}
+/**
  * Run a job again: same code, same input
  */
 export function rerunJob({ id, idempotencyKey, rerunRequest }: {
@@ -980,6 +1029,19 @@ export function forkJob({ id, idempotencyKey, forkRequest }: {
             "Idempotency-Key": idempotencyKey
         })
     }));
+}
+/**
+ * Artifacts of a job
+ */
+export function listArtifacts({ id }: {
+    id: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: ArtifactList;
+    }>(`/jobs/${encodeURIComponent(id)}/artifacts`, {
+        ...opts
+    });
 }
 /**
  * Download an artifact

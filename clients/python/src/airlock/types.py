@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
 __all__ = [
+    "WebhookEvent",
+    "WebhookType",
+    "WebhookError",
+    "ExecutionErrorType",
+    "ExecutionPhase",
+    "Relationship",
     "Problem",
     "ProblemOptional",
     "ProblemCode",
     "FieldError",
     "ExecutionError",
-    "ExecutionErrorType",
-    "ExecutionPhase",
     "SyncResult",
     "ExecuteRequest",
     "ExecuteRequestOptional",
@@ -22,7 +26,6 @@ __all__ = [
     "PhaseAtExit",
     "Artifact",
     "ResourceUsage",
-    "Relationship",
     "SubmittedJob",
     "SubmittedJobOptional",
     "AsyncSubmitRequest",
@@ -44,6 +47,7 @@ __all__ = [
     "RerunRequest",
     "ForkRequest",
     "ForkRequestOptional",
+    "ArtifactList",
     "ExecutionList",
     "ExecutionPage",
     "NarrowedPage",
@@ -60,6 +64,9 @@ __all__ = [
     "DeadLetterJob",
     "DeadLetterStats",
     "DeadLetterDeleted",
+    "WebhookDeliveryPage",
+    "WebhookDelivery",
+    "DeliveryStatus",
     "Health",
     "HealthOptional",
     "CircuitBreaker",
@@ -87,17 +94,19 @@ __all__ = [
     "Probe",
 ]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+WebhookType = Literal["execution.succeeded", "execution.failed", "execution.timeout", "execution.oom", "execution.cancelled"]
 
 ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "internal_error", "runtime_error", "unknown"]
 
 ExecutionPhase = Literal["startup", "execution"]
 
+Relationship = Literal["rerun", "fork"]
+
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
 PhaseAtExit = Literal["startup", "execution", "completed", "failed"]
-
-Relationship = Literal["rerun", "fork"]
 
 QueueStatus = Literal["pending", "running", "completed"]
 
@@ -107,9 +116,27 @@ JobTypeList = List["JobType"]
 
 BuildStatus = Literal["queued", "running", "built", "failed"]
 
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+
 BreakerState = Literal["closed", "open", "half_open"]
 
 ContainerBackend = Literal["engine", "zygote"]
+
+
+class WebhookEvent(TypedDict):
+    """An execution has ended."""
+
+    type: WebhookType
+    #: When the execution ended.
+    timestamp: str
+    data: Dict[str, Any]
+
+
+class WebhookError(TypedDict):
+    """The record has the message."""
+
+    type: ExecutionErrorType
+    phase: ExecutionPhase
 
 
 class ProblemOptional(TypedDict, total=False):
@@ -192,6 +219,8 @@ class ExecuteRequestOptional(TypedDict, total=False):
     queue_timeout: int
     #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
     max_attempts: int
+    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
+    callback_url: str
 
 
 class ExecuteRequest(ExecuteRequestOptional):
@@ -227,6 +256,7 @@ class ExecutionRecordOptional(TypedDict, total=False):
     run_at: str
     queue_timeout: int
     max_attempts: int
+    callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
 
@@ -314,6 +344,8 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     queue_timeout: int
     #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
     max_attempts: int
+    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
+    callback_url: str
 
 
 class AsyncSubmitRequest(AsyncSubmitRequestOptional):
@@ -443,6 +475,8 @@ class RerunRequest(TypedDict, total=False):
     queue_timeout: int
     #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
     max_attempts: int
+    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
+    callback_url: str
 
 
 class ForkRequestOptional(TypedDict, total=False):
@@ -463,11 +497,21 @@ class ForkRequestOptional(TypedDict, total=False):
     queue_timeout: int
     #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
     max_attempts: int
+    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
+    callback_url: str
 
 
 class ForkRequest(ForkRequestOptional):
     #: Python source, run as /code/main.py.
     code: str
+
+
+class ArtifactList(TypedDict):
+    job_id: str
+    #: Files that the code wrote, by name.
+    artifacts: List[Artifact]
+    #: What was submitted.
+    input_artifacts: List[Artifact]
 
 
 class ExecutionPage(TypedDict):
@@ -529,6 +573,7 @@ class NarrowedRecordOptional(TypedDict, total=False):
     run_at: str
     queue_timeout: int
     max_attempts: int
+    callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
 
@@ -624,6 +669,35 @@ class DeadLetterStats(TypedDict):
 class DeadLetterDeleted(TypedDict):
     id: int
     deleted: Literal[True]
+
+
+class WebhookDeliveryPage(TypedDict):
+    items: List[WebhookDelivery]
+    limit: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class WebhookDelivery(TypedDict):
+    id: int
+    #: The header `webhook-id` of every call: the same for all receivers and tries.
+    webhook_id: str
+    type: WebhookType
+    job_id: str
+    #: Name of the configured receiver; null for a `callback_url`.
+    endpoint: Optional[str]
+    callback_url: Optional[str]
+    status: DeliveryStatus
+    #: Calls that were made.
+    attempts: int
+    #: HTTP status of the last answer.
+    last_status_code: Optional[int]
+    #: Why the last call failed.
+    last_error: Optional[str]
+    created_at: str
+    next_attempt_at: Optional[str]
+    ended_at: Optional[str]
 
 
 class HealthOptional(TypedDict, total=False):

@@ -1,0 +1,24 @@
+import { createChangeSignal } from "../waiting/change-signal.ts";
+
+/** Whether somebody follows a job: then its output is posted as it comes. */
+export type Watch = {
+  readonly isOn: () => boolean;
+  /** Applies what an answer of the API says; one that says nothing changes nothing. */
+  readonly learn: (told: { readonly watch?: boolean | undefined }) => void;
+  /** Calls the listener when somebody begins to follow the job, until the result is disposed. */
+  readonly subscribe: (listener: () => void) => Disposable;
+};
+
+export function createWatch(isWatched = false): Watch {
+  const changes = createChangeSignal();
+  let isOn = isWatched;
+  return {
+    isOn: () => isOn,
+    learn({ watch = isOn }) {
+      const begins = watch && !isOn;
+      isOn = watch;
+      if (begins) changes.notify();
+    },
+    subscribe: changes.subscribe,
+  };
+}

@@ -1,0 +1,57 @@
+import type { StreamName } from "../../shared/wire/output.ts";
+
+/**
+ * The place of a client in the events of a job. It names no event: it says what the client has, so that
+ * it holds on stored output and on a record alike, in every process.
+ */
+export interface EventCursor {
+  attempt: number;
+  /** `new`: has nothing of this attempt. `lost`: has its `retry`. `ended`: has the `end`. */
+  state: "new" | "running" | "lost" | "ended";
+  /** Streams whose `held` or `truncated` it has. */
+  held: Record<StreamName, boolean>;
+  truncated: Record<StreamName, boolean>;
+  /** Bytes that it has of each stream; always at the boundary of a character. */
+  stdout: number;
+  stderr: number;
+}
+
+const letters = { new: "n", running: "r", lost: "l", ended: "e" } as const;
+const states = Object.fromEntries(
+  Object.entries(letters).map(([state, letter]) => [letter, state]),
+) as Record<string, EventCursor["state"]>;
+
+export function newCursor(attempt: number): EventCursor {
+  const none = { stdout: false, stderr: false };
+  return { attempt, state: "new", held: none, truncated: none, stdout: 0, stderr: 0 };
+}
+
+/** As the id of an event. Clients must not take it apart. */
+export function formatCursor({
+  attempt,
+  state,
+  held,
+  truncated,
+  stdout,
+  stderr,
+}: EventCursor): string {
+  const told = [held.stdout, held.stderr, truncated.stdout, truncated.stderr];
+  const bits = told.reduce((sum, isTold, i) => sum + (isTold ? 2 ** i : 0), 0);
+  return [attempt, letters[state] + bits.toString(16), stdout, stderr].join("-");
+}
+
+/** Undefined if the text is no cursor. */
+export function parseCursor(text: string): EventCursor | undefined {
+  const match = /^(\d{1,9})-([nrle])([0-9a-f])-(\d{1,15})-(\d{1,15})$/.exec(text);
+  if (!match) return undefined;
+  const bits = parseInt(match[3]!, 16);
+  const isSet = (i: number): boolean => (bits & (2 ** i)) !== 0;
+  return {
+    attempt: Math.max(1, Number(match[1])),
+    state: states[match[2]!]!,
+    held: { stdout: isSet(0), stderr: isSet(1) },
+    truncated: { stdout: isSet(2), stderr: isSet(3) },
+    stdout: Number(match[4]),
+    stderr: Number(match[5]),
+  };
+}

@@ -1,0 +1,51 @@
+import { isTerminal } from "../../shared/wire/execution.ts";
+import type { JobEvent } from "../../shared/wire/events.ts";
+import type { Deps } from "../deps.ts";
+import type { EventCursor } from "../domain/event-cursor.ts";
+import { backstopMs, endIfOverdue } from "../jobs/wait.ts";
+import { keepWatched } from "../jobs/watched.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { teller } from "./tell.ts";
+
+/** Keeps proxies from closing a connection on which nothing happens. */
+const idleMs = 15_000;
+
+/**
+ * The events of a job from a cursor on, as they happen, up to its `end`; "idle" where nothing has happened
+ * for long. It reads only as fast as it is read, and any process can continue it. It ends early when the
+ * signal aborts or the record is removed.
+ */
+export async function* follow(
+  deps: Deps,
+  id: string,
+  from: EventCursor | undefined,
+  signal: AbortSignal,
+): AsyncGenerator<JobEvent | "idle"> {
+  const { db, notifier, now, shareRead } = deps;
+  const wakes = notifier.subscribe([`execution:${id}`, `output:${id}`]);
+  const tell = teller(deps, from);
+  let spokeAt = now();
+  try {
+    // Clients and proxies see at once that the stream has begun.
+    yield "idle";
+    while (!signal.aborted) {
+      const execution = await shareRead(`execution ${id}`, () => findExecution(db, id));
+      if (!execution) return;
+      if (await endIfOverdue(deps, execution)) continue;
+      await db.durable();
+      for await (const event of tell(execution)) {
+        yield event;
+        spokeAt = now();
+        if (signal.aborted) return;
+      }
+      if (isTerminal(execution.status)) return;
+      if (await keepWatched(deps, execution)) continue;
+      await wakes.next(backstopMs, signal);
+      if (now() - spokeAt < idleMs) continue;
+      yield "idle";
+      spokeAt = now();
+    }
+  } finally {
+    wakes.close();
+  }
+}

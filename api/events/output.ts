@@ -1,0 +1,62 @@
+import type { StreamName } from "../../shared/wire/output.ts";
+import type { Deps } from "../deps.ts";
+import {
+  findOutput,
+  type Offsets,
+  type Part,
+  readOutput,
+  windowBytes,
+} from "../store/jobs/output.ts";
+import { readResultPart } from "../store/jobs/result-parts.ts";
+
+/** Output, and when it arrived (epoch ms). */
+export type Arrived = Part & { at: number };
+
+/** Reads the output that has arrived since the last call. */
+export type OutputReader = () => AsyncGenerator<Arrived>;
+
+/** Reads what is stored of one attempt, in the order in which the code wrote it. */
+export function storedOutput(
+  { db, shareRead }: Deps,
+  executionId: string,
+  attempt: number,
+  from: Offsets,
+): OutputReader {
+  const of = { executionId, attempt };
+  let next: number | undefined;
+  return async function* read() {
+    next ??= await findOutput(db, of, from);
+    for (;;) {
+      const place: number = next;
+      const key = `output ${executionId} ${attempt} ${place}`;
+      const rows = await shareRead(key, () => readOutput(db, of, place));
+      if (rows.length === 0) return;
+      await db.durable();
+      for (const { parts, at, next: after } of rows) {
+        for (const part of parts) {
+          // The first row may begin before what the client has.
+          const known = Math.max(0, from[part.stream] - part.offset);
+          if (known >= part.data.length) continue;
+          yield { ...part, offset: part.offset + known, data: part.data.subarray(known), at };
+        }
+        next = after;
+      }
+    }
+  };
+}
+
+/** Reads a stream of a result that arrived at a time. */
+export async function* resultOutput(
+  { db }: Deps,
+  id: string,
+  stream: StreamName,
+  from: number,
+  at: number,
+): AsyncGenerator<Arrived> {
+  for (let offset = from; ;) {
+    const data = await readResultPart(db, id, stream, { offset, length: windowBytes });
+    if (data.length === 0) return;
+    yield { stream, offset, data, at };
+    offset += data.length;
+  }
+}

@@ -1,0 +1,65 @@
+import type { JobEvent } from "../../shared/wire/events.ts";
+import type { Deps } from "../deps.ts";
+import { isStoreOutage } from "../store/outage.ts";
+import { contentTypes, encodeEvent, type EventFormat } from "./encode.ts";
+
+type Events = AsyncGenerator<JobEvent | "idle">;
+
+/**
+ * Events as the body of an answer. The next event is made when the client has taken the one before it, so
+ * that a slow client holds no more than that one. When the client hangs up or a signal aborts, the events
+ * are ended; the process stays open until they are.
+ */
+export function eventStream(
+  { waitUntil, log }: Deps,
+  format: EventFormat,
+  follow: (signal: AbortSignal) => Events,
+  signals: AbortSignal[],
+  kind?: "synchronous",
+): ReadableStream<Uint8Array> {
+  const hungUp = new AbortController();
+  const stop = AbortSignal.any([hungUp.signal, ...signals]);
+  const events = follow(stop);
+  let finish: (() => void) | undefined;
+  /** A stream that nobody reads, such as the answer to HEAD, must not keep the process open. */
+  const begin = (): void => {
+    if (!finish) waitUntil(new Promise<void>((resolve) => (finish = resolve)), kind);
+  };
+  const end = async (): Promise<void> => {
+    // Events that have not begun would skip what they do at their end.
+    if (!finish) await events.next();
+    begin();
+    await events.return(undefined).catch(() => {});
+    finish?.();
+  };
+  hungUp.signal.addEventListener("abort", () => void end());
+  for (const signal of signals) signal.addEventListener("abort", () => hungUp.abort());
+
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        begin();
+        try {
+          const step = await events.next();
+          if (step.done !== true) return controller.enqueue(encodeEvent(format, step.value));
+        } catch (error) {
+          // The client continues from its cursor.
+          if (!isStoreOutage(error)) log.error("events: {error}", { error });
+        }
+        finish?.();
+        controller.close();
+      },
+      cancel: () => hungUp.abort(),
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+/** Proxies must pass on each event as it comes. */
+export function eventHeaders(format: EventFormat): Record<string, string> {
+  return {
+    "Content-Type": contentTypes[format],
+    "Cache-Control": "no-store, no-transform",
+    "X-Accel-Buffering": "no",
+  };
+}

@@ -1,0 +1,36 @@
+import type { Deps } from "../deps.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
+import { watchExecution } from "../store/jobs/watch.ts";
+
+/** How long after its last sign a follower still counts. */
+const watchedMs = 60_000;
+const renewEveryMs = 20_000;
+
+type Watched = Pick<ExecutionRow, "id" | "watchedUntil">;
+
+/** Whether somebody follows an execution's events. */
+export function isWatched({ watchedUntil }: Pick<Watched, "watchedUntil">, now: number): boolean {
+  return (watchedUntil ?? 0) > now;
+}
+
+/** Wakes those who follow an execution's events. Where nobody does, nothing is sent. */
+export function tellWatchers({ notifier, now }: Deps, execution: Watched): void {
+  if (isWatched(execution, now())) notifier.notify(`output:${execution.id}`);
+}
+
+/**
+ * Keeps an execution watched that has not ended, and tells its agent when that begins. Returns whether it
+ * has just begun: what happened before was not told to anybody.
+ */
+export async function keepWatched(
+  { db, notifier, now, shareRead }: Deps,
+  { id, watchedUntil }: ExecutionRow,
+): Promise<boolean> {
+  const at = now();
+  const until = at + watchedMs;
+  if ((watchedUntil ?? 0) > until - renewEveryMs) return false;
+  const agentId = await shareRead(`watch ${id}`, () => watchExecution(db, id, until));
+  if (isWatched({ watchedUntil }, at)) return false;
+  if (agentId !== null) notifier.notify(`agent:${agentId}`);
+  return true;
+}

@@ -1,0 +1,149 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { streamNames } from "../../shared/wire/output.ts";
+import type { Deps } from "../deps.ts";
+import { type EventCursor, parseCursor } from "../domain/event-cursor.ts";
+import { AppError, notFound } from "../errors.ts";
+import { contentTypes, formatOf } from "../events/encode.ts";
+import { follow } from "../events/follow.ts";
+import { eventHeaders, eventStream } from "../events/stream.ts";
+import { readLog } from "../events/log.ts";
+import type { AppEnv } from "../http/context.ts";
+import { sendStored } from "../http/stored-file.ts";
+import { eventLines, eventsDescription, serverSentEvents } from "../openapi/event-examples.ts";
+import { problem, problemRef } from "../openapi/problem-responses.ts";
+import { headers } from "../openapi/response-headers.ts";
+import { integerQuery, jobIdParam, problems } from "../openapi/responses.ts";
+import { findExecution } from "../store/jobs/read.ts";
+
+const text = z.string();
+
+export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const events = createRoute({
+    method: "get",
+    path: "/jobs/{id}/events",
+    operationId: "followJob",
+    tags: ["Jobs"],
+    summary: "Follow a job",
+    description: eventsDescription,
+    request: {
+      params: jobIdParam,
+      query: z.object({
+        after: z
+          .string()
+          .optional()
+          .openapi({ description: "The id of the last event that the client has." }),
+      }),
+      headers: z.object({
+        "Last-Event-ID": z
+          .string()
+          .optional()
+          .openapi({ description: "The same, as EventSource sends it; it comes before `after`." }),
+      }),
+    },
+    responses: {
+      200: {
+        description: "The events, up to `end`.",
+        headers: headers("X-Accel-Buffering"),
+        content: {
+          [contentTypes.sse]: { schema: text, example: serverSentEvents },
+          [contentTypes.lines]: { schema: text, example: eventLines },
+        },
+      },
+      204: { description: "The client has the `end`: there is nothing more." },
+      400: problem("invalid_request", badCursor("after", "x")),
+      ...problems("not_found"),
+    },
+  });
+  app.openapi(events, async (c) => {
+    const { id } = c.req.valid("param");
+    const from = cursorOf(c.req.header("Last-Event-ID"), c.req.valid("query").after);
+    if (!(await findExecution(deps.db, id))) throw notFound(`Job ${id}`);
+    if (from?.state === "ended") return c.body(null, 204);
+    const format = formatOf(c.req.header("Accept"));
+    const signals = [c.req.raw.signal, deps.streamsEnd];
+    const body = eventStream(deps, format, (stop) => follow(deps, id, from, stop), signals);
+    return c.body(body, 200, eventHeaders(format));
+  });
+
+  const logs = createRoute({
+    method: "get",
+    path: "/jobs/{id}/logs",
+    operationId: "getJobLogs",
+    tags: ["Jobs"],
+    summary: "Raw output of a job",
+    description:
+      "The bytes of one stream that the job has written so far, from `offset` on, as they are. `X-Next-Offset` is the offset to ask for next. If the job is tried again, its output starts from zero. A range counts from `offset`.",
+    request: {
+      params: jobIdParam,
+      query: z.object({
+        stream: z.enum(streamNames).default("stdout"),
+        offset: integerQuery(
+          { minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 },
+          "Bytes to leave out first.",
+        ),
+      }),
+      headers: z.object({
+        Range: z.string().optional().openapi({ description: "Such as `bytes=0-1023`." }),
+      }),
+    },
+    responses: {
+      200: {
+        description: "The bytes from `offset` on; none if there are no more yet.",
+        headers: headers("X-Next-Offset", "Content-Length", "Accept-Ranges"),
+        content: { "application/octet-stream": { schema: text.openapi({ format: "binary" }) } },
+      },
+      206: {
+        description: "The part that `Range` asked for.",
+        headers: headers("X-Next-Offset", "Content-Length", "Accept-Ranges", "Content-Range"),
+        content: { "application/octet-stream": { schema: text.openapi({ format: "binary" }) } },
+      },
+      416: problemRef("range_not_satisfiable"),
+      ...problems("invalid_request", "not_found"),
+    },
+  });
+  app.openapi(logs, async (c) => {
+    const { id } = c.req.valid("param");
+    const { stream, offset } = c.req.valid("query");
+    const execution = await findExecution(deps.db, id);
+    if (!execution) throw notFound(`Job ${id}`);
+    const { size, open } = await readLog(deps, execution, stream);
+    if (offset > size) {
+      const more = { "Content-Range": `bytes */${size}` };
+      const detail = `${stream} of job ${id} has ${size} bytes.`;
+      throw new AppError("range_not_satisfiable", detail, { job_id: id }, more);
+    }
+    const answer = await sendStored(c, {
+      name: `${stream} of job ${id} from ${offset} on`,
+      size: size - offset,
+      etag: `"${execution.attempt}-${size}"`,
+      headers: {
+        "Content-Type": "application/octet-stream",
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-store, no-transform",
+      },
+      open: async (range) => open(offset + (range?.offset ?? 0), range?.length ?? size - offset),
+    });
+    const sent = Number(answer.headers.get("Content-Length"));
+    const begin = /^bytes (\d+)/.exec(answer.headers.get("Content-Range") ?? "")?.[1] ?? 0;
+    answer.headers.set("X-Next-Offset", String(offset + Number(begin) + sent));
+    return answer;
+  });
+}
+
+/** The header comes first: a browser that connects again sends it with the address as it was. */
+function cursorOf(header: string | undefined, after: string | undefined): EventCursor | undefined {
+  const [path, given] = header ? ["Last-Event-ID", header] : ["after", after];
+  if (!given) return undefined;
+  const cursor = parseCursor(given);
+  if (cursor) return cursor;
+  const { detail, errors } = badCursor(path, given);
+  throw new AppError("invalid_request", detail, { errors });
+}
+
+function badCursor(path: string, given: string) {
+  const message = "must be the id of an event of this job, as it was sent";
+  return {
+    detail: `${path} ${message}; ${JSON.stringify(given.slice(0, 40))} is none.`,
+    errors: [{ path, message }],
+  };
+}

@@ -1,0 +1,231 @@
+import { and, asc, eq, exists, gt, sql } from "drizzle-orm";
+import { concatBytes } from "../../../shared/bytes.ts";
+import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
+import { batch, insertWhere, type Database } from "../database.ts";
+import { executions, isRunning, outputChunks } from "../schema.ts";
+import { query, rowsQuery } from "../statement.ts";
+import type { Recorded } from "./uploads.ts";
+
+/** Consecutive bytes of one stream. */
+export interface Part {
+  stream: StreamName;
+  /** Bytes of this stream before the part. */
+  offset: number;
+  data: Uint8Array;
+}
+
+export type Offsets = Record<StreamName, number>;
+
+/** One attempt of an execution. */
+export interface Attempt {
+  executionId: string;
+  attempt: number;
+}
+
+/** A reader holds about one row and one window of rows in memory. */
+const rowBytes = 32 * 1024;
+export const windowBytes = 32 * 1024;
+
+/**
+ * Stores output of a running execution behind what is stored, if its lease still holds and the limit of
+ * each stream has room for it.
+ */
+export async function recordOutput(
+  db: Database,
+  { leaseId, ...attempt }: Attempt & { leaseId: string },
+  parts: Part[],
+  maxBytes: number,
+  now: number,
+): Promise<Recorded> {
+  const holds = exists(
+    db.orm
+      .select({ id: executions.id })
+      .from(executions)
+      .where(and(eq(executions.leaseId, leaseId), isRunning, gt(executions.leaseExpiresAt, now))),
+  );
+  for (;;) {
+    const ends = await outputEnds(db, attempt);
+    const isNext = streamNames.every((name) => {
+      const first = parts.find(({ stream }) => stream === name);
+      return first === undefined || first.offset === ends[name];
+    });
+    const rows = toRows(attempt, ends, parts, now);
+    const isTooLarge = streamNames.some((name) => ends[name] + bytesOf(parts, name) > maxBytes);
+    const isEnd = (position: number) => sql`${endOf(attempt)} = ${position}`;
+    const inserts =
+      isNext && !isTooLarge
+        ? rows.map((row) => insertWhere(outputChunks, row, and(holds, isEnd(row.position))))
+        : [];
+    const results = await batch(db, [...inserts, sql`select ${holds}`]);
+    if (results.at(-1)?.rows[0]?.[0] !== 1) return "lease_lost";
+    if (!isNext) return (await isStored(db, attempt, parts)) ? "recorded" : "conflict";
+    if (isTooLarge) return "too_large";
+    // Otherwise another post has stored output meanwhile, maybe the same.
+    if (results[0]?.rowsAffected === 1) return "recorded";
+  }
+}
+
+function bytesOf(parts: Part[], name: StreamName): number {
+  return parts.reduce((sum, { stream, data }) => sum + (stream === name ? data.length : 0), 0);
+}
+
+function toRows(attempt: Attempt, from: Offsets, parts: Part[], at: number) {
+  const ends = { ...from };
+  const rows: (typeof outputChunks.$inferInsert)[] = [];
+  let runs: number[] = [];
+  let pieces: Uint8Array[] = [];
+  let begin = { ...ends };
+  const close = (): void => {
+    if (pieces.length === 0) return;
+    const { stdout, stderr } = begin;
+    const offsets = { position: stdout + stderr, stdoutOffset: stdout, stderrOffset: stderr };
+    rows.push({ ...attempt, ...offsets, runs, at, data: concatBytes(pieces) });
+    [runs, pieces, begin] = [[], [], { ...ends }];
+  };
+  let room = rowBytes;
+  for (const { stream, data } of parts) {
+    for (let done = 0; done < data.length;) {
+      const piece = data.subarray(done, done + room);
+      pieces.push(piece);
+      runs.push(stream === "stdout" ? piece.length : -piece.length);
+      ends[stream] += piece.length;
+      done += piece.length;
+      room -= piece.length;
+      if (room > 0) continue;
+      close();
+      room = rowBytes;
+    }
+  }
+  close();
+  return rows;
+}
+
+/** Where the stored output of an attempt ends, in bytes of both streams. */
+function endOf({ executionId, attempt }: Attempt) {
+  return sql`coalesce((select ${outputChunks.position} + length(${outputChunks.data}) from ${outputChunks}
+    where ${outputChunks.executionId} = ${executionId} and ${outputChunks.attempt} = ${attempt}
+    order by ${outputChunks.position} desc limit 1), 0)`;
+}
+
+const given = sql.placeholder;
+const ofAttempt = and(
+  eq(outputChunks.executionId, given("executionId")),
+  eq(outputChunks.attempt, given("attempt")),
+);
+const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
+
+const endColumns = { stdoutOffset, stderrOffset, runs };
+const lastRow = rowsQuery(
+  endColumns,
+  query
+    .select(endColumns)
+    .from(outputChunks)
+    .where(ofAttempt)
+    .orderBy(sql`${position} desc`)
+    .limit(1),
+);
+
+/** Bytes of each stream of an attempt that are stored. */
+export async function outputEnds(db: Database, attempt: Attempt): Promise<Offsets> {
+  const [last] = await lastRow(db, { ...attempt });
+  if (!last) return { stdout: 0, stderr: 0 };
+  const ends = { stdout: last.stdoutOffset, stderr: last.stderrOffset };
+  for (const run of last.runs) ends[run > 0 ? "stdout" : "stderr"] += Math.abs(run);
+  return ends;
+}
+
+const startColumns = { position };
+/** The last row that begins at or before both offsets. */
+const rowBefore = rowsQuery(
+  startColumns,
+  query
+    .select(startColumns)
+    .from(outputChunks)
+    .where(
+      and(
+        ofAttempt,
+        sql`${stdoutOffset} <= ${given("stdout")}`,
+        sql`${stderrOffset} <= ${given("stderr")}`,
+      ),
+    )
+    .orderBy(sql`${position} desc`)
+    .limit(1),
+);
+
+/** Position of the first row that has output after these offsets. */
+export async function findOutput(db: Database, attempt: Attempt, from: Offsets): Promise<number> {
+  const [row] = await rowBefore(db, { ...attempt, ...from });
+  return row?.position ?? 0;
+}
+
+/** A stored row of output, and where the next one begins. */
+export interface OutputRow {
+  parts: Part[];
+  at: number;
+  next: number;
+}
+
+const rowColumns = { position, stdoutOffset, stderrOffset, runs, at, data };
+const rowsFrom = rowsQuery(
+  rowColumns,
+  query
+    .select(rowColumns)
+    .from(outputChunks)
+    .where(
+      and(
+        ofAttempt,
+        sql`${position} >= ${given("from")}`,
+        sql`${position} < ${given("from")} + ${windowBytes}`,
+      ),
+    )
+    .orderBy(asc(position)),
+);
+
+/** The rows that begin in the window at `from`, in the order in which the code wrote them. */
+export async function readOutput(
+  db: Database,
+  attempt: Attempt,
+  from: number,
+): Promise<OutputRow[]> {
+  const rows = await rowsFrom(db, { ...attempt, from });
+  return rows.map((row) => {
+    const ends = { stdout: row.stdoutOffset, stderr: row.stderrOffset };
+    let begin = 0;
+    const parts = row.runs.map((run): Part => {
+      const stream = run > 0 ? "stdout" : "stderr";
+      const bytes = row.data.subarray(begin, begin + Math.abs(run));
+      const part = { stream, offset: ends[stream], data: bytes } as const;
+      begin += bytes.length;
+      ends[stream] += bytes.length;
+      return part;
+    });
+    return { parts, at: row.at, next: row.position + row.data.length };
+  });
+}
+
+/** All stored output of an attempt. */
+export async function wholeOutput(
+  db: Database,
+  attempt: Attempt,
+): Promise<Record<StreamName, Uint8Array>> {
+  const parts: Part[] = [];
+  for (let from = 0; ;) {
+    const rows = await readOutput(db, attempt, from);
+    const last = rows.at(-1);
+    if (!last) break;
+    from = last.next;
+    for (const row of rows) parts.push(...row.parts);
+  }
+  const joined = (name: StreamName) =>
+    concatBytes(parts.filter(({ stream }) => stream === name).map((part) => part.data));
+  return { stdout: joined("stdout"), stderr: joined("stderr") };
+}
+
+/** Whether exactly these parts are stored: then their post is a repeat. */
+async function isStored(db: Database, attempt: Attempt, parts: Part[]): Promise<boolean> {
+  const whole = await wholeOutput(db, attempt);
+  return parts.every(({ stream, offset, data: bytes }) => {
+    const stored = whole[stream].subarray(offset, offset + bytes.length);
+    return stored.length === bytes.length && stored.every((byte, i) => byte === bytes[i]);
+  });
+}
