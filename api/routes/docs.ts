@@ -2,6 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
+import { llmsText } from "../openapi/llms-text.ts";
 import { problemPage } from "../openapi/problem-page.ts";
 import { everywhere } from "../openapi/response-headers.ts";
 
@@ -69,6 +70,7 @@ export function docsRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
   app.openapi(getDocs, (c) => c.html(page, 200, { "Content-Security-Policy": policy }));
 
   app.get("/docs/problems", (c) => c.html(problemPage, 200, { "Content-Security-Policy": policy }));
+  app.get("/llms.txt", (c) => c.text(llmsText));
   app.get("/docs/start.js", (c) =>
     c.body(pageScript, 200, { "Content-Type": "text/javascript; charset=utf-8" }),
   );

@@ -7,7 +7,7 @@ import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { acceptedKeys } from "./exposure.ts";
 
-const docsPaths = /^\/(docs(\/.*)?|openapi\.json)$/;
+const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
 
 /** Stores the hash of the API key that a request carries, for the handlers. */
 export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv> {

@@ -1,0 +1,154 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { build } from "esbuild";
+import { Webhook } from "standardwebhooks";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { openBrowser } from "../../../api/testing/browser.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
+
+const require = createRequire(createRequire(import.meta.url).resolve("wrangler/package.json"));
+const { default: workerd } = require("workerd") as { default: string };
+
+const token = "agent-token-0123456789";
+const secret = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
+const body = '{"type":"execution.succeeded","data":{}}';
+const delivery = {
+  "webhook-id": "msg_1",
+  "webhook-timestamp": "1000",
+  "webhook-signature": new Webhook(secret).sign("msg_1", new Date(1_000_000), body),
+};
+
+/** What a program does with the client, whatever runs it. */
+const exercise = `
+import { connect, InvalidRequestError, verifyWebhook } from "./clients/typescript/src/index.ts";
+export async function exercise(url) {
+  const client = connect({ url });
+  const { job_id } = await client.submit({ code: "print(1)" });
+  const record = await client.wait(job_id);
+  const refused = await client.submit("").catch((error) => error);
+  const { file_id } = await client.files.upload("ä.txt", "text");
+  const bytes = await client.files.get(file_id);
+  const delivery = ${JSON.stringify(delivery)};
+  const event = await verifyWebhook(${JSON.stringify(body)}, delivery, ${JSON.stringify(secret)}, { nowMs: 1_000_000 });
+  return {
+    status: record.status,
+    stdout: record.stdout,
+    refused: [refused instanceof InvalidRequestError, refused.code],
+    file: new TextDecoder().decode(bytes),
+    event: event.type,
+  };
+}
+`;
+const worker = `
+export default {
+  fetch: async (request) => {
+    try {
+      return Response.json(await exercise(new URL(request.url).searchParams.get("api")));
+    } catch (error) {
+      return Response.json({ thrown: error.stack });
+    }
+  },
+};`;
+
+let api: NodeProcess;
+let folder: string;
+const stopping = new AbortController();
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-runtimes-"));
+  api = await startNode({ AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+  void finishJobs(new ScriptedAgent(api.url, token), stopping.signal);
+});
+afterAll(async () => {
+  stopping.abort();
+  await api.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function finishJobs(agent: ScriptedAgent, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const { jobs } = await agent
+      .poll({ free_slots: 1, wait_s: 2 }, signal)
+      .catch(() => ({ jobs: [] }));
+    for (const { lease_id } of jobs) {
+      await agent.result(lease_id, {
+        status: "succeeded",
+        exit_code: 0,
+        stdout_base64: btoa("1\n"),
+      });
+    }
+  }
+}
+
+async function bundle(contents: string, format: "esm" | "iife"): Promise<string> {
+  const { outputFiles } = await build({
+    stdin: { contents, resolveDir: ".", loader: "ts" },
+    bundle: true,
+    write: false,
+    format,
+    target: "es2022",
+    // With a package for Node in it, this would not resolve.
+    platform: "browser",
+  });
+  return outputFiles[0]!.text;
+}
+
+const done = {
+  status: "succeeded",
+  stdout: "1\n",
+  refused: [true, "invalid_request"],
+  file: "text",
+  event: "execution.succeeded",
+};
+
+test("the client works in workerd", async () => {
+  writeFileSync(join(folder, "worker.js"), await bundle(exercise + worker, "esm"));
+  writeFileSync(
+    join(folder, "config.capnp"),
+    `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = (
+      modules = [(name = "worker.js", esModule = embed "worker.js")],
+      compatibilityDate = "2026-01-01",
+    )),
+    (name = "internet", network = (allow = ["private"])),
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
+);
+`,
+  );
+  const child = spawn(workerd, ["serve", "--control-fd=3", join(folder, "config.capnp")], {
+    stdio: ["ignore", "inherit", "inherit", "pipe"],
+  });
+  try {
+    const lines = createInterface(child.stdio[3] as Readable);
+    const [line] = (await once(lines, "line")) as [string];
+    const { port } = JSON.parse(line) as { port: number };
+    const answer = await fetch(`http://127.0.0.1:${port}/?api=${encodeURIComponent(api.url)}`);
+    expect(await answer.json()).toEqual(done);
+  } finally {
+    child.kill("SIGKILL");
+    await once(child, "exit");
+  }
+});
+
+test("the client works in a browser, from a page of the service", async () => {
+  const script = await bundle(`${exercise}\nglobalThis.exercise = exercise;`, "iife");
+  const browser = await openBrowser();
+  try {
+    const page = await browser.newPage();
+    await page.goto(`${api.url}/docs`);
+    await page.evaluate(script);
+    expect(await page.evaluate(`exercise("")`)).toEqual(done);
+    expect(await page.evaluate(`exercise(location.origin)`)).toEqual(done);
+  } finally {
+    await browser.close();
+  }
+});
