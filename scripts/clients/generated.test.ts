@@ -1,6 +1,8 @@
 import { readFileSync } from "node:fs";
+import { parse } from "smol-toml";
 import { beforeAll, expect, test } from "vitest";
 import type { OpenApiDocument } from "../../api/testing/openapi-document.ts";
+import { version } from "../../api/version.ts";
 import { clientDocument } from "./document.ts";
 import { pythonFile, pythonProblemsFile, pythonProblemsText, pythonText } from "./python.ts";
 import { typescriptFile, typescriptText } from "./typescript.ts";
@@ -17,4 +19,11 @@ test("the generated part of the TypeScript client is up to date (npm run docs wr
 test("the types and errors of the Python client are up to date (npm run docs writes them)", () => {
   expect(readFileSync(pythonProblemsFile, "utf8")).toBe(pythonProblemsText(document));
   expect(readFileSync(pythonFile, "utf8")).toBe(pythonText(document));
+});
+
+test("the clients have the version of the service", () => {
+  const npm = readFileSync("clients/typescript/package.json", "utf8");
+  expect(JSON.parse(npm)).toMatchObject({ version });
+  const pyproject = readFileSync("clients/python/pyproject.toml", "utf8");
+  expect(parse(pyproject)).toMatchObject({ project: { version } });
 });

@@ -37,6 +37,13 @@ const table = {
   ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
   // The browser of the tests of /docs.
   chromium: { tiers: ["service"], isThere: () => existsSync(CHROMIUM), packages: ["chromium"] },
+  // The Python client runs on this machine's Python.
+  python3: { tiers: ["service", "engine"], isThere: has("python3"), packages: ["python3"] },
+  venv: {
+    tiers: ["lab"],
+    isThere: () => spawnSync("python3", ["-c", "import ensurepip, venv"]).status === 0,
+    packages: ["python3", "python3-venv"],
+  },
   // OpenStack Swift, the S3 service of the tests of the artifact store.
   swift: {
     tiers: ["service", "lab"],

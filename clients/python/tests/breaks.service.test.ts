@@ -3,7 +3,10 @@ import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
 import { startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
 import { startEventService } from "../../testing/event-service.ts";
+import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { runPython } from "../../testing/run-python.ts";
+
+needsThroughout("python3");
 
 const token = "agent-token-0123456789";
 const points = (end: number, step: number): number[] =>

@@ -4,7 +4,10 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
 import { examplesOf } from "../../testing/examples-of.ts";
+import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { runPython } from "../../testing/run-python.ts";
+
+needsThroughout("python3");
 
 const key = "key-0123456789abcdef";
 let service: TestService;

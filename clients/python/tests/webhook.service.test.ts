@@ -1,6 +1,9 @@
 import { Webhook } from "standardwebhooks";
 import { expect, test } from "vitest";
+import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { runPython } from "../../testing/run-python.ts";
+
+needsThroughout("python3");
 
 const secret = `whsec_${Buffer.from("a secret of thirty-two bytes ++++").toString("base64")}`;
 const body = '{"type":"execution.succeeded","data":{"ü":1}}';

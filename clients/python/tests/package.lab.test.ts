@@ -1,0 +1,51 @@
+import { execFile } from "node:child_process";
+import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startNode, type NodeProcess } from "../../../api/testing/start-node.ts";
+import { needsThroughout } from "../../../scripts/testing/needs.ts";
+
+needsThroughout("venv");
+
+const run = promisify(execFile);
+let folder: string;
+let api: NodeProcess;
+const inVenv = (name: string) => join(folder, "venv/bin", name);
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-wheel-"));
+  api = await startNode();
+  await run("python3", ["-m", "venv", join(folder, "venv")]);
+  // setuptools writes into the folder that it builds.
+  cpSync("clients/python", join(folder, "source"), { recursive: true });
+});
+afterAll(async () => {
+  await api.close();
+  rmSync(folder, { recursive: true });
+});
+
+const program = `
+import sys, airlock
+client = airlock.connect(sys.argv[1])
+try:
+    client.wait("00000000-0000-7000-8000-000000000000")
+except airlock.NotFoundError:
+    print(client.request("GET", "/health")["version"])
+`;
+
+test("the wheel works in an empty environment, and brings nothing else", async () => {
+  const wheel = ["wheel", "--quiet", "--wheel-dir", join(folder, "wheels")];
+  await run(inVenv("pip"), [...wheel, join(folder, "source")]);
+  const [file, ...others] = readdirSync(join(folder, "wheels"));
+  expect([file, others]).toEqual(["airlock_exec-0.1.0-py3-none-any.whl", []]);
+  await run(inVenv("pip"), ["install", "--quiet", join(folder, "wheels", file ?? "")]);
+  const { stdout } = await run(inVenv("python"), ["-I", "-c", program, api.url]);
+  expect(stdout).toBe("0.1.0\n");
+});
+
+test("pyright finds nothing in strict mode, as Python 3.9", async () => {
+  await run(inVenv("pip"), ["install", "--quiet", "pyright==1.1.414", "typing_extensions"]);
+  const { stdout } = await run(inVenv("pyright"), ["--project", join(folder, "source")]);
+  expect(stdout).toContain("0 errors, 0 warnings");
+});
