@@ -39,7 +39,7 @@ export function connect(options: ConnectOptions): Airlock {
       return api.executeBatch({ batchRequest: { jobs: requests, atomic } }, call);
     },
     stream: stream(way, options.retries),
-    files: files(way),
+    files: files(api, way),
     artifacts: artifacts(api, way),
     request: way.open,
   };

@@ -1,23 +1,15 @@
+import type { Api } from "./api.ts";
+import type { UploadedFile } from "./generated.ts";
 import type { CallOptions, Transport } from "./transport.ts";
-
-/** A file that requests can name by its `file_id`. */
-export interface StoredFile {
-  file_id: string;
-  name: string;
-  size_bytes: number;
-  sha256: string;
-  content_type: string;
-  created_at: string;
-  expires_at: string;
-}
 
 /** What can be read again if the connection breaks. For a file on disk, Node has `fs.openAsBlob`. */
 export type FileBody = Blob | Uint8Array<ArrayBuffer> | string;
 
 export interface Files {
-  /** Stores a file; after a break of the connection it is sent again. */
-  readonly upload: (name: string, body: FileBody, options?: CallOptions) => Promise<StoredFile>;
-  readonly list: (options?: CallOptions) => Promise<StoredFile[]>;
+  /** Stores a file, for `files` of a job; after a break of the connection it is sent again. */
+  readonly upload: (name: string, body: FileBody, options?: CallOptions) => Promise<UploadedFile>;
+  /** The newest hundred. */
+  readonly list: (options?: CallOptions) => Promise<UploadedFile[]>;
   /** The bytes of a file. */
   readonly get: (fileId: string, options?: CallOptions) => Promise<Uint8Array>;
   readonly delete: (fileId: string, options?: CallOptions) => Promise<void>;
@@ -27,7 +19,7 @@ export interface Files {
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
 
-export function files({ send }: Transport): Files {
+export function files(api: Api, { send }: Transport): Files {
   return {
     upload: async (name, body, options) => {
       const blob = body instanceof Blob ? body : new Blob([body]);
@@ -35,18 +27,15 @@ export function files({ send }: Transport): Files {
       const timeoutMs = BASE_MS + blob.size / SLOWEST_BYTES_PER_MS;
       const path = `/files?name=${encodeURIComponent(name)}`;
       const init = { method: "POST", headers, body: blob };
-      return (await (await send(path, init, { timeoutMs, ...options })).json()) as StoredFile;
+      return (await (await send(path, init, { timeoutMs, ...options })).json()) as UploadedFile;
     },
-    list: async (options) => {
-      const page = (await (await send("/files", {}, options)).json()) as { items: StoredFile[] };
-      return page.items;
+    list: async (options) => (await api.listFiles({}, options)).items,
+    get: async (id, options) => {
+      const answer = await send(`/files/${encodeURIComponent(id)}`, {}, options);
+      return new Uint8Array(await answer.arrayBuffer());
     },
-    get: async (fileId, options) =>
-      new Uint8Array(await (await send(pathOf(fileId), {}, options)).arrayBuffer()),
-    delete: async (fileId, options) => {
-      await send(pathOf(fileId), { method: "DELETE" }, options);
+    delete: async (id, options) => {
+      await api.deleteFile({ id }, options);
     },
   };
 }
-
-const pathOf = (fileId: string): string => `/files/${encodeURIComponent(fileId)}`;

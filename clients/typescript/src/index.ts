@@ -2,7 +2,7 @@ export type { Api } from "./api.ts";
 export type { Artifacts } from "./artifacts.ts";
 export { connect, type Airlock } from "./connect.ts";
 export * from "./errors.ts";
-export type { FileBody, Files, StoredFile } from "./files.ts";
+export type { FileBody, Files } from "./files.ts";
 export type * from "./generated.ts";
 export type { Job, Jobs, WaitOptions } from "./jobs.ts";
 export type { JobEvent, Stream, StreamOptions } from "./stream.ts";

@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
 import { examplesOf } from "../../testing/examples-of.ts";
-import { type Airlock, connect } from "../src/index.ts";
+import { type Airlock, connect, NotFoundError } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
 let service: TestService;
@@ -59,6 +59,14 @@ test("a batch is queued in one request, and its jobs are waited for by their ids
   expect(third).toBe("invalid_request");
   expect(await airlock.wait(first!)).toMatchObject({ stdout: "1\n" });
   expect(await airlock.wait(second!)).toMatchObject({ stdout: "2\n" });
+});
+
+test("a file that was uploaded can be listed, read and removed", async () => {
+  const { file_id } = await airlock.files.upload("a.csv", "n\n42\n");
+  expect(new TextDecoder().decode(await airlock.files.get(file_id))).toBe("n\n42\n");
+  expect(await airlock.files.list()).toEqual([expect.objectContaining({ file_id })]);
+  await airlock.files.delete(file_id);
+  await expect(airlock.files.get(file_id)).rejects.toThrow(NotFoundError);
 });
 
 test("the examples of the README print what they say", async () => {

@@ -30,6 +30,7 @@ from .types import (
     JobStatus,
     SubmittedBatch,
     SubmittedJob,
+    UploadedFile,
 )
 
 if TYPE_CHECKING:
@@ -106,10 +107,10 @@ class AsyncFiles:
     def __init__(self, client: Airlock) -> None:
         self._client = client
 
-    async def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> Any:
+    async def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> UploadedFile:
         return await _call(self._client, lambda it: it.files.upload(name, body))
 
-    async def list(self) -> List[Any]:
+    async def list(self) -> List[UploadedFile]:
         return await _call(self._client, lambda it: it.files.list())
 
     async def get(self, file_id: str) -> bytes:

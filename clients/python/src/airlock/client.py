@@ -22,6 +22,7 @@ from .types import (
     JobStatus,
     SubmittedBatch,
     SubmittedJob,
+    UploadedFile,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Files:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> Any:
+    def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> UploadedFile:
         """Stores a file: bytes, text, or the file at a path. After a break it is sent again."""
         if isinstance(body, PathLike):
             with open(body, "rb") as file:
@@ -153,12 +154,13 @@ class Files:
         data = body.encode() if isinstance(body, str) else body
         return self._upload(name, data, len(data))
 
-    def _upload(self, name: str, body: Any, size: int) -> Any:
+    def _upload(self, name: str, body: Any, size: int) -> UploadedFile:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         answer = self._transport.send_bytes("POST", "/files", {"name": name}, body, headers)
         return json.loads(answer)
 
-    def list(self) -> List[Any]:
+    def list(self) -> List[UploadedFile]:
+        """The newest hundred."""
         return self._transport.send("GET", "/files")["items"]
 
     def get(self, file_id: str) -> bytes:
