@@ -26,6 +26,7 @@ import { healthRoutes } from "./routes/health.ts";
 import { hostRoutes } from "./routes/hosts.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs.ts";
+import { allowMcpOrigins, mcpRoute } from "./routes/mcp.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/probes.ts";
@@ -40,6 +41,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.route("/agent/v1", agentRoutes(deps));
   app.use(refuseForeignPages(deps));
   consoleRoutes(app, deps);
+  allowMcpOrigins(app, deps);
   app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
   // /docs shows them in this order.
   executeRoutes(app, deps);
@@ -59,6 +61,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   metricsRoute(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
+  mcpRoute(app, deps);
   app.notFound(refuseUnrouted(app));
   return app;
 }

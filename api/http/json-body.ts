@@ -50,6 +50,11 @@ export function invalid(detail: string, error: z.ZodError | z.core.$ZodError): A
   return new AppError("invalid_request", detail, { errors: fieldErrors(error) });
 }
 
+/** The text of a request body. @throws AppError 413 when it passes the limit, 400 when it is not UTF-8. */
+export async function readText(request: Request, maxBytes: number): Promise<string> {
+  return decode(await readBytes(request, maxBytes));
+}
+
 async function readJson(c: Context, maxBytes: number, limit?: LimitKey): Promise<unknown> {
   const type = c.req.header("Content-Type") ?? "";
   if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {

@@ -45,9 +45,10 @@ describe.each(texts)("$page", ({ text }) => {
     expect(named.filter((name) => !(name in scripts))).toEqual([]);
   });
 
-  test("every variable that it names is a key's, or compose.yaml's", () => {
+  test("every variable that it names is a key's, compose.yaml's or a client's", () => {
     const own =
       readFileSync("compose.yaml", "utf8") +
+      readFileSync("clients/mcp/stdio.ts", "utf8") +
       readFileSync("shared/process/config-file.node.ts", "utf8");
     const named = [...text.matchAll(/\bAIRLOCK_[A-Z_]+\b(?!_)/g)].map(([name]) => name);
     const keys = Object.keys(Config.shape).map((key) => `AIRLOCK_${key.toUpperCase()}`);

@@ -15,6 +15,7 @@ const programs = [
   "agent/main.ts",
   "agent/sandbox/testing/doomed-agent.ts",
   "api/node.ts",
+  "clients/mcp/stdio.ts",
   "scripts/agents.ts",
   "scripts/backup.ts",
   "scripts/bench.ts",

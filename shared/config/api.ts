@@ -176,6 +176,18 @@ export const apiSettings = {
     .describe(
       "Without keys: host names that requests may use besides localhost, such as the name of a reverse proxy. If `host` is not loopback, every name is accepted unless this is set.",
     ),
+  allowed_origins: z
+    .array(
+      z
+        .string()
+        .toLowerCase()
+        .regex(
+          /^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s]+$/,
+          "must be an origin, such as https://app.example, without a path",
+        ),
+    )
+    .default([])
+    .describe("Origins of web pages besides the service's own that may use /mcp."),
   api_rate_limit_enabled: z.boolean().default(true).describe("Limit the rate of requests."),
   api_rate_limit_requests: z
     .int()

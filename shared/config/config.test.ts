@@ -109,6 +109,12 @@ const examples: Record<keyof Config, Example> = {
     gives: ["tools.example", "[::1]"],
     refused: [["tools.example:80"], "a host's name or address, without a port"],
   },
+  allowed_origins: {
+    file: ["https://App.example"],
+    env: "https://app.example,http://localhost:6274",
+    gives: ["https://app.example", "http://localhost:6274"],
+    refused: [["https://app.example/"], "an origin, such as https://app.example, without a path"],
+  },
   trusted_proxies: {
     file: ["10.0.0.1"],
     env: "10.0.0.0/8,fd00::1",

@@ -7,6 +7,8 @@ import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { acceptedKeys } from "./exposure.ts";
 
+/** Where clients of MCP look for an OAuth server. There is none, and they take a 401 for a fault of it. */
+const oauthPaths = /^\/(\.well-known\/(oauth-|openid-configuration).*|register)$/;
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
 
 /** Stores the hash of the API key that a request carries, for the handlers. */
@@ -26,7 +28,8 @@ export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv>
 
 /** Whether a path needs a key. Only health paths and public paths need none. */
 export function needsKey(path: string, config: Config): boolean {
-  const open = isHealthPath(path) || (config.api_docs_public && docsPaths.test(path));
+  const isPublicPage = config.api_docs_public && docsPaths.test(path);
+  const open = isHealthPath(path) || isPublicPage || oauthPaths.test(path);
   return config.api_auth_enabled && !open;
 }
 

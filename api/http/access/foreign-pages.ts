@@ -5,6 +5,9 @@ import { answersFor } from "./exposure.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 
+/** Endpoint of the Model Context Protocol, whose rule about origins holds with keys too. */
+export const mcpPath = "/mcp";
+
 /**
  * Without keys, refuses requests that a page of another site sends through the browser of a user who
  * can reach the service. With keys there is no need: such a page has no key.
@@ -17,6 +20,16 @@ export function refuseForeignPages({ config }: Deps): MiddlewareHandler<AppEnv> 
         "forbidden",
         `Without API keys the service does not answer requests for the host ${hostname}: use localhost, add the host to allowed_hosts, or set api_auth_enabled and api_keys.`,
       );
+    }
+    if (c.req.path === mcpPath) {
+      const origin = c.req.header("Origin");
+      if (origin !== undefined && config.allowed_origins.includes(origin)) return next();
+      if (origin !== undefined && !isOwnOrigin(c, origin)) {
+        throw new AppError(
+          "forbidden",
+          `Pages of ${origin} may not use ${mcpPath}: add it to allowed_origins.`,
+        );
+      }
     }
     if (!config.api_auth_enabled && isOfForeignPage(c, config)) {
       throw new AppError(
@@ -38,7 +51,13 @@ function isOfForeignPage(c: Context, { allowed_hosts }: Config): boolean {
   // Browsers send Sec-Fetch-Site to https and to localhost only; programs send neither header.
   const origin = c.req.header("Origin");
   if (origin === undefined) return false;
-  if (!URL.canParse(origin)) return true;
-  const { host, hostname } = new URL(origin);
-  return host !== new URL(c.req.url).host && !allowed_hosts.includes(hostname);
+  return !isOwnOrigin(c, origin) && !isAllowedHost(origin, allowed_hosts);
+}
+
+function isOwnOrigin(c: Context, origin: string): boolean {
+  return URL.canParse(origin) && new URL(origin).host === new URL(c.req.url).host;
+}
+
+function isAllowedHost(origin: string, allowed: string[]): boolean {
+  return URL.canParse(origin) && allowed.includes(new URL(origin).hostname);
 }

@@ -8,6 +8,14 @@ import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { rateStore } from "./rate-store.ts";
 
+const counted = new WeakSet<Request>();
+
+/** Marks a request that the service makes for one that it has counted. */
+export function alreadyCounted(request: Request): Request {
+  counted.add(request);
+  return request;
+}
+
 /** Whether requests of a path are counted. Only health requests are not. */
 export function isRateLimited(path: string, config: Config): boolean {
   return config.api_rate_limit_enabled && !isHealthPath(path);
@@ -28,7 +36,7 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
     ...rateStore(deps, { limit, windowMs }),
     standardHeaders: "draft-6",
     keyGenerator: (c) => c.get("apiKeyHash") ?? clientNetwork(clientAddress(c)),
-    skip: (c) => !isRateLimited(c.req.path, config),
+    skip: (c) => counted.has(c.req.raw) || !isRateLimited(c.req.path, config),
     handler: () => {
       throw new AppError(
         "rate_limited",

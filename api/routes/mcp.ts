@@ -1,0 +1,77 @@
+import type { Context, ExecutionContext } from "hono";
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import { cors } from "hono/cors";
+import { describeError } from "../../shared/log-line.ts";
+import type { Api } from "../../clients/mcp/api.ts";
+import { serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
+import type { Deps } from "../deps.ts";
+import { mcpPath } from "../http/access/foreign-pages.ts";
+import { alreadyCounted } from "../http/access/rate-limit.ts";
+import type { AppEnv } from "../http/context.ts";
+import { readText } from "../http/json-body.ts";
+import { version } from "../version.ts";
+
+/** Lets pages of `allowed_origins` read the answers of the endpoint. */
+export function allowMcpOrigins(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+  if (config.allowed_origins.length === 0) return;
+  app.use(
+    mcpPath,
+    cors({
+      origin: config.allowed_origins,
+      allowMethods: ["POST"],
+      exposeHeaders: [sessionHeader, "X-Correlation-ID"],
+    }),
+  );
+}
+
+/** The Model Context Protocol. Its tools send requests to this app, with the credentials of the caller. */
+export function mcpRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  app.all(mcpPath, async (c) => {
+    const body = await readText(c.req.raw, deps.config.max_request_bytes);
+    const context = executionContext(c);
+    return serveMcp(
+      { request: c.req.raw, body, isStopping: deps.isStopping },
+      {
+        api: callerApi(app, c, deps, context),
+        version,
+        keep(work) {
+          const logged = work.catch((error: unknown) => {
+            c.get("log").error("mcp: {reason}", { reason: describeError(error) });
+          });
+          context?.waitUntil(logged);
+        },
+      },
+    );
+  });
+}
+
+/** Requests of the caller to this app. They are not counted again by the rate limit. */
+function callerApi(
+  app: OpenAPIHono<AppEnv>,
+  c: Context<AppEnv>,
+  { config }: Deps,
+  context: ExecutionContext | undefined,
+): Api {
+  const passed = ["Authorization", config.api_auth_header, "X-Forwarded-For", "CF-Connecting-IP"];
+  return async (path, init = {}) => {
+    const headers = new Headers(init.headers);
+    headers.set("X-Correlation-ID", c.get("correlationId"));
+    const traceparent = c.get("traceparent");
+    if (traceparent !== undefined) headers.set("traceparent", traceparent);
+    for (const name of passed) {
+      const value = c.req.header(name);
+      if (value !== undefined) headers.set(name, value);
+    }
+    const request = new Request(new URL(path, c.req.url), { ...init, headers });
+    return app.fetch(alreadyCounted(request), c.env, context);
+  };
+}
+
+/** Undefined on Node. */
+function executionContext(c: Context): ExecutionContext | undefined {
+  try {
+    return c.executionCtx;
+  } catch {
+    return undefined;
+  }
+}

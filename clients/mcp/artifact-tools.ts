@@ -1,0 +1,132 @@
+import {
+  type CallToolResult,
+  type ReadResourceResult,
+  ResourceNotFoundError,
+} from "@modelcontextprotocol/server";
+import { z } from "zod";
+import { type Artifact, JobId } from "../../shared/wire/execution.ts";
+import { type Api, readArtifact, readArtifacts } from "./api.ts";
+import { artifactLink, artifactUri, parseArtifactUri } from "./artifact-uri.ts";
+import { tool } from "./call.ts";
+import { maxTextLength } from "./capped-text.ts";
+import { base64, File, filesOf, isPicture, pictureOf } from "./result.ts";
+
+/** Largest file that is read whole: in base64 it stays below the 10 MB that clients accept of a message. */
+const maxResourceBytes = 5 * 1024 * 1024;
+
+export const listArtifacts = tool({
+  name: "list_artifacts",
+  title: "List the files of a job",
+  describe: () => "Lists every file that a job wrote to /output, once it has ended.",
+  input: z.strictObject({ job_id: JobId }),
+  output: z.object({ files: z.array(File) }),
+  isReadOnly: true,
+  async run({ api }, { job_id }) {
+    const files = filesOf(job_id, await readArtifacts(api, job_id));
+    const lines = files.map(
+      (file) => `${file.name} (${file.content_type}, ${file.size_bytes} bytes)`,
+    );
+    const text = lines.join("\n") || "The job has no files.";
+    return { content: [{ type: "text", text }], structuredContent: { files } };
+  },
+});
+
+export const readArtifactTool = tool({
+  name: "read_artifact",
+  title: "Read a file of a job",
+  describe: () =>
+    `Reads a file that a job wrote to /output. Text comes in parts of at most ${maxTextLength} bytes: pass \`next_offset\` as \`offset\` for the next. Pictures up to 1 MiB come as images, other files as links.`,
+  input: z.strictObject({
+    job_id: JobId,
+    name: z.string().min(1).describe("Name of the file, relative to /output."),
+    offset: z.int().min(0).default(0).describe("Byte at which the text starts."),
+  }),
+  output: File.extend({
+    text: z.string().optional().describe("Left out where the file is no text."),
+    next_offset: z.int().optional().describe("Left out at the end of the file."),
+  }),
+  isReadOnly: true,
+  async run({ api }, { job_id, name, offset }): Promise<CallToolResult> {
+    const artifact = await findArtifact(api, job_id, name);
+    const [file] = filesOf(job_id, [artifact]);
+    if (isPicture(artifact)) {
+      return { content: [await pictureOf(api, job_id, artifact)], structuredContent: { ...file } };
+    }
+    const part = await readText(api, job_id, artifact, offset);
+    if (part === undefined) {
+      return { content: [artifactLink(job_id, artifact)], structuredContent: { ...file } };
+    }
+    const { text, end } = part;
+    const more = end < artifact.size_bytes ? { next_offset: end } : {};
+    const note = `[bytes ${offset} to ${end} of ${artifact.size_bytes}; next_offset: ${end}]`;
+    return {
+      content: [
+        { type: "text", text },
+        ...("next_offset" in more ? [{ type: "text" as const, text: note }] : []),
+      ],
+      structuredContent: { ...file, text, ...more },
+    };
+  },
+});
+
+/** A whole file, as text if it is text. */
+export async function readResource(api: Api, uri: string): Promise<ReadResourceResult> {
+  const place = parseArtifactUri(uri);
+  if (!place) throw new ResourceNotFoundError(uri);
+  const { jobId, name } = place;
+  const artifact = await findArtifact(api, jobId, name);
+  if (artifact.size_bytes > maxResourceBytes) {
+    throw new ResourceNotFoundError(
+      uri,
+      `${name} has ${artifact.size_bytes} bytes, and at most ${maxResourceBytes} can be read at once: read it in parts with read_artifact, or download it: GET /jobs/${jobId}/artifacts/${name}.`,
+    );
+  }
+  const bytes = await readArtifact(api, jobId, name);
+  const text = asText(bytes);
+  const mimeType = artifact.content_type;
+  const body = text === undefined ? { blob: base64(bytes) } : { text };
+  return { contents: [{ uri, mimeType, ...body }] };
+}
+
+async function findArtifact(api: Api, jobId: string, name: string): Promise<Artifact> {
+  const artifact = (await readArtifacts(api, jobId)).find((one) => one.name === name);
+  if (artifact) return artifact;
+  const uri = artifactUri(jobId, name);
+  throw new ResourceNotFoundError(uri, `Job ${jobId} has no file ${name}; see list_artifacts.`);
+}
+
+/** The part of a text that starts at `offset`, up to a whole character; undefined if it is no text. */
+async function readText(
+  api: Api,
+  jobId: string,
+  { name, size_bytes }: Artifact,
+  offset: number,
+): Promise<{ text: string; end: number } | undefined> {
+  if (offset >= size_bytes) return { text: "", end: size_bytes };
+  const bytes = await readArtifact(api, jobId, name, { offset, length: maxTextLength });
+  const isEnd = offset + bytes.length >= size_bytes;
+  const whole = isEnd ? bytes : bytes.subarray(0, wholeCharacters(bytes));
+  const text = asText(whole);
+  return text === undefined ? undefined : { text, end: offset + whole.length };
+}
+
+/** Bytes up to the last character that is complete in UTF-8. */
+function wholeCharacters(bytes: Uint8Array): number {
+  for (let back = 1; back <= Math.min(4, bytes.length); back++) {
+    const byte = bytes[bytes.length - back]!;
+    if (byte < 0x80) return bytes.length - back + 1;
+    if (byte < 0xc0) continue;
+    const length = byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+    return back >= length ? bytes.length - back + length : bytes.length - back;
+  }
+  return bytes.length;
+}
+
+function asText(bytes: Uint8Array): string | undefined {
+  if (bytes.includes(0)) return undefined;
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,39 @@
+import type { CallToolResult } from "@modelcontextprotocol/server";
+import type { z } from "zod";
+import type { Api } from "./api.ts";
+import type { Facts } from "./facts.ts";
+
+/** One call of a tool. */
+export interface Call {
+  api: Api;
+  /** Aborts when the client cancels the call, or its connection ends. */
+  signal: AbortSignal;
+  /** Tells the client how far the call is; undefined if it did not ask. */
+  report: ((progress: number, message: string) => Promise<void>) | undefined;
+  /** Metadata of the jobs that the call makes, by which a later request finds them. */
+  metadata: Record<string, string>;
+  /** Whether an aborted signal means that the client wants the job to end. */
+  abortCancels: () => boolean;
+  /** Has the platform wait for work that no answer waits for. */
+  keep: (work: Promise<unknown>) => void;
+}
+
+export interface Tool {
+  name: string;
+  title: string;
+  describe: (facts: Facts) => string;
+  input: z.ZodObject;
+  output: z.ZodObject;
+  isReadOnly: boolean;
+  run: (call: Call, input: never) => Promise<CallToolResult>;
+}
+
+/** Checks that the types of a tool's parts fit each other. */
+export function tool<Input extends z.ZodObject>(
+  definition: Omit<Tool, "input" | "run"> & {
+    input: Input;
+    run: (call: Call, input: z.infer<Input>) => Promise<CallToolResult>;
+  },
+): Tool {
+  return definition;
+}

@@ -1,0 +1,136 @@
+import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server";
+import { encodeBase64 } from "hono/utils/encode";
+import { z } from "zod";
+import { ExecutionError } from "../../shared/wire/errors.ts";
+import {
+  type Artifact,
+  type ExecutionRecord,
+  ExecutionStatus,
+  JobId,
+  type JobStatus,
+} from "../../shared/wire/execution.ts";
+import { type Api, readArtifact } from "./api.ts";
+import { artifactLink, artifactUri } from "./artifact-uri.ts";
+import { maxTextLength, shareLength } from "./capped-text.ts";
+
+/** Largest picture that a result shows. */
+export const maxPictureBytes = 1024 * 1024;
+const pictureTypes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/** A result shows at most so many pictures, and links at most so many files. */
+const maxPictures = 8;
+const maxLinks = 50;
+
+export const File = z.object({
+  name: z.string(),
+  size_bytes: z.int(),
+  content_type: z.string(),
+  uri: z.string(),
+});
+
+/** Structured content of every result about a job. */
+export const JobOutcome = z.object({
+  job_id: JobId,
+  status: ExecutionStatus,
+  message: z.string().optional().describe("What to do next, or why the job waits."),
+  exit_code: z.int().nullable().optional(),
+  duration_ms: z.int().nullable().optional().describe("Run time of the code."),
+  stdout: z.string().optional().describe("Long text is shortened: its head and tail are kept."),
+  stderr: z.string().optional(),
+  output: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe("The code's /output/result.json; left out if it is too long."),
+  error: z
+    .object({ type: z.string(), message: z.string(), phase: z.string() })
+    .optional()
+    .describe("Why the code did not succeed."),
+  files: z.array(File).optional().describe(`At most ${maxLinks}; list_artifacts has all.`),
+});
+type JobOutcome = z.infer<typeof JobOutcome>;
+
+/** The result of a job that has ended. Code that failed makes it an error result. */
+export async function endedResult(api: Api, record: ExecutionRecord): Promise<CallToolResult> {
+  const { execution_id: job_id, status, exit_code, duration_ms, artifacts = [] } = record;
+  const error = record.error ? ExecutionError.parse(record.error) : undefined;
+  const json = record.output === null ? "" : JSON.stringify(record.output);
+  const texts = shareLength(
+    { stdout: record.stdout, stderr: record.stderr, output: json, error: error?.message ?? "" },
+    maxTextLength - reserved,
+  );
+  const structuredContent: JobOutcome = {
+    job_id,
+    status,
+    exit_code,
+    duration_ms,
+    stdout: texts.stdout,
+    stderr: texts.stderr,
+    ...(record.output !== null && texts.output === json && { output: record.output }),
+    ...(error && { error: { ...error, message: texts.error } }),
+    ...(artifacts.length > 0 && { files: filesOf(job_id, artifacts.slice(0, maxLinks)) }),
+  };
+  const text = [
+    `Job ${job_id}: ${status}${exit_code === null ? "" : `, exit code ${exit_code}`}, ${duration_ms ?? 0} ms.`,
+    section("error", error && `${error.type} (${error.phase}): ${texts.error}`),
+    section("stdout", texts.stdout),
+    section("stderr", texts.stderr),
+    section("output", texts.output),
+    artifacts.length > maxLinks ? `${artifacts.length} files; list_artifacts has all.` : "",
+  ];
+  return {
+    content: [
+      { type: "text", text: text.filter(Boolean).join("\n") },
+      ...(await showFiles(api, job_id, artifacts)),
+    ],
+    structuredContent,
+    isError: status !== "succeeded",
+  };
+}
+
+/** Characters of the text beside the job's own. */
+const reserved = 500;
+
+/** The result of a job that goes on. */
+export function unfinishedResult({ job_id, status, message }: JobStatus): CallToolResult {
+  const next = `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
+  const structuredContent: JobOutcome = {
+    job_id,
+    status,
+    message: message === undefined ? next : `${message} ${next}`,
+  };
+  const text = `Job ${job_id}: ${status}. ${structuredContent.message}`;
+  return { content: [{ type: "text", text }], structuredContent };
+}
+
+export function filesOf(jobId: string, artifacts: Artifact[]): z.infer<typeof File>[] {
+  return artifacts.map(({ name, size_bytes, content_type }) => {
+    return { name, size_bytes, content_type, uri: artifactUri(jobId, name) };
+  });
+}
+
+export function isPicture({ content_type, size_bytes }: Artifact): boolean {
+  return pictureTypes.includes(content_type) && size_bytes <= maxPictureBytes;
+}
+
+export async function pictureOf(api: Api, id: string, artifact: Artifact): Promise<ContentBlock> {
+  const bytes = await readArtifact(api, id, artifact.name);
+  return { type: "image", data: base64(bytes), mimeType: artifact.content_type };
+}
+
+export function base64(bytes: Uint8Array): string {
+  return encodeBase64(bytes.slice().buffer);
+}
+
+/** Pictures are shown; other files are links. */
+async function showFiles(api: Api, id: string, artifacts: Artifact[]): Promise<ContentBlock[]> {
+  const pictures = new Set(artifacts.filter(isPicture).slice(0, maxPictures));
+  const blocks: ContentBlock[] = [];
+  for (const artifact of artifacts.slice(0, maxLinks)) {
+    if (pictures.has(artifact)) blocks.push(await pictureOf(api, id, artifact));
+    else blocks.push(artifactLink(id, artifact));
+  }
+  return blocks;
+}
+
+function section(title: string, text: string | undefined): string {
+  return text ? `--- ${title}\n${text.replace(/\n$/, "")}` : "";
+}

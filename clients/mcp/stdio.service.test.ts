@@ -1,0 +1,52 @@
+import { spawnSync } from "node:child_process";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+import { programOf } from "../../shared/testing/program.ts";
+import { generations } from "./testing/generations.ts";
+import { agentToken, describeCancelling, describeClient, key, settings } from "./testing/rows.ts";
+
+const { entry, flags } = programOf("clients/mcp/stdio.ts");
+const command = (vars: Record<string, string>) => ({
+  command: process.execPath,
+  args: [...flags, entry],
+  env: vars,
+});
+
+describe("MCP over stdio", () => {
+  let api: NodeProcess;
+  let agent: ScriptedAgent;
+  beforeAll(async () => {
+    api = await startNode(settings);
+  });
+  beforeEach(() => {
+    agent = new ScriptedAgent(api.url, agentToken);
+    return () => agent.close();
+  });
+  afterAll(() => api?.close());
+
+  describe.each(Object.entries(generations))("%s", (_name, { stdio }) => {
+    const connect = () => stdio(command({ AIRLOCK_URL: api.url, AIRLOCK_KEY: key }));
+    describeClient(connect, () => ({ agent, url: api.url }));
+    describeCancelling(connect, () => ({ agent, url: api.url }));
+
+    test("a service that does not answer, or asks for a key, is an error that says so", async () => {
+      const none = await stdio(command({ AIRLOCK_URL: "http://127.0.0.1:1" }));
+      expect(await none.listTools()).toHaveLength(5);
+      await expect(none.call("execute_code", { code: "1" })).rejects.toThrow(/AIRLOCK_URL/);
+      await none.close();
+      const keyless = await stdio(command({ AIRLOCK_URL: api.url }));
+      await expect(keyless.call("execute_code", { code: "1" })).rejects.toMatchObject({
+        data: { code: "unauthorized" },
+      });
+      await keyless.close();
+    });
+  });
+
+  test("--help says what it reads, and an unknown argument is refused", () => {
+    const help = spawnSync(process.execPath, [...flags, entry, "--help"], { encoding: "utf8" });
+    expect(help.status).toBe(0);
+    expect(help.stdout).toContain("AIRLOCK_KEY");
+    expect(spawnSync(process.execPath, [...flags, entry, "--port"]).status).toBe(2);
+  });
+});

@@ -1,0 +1,332 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { log } from "../../../api/testing/contract/working.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { generations, type McpClient } from "./generations.ts";
+
+export const agentToken = "agent-token-0-0123456789";
+export const key = "api-key-0-0123456789abcd";
+export const settings = {
+  AIRLOCK_AGENT_TOKENS: agentToken,
+  AIRLOCK_API_AUTH_ENABLED: "true",
+  AIRLOCK_API_KEYS: key,
+  AIRLOCK_MAX_TIMEOUT: "600",
+  AIRLOCK_ALLOWED_ORIGINS: "https://app.example",
+  AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { requirements: ["numpy==2.3.4"], timeout: 300 } }),
+};
+
+interface Running {
+  url: string;
+  close(): Promise<void>;
+}
+
+/** The statements about the endpoint, with an agent that does what each of them says. */
+export function describeMcp(start: () => Promise<Running>, isBehindProxy = false): void {
+  let service: Running;
+  let agent: ScriptedAgent;
+  beforeAll(async () => {
+    service = await start();
+  });
+  beforeEach(() => {
+    agent = new ScriptedAgent(service.url, agentToken);
+    return () => agent.close();
+  });
+  afterAll(() => service?.close());
+
+  describe.each(Object.entries(generations))("%s over HTTP", (_name, { http }) => {
+    const connect = () => http({ url: service.url, key });
+    describeClient(connect, () => ({ agent, url: service.url }));
+    if (!isBehindProxy) describeCancelling(connect, () => ({ agent, url: service.url }));
+  });
+
+  const send = (path: string, init: RequestInit = {}) => fetch(`${service.url}${path}`, init);
+  const withKey = { Authorization: `Bearer ${key}` };
+  const initialize = {
+    method: "POST",
+    headers: {
+      ...withKey,
+      "Content-Type": "application/json",
+      Accept: "application/json, text/event-stream",
+    },
+    body: JSON.stringify({
+      jsonrpc: "2.0",
+      id: 1,
+      method: "initialize",
+      params: {
+        protocolVersion: "2025-11-25",
+        capabilities: {},
+        clientInfo: { name: "test", version: "1" },
+      },
+    }),
+  };
+  const from = (origin: string) => ({
+    ...initialize,
+    headers: { ...initialize.headers, Origin: origin },
+  });
+
+  test("without a key, 401 is a plain Bearer challenge, and no OAuth server is found", async () => {
+    const refused = await send("/mcp", { ...initialize, headers: {} });
+    expect(refused.status).toBe(401);
+    expect(refused.headers.get("WWW-Authenticate")).toBe('Bearer realm="airlock"');
+    for (const [method, path] of [
+      ["GET", "/.well-known/oauth-protected-resource"],
+      ["GET", "/.well-known/oauth-protected-resource/mcp"],
+      ["GET", "/.well-known/oauth-authorization-server"],
+      ["GET", "/.well-known/openid-configuration"],
+      ["POST", "/register"],
+    ] as const) {
+      const reply = await send(path, { method });
+      expect(reply.status).toBe(404);
+      expect(await reply.json()).toMatchObject({ code: "not_found" });
+    }
+  });
+
+  test("initialize gives a session id, and other methods than POST are 405", async () => {
+    const reply = await send("/mcp", initialize);
+    expect(reply.status).toBe(200);
+    expect(reply.headers.get("Mcp-Session-Id")).toMatch(/^[0-9a-f-]{36}$/);
+    await reply.text();
+    for (const method of ["GET", "DELETE"]) {
+      expect((await send("/mcp", { method, headers: withKey })).status).toBe(405);
+    }
+  });
+
+  test("pages of the service and of allowed_origins may use it, others may not", async () => {
+    const own = await send("/mcp", from(service.url));
+    expect(own.status).toBe(200);
+    expect(own.headers.get("Access-Control-Allow-Origin")).toBeNull();
+    await own.text();
+
+    const allowed = await send("/mcp", from("https://app.example"));
+    expect(allowed.status).toBe(200);
+    expect(allowed.headers.get("Access-Control-Allow-Origin")).toBe("https://app.example");
+    expect(allowed.headers.get("Access-Control-Expose-Headers")).toContain("Mcp-Session-Id");
+    await allowed.text();
+    const asked = await send("/mcp", {
+      method: "OPTIONS",
+      headers: {
+        Origin: "https://app.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,mcp-session-id",
+      },
+    });
+    expect(asked.status).toBe(204);
+    expect(asked.headers.get("Access-Control-Allow-Headers")).toContain("authorization");
+
+    const refused = await send("/mcp", from("https://evil.example"));
+    expect(refused.status).toBe(403);
+    expect(await refused.json()).toMatchObject({ code: "forbidden" });
+  });
+}
+
+interface World {
+  agent: ScriptedAgent;
+  url: string;
+}
+
+/** The statements that hold for every client, over every transport. */
+export function describeClient(connect: () => Promise<McpClient>, world: () => World): void {
+  let client: McpClient;
+  let agent: ScriptedAgent;
+  beforeEach(async () => {
+    client = await connect();
+    ({ agent } = world());
+    return () => client.close();
+  });
+  test("tools are listed with the job types, their packages and limits", async () => {
+    const tools = await client.listTools();
+    expect(tools.map(({ name }) => name)).toEqual([
+      "execute_code",
+      "get_job",
+      "cancel_job",
+      "list_artifacts",
+      "read_artifact",
+    ]);
+    for (const part of ["- ml: Python 3", "numpy==2.3.4", "300 s", "at most 600 s", "/output/"]) {
+      expect(tools[0]?.description).toContain(part);
+    }
+  });
+
+  test("code runs, and its text, output, pictures and files come back", async () => {
+    const called = client.call("execute_code", { code: "print(1)", input_data: { a: 1 } });
+    const { lease_id, code } = await agent.takeJob();
+    expect(code).toBe("print(1)");
+    await agent.upload(lease_id, "plot.png", "a picture");
+    await agent.upload(lease_id, "data/a b.csv", "x,y\n");
+    await agent.upload(lease_id, "large.png", "p".repeat(1024 * 1024 + 1));
+    await agent.result(lease_id, {
+      stdout_base64: btoa("one\n"),
+      stderr_base64: btoa("two\n"),
+      output_json: '{"three":3}',
+    });
+    const { content, structuredContent, isError } = await called;
+    expect(isError).toBeFalsy();
+    const id = structuredContent?.["job_id"] as string;
+    const csv = `airlock://jobs/${id}/artifacts/data/a%20b.csv`;
+    expect(structuredContent).toMatchObject({
+      status: "succeeded",
+      exit_code: 0,
+      stdout: "one\n",
+      stderr: "two\n",
+      output: { three: 3 },
+    });
+    expect(structuredContent?.["files"]).toHaveLength(3);
+    expect(content[0]?.["text"]).toMatch(/succeeded[^]*one[^]*two[^]*"three":3/);
+    expect(content).toContainEqual({
+      type: "image",
+      data: btoa("a picture"),
+      mimeType: "image/png",
+    });
+    expect(content).toContainEqual(
+      expect.objectContaining({ type: "resource_link", name: "data/a b.csv", uri: csv }),
+    );
+    expect(content).toContainEqual(
+      expect.objectContaining({ type: "resource_link", name: "large.png", size: 1024 * 1024 + 1 }),
+    );
+
+    expect((await client.read(csv)).contents[0]?.text).toBe("x,y\n");
+    const listed = await client.call("list_artifacts", { job_id: id });
+    expect(listed.structuredContent?.["files"]).toContainEqual({
+      name: "data/a b.csv",
+      size_bytes: 4,
+      content_type: expect.stringContaining("text/csv") as unknown,
+      uri: csv,
+    });
+    const missing = client.read(`airlock://jobs/${id}/artifacts/missing`);
+    await expect(missing).rejects.toThrow(/no file missing/);
+  });
+
+  test("long files of text are read in parts that end at whole characters", async () => {
+    const called = client.call("execute_code", { code: "1" });
+    const { lease_id } = await agent.takeJob();
+    const text = `a${"é".repeat(15_000)}€😀`;
+    await agent.upload(lease_id, "long.txt", text);
+    await agent.upload(lease_id, "bytes.bin", new Uint8Array([0, 255, 0]));
+    await agent.result(lease_id);
+    const { structuredContent: job } = await called;
+    let read = "";
+    for (let offset: unknown = 0; offset !== undefined;) {
+      const part = await client.call("read_artifact", {
+        job_id: job?.["job_id"],
+        name: "long.txt",
+        offset,
+      });
+      read += part.structuredContent?.["text"] as string;
+      offset = part.structuredContent?.["next_offset"];
+    }
+    expect(read).toBe(text);
+    const binary = await client.call("read_artifact", {
+      job_id: job?.["job_id"],
+      name: "bytes.bin",
+    });
+    expect(binary.content).toMatchObject([{ type: "resource_link", name: "bytes.bin" }]);
+    const uri = binary.content[0]?.["uri"] as string;
+    expect((await client.read(uri)).contents[0]?.blob).toBe("AP8A");
+  });
+
+  test("code that failed is a result with its error; all its text has at most 20,000 characters", async () => {
+    const called = client.call("execute_code", { code: "1" });
+    const { lease_id } = await agent.takeJob();
+    await agent.result(lease_id, {
+      status: "failed",
+      exit_code: 1,
+      error: { type: "value_error", message: "no such value", phase: "execution" },
+      stdout_base64: btoa(`head${"o".repeat(100_000)}tail`),
+      stderr_base64: btoa("e".repeat(3000)),
+    });
+    const { content, structuredContent, isError } = await called;
+    expect(isError).toBe(true);
+    expect(structuredContent).toMatchObject({
+      status: "failed",
+      stderr: "e".repeat(3000),
+      error: { type: "value_error", message: "no such value" },
+    });
+    const text = content[0]?.["text"] as string;
+    expect(text.length).toBeLessThanOrEqual(20_000);
+    expect(text.length).toBeGreaterThan(19_000);
+    expect(text).toMatch(/no such value[^]*heado+\n\[… \d+ or more characters[^]*otail/);
+  });
+
+  test("a refused request is an error of the protocol with the problem's code", async () => {
+    const late = client.call("execute_code", { code: "1", timeout: 601 });
+    await expect(late).rejects.toMatchObject({
+      code: -32602,
+      message: expect.stringContaining("600") as unknown,
+      data: expect.objectContaining({ code: "timeout_too_long" }) as unknown,
+    });
+    const unknown = client.call("get_job", { job_id: crypto.randomUUID() });
+    await expect(unknown).rejects.toMatchObject({ data: { code: "not_found" } });
+    await expect(client.call("execute_code", {})).rejects.toMatchObject({ code: -32602 });
+    await expect(client.call("execute_code", { code: "1", wait_seconds: 51 })).rejects.toThrow(
+      /wait_seconds/,
+    );
+  });
+
+  test("a job that outlives its call goes on, and get_job waits for its result", async () => {
+    const { structuredContent: job } = await client.call("execute_code", {
+      code: "1",
+      wait_seconds: 0,
+    });
+    expect(job).toMatchObject({
+      status: "queued",
+      message: expect.stringContaining("get_job") as unknown,
+    });
+    const { lease_id } = await agent.takeJob();
+    const waiting = client.call("get_job", { job_id: job?.["job_id"] });
+    await agent.result(lease_id);
+    expect((await waiting).structuredContent).toMatchObject({ status: "succeeded" });
+  });
+
+  test("cancel_job ends a job, and leaves one that has ended", async () => {
+    const start = () => client.call("execute_code", { code: "1", wait_seconds: 0 });
+    const { structuredContent: queued } = await start();
+    const cancelled = await client.call("cancel_job", { job_id: queued?.["job_id"] });
+    expect(cancelled.structuredContent).toMatchObject({ status: "cancelled" });
+    const { structuredContent: ended } = await start();
+    await agent.result((await agent.takeJob()).lease_id);
+    const left = await client.call("cancel_job", { job_id: ended?.["job_id"] });
+    expect(left.structuredContent).toMatchObject({ status: "succeeded" });
+  });
+
+  test("progress is reported while the job runs", async () => {
+    const { promise, resolve } = Promise.withResolvers<string | undefined>();
+    const called = client.call(
+      "execute_code",
+      { code: "1" },
+      { onprogress: ({ message }) => resolve(message) },
+    );
+    const { lease_id, execution_id } = await agent.takeJob();
+    await agent.post(lease_id, "started", { job_ref: null });
+    await agent.post(lease_id, "logs", log(0, "half way\n"));
+    expect(await promise).toContain(execution_id);
+    await agent.result(lease_id);
+    expect((await called).structuredContent).toMatchObject({ status: "succeeded" });
+  });
+}
+
+/** The statement about cancelling; a proxy between client and service may hide that a client has gone. */
+export function describeCancelling(connect: () => Promise<McpClient>, world: () => World): void {
+  const statusOf = async (id: unknown) => {
+    const headers = { Authorization: `Bearer ${key}` };
+    const reply = await fetch(`${world().url}/jobs/${String(id)}`, { headers });
+    return ((await reply.json()) as { status: string }).status;
+  };
+
+  test("a cancelled call ends its job", async () => {
+    const { agent } = world();
+    const client = await connect();
+    const abort = new AbortController();
+    const called = client.call("execute_code", { code: "1" }, { signal: abort.signal });
+    called.catch(() => {});
+    const { lease_id, execution_id } = await agent.takeJob();
+    abort.abort("not wanted");
+    await expect(called).rejects.toThrow("not wanted");
+    for (;;) {
+      const { cancel } = await agent.poll({ free_slots: 0, wait_s: 2 });
+      if (cancel.includes(lease_id)) break;
+    }
+    const error = { type: "cancelled", message: "", phase: "execution" } as const;
+    await agent.result(lease_id, { status: "cancelled", exit_code: null, error });
+    expect(await statusOf(execution_id)).toBe("cancelled");
+    await client.close();
+  });
+}
