@@ -1,0 +1,51 @@
+import { createClient, type Client } from "@libsql/client/web";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { Api } from "../testing/contract/api.ts";
+import { receiverPort, servers } from "../testing/contract/servers.ts";
+import { accept, answer, type Receiver, startReceiver } from "../testing/receiver.ts";
+import { type RunningWorker, startWorker } from "../testing/start-worker.ts";
+
+let service: RunningWorker;
+let database: Client;
+let receiver: Receiver;
+const callback_url = `http://127.0.0.1:${receiverPort}/own`;
+
+beforeAll(async () => {
+  service = await startWorker(servers["with webhooks"]);
+  database = createClient({ url: service.databaseUrl });
+});
+afterAll(async () => {
+  database.close();
+  await service.close();
+});
+beforeEach(async () => {
+  receiver = await startReceiver(accept, receiverPort);
+});
+afterEach(() => receiver.close());
+
+test("a worker's Durable Object calls when a job ends, and by its alarm again when the call failed", async () => {
+  receiver.answering = answer(500);
+  const api = new Api(service.url);
+  const { job_id } = await api.submit({ callback_url });
+  await api.post(`/jobs/${job_id}/cancel`);
+  await receiver.calls(1);
+  receiver.answering = accept;
+  const [first, second] = await receiver.calls(2);
+  expect(second).toMatchObject({ id: `evt_${job_id}`, body: first!.body });
+});
+
+test("the cron trigger delivers events whose wake-up was lost, of callbacks and of endpoints", async () => {
+  expect(await service.scheduled()).toMatchObject({ outcome: "ok" });
+  const api = new Api(service.url);
+  const { job_id } = await api.submit({ callback_url });
+  // An isolate that ended after its transaction has woken nobody.
+  await database.execute({
+    sql: `update executions set status = 'failed', ended_at = ?,
+      error = '{"type":"internal_error","message":"","phase":"startup"}' where id = ?`,
+    args: [Date.now(), job_id],
+  });
+  expect(await service.scheduled()).toMatchObject({ outcome: "ok" });
+  const calls = await receiver.calls(2);
+  expect(calls.map(({ id }) => id)).toEqual([`evt_${job_id}`, `evt_${job_id}`]);
+  expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
+});
