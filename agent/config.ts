@@ -1,4 +1,4 @@
-import type { RuntimePolicy } from "./container/runtime-choice.ts";
+import type { RuntimePolicy } from "./policy/runtime-choice.ts";
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";

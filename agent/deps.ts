@@ -30,7 +30,7 @@ import { createForks, type Forks, notProbed } from "./mother/forks.ts";
 import { EngineError } from "./sandbox/types.ts";
 import { idCount, motherSpec } from "./mother/keep-mother.ts";
 import { authFor } from "./image/registry.ts";
-import { createRuntimeChoice } from "./container/runtime-choice.ts";
+import { createRuntimeChoice } from "./policy/runtime-choice.ts";
 import { classify } from "./sandbox/output/classify.ts";
 import { connectEngine } from "./container/engine.ts";
 import { makeImage } from "./build/image-build.ts";
@@ -138,9 +138,16 @@ export async function createDeps(
         });
   const idleMs = config.warmPool.least > 0 ? config.warmPool.idleMs : 0;
   const pool: Pool =
-    how.mode === "engine" || forks === null
+    forks === null
       ? containers
-      : withForks({ pool: containers, forks, mode: how.mode, slots: config.slots, idleMs, log });
+      : withForks({
+          pool: containers,
+          forks,
+          mustFork: how.mode === "zygote",
+          slots: config.slots,
+          idleMs,
+          log,
+        });
   const client = createClient({
     url: config.api.url,
     token: config.token,

@@ -1,5 +1,7 @@
 import type { Duplex } from "node:stream";
 import type Docker from "dockerode";
+import { engineDemux } from "../sandbox/protocol/frames.ts";
+import type { Link } from "../sandbox/protocol/link.ts";
 
 /** A request on dockerode's connection, with the options used here. */
 type Dial = (
@@ -46,4 +48,26 @@ export async function attachStreams(
     } as const;
     modem.dial(request, (error, stream) => (error ? reject(error) : resolve(stream)));
   });
+}
+
+/** The link to PID 1 of an attached container: its stdin and stdout, and the end of its stderr. */
+export function linkOf(stream: Duplex): Link {
+  let diagnostics = "";
+  stream.on("error", () => {});
+
+  async function* output(): AsyncGenerator<Uint8Array> {
+    const demux = engineDemux();
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      for (const { stream: name, bytes } of demux(chunk)) {
+        if (name === "stdout") yield bytes;
+        else diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);
+      }
+    }
+  }
+  return {
+    input: stream,
+    output: output(),
+    diagnostics: () => diagnostics,
+    destroy: () => stream.destroy(),
+  };
 }

@@ -202,38 +202,28 @@ shared_memory.SharedMemory("shared", create=True, size=10)`;
   });
 });
 
-test.each([
-  ["for one job", 1],
-  ["with reuse", 3],
-])(
-  "%s an interpreter that dies before its job comes ends its container, which is removed once",
-  async (_what, reuse) => {
-    const { engine, image } = place;
-    let removals = 0;
-    const counting: Engine = {
-      ...engine,
-      remove: (id, signal) => {
-        removals += 1;
-        return engine.remove(id, signal);
-      },
-    };
-    const sandbox = await openSandbox(
-      counting,
-      specWith({ image, reuse }),
-      AbortSignal.timeout(60_000),
-    );
-    try {
-      expect(sandbox.died.aborted).toBe(false);
-      const died = once(sandbox.died, "abort", { signal: AbortSignal.timeout(60_000) });
-      await killAllButFirst(sandbox.containerId);
-      await died;
-    } finally {
-      await Promise.all([sandbox.close(), sandbox.close()]);
-      await sandbox.close();
-    }
-    expect(removals).toBe(1);
-  },
-);
+test("an interpreter that dies before its job comes ends its container, which is removed once", async () => {
+  const { engine, image } = place;
+  let removals = 0;
+  const counting: Engine = {
+    ...engine,
+    remove: (id, signal) => {
+      removals += 1;
+      return engine.remove(id, signal);
+    },
+  };
+  const sandbox = await openSandbox(counting, specWith({ image }), AbortSignal.timeout(60_000));
+  try {
+    expect(sandbox.died.aborted).toBe(false);
+    const died = once(sandbox.died, "abort", { signal: AbortSignal.timeout(60_000) });
+    await killAllButFirst(sandbox.containerId);
+    await died;
+  } finally {
+    await Promise.all([sandbox.close(), sandbox.close()]);
+    await sandbox.close();
+  }
+  expect(removals).toBe(1);
+});
 
 /** Kills every process of a container but its PID 1, as the user of the code. */
 async function killAllButFirst(id: string): Promise<void> {

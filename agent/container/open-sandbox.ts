@@ -4,7 +4,7 @@ import { containerProfile } from "../sandbox/profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { noMemory } from "../packages/packages.ts";
 import { openSession } from "../sandbox/session/session.ts";
-import { linkOf } from "./stream-link.ts";
+import { linkOf } from "./attach.ts";
 import { supervisorProgram } from "../sandbox/supervisor.ts";
 import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
 
@@ -18,8 +18,7 @@ const autopsyMs = 5000;
  */
 const partingMs = 5000;
 
-const programsOfOne = bytecodes();
-const programsOfMany = bytecodes();
+const programs = bytecodes();
 
 /**
  * Starts a container and waits until its supervisor is ready for a job.
@@ -36,8 +35,6 @@ export async function openSandbox(
   // The caller's signal does not abort this call: the engine would still create the container, and
   // nobody would know its id.
   const profile = containerProfile(spec);
-  const isReused = spec.reuse > 1;
-  const programs = isReused ? programsOfMany : programsOfOne;
   const containerId = await bounded((limit) => engine.create(profile, limit));
   const remove = (): Promise<void> => bounded((limit) => engine.remove(containerId, limit));
 
@@ -45,15 +42,13 @@ export async function openSandbox(
     const stream = await engine.attach(containerId, signal);
     const link = linkOf(stream);
     const known = programs.of(spec.image);
-    link.input.write(supervisorProgram(spec.preload, isReused, known));
+    link.input.write(supervisorProgram(spec.preload, known));
     await engine.start(containerId, signal);
     const session = await openSession(link, signal).catch(async (error: unknown) => {
       programs.keep(spec.image, null);
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
     });
     if (session.bytecode !== null) programs.keep(spec.image, session.bytecode);
-    let jobsLeft = spec.reuse;
-    let isUnharmed = true;
     let closed: Promise<void> | null = null;
     function close(): Promise<void> {
       closed ??= end().catch((error: unknown) => {
@@ -63,7 +58,6 @@ export async function openSandbox(
       return closed;
     }
     async function end(): Promise<void> {
-      jobsLeft = 0;
       link.destroy();
       await engine.wait(containerId, AbortSignal.timeout(partingMs)).catch(() => {});
       await remove();
@@ -85,17 +79,8 @@ export async function openSandbox(
       },
       giveFiles: (files, limit) => session.giveFiles(files, limit),
       async run(job, options) {
-        jobsLeft = Math.max(0, jobsLeft - 1);
-        isUnharmed = false;
         const report = await session.run(job, options);
-        isUnharmed = report.ending === "exited" && !report.outOfMemory && !report.lostReason;
         return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
-      },
-      jobsLeft: () => jobsLeft,
-      async rearm() {
-        const problem = isUnharmed && jobsLeft > 0 ? await session.rearm() : "not to be used again";
-        if (problem !== null) await close();
-        return problem === null;
       },
       close,
     };

@@ -9,7 +9,7 @@ import { sizeOf } from "../files/job-files.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { ContainerRequest } from "../pool/container-request.ts";
-import type { RuntimeChoice } from "../container/runtime-choice.ts";
+import type { RuntimeChoice } from "../policy/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { JobFiles } from "../files/job-files.ts";
 import { EngineError, type InputFile, type Sandbox } from "../sandbox/types.ts";
@@ -76,14 +76,14 @@ async function acquireOnce(
   const inputFiles = await files.fetch(signal);
   const request = containerRequest(
     deps,
-    singleUse(job),
+    job.job_type,
     image,
     runtime,
     await abortable(gpus.ids, signal),
     packages,
     inputFiles,
   );
-  const sandbox = await deps.pool.acquire(request, job.key_id, signal);
+  const sandbox = await deps.pool.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
@@ -140,17 +140,6 @@ export function containerRequest(
     env: job_type.env,
     preload: job_type.preload,
     gpus,
-    reuse: reuseOf(job_type),
   };
   return { jobType: job_type.name, spec, packages: wanted, files };
-}
-
-/** A container that gets packages or files runs only that one job. */
-function singleUse({ job_type, requirements, files = [] }: LeasedJob): LeasedJobType {
-  return requirements.length + files.length === 0 ? job_type : { ...job_type, reuse: 1 };
-}
-
-/** No reuse with a network or a GPU: they may keep traces that cannot be wiped from inside. */
-function reuseOf({ network, gpus, reuse }: LeasedJobType): number {
-  return network === "none" && gpus === 0 ? reuse : 1;
 }

@@ -5,7 +5,7 @@ import { abortable } from "../waiting/abortable.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
-import { createTestAgent, type TestAgent, testJob } from "../testing/test-agent.ts";
+import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 
 let t: TestAgent;
 beforeEach(async () => {
@@ -22,19 +22,6 @@ const result = async () => (await t.api.request("/result")).json as ResultReport
 function installWith(install: Sandbox["install"]): void {
   t.start = () => Promise.resolve({ ...createFakeSandbox(), install });
 }
-
-it("a job with requirements gets a container that no other job uses", async () => {
-  const job_type = { ...testJob().job_type, reuse: 5 };
-  for (const job of [{ job_type, requirements }, { job_type }]) {
-    const { ended } = t.begin(job);
-    (await t.sandbox(t.specs.length)).finish();
-    await ended;
-  }
-  expect(t.specs.map(({ reuse, packages }) => [reuse, packages])).toEqual([
-    [1, "memory"],
-    [5, "memory"],
-  ]);
-});
 
 it("the start-up time limit covers container and packages together", async () => {
   const installing = Promise.withResolvers<void>();

@@ -33,7 +33,6 @@ it("runs a job and posts its outcome", async () => {
     env: {},
     preload: [],
     gpus: [],
-    reuse: 1,
   });
   const running = await sandbox.running;
   expect(running.job).toEqual({

@@ -270,7 +270,7 @@ describe("the engine", () => {
 
 it("reports changes of its pool within a second", async () => {
   await runIdle();
-  const sandbox = await t.deps.pool.acquire(testOrder(), null, new AbortController().signal);
+  const sandbox = await t.deps.pool.acquire(testOrder(), new AbortController().signal);
   t.deps.changes.notify();
   await t.clock.sleeping(1000);
   expect(t.api.count("/poll")).toBe(2);

@@ -8,7 +8,7 @@ import { EngineError, type InputFile, type Sandbox, type SandboxSpec } from "../
 import { keepMother, type MotherDeps } from "./keep-mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import { installApart, type InstallLimits } from "./install-apart.ts";
-import { createLineages, type LineagesDeps } from "./lineages.ts";
+import { createLineages, type Lineage, type LineagesDeps } from "./lineages.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
 import { createRoots } from "./roots.ts";
@@ -101,7 +101,7 @@ export function createForks(deps: ForksDeps): Forks {
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
-    const { mother, zygote } = await abortable(lineages.of(spec).catch(noteFailure), signal);
+    const { mother, zygote } = await lineageOf(spec, signal);
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
     const { channel, gone } = zygote.open({
@@ -137,14 +137,16 @@ export function createForks(deps: ForksDeps): Forks {
         if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
         return { ...report, outOfMemory: end.oom_kills > 0 };
       },
-      jobsLeft: () => 1,
-      rearm: () => Promise.resolve(false),
       async close() {
         link.destroy();
         const stuck = setTimeout(() => void mother.close().catch(() => {}), partingMs);
         await gone.catch(() => {}).finally(() => clearTimeout(stuck));
       },
     };
+  }
+
+  async function lineageOf(spec: SandboxSpec, signal: AbortSignal): Promise<Lineage> {
+    return abortable(lineages.of(spec).catch(noteFailure), signal);
   }
 
   function tellOfPreload(zygote: Zygote, errors: Readonly<Record<string, string>>): void {
@@ -191,7 +193,7 @@ export function createForks(deps: ForksDeps): Forks {
       if (dueMs !== null && performance.now() >= dueMs) void probe();
       return reason;
     },
-    prepare: async (spec, signal) => void (await abortable(lineages.of(spec), signal)),
+    prepare: async (spec, signal) => void (await lineageOf(spec, signal)),
     borrow: (spec, wanted, signal) =>
       sets.borrow(
         wanted.key,

@@ -27,7 +27,7 @@ export async function installApart(
   signal: AbortSignal,
 ): Promise<void> {
   const label = `install-${randomUUID()}`;
-  const own = { memoryBytes, packages: "disk", preload: [], reuse: 1 } as const;
+  const own = { memoryBytes, packages: "disk", preload: [] } as const;
   const labels = { ...spec.labels, leaseId: label };
   held.add(label);
   try {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { Engine } from "../container/engine.ts";
-import { linkOf } from "../container/stream-link.ts";
+import { linkOf } from "../container/attach.ts";
 import { FrameError } from "../sandbox/protocol/frames.ts";
 import type { Link } from "../sandbox/protocol/link.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";

@@ -66,7 +66,6 @@ export async function probeSandbox(
       env: {},
       preload: [],
       gpus: [],
-      reuse: 1,
     },
     signal,
   );

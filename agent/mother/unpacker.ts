@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import type { Writable } from "node:stream";
 import type { Engine } from "../container/engine.ts";
-import { linkOf } from "../container/stream-link.ts";
+import { linkOf } from "../container/attach.ts";
 import { type MotherSpec, unpackProfile } from "../container/mother-profile.ts";
 import { EngineError } from "../sandbox/types.ts";
 

@@ -7,13 +7,6 @@ export type Kind = {
   readonly request: ContainerRequest;
   /** Containers that wait for a job, the oldest first. */
   readonly ready: ReadyContainer[];
-  /** Containers that have served a key and can serve it again, the oldest first. */
-  readonly used: UsedContainer[];
-  /**
-   * Containers that are being made ready for the next job of their key. A job that takes one out
-   * gets that container.
-   */
-  readonly rearming: RearmingContainer[];
   /** Jobs that wait for a start in progress; never more than `starting`. */
   readonly waiting: ((sandbox: Sandbox | null) => void)[];
   /** Starts ahead in progress. */
@@ -33,22 +26,11 @@ export type Kind = {
 
 export type ReadyContainer = { readonly sandbox: Sandbox; readonly sinceMs: number };
 
-/** `keyId` is the API key whose jobs it ran; null if jobs need no key. */
-export type UsedContainer = ReadyContainer & { readonly keyId: string | null };
-
-/** `sandbox` resolves to null if the container could not be made ready. */
-export type RearmingContainer = {
-  readonly keyId: string | null;
-  readonly sandbox: Promise<Sandbox | null>;
-};
-
 export function newKind(request: ContainerRequest): Kind {
   const counts = { starting: 0, inUse: 0, failures: 0, startMs: 0, askedMs: 0, retryMs: 0 };
   return {
     request,
     ready: [],
-    used: [],
-    rearming: [],
     waiting: [],
     rate: noRequests,
     shortSinceMs: null,
@@ -77,54 +59,18 @@ export async function takeStarting(kind: Kind, signal: AbortSignal): Promise<San
   return promise.finally(() => signal.removeEventListener("abort", leave));
 }
 
-/** Takes the container that ran the key's most recent job, if there is one. */
-export function takeUsed({ used }: Kind, keyId: string | null): UsedContainer | undefined {
-  const entry = used.findLast((one) => one.keyId === keyId);
-  if (entry) removeEntry(used, entry);
-  return entry;
-}
-
-/** Waits for a container that has just run a job of the key: that is faster than starting one. */
-export async function takeRearming(
-  { rearming: returning }: Kind,
-  keyId: string | null,
-): Promise<Sandbox | null> {
-  const entry = returning.find((one) => one.keyId === keyId);
-  if (!entry) return null;
-  removeEntry(returning, entry);
-  return entry.sandbox.catch(() => null);
-}
-
 /**
- * For each `died` signal, the list that has a listener already: a reused container is added to its
- * list many times.
+ * Adds a container to those that wait. If it dies there, it leaves them and `onDeath` is called.
  */
-const watched = new WeakMap<AbortSignal, readonly ReadyContainer[]>();
-
-/**
- * Adds a container to a list of its kind. If it dies there, it is removed and `onDeath` is called.
- */
-export function addUntilDead<Entry extends ReadyContainer>(
-  row: Entry[],
-  entry: Entry,
-  onDeath: () => void,
-): void {
-  row.push(entry);
-  const { sandbox } = entry;
-  const { died } = sandbox;
+export function addUntilDead({ ready }: Kind, entry: ReadyContainer, onDeath: () => void): void {
+  ready.push(entry);
+  const { died } = entry.sandbox;
   const drop = (): void => {
-    const current = row.find((one) => one.sandbox === sandbox);
-    if (current && removeEntry(row, current)) onDeath();
+    const at = ready.indexOf(entry);
+    if (at < 0) return;
+    ready.splice(at, 1);
+    onDeath();
   };
   if (died.aborted) return drop();
-  if (watched.get(died) === row) return;
-  watched.set(died, row);
   died.addEventListener("abort", drop, { once: true });
-}
-
-/** False if the entry is not in the list any more. */
-export function removeEntry<Entry>(row: Entry[], entry: Entry): boolean {
-  const at = row.indexOf(entry);
-  if (at >= 0) row.splice(at, 1);
-  return at >= 0;
 }

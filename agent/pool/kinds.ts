@@ -1,7 +1,7 @@
 import type { Clock } from "../waiting/clock.ts";
 import type { Sandbox } from "../sandbox/types.ts";
 import { kindKey, type ContainerRequest } from "./container-request.ts";
-import { newKind, type Kind, removeEntry } from "./kind.ts";
+import { newKind, type Kind } from "./kind.ts";
 import { rateAt, shareOut, type Size, countWanted } from "./sizing.ts";
 
 /** All kinds of containers with recent requests, and which of them have too few or too many. */
@@ -84,24 +84,10 @@ export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
 
   function trim(): void {
     for (const { kind, share } of shares()) {
-      const { ready, used, starting, inUse } = kind;
+      const { ready, starting, inUse } = kind;
       for (const { sandbox } of ready.splice(0, Math.max(0, ready.length - share))) remove(sandbox);
-      for (const entry of used.filter(({ sinceMs }) => isOld(sinceMs))) {
-        if (removeEntry(used, entry)) remove(entry.sandbox);
-      }
-      const isEmpty = starting + inUse + used.length === 0;
+      const isEmpty = starting + inUse === 0;
       if (isEmpty && isOld(kind.askedMs)) kinds.delete(kindKey(kind.request));
-    }
-    makeRoom();
-  }
-
-  /** Removes used containers, which serve only one key, before unused ones, which serve any key. */
-  function makeRoom(): void {
-    const room = size.most - all().reduce((sum, { ready }) => sum + ready.length, 0);
-    const used = all().flatMap((kind) => kind.used.map((entry) => ({ kind, entry })));
-    used.sort((a, b) => a.entry.sinceMs - b.entry.sinceMs);
-    for (const { kind, entry } of used.slice(0, Math.max(0, used.length - room))) {
-      if (removeEntry(kind.used, entry)) remove(entry.sandbox);
     }
   }
 

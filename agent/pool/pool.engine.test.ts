@@ -111,27 +111,6 @@ describe("an agent", () => {
     expect(fresh.filter((id) => ready.includes(id))).toEqual([]);
   });
 
-  it("serves jobs of one key in one container where their type says so, and no other key's", async () => {
-    api.keepReady = [];
-    await start({ AIRLOCK_WARM_POOL_SIZE: "0" });
-    const job_type = { ...testJob().job_type, reuse: 3 };
-    const used: string[][] = [];
-    for (const [n, key_id] of ["ada", "ada", "bob", "ada"].entries()) {
-      const code = `open("/tmp/mine", "x").write("only here")\nprint(${n})`;
-      api.offer(testJob({ job_type, key_id, code }));
-      const report = (await api.request("/result", n + 1)).json as ResultReport;
-      expect(report.status).toBe("succeeded");
-      const left = n < 2 || n === 3 ? 1 : 2;
-      await expect.poll(pool, { timeout: 60_000 }).toMatchObject([{ ready: left, in_use: 0 }]);
-      await expect.poll(containers, { timeout: 60_000 }).toHaveLength(left);
-      used.push(await containers());
-    }
-    const [ada, again, both, rest] = used;
-    expect(again).toEqual(ada);
-    expect(both).toEqual(expect.arrayContaining(ada!));
-    expect(rest).toEqual(both!.filter((id) => !ada!.includes(id)));
-  });
-
   it("lets go of containers that nobody asks for", async () => {
     await start({ AIRLOCK_WARM_POOL_IDLE_S: "3" });
     await expect.poll(containers, { timeout: 60_000, interval: 20 }).not.toEqual([]);
@@ -195,7 +174,7 @@ it("runs the job in a fresh container where the one it was given has just died",
   );
   pool.expect(request);
   await expect.poll(pool.stats, { timeout: 60_000 }).toMatchObject([{ ready: 1 }]);
-  const sandbox = await pool.acquire(request, null, soon());
+  const sandbox = await pool.acquire(request, soon());
   const given = sandbox.containerId;
   await engine.remove(given, soon());
   const report = await sandbox.run(

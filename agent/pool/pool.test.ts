@@ -113,8 +113,8 @@ test("size 0 keeps nothing", async () => {
 test("tells of each kind what is ready, starting and in use", async () => {
   await using world = await warmed(2);
   const runsc = request({ runtime: "runsc" }, "science");
-  const sandbox = await world.pool.acquire(request(), null, never);
-  await world.pool.acquire(runsc, null, never);
+  const sandbox = await world.pool.acquire(request(), never);
+  await world.pool.acquire(runsc, never);
   const backend = "engine";
   const stats = (inUse: number) => [
     { job_type: "default", runtime: null, backend, ready: 1, starting: 0, in_use: inUse },
@@ -186,7 +186,7 @@ test("a container that died between the last look and its use makes way for a fr
   await using world = await warmed(1);
   const { sandbox } = world.started[0]!;
   sandbox.fail(new EngineError("other", "the container ended before the code began"));
-  const lent = await world.pool.acquire(request(), null, never);
+  const lent = await world.pool.acquire(request(), never);
   const report = lent.run(job, { signal: never, spoolDir: "" });
   while (world.started.length < 2) await new Promise(setImmediate);
   const fresh = world.started.at(-1)!;
@@ -200,7 +200,7 @@ test("a container that died between the last look and its use makes way for a fr
 test("owns its containers by their labels, until they are removed", async () => {
   await using world = createPoolWorld(1);
   const label = (n: number) => world.started[n]?.spec.labels.leaseId ?? "";
-  const sandbox = await world.pool.acquire(request(), null, never);
+  const sandbox = await world.pool.acquire(request(), never);
   await world.refill();
   await world.warm(1);
   expect([label(0), label(1)].map(world.pool.owns)).toEqual([true, true]);
@@ -212,7 +212,7 @@ test("owns its containers by their labels, until they are removed", async () => 
 
 test("closing removes what waits and what is about to, and what is in use keeps on", async () => {
   const world = await warmed(1);
-  const sandbox = await world.pool.acquire(request(), null, never);
+  const sandbox = await world.pool.acquire(request(), never);
   const hold = Promise.withResolvers<void>();
   const { start } = world;
   world.start = async (spec, signal) => {

@@ -1,20 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
-import { abortable } from "../waiting/abortable.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import { createBackgroundTasks } from "./background-tasks.ts";
 import type { ContainerRequest } from "./container-request.ts";
 import { refill } from "./refill.ts";
-import {
-  type Kind,
-  addUntilDead,
-  removeEntry,
-  takeRearming,
-  takeStarting,
-  takeUsed,
-} from "./kind.ts";
+import { type Kind, addUntilDead, takeStarting } from "./kind.ts";
 import { type Size, addRequest } from "./sizing.ts";
 import { withSpare } from "./spare.ts";
 import { createKinds, QUIET_MS } from "./kinds.ts";
@@ -23,19 +15,14 @@ import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
 /** Gives jobs their containers. */
 export type Pool = {
   /**
-   * Takes a container for a job of this API key; the caller gives it back.
+   * Takes a container for a job; the caller gives it back.
    *
    * @throws EngineError; the signal's reason.
    */
-  readonly acquire: (
-    request: ContainerRequest,
-    keyId: string | null,
-    signal: AbortSignal,
-  ) => Promise<Sandbox>;
+  readonly acquire: (request: ContainerRequest, signal: AbortSignal) => Promise<Sandbox>;
   /**
-   * Takes a container back after its job. Removes it in the background, or keeps it for the next
-   * job of its key. Resolves at once, unless more removals are pending than there are slots. Safe
-   * to call twice.
+   * Takes a container back after its job, and removes it in the background. Resolves at once, unless
+   * more removals are pending than there are slots. Safe to call twice.
    */
   readonly giveBack: (sandbox: Sandbox) => Promise<void>;
   /** Removes an acquired container, even while it runs. */
@@ -77,9 +64,6 @@ export type PoolDeps = {
   readonly log: Logger;
 };
 
-/** The kind and the API key of a container in use. */
-type Loan = { readonly kind: Kind; readonly keyId: string | null };
-
 const TICK_MS = 15_000;
 /**
  * How long starts in progress may take after `close`: the engine may keep the container of an
@@ -94,8 +78,8 @@ export function createPool(deps: PoolDeps): Pool {
   const { size, idleMs, clock, changes, log } = deps;
   /** The label of each container of the pool. */
   const owned = new Set<string>();
-  const lent = new Map<Sandbox, Loan>();
-  const withSpares = new WeakSet<Sandbox>();
+  /** The kind of each container in use. */
+  const lent = new Map<Sandbox, Kind>();
   const tasks = createBackgroundTasks(log, deps.checkEngine);
   const remove = (sandbox: Sandbox): Promise<void> => tasks.start(() => sandbox.close());
   const kinds = createKinds({ size, idleMs, clock, remove: (sandbox) => void remove(sandbox) });
@@ -103,46 +87,15 @@ export function createPool(deps: PoolDeps): Pool {
   const halt = new AbortController();
   let closing: Promise<void> | undefined;
 
-  async function acquire(
-    request: ContainerRequest,
-    keyId: string | null,
-    signal: AbortSignal,
-  ): Promise<Sandbox> {
+  async function acquire(request: ContainerRequest, signal: AbortSignal): Promise<Sandbox> {
     const kind = kinds.noteRequested(request);
     clock.sleep(QUIET_MS, end.signal).then(changes.notify, () => {});
-    const used = takeUsed(kind, keyId)?.sandbox ?? (await waitForRearm(kind, keyId, signal));
-    const sandbox = used ?? (await takeUnused(kind, request, signal));
-    lent.set(sandbox, { kind, keyId });
-    kind.inUse += 1;
-    return sandbox;
-  }
-
-  /**
-   * Waits for a container that has just run a job of the key. If the signal aborts first, removes
-   * it when it is ready.
-   */
-  async function waitForRearm(
-    kind: Kind,
-    keyId: string | null,
-    signal: AbortSignal,
-  ): Promise<Sandbox | null> {
-    const rearming = takeRearming(kind, keyId);
-    try {
-      return await abortable(rearming, signal);
-    } catch (error) {
-      void rearming.then((late) => late && remove(late));
-      throw error;
-    }
-  }
-
-  async function takeUnused(
-    kind: Kind,
-    request: ContainerRequest,
-    signal: AbortSignal,
-  ): Promise<Sandbox> {
     kind.rate = addRequest(kind.rate, kind.askedMs);
     const ready = kind.ready.shift()?.sandbox ?? (await takeStarting(kind, signal));
-    return ready ?? start(request, signal);
+    const sandbox = ready ?? (await start(request, signal));
+    lent.set(sandbox, kind);
+    kind.inUse += 1;
+    return sandbox;
   }
 
   async function start({ jobType, spec }: ContainerRequest, signal: AbortSignal): Promise<Sandbox> {
@@ -165,7 +118,7 @@ export function createPool(deps: PoolDeps): Pool {
     const waiting = kind.waiting.shift();
     if (waiting) return waiting(fresh);
     const sandbox = replaceIfDead(kind, fresh);
-    addUntilDead(kind.ready, { sandbox, sinceMs: clock.nowMs() }, () => {
+    addUntilDead(kind, { sandbox, sinceMs: clock.nowMs() }, () => {
       void remove(sandbox);
       changes.notify();
     });
@@ -174,51 +127,24 @@ export function createPool(deps: PoolDeps): Pool {
 
   /** A container may die between the last check and its use; then a fresh one replaces it. */
   function replaceIfDead(kind: Kind, sandbox: Sandbox): Sandbox {
-    const sparing = withSpare(sandbox, async (signal) => {
+    return withSpare(sandbox, async (signal) => {
       log.warn("a container died before its job came: a fresh one takes its place");
       using limit = deadline(clock, SPARE_MS);
       return await start(kind.request, AbortSignal.any([signal, limit.signal]));
     });
-    withSpares.add(sparing);
-    return sparing;
   }
 
-  /** Ends the loan of a container and returns it; undefined if it is not on loan. */
-  function endLoan(sandbox: Sandbox): Loan | undefined {
-    const loan = lent.get(sandbox);
-    if (loan && lent.delete(sandbox)) loan.kind.inUse -= 1;
-    return loan;
+  /** False if the container is not on loan. */
+  function endLoan(sandbox: Sandbox): boolean {
+    const kind = lent.get(sandbox);
+    if (kind) kind.inUse -= 1;
+    return lent.delete(sandbox);
   }
 
   async function giveBack(sandbox: Sandbox): Promise<void> {
-    const loan = endLoan(sandbox);
-    if (!loan) return;
-    const isSpent = loan.kind.request.spec.reuse === 1 || end.signal.aborted;
-    const done = isSpent ? remove(sandbox) : tasks.start(() => reclaim(sandbox, loan));
+    if (!endLoan(sandbox)) return;
+    const done = remove(sandbox);
     if (tasks.count() > size.slots) await done;
-  }
-
-  /** Gets a container ready for the next job of its key, or removes it. */
-  async function reclaim(sandbox: Sandbox, { kind, keyId }: Loan): Promise<void> {
-    let isTaken = false;
-    const back = { keyId, sandbox: rearm(kind, sandbox) };
-    kind.rearming.push(back);
-    const kept = await back.sandbox.finally(() => (isTaken = !removeEntry(kind.rearming, back)));
-    // The container is removed already; this makes the pool forget its label.
-    if (kept === null) return sandbox.close();
-    if (isTaken) return;
-    if (end.signal.aborted) return kept.close();
-    addUntilDead(
-      kind.used,
-      { sandbox: kept, sinceMs: clock.nowMs(), keyId },
-      () => void remove(kept),
-    );
-    kinds.trim();
-  }
-
-  async function rearm(kind: Kind, sandbox: Sandbox): Promise<Sandbox | null> {
-    if (!(await sandbox.rearm())) return null;
-    return withSpares.has(sandbox) ? sandbox : replaceIfDead(kind, sandbox);
   }
 
   async function tick(): Promise<void> {
@@ -235,8 +161,8 @@ export function createPool(deps: PoolDeps): Pool {
     using grace = deadline(clock, CLOSE_GRACE_MS);
     grace.signal.addEventListener("abort", () => halt.abort(grace.signal.reason));
     await Promise.all(work);
-    for (const { ready, used } of kinds.all()) {
-      for (const { sandbox } of [...ready.splice(0), ...used.splice(0)]) void remove(sandbox);
+    for (const { ready } of kinds.all()) {
+      for (const { sandbox } of ready.splice(0)) void remove(sandbox);
     }
   }
 
@@ -260,11 +186,11 @@ export function createPool(deps: PoolDeps): Pool {
     },
     mountsFiles: () => false,
     stats: () =>
-      kinds.all().map(({ request: { jobType, spec }, ready, used, starting, inUse }) => ({
+      kinds.all().map(({ request: { jobType, spec }, ready, starting, inUse }) => ({
         job_type: jobType,
         backend: "engine",
         runtime: spec.runtime,
-        ready: ready.length + used.length,
+        ready: ready.length,
         starting,
         in_use: inUse,
       })),

@@ -52,8 +52,8 @@ test("a job that finds no container ready takes one that is about to be", async 
   const held = holdStarts(world);
   world.pool.expect(request());
   await settle();
-  const first = world.pool.acquire(request(), null, never);
-  const second = world.pool.acquire(request(), null, never);
+  const first = world.pool.acquire(request(), never);
+  const second = world.pool.acquire(request(), never);
   await settle();
   expect(held).toHaveLength(2);
   held[0]!.resolve();
@@ -68,7 +68,7 @@ test("a job that gives up waiting leaves the container to the next", async () =>
   world.pool.expect(request());
   await settle();
   const impatient = new AbortController();
-  const first = world.pool.acquire(request(), null, impatient.signal);
+  const first = world.pool.acquire(request(), impatient.signal);
   impatient.abort(new Error("cancelled"));
   await expect(first).rejects.toThrow("cancelled");
   held[0]!.resolve();
@@ -81,7 +81,7 @@ test("a job whose awaited start fails starts its own", async () => {
   const held = holdStarts(world);
   world.pool.expect(request());
   await settle();
-  const job = world.pool.acquire(request(), null, never);
+  const job = world.pool.acquire(request(), never);
   held[0]!.reject(new EngineError("other", "no space"));
   while (held.length < 2) await settle();
   held[1]!.resolve();

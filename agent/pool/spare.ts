@@ -47,11 +47,6 @@ export function withSpare(
     install: (packages, signal) => use(signal, () => current.install(packages, signal)),
     giveFiles: (files, signal) => use(signal, () => current.giveFiles(files, signal)),
     run: (job, options) => use(options.signal, () => current.run(job, options)),
-    jobsLeft: () => current.jobsLeft(),
-    rearm: () => {
-      isUntouched = true;
-      return current.rearm();
-    },
     async close() {
       await Promise.all(all.map((sandbox) => sandbox.close()));
     },

@@ -54,7 +54,7 @@ function createWorld(
   const pool = withForks({
     pool: world.pool,
     forks,
-    mode: "auto",
+    mustFork: false,
     slots,
     idleMs,
     log: getLogger("test"),
@@ -72,7 +72,7 @@ const wanted: WantedPackages = {
 
 test("a job gets a fork, which ends when it is given back", async () => {
   const { pool, closed } = createWorld();
-  const sandbox = await pool.acquire(request(), "ada", never);
+  const sandbox = await pool.acquire(request(), never);
   expect(sandbox.containerId).toBe("fork-1");
   expect(pool.stats()).toMatchObject([{ ready: 1, starting: 0, in_use: 1 }]);
   await pool.giveBack(sandbox);
@@ -83,7 +83,7 @@ test("a job gets a fork, which ends when it is given back", async () => {
 
 test("a job whose lease is dropped ends at once", async () => {
   const { pool, closed } = createWorld();
-  const sandbox = await pool.acquire(request(), null, never);
+  const sandbox = await pool.acquire(request(), never);
   pool.discard(sandbox);
   pool.discard(sandbox);
   expect(closed).toEqual([sandbox]);
@@ -96,7 +96,7 @@ describe("a container of the pool serves", () => {
     ["a job with a GPU", { gpus: ["0"] }],
   ])("%s", async (_what, spec) => {
     const { pool, opened, steps } = createWorld();
-    const sandbox = await pool.acquire({ ...request(spec), packages: wanted }, "ada", never);
+    const sandbox = await pool.acquire({ ...request(spec), packages: wanted }, never);
     expect(idOf(sandbox)).toBe("container-1");
     expect([opened, steps]).toEqual([[], []]);
     await pool.giveBack(sandbox);
@@ -105,13 +105,13 @@ describe("a container of the pool serves", () => {
   test("all jobs where forks are not usable", async () => {
     const { pool, opened } = createWorld(undefined, { problem: "no control groups" });
     pool.expect(request());
-    expect(idOf(await pool.acquire(request(), "ada", never))).toBe("container-1");
+    expect(idOf(await pool.acquire(request(), never))).toBe("container-1");
     expect(opened).toEqual([]);
   });
 
   test("a job of a kind that cannot be forked", async () => {
     const { pool } = createWorld(() => Promise.reject(new NotForkable("a thread was started")));
-    const sandbox = await pool.acquire(request(), "ada", never);
+    const sandbox = await pool.acquire(request(), never);
     expect(idOf(sandbox)).toBe("container-1");
     await pool.giveBack(sandbox);
   });
@@ -119,7 +119,7 @@ describe("a container of the pool serves", () => {
 
 test("a job finds the packages that it wants in its fork, for as long as it has that", async () => {
   const { pool, steps } = createWorld();
-  const sandbox = await pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, never);
   expect(steps).toEqual(["borrow", "open with a-set for a"]);
   await pool.giveBack(sandbox);
   await vi.waitFor(() => expect(steps.at(-1)).toBe("give back"));
@@ -128,7 +128,7 @@ test("a job finds the packages that it wants in its fork, for as long as it has 
 test("packages that a fork did not find are looked for anew", async () => {
   const lost = new EngineError("other", "its packages were removed");
   const { pool, steps } = createWorld(() => Promise.reject(lost));
-  const acquired = pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  const acquired = pool.acquire({ ...request(), packages: wanted }, never);
   await expect(acquired).rejects.toThrow("its packages were removed");
   expect(steps.at(-1)).toBe("missing");
 });
@@ -138,7 +138,7 @@ test("large files are mounted in a fork, and lent for as long as it lives; small
   const file = (name: string, sizeBytes: number) => ({ name, sizeBytes, sha256: name, path: name });
   const files = [file("small", 10), file("large", 1024 ** 2)];
   const spec = { memoryBytes: 512 * 1024 ** 2 };
-  const sandbox = await pool.acquire({ ...request(spec), files }, "ada", never);
+  const sandbox = await pool.acquire({ ...request(spec), files }, never);
   expect(steps).toEqual(["borrow large", "mount set of large at large"]);
   await pool.giveBack(sandbox);
   await vi.waitFor(() => expect(steps.at(-1)).toBe("give back large"));
@@ -147,7 +147,7 @@ test("large files are mounted in a fork, and lent for as long as it lives; small
 test("files are given back if the fork cannot be opened", async () => {
   const { pool, steps } = createWorld(() => Promise.reject(new Error("cancelled")));
   const files = [{ name: "large", sizeBytes: 1024 ** 2, sha256: "a", path: "a" }];
-  await expect(pool.acquire({ ...request(), files }, "ada", never)).rejects.toThrow("cancelled");
+  await expect(pool.acquire({ ...request(), files }, never)).rejects.toThrow("cancelled");
   expect(steps.at(-1)).toBe("give back large");
 });
 
@@ -159,7 +159,7 @@ test("it says that it mounts files where jobs are forked", () => {
 test("nothing is installed for a kind that cannot be forked", async () => {
   const { pool, forks, steps } = createWorld();
   Object.assign(forks, { prepare: () => Promise.reject(new NotForkable("a thread")) });
-  const sandbox = await pool.acquire({ ...request(), packages: wanted }, "ada", never);
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, never);
   expect(idOf(sandbox)).toBe("container-1");
   expect(steps).toEqual([]);
   await pool.giveBack(sandbox);
@@ -167,14 +167,14 @@ test("nothing is installed for a kind that cannot be forked", async () => {
 
 test("a failure of the engine is the job's, not a reason for a container", async () => {
   const { pool } = createWorld(() => Promise.reject(new EngineError("other", "the mother ended")));
-  await expect(pool.acquire(request(), "ada", never)).rejects.toThrow("the mother ended");
+  await expect(pool.acquire(request(), never)).rejects.toThrow("the mother ended");
   expect(pool.stats()).toMatchObject([{ starting: 0, in_use: 0 }]);
 });
 
 test("what is expected is opened ahead, and so is the next fork of a kind whose job has ended", async () => {
   const { pool, opened, closed } = createWorld(undefined, { idleMs: 60_000 });
   pool.expect(request());
-  await pool.giveBack(await pool.acquire(request(), "ada", never));
+  await pool.giveBack(await pool.acquire(request(), never));
   await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
   await pool.close();
   expect(closed).toHaveLength(2);
@@ -182,7 +182,7 @@ test("what is expected is opened ahead, and so is the next fork of a kind whose 
 
 test("a mother outlives the end of the pool for as long as a job runs in her", async () => {
   const { pool, steps } = createWorld();
-  const sandbox = await pool.acquire(request(), "ada", never);
+  const sandbox = await pool.acquire(request(), never);
   await pool.close();
   expect(steps).toEqual([]);
   await pool.giveBack(sandbox);

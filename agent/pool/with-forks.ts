@@ -13,8 +13,8 @@ export interface ForkingDeps {
   /** Gives containers to the jobs that cannot be forked. */
   readonly pool: Pool;
   readonly forks: Forks;
-  /** "zygote": jobs wait for forks that are not possible yet; "auto": they get containers. */
-  readonly mode: "auto" | "zygote";
+  /** Jobs wait for forks that are not possible yet, instead of getting containers. */
+  readonly mustFork: boolean;
   readonly slots: number;
   /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
   readonly idleMs: number;
@@ -35,7 +35,7 @@ function filesToMount({ files, spec: { memoryBytes } }: ContainerRequest): reado
 }
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps): Pool {
+export function withForks({ pool, forks, mustFork, slots, idleMs, log }: ForkingDeps): Pool {
   const ahead = createForksAhead(forks.open, idleMs);
   /** Sandboxes in use. */
   const lent = new Map<Sandbox, Loan>();
@@ -44,7 +44,7 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
 
   const isIdle = (): boolean =>
     lent.size === 0 && [...kinds.values()].every(({ starting }) => starting === 0);
-  const isUsable = (): boolean => mode === "zygote" || forks.problem() === null;
+  const isUsable = (): boolean => mustFork || forks.problem() === null;
 
   /** What the fork of such a request is asked for; null if it needs a container. */
   function forkSpec({ spec }: ContainerRequest): SandboxSpec | null {
@@ -122,9 +122,9 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
   }
 
   return {
-    async acquire(request, keyId, signal) {
+    async acquire(request, signal) {
       const spec = forkSpec(request);
-      if (spec === null) return pool.acquire(request, keyId, signal);
+      if (spec === null) return pool.acquire(request, signal);
       const kind = kindOf(request);
       kind.starting += 1;
       try {
@@ -140,7 +140,7 @@ export function withForks({ pool, forks, mode, slots, idleMs, log }: ForkingDeps
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
         noteNotForkable(request, error);
-        return await pool.acquire(request, keyId, signal);
+        return await pool.acquire(request, signal);
       } finally {
         kind.starting -= 1;
       }

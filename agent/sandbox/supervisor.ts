@@ -1,14 +1,7 @@
 import { readFileSync } from "node:fs";
 
 const modules = ["files", "privileges", "link", "relay", "job", "supervisor"];
-const single = { modules, texts: sources([...modules, "collect", "gate"]) };
-const reused = {
-  modules: [...modules, "wipe", "reuse"],
-  texts: {
-    ...sources([...modules, "wipe", "reuse", "collect"]),
-    gate: source("zygote") + source("gate"),
-  },
-};
+const texts = sources([...modules, "collect", "gate"]);
 
 /**
  * The command of a sandbox's PID 1. It reads its program from stdin, so any image with python3 ≥
@@ -31,16 +24,14 @@ export const supervisorCommand: readonly string[] = [
 export type Bytecode = Uint8Array;
 
 /**
- * The program, for one job or for several: the first bytes that go to PID 1's stdin.
+ * The program: the first bytes that go to PID 1's stdin.
  *
  * Without bytecode the container compiles it, which takes as long as the start of the interpreter.
  */
 export function supervisorProgram(
   preload: readonly string[],
-  isReused: boolean,
   bytecode: Bytecode | null = null,
 ): Buffer {
-  const { modules, texts } = isReused ? reused : single;
   const codes = bytecode === null ? compiled(texts) : `codes = unpack(take(${bytecode.length}))\n`;
   const run = `for name in ${JSON.stringify(modules)}:
     load(name)

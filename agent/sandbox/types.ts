@@ -27,8 +27,6 @@ export interface SandboxSpec {
   readonly preload: readonly string[];
   /** GPUs that only this container uses, by index or UUID. */
   readonly gpus: readonly string[];
-  /** Jobs that the container may serve, one after the other; 1 for single use. */
-  readonly reuse: number;
 }
 
 export interface SandboxLabels {
@@ -108,29 +106,17 @@ export interface Sandbox {
    */
   install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
   /**
-   * Gives the code files under /input, before its job; the sandbox can then run only that job.
+   * Gives the code files under /input, before its job.
    *
    * @throws EngineError; the disk's errors; the signal's reason.
    */
   giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
   /**
-   * Runs one job; call `rearm` before the next one. If the code fails, hangs or kills its
-   * container, the report says so.
+   * Runs its job. If the code fails, hangs or kills its container, the report says so.
    *
    * @throws EngineError if the container is lost before the code starts.
    */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-  /**
-   * How many more jobs the container may run, including the one that it waits for; 0 once closed.
-   */
-  readonly jobsLeft: () => number;
-  /**
-   * Wipes the traces of the last job and gets ready for one more. If that is not certain to have
-   * succeeded, or no more jobs are allowed, it removes the container and returns false.
-   *
-   * @throws EngineError if the engine does not remove it in time.
-   */
-  rearm(): Promise<boolean>;
   /**
    * Removes the container by force; safe to call twice.
    *

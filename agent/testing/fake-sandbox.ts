@@ -53,8 +53,6 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
       running.resolve({ job, options });
       return ended.promise;
     },
-    jobsLeft: () => 0,
-    rearm: () => Promise.resolve(false),
     closings: () => closings,
     close: () => {
       closings += 1;

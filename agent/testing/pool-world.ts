@@ -19,10 +19,6 @@ export interface PoolWorld extends AsyncDisposable {
   /** A test replaces it to make the engine fail or hang. */
   start: StartSandbox;
   readonly engine: { isWell: boolean; checks: number };
-  /** How many jobs a container serves. */
-  jobs: number;
-  /** What a container waits for before it is ready for one more job. */
-  rearmed: Promise<void>;
   /** Reports that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
@@ -44,14 +40,10 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
     clock,
     started: [],
     engine,
-    jobs: 1,
-    rearmed: Promise.resolve(),
     tell: changes.notify,
     start: (spec) => {
       const died = new AbortController();
-      let left = world.jobs;
-      const rearm = () => world.rearmed.then(() => (left -= 1) > 0);
-      const sandbox = { ...createFakeSandbox(), died: died.signal, rearm };
+      const sandbox = { ...createFakeSandbox(), died: died.signal };
       const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
       return Promise.resolve({ ...sandbox, containerId });
     },
@@ -66,7 +58,7 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
       changes,
       log: getLogger(["airlock", "agent"]),
     }),
-    take: async (wanted = request()) => idOf(await world.pool.acquire(wanted, null, never)),
+    take: async (wanted = request()) => idOf(await world.pool.acquire(wanted, never)),
     ready: () => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
     warm: async (count) => {
       while (world.ready() !== count) await settle();
@@ -106,7 +98,6 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): C
     env: {},
     preload: [],
     gpus: [],
-    reuse: 1,
     seccomp: true,
     packages: "none",
     ...over,

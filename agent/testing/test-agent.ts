@@ -19,7 +19,7 @@ import { createInventory } from "../image/inventory.ts";
 import { createLeases, type Lease } from "../lease/leases.ts";
 import { createPool, type StartSandbox } from "../pool/pool.ts";
 import { runLease } from "../job/run.ts";
-import { createRuntimeChoice } from "../container/runtime-choice.ts";
+import { createRuntimeChoice } from "../policy/runtime-choice.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import { createFileStore } from "../files/file-store.ts";
 import { openSpoolDir } from "../sandbox/output/spool-dir.ts";
@@ -223,7 +223,6 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
       preload: [],
       labels: {},
       gpus: 0,
-      reuse: 1,
       env: {},
     },
     image: job.job_type?.base_image ?? "python:3.13-slim",

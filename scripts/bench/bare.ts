@@ -50,7 +50,6 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     env: {},
     preload: [],
     gpus: [],
-    reuse: 1,
   });
   const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;
   return { ...profile, Labels: labels, Cmd: ["-c", code], OpenStdin: false, StdinOnce: false };

@@ -7,7 +7,6 @@ import { cold } from "./rows/cold.ts";
 import { forked, forkedPreload, forkedThroughput } from "./rows/forked.ts";
 import { preload } from "./rows/preload.ts";
 import { requirements } from "./rows/requirements.ts";
-import { reuse } from "./rows/reuse.ts";
 import { throughput } from "./rows/throughput.ts";
 import { trace } from "./rows/trace.ts";
 import { warm, warmGvisor } from "./rows/warm.ts";
@@ -24,7 +23,6 @@ export const rows: readonly Row[] = [
   forkedThroughput,
   forkedPreload,
   requirements,
-  reuse,
   apiSubmits,
   apiJobs,
   apiHistory,

@@ -14,7 +14,7 @@ export const stages: readonly (readonly Tier[])[] = [
 export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
 /** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
-export const hostileFiles = "agent/sandbox/{hostile/*,reuse}.engine.test.ts";
+export const hostileFiles = "agent/sandbox/hostile/*.engine.test.ts";
 
 /** Tests of the sandbox: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =

@@ -76,14 +76,6 @@ export const JobTypeDefinition = z.strictObject({
     .describe(
       "Number of turns by which its jobs move forward in the queue: for each API key, they pass at most that many earlier jobs.",
     ),
-  reuse: z
-    .int()
-    .min(1)
-    .max(1_000_000)
-    .default(1)
-    .describe(
-      "Number of jobs of one API key that a container serves, one after the other, cleaned in between; 1: each job gets a container of its own.",
-    ),
   env: z
     .record(envName, z.string())
     .default({})

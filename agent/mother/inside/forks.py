@@ -29,7 +29,6 @@ def fork_jobs(known):
     # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's does not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    return ""
 
 
 def serve_mother():

@@ -1,7 +1,7 @@
 # The job's interpreter imports this file as `sitecustomize` when it starts, and waits here for the
 # job. It leaves nothing that the code could find: modules, paths, __main__, sys.argv, frames and
 # tracebacks are those of a fresh interpreter.
-# With a control_fd, zygote.py precedes this code.
+# With a control_fd, forks.py precedes this code.
 
 # The supervisor puts the values where "settings" stands; see job.py.
 go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
@@ -11,7 +11,7 @@ def report_exception_at_exit():
     """Makes the interpreter report, as its last act, which exception ended the code.
 
     Returns two lists. The first has one pid: that of the process whose exception it reports;
-    wait_for_go sets it anew, because a reused container forks that process. freeze_start_up fills
+    wait_for_go sets it anew, because a zygote forks that process. freeze_start_up fills
     the second.
 
     atexit calls the report: the code may replace an excepthook, and with an audit hook each id()
@@ -107,9 +107,10 @@ def wait_for_go(job, kept):
     known = None if control_fd is None else import_for_forks()  # noqa: F821
     if sys.version_info >= (3, 10):
         freeze_start_up(kept)
-    traces = "" if control_fd is None else fork_jobs(known)  # noqa: F821
+    if control_fd is not None:
+        fork_jobs(known)  # noqa: F821
     job[0] = posix.getpid()
-    told = "%d\0%d\0%s\0%s" % (job[0], time.process_time_ns(), traces, failures)
+    told = "%d\0%d\0%s" % (job[0], time.process_time_ns(), failures)
     posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])
     word = posix.read(go_fd, 1)
     if not word:

@@ -40,11 +40,10 @@ class Job:
         """
         words = os.read(self.tell, 4096).decode("utf-8", "replace").split("\0")
         self.state = "failed"
-        if len(words) < 4:
+        if len(words) < 3:
             return
         self.pid, self.start_cpu_ns = int(words[0]), int(words[1])
-        self.lasting_traces = words[2]
-        self.preload_errors = dict(zip(words[3:-1:2], words[4:-1:2]))
+        self.preload_errors = dict(zip(words[2:-1:2], words[3:-1:2]))
         self.state = "ready"
 
     def go(self, inputs):
@@ -67,10 +66,6 @@ class Job:
             told = told[end:]
         return exception
 
-    def close(self):
-        for fd in (self._go, self.tell, *(stream.fd for stream in self.streams)):
-            os.close(fd)
-
 
 class Interpreter:
     """An interpreter that runs one job and is started before the job is known."""
@@ -80,45 +75,32 @@ class Interpreter:
         self._preload = preload
 
     def start(self, go, tell, out, err):
-        go_fd, tell_fd, _ = high_descriptors()
-        start_at_gate(self._gate, self._preload, None, {1: out, 2: err, go_fd: go, tell_fd: tell})
+        """Starts the interpreter, which imports what it preloads and then waits."""
+        go_fd, tell_fd = _high_descriptors()
+        os.mkdir(GATE_DIR, 0o755)
+        python_path = os.environ.get("PYTHONPATH")
+        _write_gate(self._gate, (go_fd, tell_fd, None, GATE_DIR, python_path, tuple(self._preload)))
+        if os.fork() == 0:
+            try:
+                os.setsid()
+                prefer_for_oom()
+                null = os.open(os.devnull, os.O_RDONLY)
+                _exec_at_gate({0: null, 1: out, 2: err, go_fd: go, tell_fd: tell})
+            except BaseException as error:
+                os.write(err, repr(error).encode())
+                os._exit(127)
 
     def release(self):
         """Removes what only the start of the interpreter needed."""
-        remove_gate()
+        os.unlink(_GATE)
+        os.rmdir(GATE_DIR)
 
 
-def start_at_gate(gate, preload, control_fd, descriptors):
-    """Starts the interpreter with these descriptors; it imports `preload` and then waits. Returns its pid."""
-    go_fd, tell_fd, _ = high_descriptors()
-    os.mkdir(GATE_DIR, 0o755)
-    python_path = os.environ.get("PYTHONPATH")
-    _write_gate(gate, (go_fd, tell_fd, control_fd, GATE_DIR, python_path, tuple(preload)))
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            if control_fd is None:
-                prefer_for_oom()
-            _exec_at_gate({0: os.open(os.devnull, os.O_RDONLY), **descriptors})
-        except BaseException as error:
-            os.write(descriptors[2], repr(error).encode())
-            os._exit(127)
-    return pid
-
-
-def remove_gate():
-    os.unlink(_GATE)
-    os.rmdir(GATE_DIR)
-
-
-def high_descriptors():
-    """High numbers for go, tell and control that code rarely uses, but below the limit of
-    select(2).
-    """
+def _high_descriptors():
+    """High numbers for go and tell that code rarely uses, but below the limit of select(2)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = min(soft, 1024) if soft > 0 else 1024
-    return top - 2, top - 1, top - 3
+    return top - 2, top - 1
 
 
 def _write_gate(gate, settings):

@@ -9,7 +9,6 @@ to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      O stdout  E stderr  X exit (JSON)
                      A head of a file (JSON)  D its data  Z summary of /output (JSON), the last frame of a job
-                     N ready for the next job, or why not (JSON)
 """
 
 import os

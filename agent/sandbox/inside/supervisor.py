@@ -28,19 +28,13 @@ class Supervisor:
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.begin_job()
-
-    def begin_job(self):
         self.orders = self.exit = self.collector = None
         self.may_go = self.cancelled = self.childless = False
         self.max_rss_kb = 0
-        self.job = Job(self.interpreter.start)
+        self.job = Job(interpreter.start)
 
     def run(self):
         self.get_ready()
-        self.serve()
-
-    def serve(self):
         while not self.may_go:
             self.turn()
             if self.exit is not None:
@@ -102,12 +96,9 @@ class Supervisor:
     def kill_all(self):
         """Kills all other processes. The wait is bounded, because a process may be stuck in the kernel."""
         limit = time.monotonic() + _REAP_LIMIT_S
-        while not self.is_over() and time.monotonic() < limit:
+        while not self.childless and time.monotonic() < limit:
             self.signal_all(signal.SIGKILL)
             self.turn(time.monotonic() + 0.02)
-
-    def is_over(self):
-        return self.childless
 
     def signal_all(self, number):
         try:
@@ -200,7 +191,6 @@ class Supervisor:
     def obey(self, kind, payload):
         if kind == b"J":
             self.inputs = set()
-            self.cancelled = False  # a late cancel of the job before does not count
             self.orders = from_numbers(payload)
             write_file("/code/main.py", b"")
             write_file("/input/data.json", b"")
@@ -303,14 +293,11 @@ def count_oom_kills():
 
 
 def main(codes, preload, pack):
-    """Runs until the last job is over. With `pack` it first sends the bytecode that it compiled."""
+    """Runs until the job is over. With `pack` it first sends the bytecode that it compiled."""
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
-    if "reuse" in sys.modules:
-        supervisor = sys.modules["reuse"].Reuser(codes["gate"], preload)
-    else:
-        supervisor = Supervisor(Interpreter(codes["gate"], preload))
+    supervisor = Supervisor(Interpreter(codes["gate"], preload))
     if pack:
         supervisor.outbox.put(b"B", pack(codes))
     supervisor.run()

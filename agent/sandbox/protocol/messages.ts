@@ -61,9 +61,6 @@ export const OutputSummary = z.object({
 });
 export type OutputSummary = z.infer<typeof OutputSummary>;
 
-/** Why the container is not ready for its next job; null if it is ready. */
-export const Next = z.object({ problem: z.string().nullable() });
-
 /** @throws FrameError if the payload is not JSON of that shape. */
 export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {
   try {

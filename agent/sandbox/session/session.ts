@@ -12,7 +12,6 @@ import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
 import { installPackages, tellRequirements } from "../../packages/packages.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { giveFiles } from "./give-files.ts";
-import { waitForNext } from "./rearm.ts";
 import { startRecorder } from "./recorder.ts";
 import type { Bytecode } from "../supervisor.ts";
 import {
@@ -41,10 +40,6 @@ export interface Session {
   /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
   readonly tellRequirements: (requirements: readonly string[]) => void;
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-  /**
-   * Gets ready for one more job after a run that ended by itself. Returns why it failed, or null.
-   */
-  rearm(): Promise<string | null>;
 }
 
 /** Milliseconds between SIGTERM and SIGKILL. */
@@ -110,15 +105,6 @@ export async function openSession(
       giveFiles: (files, limit) => giveFiles(link, files, died.signal, limit),
       tellRequirements: (requirements) => tellRequirements(link, requirements),
       run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
-      async rearm() {
-        const problem = await waitForNext(
-          link,
-          async () => (await frames.next()).value,
-          patience.overtimeMs,
-        );
-        if (problem === null) upcoming = nextFrame();
-        return problem;
-      },
     };
   } catch (error) {
     signal.throwIfAborted();

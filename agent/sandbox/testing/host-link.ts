@@ -19,7 +19,6 @@ export interface HostLink extends Link {
 
 export interface HostOptions {
   readonly preload?: readonly string[];
-  readonly isReused?: boolean;
   readonly env?: Readonly<Record<string, string>>;
   readonly bytecode?: Bytecode | null;
 }
@@ -27,7 +26,7 @@ export interface HostOptions {
 /** A supervisor that runs without an engine. Needs root. */
 export function startOnHost(
   python: Python,
-  { preload = [], env = {}, isReused = false, bytecode = null }: HostOptions = {},
+  { preload = [], env = {}, bytecode = null }: HostOptions = {},
 ): HostLink {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   const command = ["env", ...assignments, ...supervisorCommand];
@@ -36,7 +35,7 @@ export function startOnHost(
   let stderr = "";
   child.stderr.on("data", (bytes: Buffer) => (stderr = (stderr + bytes.toString()).slice(-4096)));
   child.stdin.on("error", () => {});
-  child.stdin.write(supervisorProgram(preload, isReused, bytecode));
+  child.stdin.write(supervisorProgram(preload, bytecode));
   return {
     input: child.stdin,
     output: child.stdout,

@@ -37,7 +37,6 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     env: {},
     preload: [],
     gpus: [],
-    reuse: 1,
     ...changes,
   };
 }

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { openSession } from "../session/session.ts";
 import { loadModules, source } from "../supervisor.ts";
 import { inNamespace, startOnHost } from "./host-link.ts";
@@ -48,20 +48,15 @@ export function semanticsRows(python: () => Python): void {
     plain = runPlain(python());
   });
 
-  describe.each([
-    ["in its own interpreter", false],
-    ["forked from one that serves several jobs", true],
-  ])("%s", (_how, isReused) => {
-    test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
-      const report = await runSupervised(python(), code, isReused);
-      expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
-    });
+  test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
+    const report = await runSupervised(python(), code);
+    expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
+  });
 
-    test("stdin and args", async () => {
-      const { code, ...inputs } = withInputs;
-      const report = await runSupervised(python(), code, isReused, inputs);
-      expect(outcomeOf(report)).toEqual(plain.get("stdin and args"));
-    });
+  test("stdin and args", async () => {
+    const { code, ...inputs } = withInputs;
+    const report = await runSupervised(python(), code, inputs);
+    expect(outcomeOf(report)).toEqual(plain.get("stdin and args"));
   });
 
   test("what start-up created is kept out of the search for garbage", async () => {
@@ -108,10 +103,9 @@ function runPlain(python: Python): Map<string, Outcome> {
 async function runSupervised(
   python: Python,
   code: string | Uint8Array,
-  isReused = false,
   inputs: Inputs = {},
 ): Promise<RunReport> {
-  const link = startOnHost(python, { isReused });
+  const link = startOnHost(python);
   const session = await openSession(link, AbortSignal.timeout(30_000));
   const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
   const report = await session.run(
