@@ -291,6 +291,17 @@ describe("input files", () => {
     expect(t.api.count(`/files/${sha256}`)).toBe(1);
   });
 
+  it("that do not come within startup_timeout end the job as a start that took too long", async () => {
+    t.api.answer(`/files/${sha256}`, "silence");
+    const { ended } = t.begin({ files, startup_timeout_s: 10 });
+    await t.api.request(`/files/${sha256}`);
+    t.clock.advance(10_000);
+    await ended;
+    const { json } = await t.api.request("/result");
+    expect(json).toMatchObject({ status: "timeout", error: { type: "startup_timeout" } });
+    expect(t.specs).toEqual([]);
+  });
+
   it("that the API does not have any more end the job", async () => {
     t.api.answer(`/files/${sha256}`, {
       status: 404,
