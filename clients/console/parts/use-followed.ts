@@ -1,6 +1,7 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { type Followed, follow } from "../service/follow.ts";
+import { clock } from "../service/feed.ts";
+import { type Followed, follow, isEnded } from "../service/follow.ts";
 
 export interface Following {
   followed: Followed | undefined;
@@ -20,7 +21,14 @@ export function useFollowed(id: string | undefined): ReadonlySignal<Following> {
       if (!ended.signal.aborted)
         state.value = { followed: undefined, problem: (error as Error).message };
     });
-    return () => ended.abort();
+    // How long it runs is counted on the page.
+    const ticking = setInterval(() => {
+      if (!document.hidden && !isEnded(state.value.followed?.record)) clock.value = Date.now();
+    }, 1000);
+    return () => {
+      ended.abort();
+      clearInterval(ticking);
+    };
   }, [id]);
   return state;
 }

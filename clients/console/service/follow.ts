@@ -22,7 +22,7 @@ const pauseMs = 1000;
 /** Pieces of live output that come together are shown together. */
 const frameMs = 40;
 /** One task may take 100 ms. */
-const sliceLength = 65_536;
+const sliceLength = 16_384;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
