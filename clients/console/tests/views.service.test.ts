@@ -1,0 +1,197 @@
+import { AxeBuilder } from "@axe-core/playwright";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openBrowser } from "../../../api/testing/browser.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNodeIn } from "../../../api/testing/start-node.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+
+const token = "agent-token-0123456789";
+const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
+const patienceMs = 120_000;
+
+const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
+const traceback =
+  'Traceback (most recent call last):\n  File "/code/main.py", line 3, in <module>\n  File "/code/main.py", line 2, in mean\nZeroDivisionError: division by zero\n';
+
+describe("the console's views", needs("chromium"), () => {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-console-"));
+  let browser: Browser;
+  let context: BrowserContext;
+  let api: NodeProcess;
+  let agent: ScriptedAgent;
+  let failed: string;
+  beforeAll(async () => {
+    browser = await openBrowser();
+    context = await browser.newContext();
+    context.setDefaultTimeout(patienceMs);
+    api = await startNodeIn(folder, vars);
+    agent = new ScriptedAgent(api.url, token);
+    await agent.poll();
+    failed = await submit(failing, { order: "4711" });
+    const job = await agent.takeJob();
+    await agent.result(job.lease_id, {
+      status: "failed",
+      exit_code: 1,
+      error: {
+        type: "division_error",
+        message: "ZeroDivisionError: division by zero",
+        phase: "execution",
+      },
+      stdout_base64: btoa("\u001b[32mgreen\u001b[0m\n"),
+      stderr_base64: btoa(traceback),
+    });
+  });
+  afterAll(async () => {
+    await browser.close();
+    await api.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  async function submit(code: string, metadata: Record<string, string> = {}): Promise<string> {
+    const reply = await fetch(`${api.url}/execute/async`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ code, metadata }),
+    });
+    return ((await reply.json()) as { job_id: string }).job_id;
+  }
+
+  async function open(path: string): Promise<Page> {
+    const page = await context.newPage();
+    await page.goto(api.url + path);
+    return page;
+  }
+
+  test("a failed execution is found by its metadata, shows its error, and is forked with a diff to it", async () => {
+    const page = await open("/console/executions");
+    await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4711");
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/metadata=order%3A4711/);
+    await page.getByRole("cell", { name: "failed" }).first().waitFor();
+    await page.getByTitle(failed).click();
+    await page.getByRole("alert").getByText("division by zero").waitFor();
+    await page.getByText("green", { exact: true }).waitFor();
+    // The innermost line of the submitted code.
+    const marked = page.getByTitle("The error was raised here");
+    expect(await marked.innerText()).toContain("return sum(values)");
+
+    await page.getByRole("link", { name: "Fork" }).click();
+    await page.getByRole("textbox", { name: "Python code" }).getByText("mean([])").click();
+    await page.keyboard.press("Control+End");
+    await page.keyboard.type("print('new')");
+    await page.getByRole("textbox", { name: "Python code" }).getByText("print('new')").waitFor();
+    await page.keyboard.press("Control+Enter");
+    const job = await agent.takeJob();
+    expect(job.code).toBe(`${failing}print('new')`);
+    await agent.result(job.lease_id, { stdout_base64: btoa("new\n") });
+    await page.getByText("succeeded").waitFor();
+    await page.getByTitle(job.execution_id).click();
+    await page.getByText("Fork of").waitFor();
+    await page.getByRole("checkbox", { name: "Compare with its parent" }).check();
+    await page.close();
+  });
+
+  test("a running job is stopped from the playground", async () => {
+    const page = await open("/console");
+    await page.getByRole("textbox", { name: "Python code" }).waitFor();
+    await page.getByRole("button", { name: "Run", exact: false }).first().click();
+    const job = await agent.takeJob();
+    await agent.post(job.lease_id, "started", { job_ref: null });
+    await page.getByRole("button", { name: "Stop" }).click();
+    const asked = async (): Promise<boolean> => {
+      const reply = await fetch(`${api.url}/jobs/${job.execution_id}`);
+      return ((await reply.json()) as { cancel_requested?: boolean }).cancel_requested === true;
+    };
+    await expect.poll(asked, { timeout: patienceMs }).toBe(true);
+    await agent.result(job.lease_id, {
+      status: "cancelled",
+      exit_code: null,
+      error: { type: "cancelled", message: "cancelled", phase: "execution" },
+    });
+    await page.getByText("cancelled", { exact: true }).first().waitFor();
+    await page.close();
+  });
+
+  test("a dead letter is removed", async () => {
+    const page = await open("/console/dead-letters");
+    await page.getByRole("link", { name: "division_error" }).click();
+    await page.getByRole("button", { name: "Remove", exact: true }).first().click();
+    await page.getByText("No dead letter has the error division_error.").waitFor();
+    const left = (await (await fetch(`${api.url}/dlq/stats`)).json()) as { total: number };
+    expect(left.total).toBe(0);
+    await page.close();
+  });
+
+  test("a job that waits says why", async () => {
+    const id = await submit("1");
+    const page = await open("/console/queue");
+    await page.getByTitle(id).waitFor();
+    const { message } = (await (await fetch(`${api.url}/jobs/${id}`)).json()) as {
+      message: string;
+    };
+    expect(await page.getByRole("cell", { name: message }).innerText()).toBe(message);
+    await page.close();
+    await fetch(`${api.url}/jobs/${id}/cancel`, { method: "POST" });
+  });
+
+  test("of 1 MiB of output, only the rows in view exist", async () => {
+    const id = await submit("print('much')");
+    const job = await agent.takeJob();
+    const lines = Array.from({ length: 30_000 }, (_, i) => `line ${i} of a long output, indeed`);
+    await agent.result(job.lease_id, {
+      stdout_base64: btoa(`${lines.join("\n")}\n`.slice(0, 1 << 20)),
+    });
+    const page = await open(`/console/executions/${id}`);
+    await page.getByText("line 3 of a long output").waitFor();
+    await page.getByRole("searchbox", { name: "Find in output" }).fill("line 28000 ");
+    await page.getByText("1 of 1", { exact: true }).waitFor();
+    await page.locator("mark").first().waitFor();
+    expect(await page.locator("mark").first().innerText()).toBe("line 28000 ");
+    expect(await page.getByText(/^line \d+ of a long/).count()).toBeLessThan(200);
+    await page.close();
+  });
+
+  test.each(["light", "dark"] as const)(
+    "axe finds nothing in any view, %s",
+    async (colorScheme) => {
+      const paths = [
+        "",
+        "/executions",
+        `/executions/${failed}`,
+        "/queue",
+        "/job-types",
+        "/dead-letters",
+        "/health",
+        "/nowhere",
+      ];
+      for (const path of paths) {
+        const page = await context.newPage();
+        await page.emulateMedia({ colorScheme });
+        await page.goto(`${api.url}/console${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        await page.waitForLoadState("networkidle");
+        const { violations } = await new AxeBuilder({ page }).analyze();
+        expect(violations.map(({ id, nodes }) => `${path} ${id} ${nodes[0]?.html}`)).toEqual([]);
+        await page.close();
+      }
+    },
+  );
+
+  test("it says that the service is gone, and goes on when it is back", async () => {
+    const page = await open("/console/executions");
+    await page.getByTitle(failed).waitFor();
+    const { port } = new URL(api.url);
+    await api.close();
+    await page.getByText("The service has not answered since").waitFor();
+    // What was there is still there.
+    await page.getByTitle(failed).waitFor();
+    api = await startNodeIn(folder, { ...vars, AIRLOCK_PORT: port });
+    await page.getByText("The service has not answered since").waitFor({ state: "detached" });
+    expect(await page.getByTitle(failed).count()).toBe(1);
+    await page.close();
+  });
+});
