@@ -22,7 +22,7 @@ test("the examples of the README print what they say", async () => {
     url: service.url,
     key,
   });
-  expect(prints).toHaveLength(4);
+  expect(prints).toHaveLength(5);
   const env = { ...process.env, PYTHONPATH: resolve("clients/python/src") };
   const { stdout } = await promisify(execFile)("python3", ["-c", program], { env });
   expect(stdout.replace("42\n\n", "42\n")).toBe(`${prints.join("\n")}\n`);

@@ -13,8 +13,7 @@ export interface Artifacts {
 
 export function artifacts(api: Api, { send, open }: Transport): Artifacts {
   return {
-    list: async (jobId, options) =>
-      (await api.getExecution({ id: jobId, view: "full" }, options)).artifacts ?? [],
+    list: async (id, options) => (await api.listArtifacts({ id }, options)).artifacts,
     get: async (jobId, name, options) => {
       const answer = await send(path(jobId, name), {}, options);
       return new Uint8Array(await answer.arrayBuffer());

@@ -74,7 +74,7 @@ test("the examples of the README print what they say", async () => {
     url: service.url,
     key,
   });
-  expect(prints).toHaveLength(4);
+  expect(prints).toHaveLength(5);
   const file = resolve("clients/typescript/tests/.readme-example.ts");
   writeFileSync(file, program.replaceAll('"airlock-exec"', '"../src/index.ts"'));
   try {

@@ -177,9 +177,7 @@ class Artifacts:
         self._transport = transport
 
     def list(self, job_id: str) -> List[Artifact]:
-        path = f"/executions/{_step(job_id)}"
-        record: ExecutionRecord = self._transport.send("GET", path, {"view": "full"})
-        return record.get("artifacts", [])
+        return self._transport.send("GET", f"/jobs/{_step(job_id)}/artifacts")["artifacts"]
 
     def get(self, job_id: str, name: str) -> bytes:
         path = f"/jobs/{_step(job_id)}/artifacts/{quote(name)}"
