@@ -1,4 +1,5 @@
 import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
+import { decodeUtf8 } from "../../shared/bytes.ts";
 import { Artifact, ExecutionRecord, JobStatus } from "../../shared/wire/execution.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 
@@ -27,6 +28,16 @@ export async function waitForRecord(
 
 export async function readStatus(api: Api, id: string): Promise<JobStatus> {
   return JobStatus.parse(await (await answered(await api(`/jobs/${id}`))).json());
+}
+
+/** What a job has written to a stream so far. */
+export async function readOutput(
+  api: Api,
+  id: string,
+  stream: "stdout" | "stderr",
+): Promise<string> {
+  const response = await answered(await api(`/jobs/${id}/logs?stream=${stream}`));
+  return decodeUtf8(new Uint8Array(await response.arrayBuffer()));
 }
 
 /** Asks for the end of a job; one that has ended stays as it is. */

@@ -1,5 +1,5 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
-import { readStatus, waitForRecord } from "./api.ts";
+import { readOutput, readStatus, waitForRecord } from "./api.ts";
 import type { Call } from "./call.ts";
 import { endedResult, unfinishedResult } from "./result.ts";
 
@@ -7,6 +7,8 @@ import { endedResult, unfinishedResult } from "./result.ts";
 export const wait = { defaultS: 45, maxS: 50 } as const;
 /** Seconds between two reports of a client that asked for progress. */
 const reportEveryS = 2;
+/** Characters of the newest output in a report. */
+const newestLength = 500;
 
 /** Waits for a job's end, at most `waitS`, and reports progress meanwhile. */
 export async function follow(call: Call, id: string, waitS: number): Promise<CallToolResult> {
@@ -23,10 +25,12 @@ export async function follow(call: Call, id: string, waitS: number): Promise<Cal
     );
     if (record) return endedResult(api, record);
     const status = await readStatus(api, id);
-    if (signal.aborted || Date.now() - startedAt >= waitS * 1000) return unfinishedResult(status);
-    await report?.(
-      (Date.now() - startedAt) / 1000,
-      `Job ${id}: ${status.message ?? status.status}`,
-    );
+    if (signal.aborted || Date.now() - startedAt >= waitS * 1000) {
+      return unfinishedResult(api, status);
+    }
+    if (!report) continue;
+    const newest = (await readOutput(api, id, "stdout")).slice(-newestLength);
+    const message = `Job ${id}: ${status.message ?? status.status}\n${newest}`;
+    await report((Date.now() - startedAt) / 1000, message.toWellFormed());
   }
 }

@@ -76,7 +76,7 @@ export const cancelJob = tool({
   async run({ api }, { job_id }) {
     await cancel(api, job_id);
     const record = await waitForRecord(api, job_id, 0);
-    return record ? endedResult(api, record) : unfinishedResult(await readStatus(api, job_id));
+    return record ? endedResult(api, record) : unfinishedResult(api, await readStatus(api, job_id));
   },
 });
 

@@ -9,7 +9,7 @@ import {
   JobId,
   type JobStatus,
 } from "../../shared/wire/execution.ts";
-import { type Api, readArtifact } from "./api.ts";
+import { type Api, readArtifact, readOutput } from "./api.ts";
 import { artifactLink, artifactUri } from "./artifact-uri.ts";
 import { maxTextLength, shareLength } from "./capped-text.ts";
 
@@ -89,16 +89,28 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
 /** Characters of the text beside the job's own. */
 const reserved = 500;
 
-/** The result of a job that goes on. */
-export function unfinishedResult({ job_id, status, message }: JobStatus): CallToolResult {
+/** The result of a job that goes on, with its output so far. */
+export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallToolResult> {
+  const { job_id, status, message } = job;
   const next = `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
+  const [stdout, stderr] = await Promise.all([
+    readOutput(api, job_id, "stdout"),
+    readOutput(api, job_id, "stderr"),
+  ]);
+  const texts = shareLength({ stdout, stderr }, maxTextLength - reserved);
   const structuredContent: JobOutcome = {
     job_id,
     status,
     message: message === undefined ? next : `${message} ${next}`,
+    ...texts,
   };
-  const text = `Job ${job_id}: ${status}. ${structuredContent.message}`;
-  return { content: [{ type: "text", text }], structuredContent };
+  const text = [
+    `Job ${job_id}: ${status}. ${structuredContent.message}`,
+    section("stdout so far", texts.stdout),
+    section("stderr so far", texts.stderr),
+  ];
+  const content: ContentBlock[] = [{ type: "text", text: text.filter(Boolean).join("\n") }];
+  return { content, structuredContent };
 }
 
 export function filesOf(jobId: string, artifacts: Artifact[]): z.infer<typeof File>[] {

@@ -287,17 +287,18 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     expect(left.structuredContent).toMatchObject({ status: "succeeded" });
   });
 
-  test("progress is reported while the job runs", async () => {
-    const { promise, resolve } = Promise.withResolvers<string | undefined>();
-    const called = client.call(
-      "execute_code",
-      { code: "1" },
-      { onprogress: ({ message }) => resolve(message) },
-    );
+  test("progress shows the newest output, and a call that ends before its job has the output so far", async () => {
+    const { promise: reported, resolve } = Promise.withResolvers<string>();
+    const onprogress = ({ message = "" }: { message?: string | undefined }) => {
+      if (message.includes("half way")) resolve(message);
+    };
+    const called = client.call("execute_code", { code: "1" }, { onprogress });
     const { lease_id, execution_id } = await agent.takeJob();
     await agent.post(lease_id, "started", { job_ref: null });
     await agent.post(lease_id, "logs", log(0, "half way\n"));
-    expect(await promise).toContain(execution_id);
+    expect(await reported).toContain(execution_id);
+    const early = await client.call("get_job", { job_id: execution_id, wait_seconds: 0 });
+    expect(early.structuredContent).toMatchObject({ status: "running", stdout: "half way\n" });
     await agent.result(lease_id);
     expect((await called).structuredContent).toMatchObject({ status: "succeeded" });
   });
