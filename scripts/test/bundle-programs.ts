@@ -16,6 +16,7 @@ const programs = [
   "agent/sandbox/testing/doomed-agent.ts",
   "api/node.ts",
   "clients/mcp/stdio.ts",
+  "clients/cli/main.ts",
   "scripts/agents.ts",
   "scripts/backup.ts",
   "scripts/bench.ts",

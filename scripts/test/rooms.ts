@@ -7,6 +7,9 @@ export const rooms = {
   clients: [
     "clients/typescript/src",
     "clients/mcp",
+    "clients/cli/src",
+    "clients/cli/src/commands",
+    "clients/cli",
     "clients/console/model",
     "clients/console/service",
     "clients/console/parts",

@@ -1,0 +1,43 @@
+import { Command } from "commander";
+import { addAgents } from "./src/commands/agents.ts";
+import { addBatch } from "./src/commands/batch.ts";
+import { addDlq } from "./src/commands/dlq.ts";
+import { addFiles } from "./src/commands/files.ts";
+import { addJobs } from "./src/commands/jobs.ts";
+import { addRun } from "./src/commands/run.ts";
+import { addService } from "./src/commands/service.ts";
+import { addTypes } from "./src/commands/types.ts";
+import { completionScript } from "./src/completion.ts";
+import { exitCode, UsageError } from "./src/exit.ts";
+
+/** The command `airlock` with all that it can do. */
+export function createProgram(version: string): Command {
+  const program = new Command("airlock")
+    .description("Runs untrusted Python in single-use containers: the command line of Airlock.")
+    .version(version)
+    .option("--url <address>", "address of the service; else AIRLOCK_URL, else as stored by login")
+    .option("--key <key>", "API key; else AIRLOCK_KEY, else as stored by login")
+    .option("--json", "answer with one JSON document")
+    .showHelpAfterError("(--help shows how)")
+    .exitOverride((error) => {
+      // Help and version are no errors. Everything else about the words is one of usage.
+      process.exit(error.exitCode === 0 ? 0 : exitCode.usage);
+    });
+  addRun(program);
+  addJobs(program);
+  addFiles(program);
+  addBatch(program);
+  addTypes(program);
+  addDlq(program);
+  addAgents(program);
+  addService(program);
+  program
+    .command("completion")
+    .description("print the completion script of a shell")
+    .argument("<shell>", 'bash or zsh: eval "$(airlock completion bash)"')
+    .action((shell: string) => {
+      if (shell !== "bash" && shell !== "zsh") throw new UsageError(`"${shell}": say bash or zsh`);
+      process.stdout.write(completionScript(program, shell));
+    });
+  return program;
+}

@@ -1,0 +1,124 @@
+import type { Command } from "commander";
+import { UsageError } from "../exit.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { age, parseDuration } from "../words.ts";
+
+/** Commands about agents and the hosts that they run on. */
+export function addAgents(program: Command): void {
+  const agents = addCommand(program, "agents", "agents, and the hosts that may run them");
+  addCommand(agents, "list", "list agents and how they are")
+    .alias("ls")
+    .action(
+      does(async ({ airlock, terminal }: Tool) => {
+        const { agents: found } = await airlock.api.getPoolStats();
+        if (terminal.json) return terminal.document(found);
+        if (found.length === 0) return terminal.note("no agents: airlock agents invite adds one");
+        terminal.table(
+          [
+            { title: "ID" },
+            { title: "STATE", colored: true },
+            { title: "JOBS", right: true },
+            { title: "SEEN", right: true },
+            { title: "NAME" },
+          ],
+          found.map(({ id, state, running, slots, last_seen, name }) => [
+            id,
+            state,
+            `${running}/${slots}`,
+            age(last_seen),
+            name,
+          ]),
+        );
+        for (const { name, problem } of found) {
+          if (problem) terminal.note(`${name}: ${problem}`);
+        }
+      }),
+    );
+  addCommand(agents, "hosts", "list hosts that have joined").action(
+    does(async ({ airlock, terminal }: Tool) => {
+      const { hosts } = await airlock.api.listHosts();
+      if (terminal.json) return terminal.document(hosts);
+      if (hosts.length === 0) return terminal.note("no host has joined");
+      terminal.table(
+        [
+          { title: "ID" },
+          { title: "STATE", colored: true },
+          { title: "USED", right: true },
+          { title: "NAME" },
+        ],
+        hosts.map(({ id, revoked_at, last_used_at, name }) => [
+          id,
+          revoked_at ? "revoked" : "joined",
+          last_used_at ? age(last_used_at) : "never",
+          name,
+        ]),
+      );
+    }),
+  );
+  addCommand(agents, "invite", "make a code with which a host can join")
+    .option("--name <name>", "name of the host")
+    .option("--expires <duration>", "how long the code is valid", "1h")
+    .action(
+      does(
+        async (
+          { airlock, terminal, settings }: Tool,
+          options: { name?: string; expires: string },
+        ) => {
+          const { name, expires } = options;
+          const expires_in_s = Math.round(parseDuration(expires, "--expires") / 1000);
+          const invitationRequest = { ...(name !== undefined && { name }), expires_in_s };
+          const invitation = await airlock.api.inviteHost({ invitationRequest });
+          if (terminal.json) return terminal.document(invitation);
+          terminal.line(invitation.code);
+          terminal.note(
+            `\nIt joins one host, until ${invitation.expires_at}. On that host:\n  npm run agent -- join --url ${settings.url} --code ${invitation.code}`,
+          );
+        },
+      ),
+    );
+  addCommand(agents, "revoke", "void the token of a host")
+    .argument("<host>", "its id or name, from airlock agents hosts")
+    .action(
+      does(async ({ airlock, terminal }: Tool, given: string) => {
+        const { hosts } = await airlock.api.listHosts();
+        const open = hosts.filter(({ revoked_at }) => !revoked_at);
+        const { id } = one(open, given, "host", "airlock agents hosts");
+        const host = await airlock.api.revokeHost({ id });
+        if (terminal.json) terminal.document(host);
+        else
+          terminal.line(`${host.name} is revoked; what it runs goes to others when its leases end`);
+      }),
+    );
+  for (const [verb, summary, done] of [
+    ["drain", "give an agent no new work", "ends its jobs and takes no new ones"],
+    ["resume", "give a drained agent work again", "takes work again"],
+  ] as const) {
+    addCommand(agents, verb, summary)
+      .argument("<agent>", "its id or name, from airlock agents list")
+      .action(
+        does(async ({ airlock, terminal }: Tool, given: string) => {
+          const { agents: found } = await airlock.api.getPoolStats();
+          const { id } = one(found, given, "agent", "airlock agents list");
+          const call = verb === "drain" ? airlock.api.drainAgent : airlock.api.resumeAgent;
+          const agent = await call({ id });
+          if (terminal.json) terminal.document(agent);
+          else terminal.line(`${agent.name} ${done}`);
+        }),
+      );
+  }
+}
+
+/** The only one with this id or name. */
+function one<T extends { id: string; name: string }>(
+  all: readonly T[],
+  given: string,
+  what: string,
+  list: string,
+): T {
+  const [found, ...more] = all.filter(({ id, name }) => id === given || name === given);
+  if (!found) throw new UsageError(`there is no ${what} ${given}; ${list} shows them`);
+  if (more.length === 0) return found;
+  throw new UsageError(
+    `${more.length + 1} have the name ${given}: say the id, which ${list} shows`,
+  );
+}

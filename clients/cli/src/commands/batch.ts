@@ -1,0 +1,47 @@
+import type { Command } from "commander";
+import type { AsyncSubmitRequest, Problem } from "../../../typescript/src/index.ts";
+import { exitCode, UsageError } from "../exit.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { readText } from "./run.ts";
+
+/** `airlock batch`: a request per line, queued in one go. */
+export function addBatch(program: Command): void {
+  addCommand(program, "batch", "queue a job for each line of a file of JSON requests")
+    .argument("<file>", "a file with a request per line, or - for standard input")
+    .option("--atomic", "queue all of them or none")
+    .action(
+      does(async ({ airlock, terminal }: Tool, file: string, { atomic }: { atomic?: boolean }) => {
+        const jobs = readRequests(await readText(file));
+        const answer = await airlock.batch(jobs, { atomic: atomic === true });
+        if (terminal.json) {
+          terminal.document(answer);
+        } else {
+          for (const job of answer.jobs) terminal.line(describeAnswer(job));
+          terminal.note(`batch ${answer.batch_id}: airlock ps --batch ${answer.batch_id}`);
+        }
+        return answer.jobs.some((job) => !("status" in job && "created_at" in job))
+          ? exitCode.refused
+          : 0;
+      }),
+    );
+}
+
+/** One line for each request, in its place. */
+function describeAnswer(answer: object): string {
+  if ("created_at" in answer && "job_id" in answer) return String(answer.job_id);
+  const { code, detail } = answer as Problem;
+  return `refused: ${code}: ${detail}`;
+}
+
+function readRequests(text: string): AsyncSubmitRequest[] {
+  const lines = text.split("\n").map((line, at) => ({ line: line.trim(), number: at + 1 }));
+  return lines
+    .filter(({ line }) => line !== "")
+    .map(({ line, number }) => {
+      try {
+        return JSON.parse(line) as AsyncSubmitRequest;
+      } catch (error) {
+        throw new UsageError(`line ${number} is no JSON: ${(error as Error).message}`);
+      }
+    });
+}

@@ -1,0 +1,58 @@
+import type { Command } from "commander";
+import type { ExecutionErrorType } from "../../../typescript/src/index.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { age, parseNumber } from "../words.ts";
+
+/** Commands about the dead letter queue. */
+export function addDlq(program: Command): void {
+  const dlq = addCommand(program, "dlq", "asynchronous jobs that failed");
+  addCommand(dlq, "list", "list them, the newest first")
+    .alias("ls")
+    .option("--error-type <type>", "with one type of error")
+    .option("-n, --number <count>", "at most so many", "20")
+    .action(
+      does(async ({ airlock, terminal }: Tool, options: { errorType?: string; number: string }) => {
+        const { errorType, number } = options;
+        const page = await airlock.api.listDeadLetters({
+          ...(errorType !== undefined && { errorType: errorType as ExecutionErrorType }),
+          limit: parseNumber(number, "--number"),
+        });
+        if (terminal.json) return terminal.document(page.items);
+        if (page.items.length === 0) return terminal.note("no dead letters");
+        terminal.table(
+          [
+            { title: "ID", right: true },
+            { title: "JOB" },
+            { title: "AGE", right: true },
+            { title: "ERROR" },
+          ],
+          page.items.map((letter) => [
+            String(letter.id),
+            letter.job_id,
+            age(letter.created_at),
+            `${letter.error_type}: ${letter.error_message ?? ""}`,
+          ]),
+        );
+      }),
+    );
+  addCommand(dlq, "stats", "count them by type of error").action(
+    does(async ({ airlock, terminal }: Tool) => {
+      const stats = await airlock.api.getDeadLetterStats();
+      if (terminal.json) return terminal.document(stats);
+      terminal.table(
+        [{ title: "COUNT", right: true }, { title: "ERROR TYPE" }],
+        [
+          ...Object.entries(stats.by_error_type).map(([type, count]) => [String(count), type]),
+          [String(stats.total), "all"],
+        ],
+      );
+    }),
+  );
+  addCommand(dlq, "rm", "remove entries")
+    .argument("<id...>", "their ids")
+    .action(
+      does(async ({ airlock }: Tool, ids: string[]) => {
+        for (const id of ids) await airlock.api.deleteDeadLetter({ id: parseNumber(id, "<id>") });
+      }),
+    );
+}

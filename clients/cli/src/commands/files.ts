@@ -1,0 +1,113 @@
+import { createWriteStream, existsSync, openAsBlob } from "node:fs";
+import { basename } from "node:path";
+import type { Command } from "commander";
+import { UsageError } from "../exit.ts";
+import { saveArtifacts } from "../save-artifacts.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { bytes } from "../words.ts";
+
+/** Commands about files: those that jobs read, and those that they wrote. */
+export function addFiles(program: Command): void {
+  const files = addCommand(program, "files", "files that jobs can read");
+  addCommand(files, "put", "upload a file")
+    .argument("<path>", "the file")
+    .option("--name <name>", "its name; default: the last part of its path")
+    .action(
+      does(async ({ airlock, terminal }: Tool, path: string, { name }: { name?: string }) => {
+        const blob = await openAsBlob(path).catch((error: Error) => {
+          throw new UsageError(`${path} cannot be read: ${error.message}`);
+        });
+        if (terminal.watched && blob.size > 8_000_000)
+          terminal.note(`uploading ${bytes(blob.size)} …`);
+        const stored = await airlock.files.upload(name ?? basename(path), blob);
+        if (terminal.json) terminal.document(stored);
+        else terminal.line(stored.file_id);
+      }),
+    );
+  addCommand(files, "list", "files that are stored")
+    .alias("ls")
+    .action(
+      does(async ({ airlock, terminal }: Tool) => {
+        const stored = await airlock.files.list();
+        if (terminal.json) return terminal.document(stored);
+        if (stored.length === 0) return terminal.note("no files");
+        terminal.table(
+          [
+            { title: "ID" },
+            { title: "SIZE", right: true },
+            { title: "EXPIRES" },
+            { title: "NAME" },
+          ],
+          stored.map(({ file_id, size_bytes, expires_at, name }) => [
+            file_id,
+            bytes(size_bytes),
+            expires_at.slice(0, 16),
+            name,
+          ]),
+        );
+      }),
+    );
+  addCommand(files, "get", "fetch a file")
+    .argument("<file>", "its id")
+    .argument("<path>", "where to put it, or - for standard output")
+    .option("--force", "replace a file that exists")
+    .action(
+      does(async (tool: Tool, id: string, path: string, { force }: { force?: boolean }) => {
+        if (path !== "-" && existsSync(path) && !force) {
+          throw new UsageError(`${path} exists; --force replaces it`);
+        }
+        const body = await tool.airlock.files.get(id);
+        if (path === "-") return tool.terminal.write(body);
+        await new Promise((resolve, reject) =>
+          createWriteStream(path)
+            .on("error", reject)
+            .end(body, () => resolve(undefined)),
+        );
+      }),
+    );
+  addCommand(files, "rm", "remove files")
+    .argument("<file...>", "their ids")
+    .action(
+      does(async ({ airlock }: Tool, ids: string[]) => {
+        for (const id of ids) await airlock.files.delete(id);
+      }),
+    );
+
+  addCommand(program, "artifacts", "files that a job wrote to /output")
+    .argument("<job>", "id of the job")
+    .argument("[name...]", "with --out: which of them; default: all")
+    .option("-o, --out <folder>", "fetch them into a folder")
+    .option("--force", "replace files that exist")
+    .action(
+      does(
+        async (
+          tool: Tool,
+          id: string,
+          names: string[],
+          options: { out?: string; force?: boolean },
+        ) => {
+          const { airlock, terminal } = tool;
+          if (options.out !== undefined) {
+            const saved = await saveArtifacts(tool, id, options.out, {
+              names,
+              force: options.force,
+            });
+            if (terminal.json) return terminal.document(saved);
+            for (const path of saved) terminal.line(path);
+            return;
+          }
+          const found = await airlock.artifacts.list(id);
+          if (terminal.json) return terminal.document(found);
+          if (found.length === 0) return terminal.note("no artifacts");
+          terminal.table(
+            [{ title: "SIZE", right: true }, { title: "TYPE" }, { title: "NAME" }],
+            found.map(({ name, size_bytes, content_type }) => [
+              bytes(size_bytes),
+              content_type,
+              name,
+            ]),
+          );
+        },
+      ),
+    );
+}

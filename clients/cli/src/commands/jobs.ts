@@ -1,0 +1,197 @@
+import type { Command } from "commander";
+import type { ExecutionRecord } from "../../../typescript/src/index.ts";
+import { consoleAddress } from "../console-address.ts";
+import { exitCode } from "../exit.ts";
+import { exitCodeOfRecord, explainEnd, follow } from "../follow.ts";
+import { interruptible } from "../interrupt.ts";
+import { plain } from "../terminal.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { age, between, bytes, collect, duration, parseNumber, parseSince } from "../words.ts";
+import {
+  readText,
+  submitAndFollow,
+  submitFields,
+  withJobOptions,
+  type SubmitOptions,
+} from "./run.ts";
+
+interface ListOptions {
+  status?: string;
+  jobType?: string;
+  batch?: string;
+  metadata?: string[];
+  number: string;
+}
+
+/** Commands about jobs that were submitted. */
+export function addJobs(program: Command): void {
+  addCommand(program, "ps", "list executions, the newest first")
+    .option(
+      "-s, --status <status>",
+      "queued, running, succeeded, failed, timeout, oom or cancelled",
+    )
+    .option("-t, --job-type <name>", "of one job type")
+    .option("--batch <id>", "of one batch")
+    .option("-m, --metadata <name=value>", "with these words (repeatable)", collect)
+    .option("-n, --number <count>", "at most so many", "20")
+    .action(does(listExecutions));
+
+  addCommand(program, "show", "show the record of a job")
+    .argument("<job>", "id of the job")
+    .action(
+      does(async ({ airlock, terminal, settings }: Tool, id: string) => {
+        const record = await airlock.api.getExecution({ id, view: "full" });
+        if (terminal.json) return terminal.document(record);
+        for (const line of describeRecord(record)) terminal.line(line);
+        terminal.line(`console    ${consoleAddress(settings.url, id)}`);
+      }),
+    );
+
+  addCommand(program, "logs", "show the output of a job")
+    .argument("<job>", "id of the job")
+    .option("-f, --follow", "stay until the job has ended; Ctrl-C leaves it running")
+    .option("--since <time>", "only what came after a time, or in the last 30s, 10m, 2h")
+    .action(does(showLogs));
+
+  addCommand(program, "cancel", "end jobs")
+    .argument("<job...>", "ids of the jobs")
+    .action(
+      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
+        const cancelled = [];
+        for (const id of ids) {
+          const job = await airlock.cancel(id);
+          if (!terminal.json) terminal.line(`${id} ${job.status}`);
+          cancelled.push(job);
+        }
+        if (terminal.json) terminal.document(cancelled);
+      }),
+    );
+
+  const rerun = addCommand(program, "rerun", "run a job once more").argument("<job>", "its id");
+  withJobOptions(rerun).action(
+    does(async (tool: Tool, id: string, options: SubmitOptions) => {
+      const rerunRequest = await submitFields(tool.airlock, options);
+      return submitAndFollow(tool, options, (signal) =>
+        tool.airlock.api.rerunJob({ id, rerunRequest }, { signal }),
+      );
+    }),
+  );
+
+  const fork = addCommand(program, "fork", "run other code on the input of a job")
+    .argument("<job>", "its id")
+    .argument("<file>", "the other code, or - for standard input");
+  withJobOptions(fork).action(
+    does(async (tool: Tool, id: string, file: string, options: SubmitOptions) => {
+      const forkRequest = {
+        ...(await submitFields(tool.airlock, options)),
+        code: await readText(file),
+      };
+      return submitAndFollow(tool, options, (signal) =>
+        tool.airlock.api.forkJob({ id, forkRequest }, { signal }),
+      );
+    }),
+  );
+}
+
+async function listExecutions({ airlock, terminal }: Tool, options: ListOptions): Promise<void> {
+  const { status, jobType, batch, metadata, number } = options;
+  const page = await airlock.api.listExecutions({
+    ...(status !== undefined && { status: status as ExecutionRecord["status"] }),
+    ...(jobType !== undefined && { jobType }),
+    ...(batch !== undefined && { batchId: batch }),
+    ...(metadata && { metadata }),
+    limit: parseNumber(number, "--number"),
+    fields: "status,job_type,created_at,started_at,ended_at,exit_code",
+  });
+  if (terminal.json) return terminal.document(page.items);
+  if (page.items.length === 0) return terminal.note("no executions");
+  terminal.table(
+    [
+      { title: "ID" },
+      { title: "STATUS", colored: true },
+      { title: "WAITED", right: true },
+      { title: "RAN", right: true },
+      { title: "AGE", right: true },
+      { title: "JOB TYPE" },
+    ],
+    page.items.map((item) => [
+      item.execution_id,
+      item.status ?? "",
+      between(item.created_at ?? null, item.started_at ?? item.ended_at ?? null),
+      item.started_at ? between(item.started_at, item.ended_at ?? null) : "-",
+      age(item.created_at),
+      item.job_type ?? "",
+    ]),
+  );
+  if (page.has_more) terminal.note(`more: airlock ps -n ${Number(number) * 2}`);
+}
+
+async function showLogs(
+  tool: Tool,
+  id: string,
+  { follow: stays = false, since }: { follow?: boolean; since?: string },
+): Promise<number> {
+  const { airlock, terminal } = tool;
+  const from = since === undefined ? undefined : parseSince(since);
+  const record = await airlock.api.getExecution({ id });
+  if (record.ended_at === null && !stays) {
+    if (terminal.json) terminal.document({ stdout: record.stdout, stderr: record.stderr });
+    await terminal.write(record.stdout);
+    await terminal.writeError(record.stderr);
+    terminal.note("airlock: the job still runs; -f follows it");
+    return 0;
+  }
+  if (terminal.json && !stays) {
+    terminal.document({ stdout: record.stdout, stderr: record.stderr });
+    return 0;
+  }
+  return interruptible(async (signal) => {
+    try {
+      const ended = await follow(tool, id, { since: from, signal });
+      const end = explainEnd(ended);
+      if (end !== undefined) terminal.note(`airlock: ${end}`);
+      return stays ? exitCodeOfRecord(ended) : 0;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      terminal.note("airlock: left; the job goes on");
+      return exitCode.interrupted;
+    }
+  });
+}
+
+const row = (name: string, value: string): string => `${name.padEnd(10)} ${plain(value)}`;
+
+function* describeRecord(record: ExecutionRecord): Generator<string> {
+  const { status, error, timing, resource_usage: usage, artifacts = [], metadata = {} } = record;
+  yield row("job", record.execution_id);
+  yield row(
+    "status",
+    status + (record.exit_code === null ? "" : ` (exit code ${record.exit_code})`),
+  );
+  if (error) yield row("error", `${error.type}: ${error.message}`);
+  yield row("job type", `${record.job_type} ${record.job_version}`);
+  yield row("submitted", `${record.created_at} (${age(record.created_at)} ago)`);
+  yield row("waited", between(record.created_at, record.started_at ?? record.ended_at));
+  if (record.started_at) yield row("ran", between(record.started_at, record.ended_at));
+  if (timing) {
+    const phases = Object.entries(timing).filter(([, ms]) => typeof ms === "number");
+    yield row(
+      "phases",
+      phases
+        .map(([name, ms]) => `${name.replace(/_ms$/, "")} ${duration(ms as number)}`)
+        .join(", "),
+    );
+  }
+  if (usage)
+    yield row(
+      "usage",
+      Object.entries(usage)
+        .map(([name, value]) => `${name} ${value}`)
+        .join(", "),
+    );
+  if (record.parent_execution_id) yield row("parent", record.parent_execution_id);
+  for (const [name, value] of Object.entries(metadata)) yield row("metadata", `${name}=${value}`);
+  for (const { name, size_bytes } of artifacts)
+    yield row("artifact", `${name} (${bytes(size_bytes)})`);
+  if (record.output) yield row("output", JSON.stringify(record.output));
+}

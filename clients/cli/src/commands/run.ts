@@ -1,0 +1,170 @@
+import { openAsBlob, readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { text } from "node:stream/consumers";
+import type { Command } from "commander";
+import type { Airlock, AsyncSubmitRequest } from "../../../typescript/src/index.ts";
+import { consoleAddress } from "../console-address.ts";
+import { exitCode, UsageError } from "../exit.ts";
+import { exitCodeOfRecord, explainEnd, follow, type EndedRecord } from "../follow.ts";
+import { interruptible } from "../interrupt.ts";
+import { saveArtifacts } from "../save-artifacts.ts";
+import { readScriptMetadata } from "../script-metadata.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { collect, parseNumber, parsePairs } from "../words.ts";
+
+export interface SubmitOptions {
+  input?: string;
+  stdin?: string;
+  arg?: string[];
+  file?: string[];
+  require?: string[];
+  metadata?: string[];
+  jobType?: string;
+  timeout?: string;
+  detach?: boolean;
+  out?: string;
+  force?: boolean;
+}
+
+export function addRun(program: Command): void {
+  const run = addCommand(program, "run", "run a Python file, and show its output as it happens")
+    .argument("<file>", "a Python file, or - for standard input")
+    .argument("[args...]", "arguments of the code, after --")
+    .option("--arg <text>", "an argument of the code (repeatable)", collect)
+    .option("-r, --require <package>", "a package to install first (repeatable)", collect)
+    .option("-i, --input <json>", "the job's input: a JSON object, or @file")
+    .option("--stdin <file>", "what the code reads from standard input, or - for this command's")
+    .option(
+      "-f, --file <path>",
+      "a file at /input/<name>: path or path=name (repeatable)",
+      collect,
+    );
+  withJobOptions(run).addHelpText(
+    "after",
+    `
+Exit code: the code's own; 124 after its time limit, 137 out of memory, 130 if it was cancelled,
+125 if the service fails, 126 if it refuses the request.
+Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
+  );
+  run.action(
+    does(async (tool: Tool, file: string, args: string[], options: SubmitOptions) => {
+      const code = await readText(file);
+      const { dependencies } = readScriptMetadata(code);
+      const request: AsyncSubmitRequest = {
+        ...(await submitFields(tool.airlock, options)),
+        code,
+      };
+      const requirements = [...dependencies, ...(options.require ?? [])];
+      if (requirements.length > 0) request.requirements = requirements;
+      const all = [...(options.arg ?? []), ...args];
+      if (all.length > 0) request.args = all;
+      return submitAndFollow(tool, options, (signal) => tool.airlock.submit(request, { signal }));
+    }),
+  );
+}
+
+/** The options of every command that makes one job. */
+export function withJobOptions(command: Command): Command {
+  return command
+    .option("-t, --job-type <name>", "job type")
+    .option("--timeout <seconds>", "time limit of the code")
+    .option("-m, --metadata <name=value>", "your own words about the job (repeatable)", collect)
+    .option("-o, --out <folder>", "fetch the artifacts into a folder")
+    .option("--force", "with --out: replace files that exist")
+    .option("-d, --detach", "print the job's id and do not wait");
+}
+
+export async function submitFields(
+  airlock: Airlock,
+  options: SubmitOptions,
+): Promise<Omit<AsyncSubmitRequest, "code">> {
+  const { input, stdin, file = [], jobType, timeout, metadata } = options;
+  return {
+    ...(input !== undefined && { input_data: readInput(input) }),
+    ...(stdin !== undefined && { stdin: await readText(stdin) }),
+    ...(file.length > 0 && { files: await uploadAll(airlock, file) }),
+    ...(jobType !== undefined && { job_type: jobType }),
+    ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),
+    ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
+  };
+}
+
+/** Submits, then either says which job it is or stays until it has ended. */
+export async function submitAndFollow(
+  tool: Tool,
+  { detach, out, force }: SubmitOptions,
+  submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
+): Promise<number> {
+  const { airlock, terminal, settings } = tool;
+  return interruptible(async (signal) => {
+    const job = await submit(signal);
+    const { job_id } = job;
+    const address = consoleAddress(settings.url, job_id);
+    if (detach) {
+      if (terminal.json) terminal.document(job);
+      else terminal.line(job_id);
+      if (terminal.watched) terminal.note(terminal.style("dim", address));
+      return 0;
+    }
+    if (terminal.watched) terminal.note(terminal.style("dim", address));
+    const record = await toItsEnd(tool, job_id, signal);
+    if (out !== undefined) await saveArtifacts(tool, job_id, out, { force });
+    if (terminal.json) terminal.document(await airlock.wait(job_id));
+    const end = explainEnd(record);
+    if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
+    return signal.aborted ? exitCode.interrupted : exitCodeOfRecord(record);
+  });
+}
+
+/** An interrupt cancels the job; what it wrote until then still arrives. */
+async function toItsEnd(tool: Tool, jobId: string, signal: AbortSignal): Promise<EndedRecord> {
+  const { airlock, terminal } = tool;
+  const cancel = (): void => {
+    terminal.note("airlock: cancelling the job; press Ctrl-C again to leave at once");
+    airlock.cancel(jobId).catch(() => {});
+  };
+  if (signal.aborted) cancel();
+  signal.addEventListener("abort", cancel, { once: true });
+  try {
+    return await (terminal.json ? airlock.wait(jobId) : follow(tool, jobId));
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
+
+export async function readText(file: string): Promise<string> {
+  if (file === "-") return text(process.stdin);
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new UsageError(`${file} cannot be read: ${(error as Error).message}`);
+  }
+}
+
+function readInput(given: string): Record<string, unknown> {
+  const json = given.startsWith("@") ? readFileSync(given.slice(1), "utf8") : given;
+  try {
+    const value: unknown = JSON.parse(json);
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
+  } catch {
+    // Said below.
+  }
+  throw new UsageError(`--input: say a JSON object, such as '{"name": "Ada"}', or @file`);
+}
+
+async function uploadAll(airlock: Airlock, paths: string[]) {
+  const files = [];
+  for (const given of paths) {
+    const at = given.lastIndexOf("=");
+    const path = at > 0 ? given.slice(0, at) : given;
+    const name = at > 0 ? given.slice(at + 1) : basename(given);
+    const blob = await openAsBlob(path).catch((error: Error) => {
+      throw new UsageError(`${path} cannot be read: ${error.message}`);
+    });
+    const { file_id } = await airlock.files.upload(name, blob);
+    files.push({ name, file_id });
+  }
+  return files;
+}

@@ -1,0 +1,72 @@
+import { ConnectionError, ProblemError } from "../../typescript/src/index.ts";
+
+/** Exit codes of the command itself. `run` otherwise exits with the code's own. */
+export const exitCode = {
+  failed: 1,
+  usage: 2,
+  timeout: 124,
+  service: 125,
+  refused: 126,
+  interrupted: 130,
+  outOfMemory: 137,
+} as const;
+
+/** What the user can mend: its message says how. */
+export class UsageError extends Error {
+  override name = "UsageError";
+}
+
+/** An error that has its own exit code. */
+export class ExitError extends Error {
+  override name = "ExitError";
+  readonly code: number;
+
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** The exit code of a failed command. */
+export function exitCodeOf(error: unknown): number {
+  if (error instanceof ExitError) return error.code;
+  if (error instanceof UsageError) return exitCode.usage;
+  if (error instanceof ProblemError) {
+    return error.status >= 500 ? exitCode.service : exitCode.refused;
+  }
+  if (error instanceof ConnectionError) return exitCode.service;
+  return exitCode.failed;
+}
+
+/** A failed command as `--json` shows it. */
+export function describeFailure(error: unknown): { error: Record<string, unknown> } {
+  const message = messageOf(error);
+  if (error instanceof ProblemError) {
+    const { code = "http", status, correlationId, jobId, problem } = error;
+    return {
+      error: {
+        code,
+        status,
+        message: problem?.detail ?? message,
+        ...(problem?.errors && { errors: problem.errors }),
+        ...(jobId !== undefined && { job_id: jobId }),
+        ...(correlationId !== undefined && { correlation_id: correlationId }),
+      },
+    };
+  }
+  const code = error instanceof ConnectionError ? "no_connection" : "failed";
+  return { error: { code, message } };
+}
+
+/** A failed command in one or two lines for people. */
+export function explainFailure(error: unknown): string {
+  if (!(error instanceof ProblemError) || error.code === undefined) return messageOf(error);
+  const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
+  const hint =
+    error.code === "unauthorized" ? "\nairlock login stores a key; --key gives one." : "";
+  return `${error.message}\n(${error.code}${correlation})${hint}`;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

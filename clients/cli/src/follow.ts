@@ -1,0 +1,54 @@
+import type { ExecutionRecord } from "../../typescript/src/index.ts";
+import { exitCode } from "./exit.ts";
+import type { Tool } from "./tool.ts";
+
+export type EndedRecord = Omit<ExecutionRecord, "stdout" | "stderr">;
+
+export interface FollowOptions {
+  /** Output before this time (epoch ms) is left out. */
+  since?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** Writes a job's output as it happens, and returns its record when it has ended. */
+export async function follow(
+  { airlock, terminal }: Tool,
+  jobId: string,
+  { since = 0, signal }: FollowOptions = {},
+): Promise<EndedRecord> {
+  let waits = "";
+  for await (const { event, data } of airlock.stream(jobId, { signal })) {
+    if (event === "end") return data;
+    if (event === "stdout" || event === "stderr") {
+      if (Date.parse(data.at) < since) continue;
+      await (event === "stdout" ? terminal.write(data.text) : terminal.writeError(data.text));
+    } else if (event === "status") {
+      const reason = "reason" in data ? data.reason : "";
+      if (terminal.watched && reason !== "" && reason !== waits) {
+        terminal.note(terminal.style("dim", `waits: ${reason}`));
+      }
+      waits = reason;
+    } else if (event === "truncated" || event === "held") {
+      terminal.note(`airlock: ${data.stream} is near its limit: the rest comes at the end, cut`);
+    } else if (event === "retry") {
+      terminal.note("airlock: the agent was lost; the job starts again");
+    }
+  }
+  return airlock.wait(jobId, { signal });
+}
+
+/** What the shell gets: the code's own status, or what kept it from having one. */
+export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord): number {
+  if (status === "timeout") return exitCode.timeout;
+  if (status === "cancelled") return exitCode.interrupted;
+  if (status === "oom") return exitCode.outOfMemory;
+  if (own !== null && own !== undefined) return own;
+  return status === "succeeded" ? 0 : error ? exitCode.service : exitCode.failed;
+}
+
+/** One line for people about how a job ended, unless it simply succeeded. */
+export function explainEnd({ status, error, exit_code: own }: EndedRecord): string | undefined {
+  if (status === "succeeded") return undefined;
+  const code = own === null || own === undefined ? "" : ` (exit code ${own})`;
+  return `${status}${code}${error ? `: ${error.type}: ${error.message}` : ""}`;
+}

@@ -1,0 +1,73 @@
+import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { UsageError } from "./exit.ts";
+
+/** Where the service is, and the key for it. */
+export interface Settings {
+  url: string;
+  key?: string | undefined;
+}
+
+const defaultUrl = "http://127.0.0.1:8080";
+
+export function settingsFile(env: NodeJS.ProcessEnv): string {
+  const base = env["XDG_CONFIG_HOME"] || join(homedir(), ".config");
+  return join(base, "airlock", "config.json");
+}
+
+/** Address and key: from the flags, else from AIRLOCK_URL and AIRLOCK_KEY, else from the file. */
+export function readSettings(
+  flags: { url?: string | undefined; key?: string | undefined },
+  env: NodeJS.ProcessEnv,
+): Settings {
+  const stored = readStored(settingsFile(env));
+  const url = checkUrl(flags.url ?? (env["AIRLOCK_URL"] || stored.url || defaultUrl));
+  const given = flags.key ?? (env["AIRLOCK_KEY"] || undefined);
+  // A stored key is for the stored address: another service must not get it.
+  const key = given ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
+  return { url, key };
+}
+
+/** Stores address and key for later commands, readable by this user only. */
+export function writeSettings(settings: Settings, env: NodeJS.ProcessEnv): string {
+  const file = settingsFile(env);
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  const temporary = `${file}.${process.pid}`;
+  writeFileSync(temporary, `${JSON.stringify(settings, null, 2)}\n`, { mode: 0o600 });
+  chmodSync(temporary, 0o600);
+  renameSync(temporary, file);
+  return file;
+}
+
+function readStored(file: string): Partial<Settings> {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch {
+    return {};
+  }
+  try {
+    const { url, key } = JSON.parse(text) as Record<string, unknown>;
+    return {
+      ...(typeof url === "string" && { url }),
+      ...(typeof key === "string" && { key }),
+    };
+  } catch {
+    throw new UsageError(`${file} is not JSON: remove it, or run airlock login again`);
+  }
+}
+
+export function checkUrl(text: string): string {
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    throw new UsageError(
+      `"${text}" is no address of a service: say http://host:port or https://host`,
+    );
+  }
+  return text.replace(/\/+$/, "");
+}
+
+function sameOrigin(a: string, b: string): boolean {
+  return URL.parse(a)?.origin === URL.parse(b)?.origin;
+}

@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { layOut } from "./terminal.ts";
+import { targetIn } from "./save-artifacts.ts";
+import { bytes, duration, parseDuration, parsePairs, parseSince } from "./words.ts";
+
+const asIs = (_: string, text: string): string => text;
+const columns = [{ title: "ID" }, { title: "SIZE", right: true }, { title: "NAME" }];
+
+test("a table lines up its columns, and cuts the last one at the terminal's width", () => {
+  const rows = [
+    ["a", "1", "short"],
+    ["bbb", "1000", "a name that is longer than the terminal"],
+  ];
+  expect(layOut(columns, rows, 24, asIs)).toEqual([
+    "ID   SIZE  NAME",
+    "a       1  short",
+    "bbb  1000  a name that …",
+  ]);
+  expect(layOut(columns, rows, undefined, asIs)[2]).toMatch(/terminal$/);
+});
+
+test("what others wrote cannot move the cursor", () => {
+  expect(layOut(columns, [["a", "1", "x\u001b[2J\ny"]], undefined, asIs)[1]).toBe(
+    "a      1  x [2J y",
+  );
+});
+
+test.each(["../a", "/etc/passwd", "a/../../b", ".", ""])(
+  "an artifact named %j is not saved outside the folder",
+  (name) => {
+    expect(() => targetIn("out", name)).toThrow("outside out");
+  },
+);
+
+test("an artifact in a folder is saved in that folder", () => {
+  expect(targetIn("out", "plots/a.png")).toBe("out/plots/a.png");
+});
+
+test("times, sizes and pairs are shown and read", () => {
+  expect([340, 4200, 180_000, 9e6, 2e8].map(duration)).toEqual([
+    "340 ms",
+    "4.2 s",
+    "3 min",
+    "3 h",
+    "2 d",
+  ]);
+  expect([0, 999, 1500, 2e9].map(bytes)).toEqual(["0 B", "999 B", "1.5 kB", "2.0 GB"]);
+  expect(parseDuration("90s", "--expires")).toBe(90_000);
+  expect(() => parseDuration("90", "--expires")).toThrow("--expires");
+  expect(parseSince("10m", 1_000_000)).toBe(400_000);
+  expect(parseSince("2026-11-22T00:00:00Z")).toBe(Date.UTC(2026, 10, 22));
+  expect(parsePairs(["a=b=c"], "-m")).toEqual({ a: "b=c" });
+  expect(() => parsePairs(["a"], "-m")).toThrow("name=value");
+});

@@ -1,0 +1,115 @@
+import { styleText } from "node:util";
+
+/** What a command writes to, and how. */
+export interface Terminal {
+  /** Whether the answer is one JSON document instead of text for people. */
+  readonly json: boolean;
+  /** Whether a person watches the messages. */
+  readonly watched: boolean;
+  /** Writes a line of the answer. */
+  line(text: string): void;
+  /** Writes bytes of the answer as they are; resolves once the reader has room for more. */
+  write(bytes: string | Uint8Array): Promise<void>;
+  /** The same to stderr. */
+  writeError(bytes: string | Uint8Array): Promise<void>;
+  /** Writes a line about the answer, to stderr. */
+  note(text: string): void;
+  /** Writes a JSON document. */
+  document(value: unknown): void;
+  /** Writes rows under a heading, within the width of the terminal. */
+  table(columns: readonly Column[], rows: readonly (readonly string[])[]): void;
+  readonly style: Style;
+}
+
+export interface Column {
+  readonly title: string;
+  readonly right?: boolean;
+  readonly colored?: boolean;
+}
+
+type Format = "bold" | "dim" | "red" | "green" | "yellow" | "cyan";
+type Style = (format: Format, text: string) => string;
+
+export function openTerminal(json: boolean): Terminal {
+  const { stdout, stderr } = process;
+  const style: Style = (format, text) => styleText(format, text, { stream: stdout });
+  const line = (text: string): void => void stdout.write(`${text}\n`);
+  return {
+    json,
+    watched: stderr.isTTY,
+    line,
+    write: (bytes) => writeTo(stdout, bytes),
+    writeError: (bytes) => writeTo(stderr, bytes),
+    note: (text) => void stderr.write(`${text}\n`),
+    document: (value) => line(JSON.stringify(value, null, 2)),
+    table: (columns, rows) => {
+      for (const text of layOut(columns, rows, stdout.isTTY ? stdout.columns : undefined, style)) {
+        line(text);
+      }
+    },
+    style,
+  };
+}
+
+async function writeTo(stream: NodeJS.WriteStream, bytes: string | Uint8Array): Promise<void> {
+  if (stream.write(bytes)) return;
+  await new Promise((resolve) => stream.once("drain", resolve));
+}
+
+/** Lines of a table. The last column gives way where the terminal is narrower. */
+export function layOut(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+  width: number | undefined,
+  style: Style,
+): string[] {
+  const widths = columns.map(({ title }, at) =>
+    Math.max(title.length, ...rows.map((row) => plain(row[at] ?? "").length)),
+  );
+  const before = widths.slice(0, -1).reduce((sum, one) => sum + one + 2, 0);
+  const last = widths.length - 1;
+  if (width !== undefined) widths[last] = Math.max(8, Math.min(widths[last]!, width - before));
+  const lay = (row: readonly string[], isTitle: boolean): string =>
+    columns
+      .map(({ right = false, colored = false }, at) => {
+        const text = cut(plain(row[at] ?? ""), widths[at]!);
+        const space = " ".repeat(widths[at]! - text.length);
+        const shown = colored && !isTitle ? colorOf(text, style) : text;
+        return right ? space + shown : shown + (at === last ? "" : space);
+      })
+      .join("  ")
+      .trimEnd();
+  const titles = lay(
+    columns.map(({ title }) => title),
+    true,
+  );
+  return [style("dim", titles), ...rows.map((row) => lay(row, false))];
+}
+
+/** Text of others must not move the cursor or fake lines. */
+export function plain(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, " ");
+}
+
+function cut(text: string, width: number): string {
+  return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
+}
+
+const good = new Set(["succeeded", "idle", "working", "built", "closed", "healthy", "delivered"]);
+const bad = new Set([
+  "failed",
+  "timeout",
+  "oom",
+  "unwell",
+  "silent",
+  "open",
+  "degraded",
+  "revoked",
+]);
+
+/** A state in its colour; the word says the same. */
+export function colorOf(state: string, style: Style): string {
+  if (good.has(state)) return style("green", state);
+  if (bad.has(state)) return style("red", state);
+  return style("yellow", state);
+}

@@ -1,0 +1,45 @@
+import { Command } from "commander";
+import { connect, type Airlock } from "../../typescript/src/index.ts";
+import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
+import { readSettings, type Settings } from "./settings.ts";
+import { openTerminal, type Terminal } from "./terminal.ts";
+
+/** What every command works with. */
+export interface Tool {
+  readonly settings: Settings;
+  readonly airlock: Airlock;
+  readonly terminal: Terminal;
+}
+
+type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
+
+/** Options that every command takes, before or after its name. */
+export interface GlobalOptions {
+  url?: string;
+  key?: string;
+  json?: boolean;
+}
+
+/** Adds a command. Its work returns an exit code, or nothing for 0. */
+export function addCommand(parent: Command, usage: string, summary: string): Command {
+  return parent.command(usage).description(summary).showHelpAfterError("(--help shows how)");
+}
+
+/** The action of a command: it opens the terminal and the service, and says how the work failed. */
+export function does(work: Work) {
+  return async function (this: Command, ...given: unknown[]): Promise<void> {
+    const globals = this.optsWithGlobals<GlobalOptions>();
+    const terminal = openTerminal(globals.json === true);
+    try {
+      const settings = readSettings(globals, process.env);
+      const airlock = connect(settings);
+      // Commander adds the command itself.
+      const args = given.slice(0, -1) as never[];
+      process.exitCode = (await work({ settings, airlock, terminal }, ...args)) ?? 0;
+    } catch (error) {
+      process.exitCode = exitCodeOf(error);
+      if (terminal.json) terminal.document(describeFailure(error));
+      else terminal.note(`airlock: ${explainFailure(error)}`);
+    }
+  };
+}

@@ -1,0 +1,213 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import type { ExecutionRecord } from "../../typescript/src/index.ts";
+import { commandFor } from "./run-command.ts";
+
+const key = "key-0123456789abcdef";
+let folder: string;
+let service: TestService;
+let airlock: ReturnType<typeof commandFor>;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-cli-"));
+  service = await startTestService({ key, api: { AIRLOCK_OPERATOR_KEYS: key } });
+  await service.startAgent();
+  airlock = commandFor(service.url, key);
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+function script(name: string, code: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, code);
+  return path;
+}
+
+/** A job that has ended, by the command itself. */
+async function detached(code: string): Promise<string> {
+  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
+  const id = stdout.trim();
+  await airlock.run(["logs", "-f", id]);
+  return id;
+}
+
+test("run writes the code's streams to its own and exits with the code's status", async () => {
+  const path = script(
+    "both.py",
+    "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)",
+  );
+  const { code, stdout, stderr } = await airlock.run(["run", path]);
+  expect({ code, stdout }).toEqual({ code: 7, stdout: "out\n" });
+  expect(stderr).toContain("err\n");
+  expect(stderr).toContain("failed (exit code 7)");
+});
+
+test("run gives the code input, arguments and standard input", async () => {
+  const path = script(
+    "given.py",
+    "import json, sys; print(json.load(open('/input/data.json'))['n'], sys.argv[1:], input())",
+  );
+  const stdin = script("stdin.txt", "a line\n");
+  const args = ["run", path, "-i", '{"n": 6}', "--arg", "one", "--stdin", stdin];
+  const { code, stdout, stderr } = await airlock.run([...args, "--", "-x"]);
+  expect({ code, stdout, stderr }).toEqual({
+    code: 0,
+    stdout: "6 ['one', '-x'] a line\n",
+    stderr: "",
+  });
+});
+
+test("run tells a time limit, a refusal and a service that is gone apart by its exit code", async () => {
+  const endless = script("endless.py", "while True: pass");
+  expect((await airlock.run(["run", "--timeout", "1", endless])).code).toBe(124);
+  const refused = await airlock.run(["run", "-t", "nowhere", endless]);
+  expect(refused.code).toBe(126);
+  expect(refused.stderr).toContain("nowhere");
+  const gone = await commandFor("http://127.0.0.1:9").run(["run", endless]);
+  expect(gone.code).toBe(125);
+});
+
+test("run --json is one document, of the record or of the refusal", async () => {
+  const path = script("json.py", "print('x' * 10)");
+  const { code, stdout } = await airlock.run(["--json", "run", path]);
+  expect(code).toBe(0);
+  expect(JSON.parse(stdout)).toMatchObject({ status: "succeeded", stdout: "xxxxxxxxxx\n" });
+  const refused = await airlock.run(["--json", "run", "-t", "nowhere", path]);
+  expect(JSON.parse(refused.stdout)).toMatchObject({
+    error: { code: "invalid_request", correlation_id: expect.any(String) as string },
+  });
+});
+
+test("the first Ctrl-C cancels the job, keeps its output, and exits with 130", async () => {
+  const path = script("long.py", "import time; print('begun', flush=True); time.sleep(600)");
+  const { child, ended } = airlock.start(["run", path]);
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  child.kill("SIGINT");
+  const { code, stdout } = await ended;
+  expect({ code, stdout }).toEqual({ code: 130, stdout: "begun\n" });
+  const { stdout: list } = await airlock.run(["--json", "ps", "-n", "1"]);
+  expect(JSON.parse(list)).toMatchObject([{ status: "cancelled" }]);
+});
+
+test("Ctrl-C only leaves logs -f: the job goes on", async () => {
+  const code = "import time; print('begun', flush=True); time.sleep(600)";
+  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
+  const id = stdout.trim();
+  const { child, ended } = airlock.start(["logs", "-f", id]);
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  child.kill("SIGINT");
+  expect((await ended).code).toBe(130);
+  const { stdout: shown } = await airlock.run(["--json", "show", id]);
+  expect((JSON.parse(shown) as ExecutionRecord).status).toBe("running");
+  expect((await airlock.run(["cancel", id])).code).toBe(0);
+});
+
+test("artifacts are listed, and fetched into a folder without replacing files", async () => {
+  const id = await detached(
+    "import os; os.mkdir('/output/d'); open('/output/a.txt', 'w').write('A'); open('/output/d/b.txt', 'w').write('B')",
+  );
+  const listed = await airlock.run(["artifacts", id]);
+  expect(listed.stdout).toContain("d/b.txt");
+  const out = join(folder, "out");
+  const saved = await airlock.run(["artifacts", id, "-o", out]);
+  expect(saved.stdout.trim().split("\n")).toEqual([join(out, "a.txt"), join(out, "d/b.txt")]);
+  expect(readFileSync(join(out, "d/b.txt"), "utf8")).toBe("B");
+  writeFileSync(join(out, "a.txt"), "mine");
+  const again = await airlock.run(["artifacts", id, "-o", out]);
+  expect(again.code).toBe(2);
+  expect(again.stderr).toContain("--force");
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
+  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out, "--force"])).code).toBe(0);
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
+});
+
+test("rerun and fork show the output of the new job", async () => {
+  const id = await detached("print('first')");
+  expect((await airlock.run(["rerun", id])).stdout).toBe("first\n");
+  const path = script("other.py", "print('other')");
+  expect((await airlock.run(["fork", id, path])).stdout).toBe("other\n");
+});
+
+test("a batch has an answer for each line, in its place", async () => {
+  const lines = '{"code": "print(1)"}\n\n{"code": ""}\n';
+  const { code, stdout, stderr } = await airlock.run(["batch", "-"], { stdin: lines });
+  expect(code).toBe(126);
+  expect(stdout).toMatch(/^[0-9a-f-]{36}\nrefused: invalid_request: .*code/);
+  expect(stderr).toContain("airlock ps --batch");
+  const broken = await airlock.run(["batch", "-"], { stdin: '{"code": "1"}\n{' });
+  expect(broken).toMatchObject({ code: 2, stdout: "" });
+  expect(broken.stderr).toContain("line 2");
+});
+
+test("files are uploaded, listed, fetched and removed", async () => {
+  const path = script("data.bin", "\u0000\u0001bytes");
+  const id = (await airlock.run(["files", "put", path])).stdout.trim();
+  expect((await airlock.run(["files", "list"])).stdout).toContain("data.bin");
+  expect((await airlock.run(["files", "get", id, "-"])).stdout).toBe("\u0000\u0001bytes");
+  expect((await airlock.run(["files", "rm", id])).code).toBe(0);
+  expect((await airlock.run(["files", "get", id, "-"])).code).toBe(126);
+});
+
+test("login stores the address and a key that works, readable by the user alone", async () => {
+  const config = join(folder, "config");
+  mkdirSync(config);
+  const env = { XDG_CONFIG_HOME: config, AIRLOCK_URL: "", AIRLOCK_KEY: "" };
+  const wrong = await airlock.run(["login", service.url], { env, stdin: "not-the-key\n" });
+  expect(wrong.code).toBe(126);
+  const right = await airlock.run(["login", service.url], { env, stdin: `${key}\n` });
+  expect(right.code).toBe(0);
+  const file = join(config, "airlock/config.json");
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  expect((await airlock.run(["ps"], { env })).code).toBe(0);
+});
+
+test("agents are listed, drained and resumed by name, and hosts are invited", async () => {
+  const name = `${service.name}-agent`;
+  expect((await airlock.run(["agents", "list"])).stdout).toContain(name);
+  expect((await airlock.run(["agents", "drain", name])).code).toBe(0);
+  expect((await airlock.run(["agents", "list"])).stdout).toContain("draining");
+  expect((await airlock.run(["agents", "resume", name])).code).toBe(0);
+  expect((await airlock.run(["agents", "invite", "--name", "new"])).stdout).toMatch(/^alj_/);
+  const unknown = await airlock.run(["agents", "drain", "nobody"]);
+  expect(unknown).toMatchObject({ code: 2 });
+  expect(unknown.stderr).toContain("airlock agents list");
+});
+
+test("doctor finds nothing wrong with a service that works", async () => {
+  const { code, stdout } = await airlock.run(["doctor"]);
+  expect({ code, stdout }).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining("a job runs") as string,
+  });
+});
+
+test("health, types, dlq, ps and api answer in text and in JSON", async () => {
+  await detached("raise ValueError('for the queue')");
+  for (const [command, text] of [
+    [["health"], "healthy"],
+    [["types"], "default"],
+    [["dlq", "list"], "value_error"],
+    [["ps"], "succeeded"],
+  ] as const) {
+    expect((await airlock.run(command)).stdout).toContain(text);
+    JSON.parse((await airlock.run(["--json", ...command])).stdout);
+  }
+  const { stdout } = await airlock.run(["api", "get", "/executions?limit=1"]);
+  expect(JSON.parse(stdout)).toMatchObject({ limit: 1 });
+});
+
+test("words that are wrong exit with 2 and say where help is", async () => {
+  for (const args of [
+    ["nonsense"],
+    ["ps", "--bogus"],
+    ["run"],
+    ["agents", "invite", "--expires", "x"],
+  ]) {
+    expect((await airlock.run(args)).code).toBe(2);
+  }
+  expect((await airlock.run(["--help"])).code).toBe(0);
+});

@@ -1,0 +1,102 @@
+import { afterEach, expect, test } from "vitest";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
+import { version } from "../../../api/version.ts";
+import { commandFor } from "./run-command.ts";
+
+const token = "agent-token-0123456789";
+let api: NodeProcess | undefined;
+afterEach(async () => {
+  await api?.close();
+  api = undefined;
+});
+
+const start = async (vars: Record<string, string> = {}): Promise<NodeProcess> => {
+  api = await startNode({ AIRLOCK_AGENT_TOKENS: token, ...vars });
+  return api;
+};
+
+/** An agent that has said how it is. */
+async function agent(url: string, changes: Parameters<ScriptedAgent["poll"]>[0] = {}) {
+  const one = new ScriptedAgent(url, token);
+  await one.poll({ free_slots: 0, ...changes });
+  return one;
+}
+
+const engine = { available: true, version: "26", runtimes: ["runc"] };
+
+test("doctor says that no service answers, and how to name another", async () => {
+  const { code, stdout } = await commandFor("http://127.0.0.1:9").run(["doctor"]);
+  expect(code).toBe(1);
+  expect(stdout).toContain("could not be reached");
+  expect(stdout).toContain("npm start");
+});
+
+test("doctor says that a key is missing or wrong, and where one goes", async () => {
+  const { url } = await start({
+    AIRLOCK_API_AUTH_ENABLED: "true",
+    AIRLOCK_API_KEYS: "api-key-0123456789abcdef",
+  });
+  const wrong = await commandFor(url, "another-key").run(["doctor"]);
+  expect(wrong).toMatchObject({ code: 1 });
+  expect(wrong.stdout).toContain("the service does not know the key");
+  expect(wrong.stdout).toContain("airlock login");
+  const missing = await commandFor(url).run(["doctor"]);
+  expect(missing.stdout).toContain("the service needs an API key");
+});
+
+test("doctor says that no agent is connected", async () => {
+  const { url } = await start();
+  const { code, stdout } = await commandFor(url).run(["doctor"]);
+  expect(code).toBe(1);
+  expect(stdout).toContain("no agent is connected");
+  expect(stdout).toContain("npm run agent");
+});
+
+test("doctor says that an agent's engine does not answer", async () => {
+  const { url } = await start();
+  await agent(url, { engine: { ...engine, available: false } });
+  const { code, stdout } = await commandFor(url).run(["doctor"]);
+  expect(code).toBe(1);
+  expect(stdout).toContain("Its container engine does not answer.");
+  expect(stdout).toContain("start the container engine");
+});
+
+test("doctor says that an agent's engine keeps failing, and points to its disk", async () => {
+  const { url } = await start();
+  await agent(url, {
+    engine: { ...engine, errors: [{ operation: "create", kind: "disk_full", count: 5 }] },
+    breaker: { state: "open", failure_count: 5, success_count: 0, last_failure: null },
+  });
+  const { stdout } = await commandFor(url).run(["doctor"]);
+  expect(stdout).toContain("circuit breaker is open");
+  expect(stdout).toContain("create: disk_full");
+  expect(stdout).toContain("df -h");
+});
+
+test("doctor says that an agent is older than the service", async () => {
+  const { url } = await start();
+  await agent(url, { engine: { ...engine, available: false } });
+  const { stdout } = await commandFor(url).run(["doctor"]);
+  expect(stdout).toContain(`has version 0, the service ${version}`);
+  expect(stdout).toContain("update and restart");
+});
+
+test("doctor says that the service's disk is full", async () => {
+  const { url } = await start({ AIRLOCK_MAX_DATABASE_BYTES: "1" });
+  await agent(url, { engine, free_slots: 1 });
+  const { code, stdout } = await commandFor(url).run(["doctor"]);
+  expect(code).toBe(1);
+  expect(stdout).toContain("a job is refused");
+  expect(stdout).toContain("max_database_bytes");
+});
+
+test("doctor --json is one document of findings", async () => {
+  const { url } = await start();
+  const { stdout } = await commandFor(url).run(["doctor", "--json"]);
+  expect(JSON.parse(stdout)).toContainEqual({
+    ok: false,
+    what: expect.stringContaining("no agent") as string,
+    mend: expect.any(String) as string,
+  });
+});

@@ -1,0 +1,52 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { programArgs } from "../../../shared/testing/program.ts";
+
+export interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+export interface CommandOptions {
+  env?: Record<string, string>;
+  stdin?: string;
+  cwd?: string;
+}
+
+/** The command `airlock` for one service, as a process of its own without a terminal. */
+export function commandFor(url: string, key?: string) {
+  const config = mkdtempSync(join(tmpdir(), "airlock-cli-config-"));
+  const start = (args: readonly string[], { env = {}, stdin = "", cwd }: CommandOptions = {}) => {
+    const child = spawn(process.execPath, [...programArgs("clients/cli/main.ts"), ...args], {
+      cwd,
+      env: {
+        ...process.env,
+        AIRLOCK_URL: url,
+        ...(key !== undefined && { AIRLOCK_KEY: key }),
+        XDG_CONFIG_HOME: config,
+        ...env,
+      },
+    });
+    child.stdin.end(stdin);
+    const ended = (async (): Promise<Ended> => {
+      const [stdout, stderr] = await Promise.all([
+        text(child.stdout),
+        text(child.stderr),
+        once(child, "close"),
+      ]);
+      return { code: child.exitCode, stdout, stderr };
+    })();
+    return { child, ended };
+  };
+  return {
+    start,
+    /** Runs it to its end. */
+    run: async (args: readonly string[], options?: CommandOptions): Promise<Ended> =>
+      start(args, options).ended,
+  };
+}
