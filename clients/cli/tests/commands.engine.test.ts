@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
 import type { ExecutionRecord } from "../../typescript/src/index.ts";
-import { commandFor } from "./run-command.ts";
+import { commandFor } from "./testing/run-command.ts";
 
 const key = "key-0123456789abcdef";
 let folder: string;

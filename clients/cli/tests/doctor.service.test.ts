@@ -2,7 +2,7 @@ import { afterEach, expect, test } from "vitest";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { version } from "../../../api/version.ts";
-import { commandFor } from "./run-command.ts";
+import { commandFor } from "./testing/run-command.ts";
 
 const token = "agent-token-0123456789";
 let api: NodeProcess | undefined;

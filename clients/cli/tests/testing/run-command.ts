@@ -4,7 +4,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
-import { programArgs } from "../../../shared/testing/program.ts";
+import { programArgs } from "../../../../shared/testing/program.ts";
 
 export interface Ended {
   code: number | null;
