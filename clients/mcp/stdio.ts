@@ -1,7 +1,5 @@
-import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import packageJson from "../../package.json" with { type: "json" };
-import type { Api } from "./api.ts";
-import { mcpServer } from "./server.ts";
+import { serveMcp } from "./serve-stdio.ts";
 
 const usage = `Usage: npm run mcp
 
@@ -20,24 +18,4 @@ if (argument !== undefined) {
 const url = process.env["AIRLOCK_URL"] ?? "http://127.0.0.1:8080";
 const key = process.env["AIRLOCK_KEY"];
 
-const api: Api = async (path, init = {}) => {
-  const headers = new Headers(init.headers);
-  if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
-  try {
-    return await fetch(new URL(path.slice(1), `${url.replace(/\/$/, "")}/`), { ...init, headers });
-  } catch (error) {
-    if (init.signal?.aborted) throw error;
-    throw new Error(`Airlock does not answer at ${url} (AIRLOCK_URL).`, { cause: error });
-  }
-};
-
-serveStdio(() =>
-  mcpServer({
-    api,
-    version: packageJson.version,
-    metadataOf: () => ({}),
-    abortCancels: () => true,
-    // The process ends when nothing is left to do.
-    keep: (work) => void work.catch(() => {}),
-  }),
-);
+serveMcp({ url, key, version: packageJson.version });

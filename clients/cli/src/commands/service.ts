@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import { connect, type Airlock } from "../../../typescript/src/index.ts";
+import { serveMcp } from "../../../mcp/serve-stdio.ts";
 import { consoleAddress } from "../console-address.ts";
 import { diagnose } from "../diagnose.ts";
 import { exitCode, UsageError } from "../exit.ts";
@@ -66,6 +67,18 @@ export function addService(program: Command): void {
         if (process.stdout.isTTY) openInBrowser(address);
       }),
     );
+
+  addCommand(
+    program,
+    "mcp",
+    "serve the Model Context Protocol on standard input and output",
+  ).action(
+    does(async ({ settings }: Tool) => {
+      serveMcp({ ...settings, version: program.version() ?? "" });
+      // It ends with its input.
+      await new Promise((resolve) => process.stdin.once("close", resolve));
+    }),
+  );
 
   addCommand(program, "api", "send any request, and print the answer")
     .argument("<method>", "GET, POST, PUT, DELETE …")
