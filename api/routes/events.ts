@@ -89,12 +89,12 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     responses: {
       200: {
         description: "The bytes from `offset` on; none if there are no more yet.",
-        headers: headers("X-Next-Offset", "Content-Length", "Accept-Ranges"),
+        headers: headers("X-Next-Offset", "Accept-Ranges"),
         content: { "application/octet-stream": { schema: text.openapi({ format: "binary" }) } },
       },
       206: {
         description: "The part that `Range` asked for.",
-        headers: headers("X-Next-Offset", "Content-Length", "Accept-Ranges", "Content-Range"),
+        headers: headers("X-Next-Offset", "Accept-Ranges", "Content-Range"),
         content: { "application/octet-stream": { schema: text.openapi({ format: "binary" }) } },
       },
       416: problemRef("range_not_satisfiable"),
