@@ -16,6 +16,7 @@ export const errorStatus = {
   range_not_satisfiable: 416,
   timeout_too_long: 422,
   batch_too_large: 422,
+  files_too_large: 422,
   build_failed: 422,
   rate_limited: 429,
   headers_too_large: 431,
@@ -39,6 +40,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   range_not_satisfiable: "Range Not Satisfiable",
   timeout_too_long: "Unprocessable Content",
   batch_too_large: "Batch Too Large",
+  files_too_large: "Files Too Large",
   build_failed: "Build Failed",
   rate_limited: "Too Many Requests",
   headers_too_large: "Request Header Fields Too Large",
@@ -86,6 +88,11 @@ export function unauthorized(detail: string): AppError {
 
 export function notFound(what: string, extras: ErrorExtras = {}): AppError {
   return new AppError("not_found", `${what} does not exist.`, extras);
+}
+
+/** The same refusal, of a request whose job is stored. */
+export function withJob({ code, message, extras, headers }: AppError, jobId: string): AppError {
+  return new AppError(code, message, { ...extras, job_id: jobId }, headers);
 }
 
 /**

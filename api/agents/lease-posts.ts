@@ -5,7 +5,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { artifactKey } from "../domain/store-key.ts";
-import { isArtifactName } from "../domain/artifact-name.ts";
+import { isArtifactName } from "../../shared/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/content-type.ts";
 import { digestOf } from "../domain/environment.ts";

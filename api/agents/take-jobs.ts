@@ -1,4 +1,5 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
+import type { LeasedFile } from "../../shared/wire/file.ts";
 import type { LeasedJob, PollRequest } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
@@ -9,6 +10,7 @@ import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "../doma
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
+import { filesOf, type InputFileInfo } from "../store/jobs/input-files.ts";
 import { submittedPayloads, undeliveredLeases, type LeaseTerms } from "../store/jobs/lease.ts";
 
 /** Leases jobs for an agent's free slots, only of job types that the agent may run. */
@@ -79,16 +81,26 @@ async function offers(
     }));
 }
 
+function toLeasedFile({ name, sizeBytes, sha256 }: InputFileInfo): LeasedFile {
+  return { name, size_bytes: sizeBytes, sha256 };
+}
+
 async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
-  const payloads = await submittedPayloads(
-    deps.db,
-    executions.map((execution) => execution.id),
-  );
+  const ids = executions.map((execution) => execution.id);
+  const withInputs = executions.filter(({ inputs }) => inputs !== null);
+  const [payloads, files] = await Promise.all([
+    submittedPayloads(deps.db, ids),
+    filesOf(
+      deps.db,
+      withInputs.map(({ id }) => id),
+    ),
+  ]);
   for (const execution of executions) tellWatchers(deps, execution);
   return executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
     if (!payload || !jobType || execution.leaseId === null) return [];
+    const own = files.filter(({ executionId }) => executionId === execution.id);
     return [
       {
         lease_id: execution.leaseId,
@@ -102,6 +114,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         input_json: decodeUtf8(payload.input),
         ...(payload.stdin && { stdin: decodeUtf8(payload.stdin) }),
         ...(payload.args && { args: payload.args }),
+        ...(own.length > 0 && { files: own.map(toLeasedFile) }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,

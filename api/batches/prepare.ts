@@ -2,12 +2,12 @@ import { plainNumber, type JsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/submission.ts";
 import type { Deps } from "../deps.ts";
-import type { Unavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
-import { canonicalJson, neededFor } from "../domain/submission.ts";
+import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { fieldErrors } from "../http/validation.ts";
-import { checkAvailability } from "../jobs/availability.ts";
+import { fileFinder } from "../files/input-files.ts";
+import { type Availability, checkAvailability } from "../jobs/availability.ts";
 import { newExecution, runnableEnvironment, type Origin } from "../jobs/new-execution.ts";
 import { othersTurn } from "../jobs/others-turn.ts";
 import { databaseFull } from "../jobs/submit.ts";
@@ -15,7 +15,7 @@ import type { NewExecution } from "../store/jobs/submit.ts";
 
 /** A job of a batch that can be stored, or why it cannot. */
 export type Prepared =
-  | { execution: NewExecution; refusal?: Unavailable | undefined; wait?: string | undefined }
+  | { execution: NewExecution; refusal?: AppError | undefined; wait?: string | undefined }
   | { problem: AppError };
 
 /** Jobs that are prepared in one turn of the event loop: a few milliseconds. */
@@ -27,19 +27,23 @@ export async function prepareJobs(
   jobs: JsonObject[],
   origin: Origin,
 ): Promise<Prepared[]> {
-  const places = new Map<string, Promise<Place>>();
   const full = await databaseFull(deps);
-  const placeOf = (name: string, inputs: InputWay | null): Promise<Place> => {
-    const kind = `${inputs} ${name}`;
-    const known = places.get(kind) ?? findPlace(deps, name, inputs);
-    places.set(kind, known);
-    return known;
+  const environments = new Map<string, Promise<Environment>>();
+  const availabilities = new Map<string, Promise<Availability>>();
+  const lookUp: LookUp = {
+    environment: (name) => once(environments, name, () => runnableEnvironment(deps, name)),
+    availability: (environment, inputs) =>
+      once(availabilities, `${inputs} ${environment.jobType.name}`, async () => {
+        const found = await checkAvailability(deps, "async", environment, inputs);
+        return { refusal: full, ...found };
+      }),
+    files: fileFinder(deps),
   };
   const prepared: Prepared[] = [];
   for (const [n, job] of jobs.entries()) {
     if (n % jobsAtOnce === jobsAtOnce - 1) await othersTurn();
     prepared.push(
-      await prepare(deps, job, origin, placeOf, full).catch((error: unknown) => {
+      await prepare(deps, job, origin, lookUp).catch((error: unknown) => {
         if (error instanceof AppError) return { problem: error };
         throw error;
       }),
@@ -48,23 +52,24 @@ export async function prepareJobs(
   return prepared;
 }
 
-interface Place {
-  environment: Environment;
-  refusal?: Unavailable | undefined;
-  wait?: string | undefined;
+/** What several jobs of a batch may need; each is looked up once. */
+interface LookUp {
+  environment: (jobType: string) => Promise<Environment>;
+  availability: (environment: Environment, inputs: InputWay | null) => Promise<Availability>;
+  files: ReturnType<typeof fileFinder>;
 }
 
-async function findPlace(deps: Deps, jobType: string, inputs: InputWay | null): Promise<Place> {
-  const environment = await runnableEnvironment(deps, jobType);
-  return { environment, ...(await checkAvailability(deps, "async", environment, inputs)) };
+function once<T>(known: Map<string, Promise<T>>, name: string, find: () => Promise<T>): Promise<T> {
+  const found = known.get(name) ?? find();
+  known.set(name, found);
+  return found;
 }
 
 async function prepare(
   deps: Deps,
   job: JsonObject,
   origin: Origin,
-  placeOf: (jobType: string, inputs: InputWay | null) => Promise<Place>,
-  full: Unavailable | undefined,
+  lookUp: LookUp,
 ): Promise<Prepared> {
   const plain = Object.fromEntries(Object.entries(job).map(([k, v]) => [k, plainNumber(v)]));
   const parsed = AsyncSubmitRequest.safeParse(plain);
@@ -73,13 +78,11 @@ async function prepare(
     const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
     throw new AppError("invalid_request", `The job is not valid: ${detail}`, { errors });
   }
-  const {
-    environment,
-    refusal = full,
-    wait,
-  } = await placeOf(parsed.data.job_type, neededFor(parsed.data));
-  const execution = await newExecution(deps, parsed.data, origin, environment.jobType);
-  return { execution, refusal, wait };
+  const environment = await lookUp.environment(parsed.data.job_type);
+  const files = await lookUp.files(parsed.data.files ?? []);
+  const execution = await newExecution(deps, parsed.data, origin, environment.jobType, files);
+  const { refusal, wait } = await lookUp.availability(environment, execution.inputs ?? null);
+  return { execution, refusal: files.problem ?? refusal, wait };
 }
 
 /** The text by which a repeated batch is recognised as equal. */

@@ -2,8 +2,7 @@ import type { BatchRequest, SubmittedBatch } from "../../shared/wire/batch.ts";
 import type { Problem } from "../../shared/wire/errors.ts";
 import type { SubmittedJob } from "../../shared/wire/submission.ts";
 import type { Deps } from "../deps.ts";
-import type { Unavailable } from "../domain/capacity.ts";
-import { AppError, unavailable } from "../errors.ts";
+import { AppError } from "../errors.ts";
 import { problemOf } from "../http/problem.ts";
 import type { Origin } from "../jobs/new-execution.ts";
 import { timestamp } from "../jobs/record.ts";
@@ -116,11 +115,8 @@ function isSamePayload(first: Prepared | undefined, one: Prepared): boolean {
   return first.execution.submissionHash === one.execution.submissionHash;
 }
 
-function noRoom(
-  { refusal }: { refusal?: Unavailable | undefined },
-  maxQueueSize: number,
-): AppError {
-  return refusal ? unavailable(refusal.detail, refusal.retryAfterS) : queueFull(maxQueueSize);
+function noRoom({ refusal }: { refusal?: AppError | undefined }, maxQueueSize: number): AppError {
+  return refusal ?? queueFull(maxQueueSize);
 }
 
 function toSubmitted(

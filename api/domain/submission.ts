@@ -1,3 +1,5 @@
+import { parseBytes } from "../../shared/bytes.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
 import { isJsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
@@ -6,14 +8,21 @@ import type { ExecuteRequest } from "../../shared/wire/submission.ts";
 /**
  * The text by which a repeated submission is recognised as equal. Fields that were added after the first
  * version are in it only where they are given, so that repeats of older submissions still match.
+ *
+ * @param files What says which files it asks for.
  */
-export function submissionText(request: ExecuteRequest, lineage?: object): string {
+export function submissionText(
+  request: ExecuteRequest,
+  lineage?: object,
+  files: object[] = [],
+): string {
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
   const { callback_url, max_attempts = limits.maxAttempts } = request;
   const added = {
     ...lineage,
     ...(stdin !== "" && { stdin }),
     ...(args.length > 0 && { args }),
+    ...(files.length > 0 && { files }),
     ...(Object.keys(metadata).length > 0 && { metadata }),
     ...(run_at !== undefined && { run_at: Date.parse(run_at) }),
     ...(queue_timeout !== undefined && { queue_timeout }),
@@ -31,9 +40,18 @@ export function submissionText(request: ExecuteRequest, lineage?: object): strin
   ]);
 }
 
-/** What an agent must be able to do for a job; null if every agent can run it. */
-export function neededFor({ stdin = "", args = [] }: ExecuteRequest): InputWay | null {
-  return stdin === "" && args.length === 0 ? null : "frames";
+/**
+ * What an agent must be able to do for a job; null if every agent can run it. Files that are sent are in
+ * the job's memory, so many bytes of files must be mounted.
+ */
+export function neededFor(
+  { stdin = "", args = [] }: ExecuteRequest,
+  files: { sizeBytes: number }[],
+  { memory_limit }: JobType,
+): InputWay | null {
+  const bytes = files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (bytes > parseBytes(memory_limit) / 4) return "mount";
+  return stdin === "" && args.length === 0 && files.length === 0 ? null : "frames";
 }
 
 /** Writes JSON with sorted keys, so that equal payloads give equal text. */

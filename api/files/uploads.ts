@@ -1,7 +1,7 @@
 import { limits } from "../../shared/wire/limits.ts";
 import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
-import { isArtifactName } from "../domain/artifact-name.ts";
+import { isArtifactName } from "../../shared/artifact-name.ts";
 import { contentTypeOf } from "../domain/content-type.ts";
 import { fileKey } from "../domain/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";

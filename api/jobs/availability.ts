@@ -1,7 +1,9 @@
 import type { InputWay } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
-import { isLive, whyUnavailable, type Unavailable } from "../domain/capacity.ts";
+import { isLive, whyUnavailable } from "../domain/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
+import { givesInputs } from "../domain/placement.ts";
+import { AppError, unavailable } from "../errors.ts";
 import { timestamp } from "./record.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/waiting.ts";
 import { readEnvironment } from "./environments.ts";
@@ -13,7 +15,7 @@ import { readQueueStats } from "../store/jobs/queue.ts";
 /** Whether a submission can be accepted and run now. */
 export interface Availability {
   /** Why it must be refused now. */
-  refusal?: Unavailable | undefined;
+  refusal?: AppError | undefined;
   /** Why it would wait longer than for its turn. */
   wait?: string | undefined;
 }
@@ -27,11 +29,14 @@ export async function checkAvailability(
   const known = await listAgents(db);
   const at = now();
   const found = whyUnavailable(mode, known, config, at);
-  if (found) return { refusal: found };
+  if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));
   const nobody = whyNobodyRuns(environment, live, { inputs });
   if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at, inputs) };
-  return mode === "async" ? { wait: nobody } : { refusal: { detail: nobody, retryAfterS: 5 } };
+  if (inputs === "mount" && !live.some((agent) => givesInputs(agent, inputs)) && live.length > 0) {
+    return { refusal: new AppError("files_too_large", nobody) };
+  }
+  return mode === "async" ? { wait: nobody } : { refusal: unavailable(nobody, 5) };
 }
 
 /** Tells a client why its queued execution waits. */

@@ -5,12 +5,13 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { findExecution, findSubmitted } from "../store/jobs/read.ts";
+import { wholeFilesOf } from "../store/jobs/input-files.ts";
 import type { Origin } from "./new-execution.ts";
 import { submit } from "./submit.ts";
 
 /**
  * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
- * new code. Both take its input, stdin, args, job type, limits, requirements and metadata unless the request overrides
+ * new code. Both take its input, stdin, args, files, job type, limits, requirements and metadata unless the request overrides
  * them.
  *
  * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
@@ -47,6 +48,7 @@ export async function derive(
       callback_url: request.callback_url,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
+    parent.inputs === null ? [] : await wholeFilesOf(deps.db, parentId),
   );
   return { ...job, parent_execution_id: parentId, relationship };
 }

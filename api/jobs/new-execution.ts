@@ -7,6 +7,7 @@ import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/placement.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
+import type { FoundFiles } from "../files/input-files.ts";
 import { AppError } from "../errors.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 import { readEnvironment } from "./environments.ts";
@@ -40,6 +41,7 @@ export async function newExecution(
   request: ExecuteRequest,
   { mode, correlationId, clientIp, keyId, traceparent, lineage }: Origin,
   jobType: JobType,
+  files: FoundFiles,
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
   if (timeoutS > config.max_timeout) {
@@ -70,12 +72,13 @@ export async function newExecution(
     input,
     stdin: stdin === "" ? undefined : encode(stdin),
     args: args.length === 0 ? undefined : args,
-    inputs: neededFor(request) ?? undefined,
+    inputs: neededFor(request, files.rows, jobType) ?? undefined,
+    files: files.rows,
     codeBytes: code.length,
     inputBytes: input.length,
     codeHash: await sha256(code),
     inputHash: await sha256(input),
-    submissionHash: await sha256(submissionText(request, lineage)),
+    submissionHash: await sha256(submissionText(request, lineage, files.identities)),
     idempotencyKey: request.idempotency_key,
     correlationId,
     clientIp,

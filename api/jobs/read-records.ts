@@ -7,7 +7,15 @@ import { toRecord, type View } from "./record.ts";
 type Field = keyof ExecutionRecord;
 
 /** Fields that are not in the row of an execution. */
-const elsewhere: Field[] = ["stdin", "args", "stdout", "stderr", "output", "artifacts"];
+const elsewhere: Field[] = [
+  "stdin",
+  "args",
+  "stdout",
+  "stderr",
+  "output",
+  "artifacts",
+  "input_artifacts",
+];
 
 /** The records of rows; with `fields`, only these and the id. Reads payloads only if a field needs them. */
 export async function readRecords(
@@ -18,7 +26,7 @@ export async function readRecords(
   if (!fields) return (await withPayloads(db, rows)).map((full) => toRecord(full, view));
   const full = elsewhere.some((field) => fields.includes(field))
     ? await withPayloads(db, rows)
-    : rows.map((execution) => ({ execution, payload: nothing, artifacts: [] }));
+    : rows.map((execution) => ({ execution, payload: nothing, artifacts: [], inputFiles: [] }));
   const wanted = new Set<string>(["execution_id", ...fields]);
   return full.map((one) =>
     Object.fromEntries(

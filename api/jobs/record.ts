@@ -46,12 +46,13 @@ function extendedFields({
   execution: e,
   payload,
   artifacts,
+  inputFiles,
 }: FullExecution): Partial<ExecutionRecord> {
   return {
     job_ref: e.jobRef,
     container_runtime: e.containerRuntime,
     artifacts: artifacts.map(toArtifact),
-    input_artifacts: inputArtifacts(e),
+    input_artifacts: [...inputArtifacts(e), ...inputFiles.map(toArtifact)],
     resource_usage:
       e.maxRssMb === null || e.cpuTimeMs === null || e.wallTimeMs === null
         ? null
@@ -95,7 +96,7 @@ export function inputArtifacts(e: ExecutionRow): Artifact[] {
   ];
 }
 
-export function toArtifact(row: ArtifactRow): Artifact {
+export function toArtifact(row: Omit<ArtifactRow, "executionId" | "leaseId">): Artifact {
   return {
     name: row.name,
     size_bytes: row.sizeBytes,

@@ -1,9 +1,10 @@
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submission.ts";
 import type { Deps } from "../deps.ts";
-import type { Unavailable } from "../domain/capacity.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";
 import { AppError, unavailable } from "../errors.ts";
+import { fileFinder } from "../files/input-files.ts";
+import type { NewInputFile } from "../store/jobs/input-files.ts";
 import { checkAvailability } from "./availability.ts";
 import { rideOut } from "./ride-out.ts";
 import { isStoreOutage } from "../store/outage.ts";
@@ -14,6 +15,7 @@ import { submitExecution, type Submitted } from "../store/jobs/submit.ts";
 /**
  * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
  *
+ * @param inherited Files of an earlier execution, instead of the request's.
  * @throws AppError 400 when the job type is unknown or must be built first; 409 when the idempotency key
  *   has another payload or its job was removed; 422 when the timeout is above `max_timeout`; 503 when the queue is full or no
  *   agent can run it. A 503 that names no job has stored nothing.
@@ -22,25 +24,28 @@ export async function submit(
   deps: Deps,
   request: ExecuteRequest,
   origin: Origin,
+  inherited?: NewInputFile[],
 ): Promise<SubmittedJob> {
   const { config, db, now } = deps;
   const environment = await runnableEnvironment(deps, request.job_type);
-  const execution = await newExecution(deps, request, origin, environment.jobType);
+  const files = inherited
+    ? { identities: [], rows: inherited }
+    : await fileFinder(deps)(request.files ?? []);
+  const execution = await newExecution(deps, request, origin, environment.jobType, files);
   // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
-  const { refusal: obstacle = await databaseFull(deps), wait } = await checkAvailability(
+  const { refusal, wait } = await checkAvailability(
     deps,
     origin.mode,
     environment,
     execution.inputs,
   );
+  const obstacle = files.problem ?? refusal ?? (await databaseFull(deps));
   const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size).catch(
     (error: unknown) => findSubmission(deps, execution.id, error),
   );
   switch (stored.kind) {
     case "queue_full":
-      throw obstacle
-        ? unavailable(obstacle.detail, obstacle.retryAfterS)
-        : queueFull(config.max_queue_size);
+      throw obstacle ?? queueFull(config.max_queue_size);
     case "removed":
       throw keyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":
@@ -70,11 +75,11 @@ async function findSubmission(deps: Deps, id: string, error: unknown): Promise<S
 }
 
 /** Only new submissions are refused: stored jobs still run, and their results are accepted. */
-export async function databaseFull({ config, db }: Deps): Promise<Unavailable | undefined> {
+export async function databaseFull({ config, db }: Deps): Promise<AppError | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;
   const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;
-  return { detail, retryAfterS: 60 };
+  return unavailable(detail, 60);
 }
 
 async function existingJob(

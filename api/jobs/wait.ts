@@ -1,13 +1,12 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
-import { AppError, notFound, unavailable } from "../errors.ts";
+import { AppError, notFound, unavailable, withJob } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
 import { advance, type Advanced, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
 import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
-import type { Unavailable } from "../domain/capacity.ts";
 import { rideOut } from "./ride-out.ts";
 
 /** Wake-ups are hints, so the database is queried at least this often. */
@@ -110,7 +109,7 @@ export async function waitForSync(
       const refusal = await rideOut(deps, () => findRefusal(deps, execution));
       if (refusal) {
         if (!(await giveUp())) continue;
-        throw unavailable(refusal.detail, refusal.retryAfterS, { jobId: id });
+        throw withJob(refusal, id);
       }
     }
   } catch (error) {
@@ -137,7 +136,7 @@ export async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean
 async function findRefusal(
   deps: Deps,
   { jobType, inputs }: ExecutionRow,
-): Promise<Unavailable | undefined> {
+): Promise<AppError | undefined> {
   const environment = await readEnvironment(deps, jobType);
   return environment && (await checkAvailability(deps, "sync", environment, inputs)).refusal;
 }

@@ -8,7 +8,10 @@ import { jobIdParam } from "./responses.ts";
 export const nameRule = "The artifact name must be a relative path without '..'.";
 
 const description =
-  "Every file that the code wrote to /output, but result.json; `artifacts` of a record with `view=full` lists them. `_code.py` and `_input.json` are what was submitted.";
+  "Every file that the code wrote to /output, but result.json; `artifacts` of a record with `view=full` lists them. `_code.py`, `_input.json` and the names of `files` are what was submitted; where an output has the same name, `from=input` asks for the file that was submitted.";
+const query = z.object({
+  from: z.enum(["input"]).optional().openapi({ description: "Leave out what the code wrote." }),
+});
 const params = z.object({
   job_id: jobIdParam.shape.id.openapi({ param: { name: "job_id", in: "path" } }),
   artifact_name: z.string().openapi({
@@ -32,6 +35,7 @@ export function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): voi
     description,
     request: {
       params,
+      query,
       headers: downloadHeaders,
     },
     responses: { ...downloads, ...refusals },
@@ -43,7 +47,7 @@ export function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): voi
     tags: ["Artifacts"],
     summary: "Headers of an artifact",
     description,
-    request: { params, headers: headHeaders },
+    request: { params, query, headers: headHeaders },
     responses: { ...heads, ...refusals },
   });
 }

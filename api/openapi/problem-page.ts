@@ -19,6 +19,8 @@ const meanings: Record<ErrorCode, string> = {
   timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",
   batch_too_large:
     "An atomic batch has more jobs than the queue can hold. Send smaller batches, or raise <code>max_queue_size</code>.",
+  files_too_large:
+    "The files are larger than a quarter of the job's memory limit, and no agent mounts files. Send less, raise <code>memory_limit</code>, or connect an agent that forks jobs.",
   build_failed: "The image was not built because of what the job type asks for.",
   rate_limited: "Too many requests. Wait for the seconds that <code>Retry-After</code> says.",
   headers_too_large: "The address and the headers are too long.",

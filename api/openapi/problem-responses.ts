@@ -44,6 +44,9 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail:
       "An atomic batch of 500 jobs can never be accepted: the queue holds 100 (max_queue_size).",
   },
+  files_too_large: {
+    detail: "No connected agent mounts files, which the job needs because its files are large.",
+  },
   build_failed: {
     detail: `Job type science was not built: ${noWheel} (log: GET /job-types/science/build)`,
     error: { type: "dependency_error", message: noWheel, phase: "startup" },

@@ -28,6 +28,8 @@ import { readUploadHeaders } from "../http/upload-headers.ts";
 import { requireAgentToken } from "../http/access/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { parseBody } from "../http/json-body.ts";
+import { sendStored } from "../http/stored-file.ts";
+import { leasedFile } from "../agents/leased-file.ts";
 import { limitJoins } from "../http/access/rate-limit.ts";
 import {
   recordResult,
@@ -107,6 +109,12 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const body = c.req.raw.body ?? new Blob([]).stream();
     await storeUpload(deps, execution, c.req.param("name"), body, announced);
     return c.json({});
+  });
+
+  app.get("/leases/:lease_id/files/:sha256", async (c) => {
+    const { lease_id, sha256 } = c.req.param();
+    const execution = await requireLease(deps, lease_id, c.get("agentTokenHash"));
+    return sendStored(c, await leasedFile(deps, execution, sha256));
   });
 
   app.post("/leases/:lease_id/result", async (c) => {

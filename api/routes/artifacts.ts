@@ -1,7 +1,9 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { ArtifactList } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
-import { isArtifactName } from "../domain/artifact-name.ts";
+import { isArtifactName } from "../../shared/artifact-name.ts";
+import { openInputFile } from "../files/input-files.ts";
+import { findInputFile } from "../store/jobs/input-files.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../jobs/record.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -42,7 +44,8 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     if (!isArtifactName(artifact_name)) {
       throw new AppError("invalid_request", nameRule);
     }
-    const found = await find(deps, job_id, artifact_name);
+    const isInput = c.req.query("from") === "input";
+    const found = await find(deps, job_id, artifact_name, isInput);
     if (!found) throw await missing(deps, job_id, artifact_name);
     return sendDownload(c, { what: "The artifact", ...found });
   });
@@ -57,14 +60,15 @@ async function find(
   deps: Deps,
   jobId: string,
   name: string,
+  isInput: boolean,
 ): Promise<Omit<Download, "what"> | undefined> {
   const { db, artifacts } = deps;
-  const row = await findArtifact(db, jobId, name);
+  const row = isInput ? undefined : await findArtifact(db, jobId, name);
   if (row)
     return { file: toArtifact(row), open: (range) => artifacts.get(artifactKey(row), range) };
   const execution = await findExecution(db, jobId);
   const file = execution && inputArtifacts(execution).find((a) => a.name === name);
-  if (!file) return undefined;
+  if (!execution || !file) return findGiven(deps, jobId, name);
   return {
     file,
     open: async (range) => {
@@ -76,4 +80,15 @@ async function find(
         : (new Response(part as Uint8Array<ArrayBuffer>).body ?? undefined);
     },
   };
+}
+
+/** A file that the request had given the job. */
+async function findGiven(
+  { artifacts, db }: Deps,
+  jobId: string,
+  name: string,
+): Promise<Omit<Download, "what"> | undefined> {
+  const row = await findInputFile(db, jobId, { name });
+  if (!row) return undefined;
+  return { file: toArtifact(row), open: (range) => openInputFile(artifacts, row, range) };
 }

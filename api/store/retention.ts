@@ -43,6 +43,8 @@ export async function endedBefore(db: Database, before: number, most: Batch): Pr
 const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputBytes}
   + coalesce(length(${payloads.stdout}), 0) + coalesce(length(${payloads.stderr}), 0)
   + coalesce(length(${payloads.output}), 0)
+  + coalesce((select sum(length(${inputFiles.content})) from ${inputFiles}
+      where ${inputFiles.executionId} = ${executions.id}), 0)
   + coalesce((select sum(length(${outputChunks.data})) from ${outputChunks}
       where ${outputChunks.executionId} = ${executions.id}), 0)`;
 

@@ -22,6 +22,7 @@ import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
 import { jobTypeRows } from "./contract/job-types.ts";
 import { jobRows } from "./contract/jobs.ts";
+import { inputFileRows } from "./contract/input-files.ts";
 import { inputRows } from "./contract/inputs.ts";
 import { joinRows } from "./contract/join.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
@@ -129,6 +130,7 @@ export const contractGroups: readonly Group[] = [
     ],
     rows: fileRows,
   },
+  { file: "input-files.ts", title: "Files of a request", rows: inputFileRows },
   {
     file: "executions.ts",
     title: "Records",

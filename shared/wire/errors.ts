@@ -88,6 +88,7 @@ export const problemCodes = [
   "range_not_satisfiable",
   "timeout_too_long",
   "batch_too_large",
+  "files_too_large",
   "build_failed",
   "rate_limited",
   "headers_too_large",

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { isArtifactName } from "../artifact-name.ts";
 import { JobId, Timestamp } from "./execution.ts";
 import { limits } from "./limits.ts";
 
@@ -30,7 +31,46 @@ export const InputFile = z
   });
 export type InputFile = z.infer<typeof InputFile>;
 
-export const InputFiles = z.array(InputFile).max(limits.inputFilesMax);
+/** The last parts of names are files and the others folders: none is both, and none is taken. */
+export const InputFiles = z
+  .array(InputFile)
+  .max(limits.inputFilesMax)
+  .superRefine((files, context) => {
+    const names = new Map<string, number>();
+    for (const [n, { name }] of files.entries()) {
+      const message = whyNotInputName(name) ?? whyTaken(name, names);
+      if (message !== undefined) {
+        context.addIssue({ code: "custom", path: [n, "name"], message });
+      } else names.set(name, n);
+    }
+  })
+  .meta({
+    maxItems: limits.inputFilesMax,
+    description:
+      "Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.",
+    example: [{ name: "prices.csv", text: "item,price\ntea,3\n" }],
+  });
+
+function whyNotInputName(name: string): string | undefined {
+  const bytes = new TextEncoder().encode(name).length;
+  if (bytes > limits.artifactNameMaxBytes) {
+    return `must be at most ${limits.artifactNameMaxBytes} bytes`;
+  }
+  if (!isArtifactName(name)) return "must be a relative path without '..'";
+  if (name.startsWith("_")) return "must not begin with _";
+  if (name === "data.json" || name.startsWith("data.json/")) return "must not be data.json";
+  const isLong = name.split("/").some((part) => new TextEncoder().encode(part).length > 255);
+  return isLong ? "must have at most 255 bytes between slashes" : undefined;
+}
+
+function whyTaken(name: string, names: Map<string, number>): string | undefined {
+  for (const [other, n] of names) {
+    if (other === name) return `must not be the name of files.${n}, too`;
+    if (name.startsWith(`${other}/`)) return `must not be in a folder that is files.${n}`;
+    if (other.startsWith(`${name}/`)) return `must not be a folder of files.${n}`;
+  }
+  return undefined;
+}
 
 /** A file that a client has uploaded. */
 export const UploadedFile = z

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "./execution.ts";
+import { InputFiles } from "./file.ts";
 import { limits } from "./limits.ts";
 import { RequirementText } from "../requirement.ts";
 import { CallbackUrl } from "./webhook.ts";
@@ -148,6 +149,7 @@ export const ExecuteRequest = z
           "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
         example: ["requests>=2.31"],
       }),
+    files: InputFiles.optional(),
     idempotency_key: IdempotencyKey.optional(),
     ...inputs,
     ...schedule,

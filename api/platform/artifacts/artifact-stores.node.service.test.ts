@@ -95,6 +95,20 @@ function testStore(open: () => Promise<Stored>): void {
     expect(await read(store, "a/1/nothing")).toBeUndefined();
   });
 
+  test("finds out the hash of what was put, if it was not announced", async () => {
+    const { sizeBytes, sha256 } = announced(bytes);
+    expect(await store.put("a/2/x", streamed(bytes), { sizeBytes })).toBe(sha256);
+    expect(await store.put("a/2/y", streamed(bytes), { sizeBytes, sha256 })).toBe(sha256);
+    expect(await read(store, "a/2/x")).toEqual(Buffer.from(bytes));
+    const empty = await store.put("a/2/z", streamed(new Uint8Array()), { sizeBytes: 0 });
+    expect(empty).toBe(announced(new Uint8Array()).sha256);
+    for (const wrong of [sizeBytes - 1, sizeBytes + 1]) {
+      const put = store.put("a/2/w", streamed(bytes), { sizeBytes: wrong });
+      await expect(put).rejects.toThrow(UploadMismatch);
+      expect(await read(store, "a/2/w")).toBeUndefined();
+    }
+  });
+
   test.each([
     ["another hash", streamed(bytes), { ...announced(bytes), sha256: "0".repeat(64) }],
     ["fewer bytes", streamed(bytes.subarray(1)), announced(bytes)],

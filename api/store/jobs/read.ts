@@ -2,6 +2,7 @@ import { and, asc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import type { SubmittedPayload } from "./lease.ts";
+import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "./output.ts";
 import { artifacts, executions, payloads } from "../schema.ts";
@@ -15,6 +16,7 @@ export interface FullExecution {
   execution: ExecutionRow;
   payload: Pick<PayloadRow, "stdin" | "args" | "stdout" | "stderr" | "output">;
   artifacts: ArtifactRow[];
+  inputFiles: InputFileInfo[];
 }
 
 export async function findExecution(db: Database, id: string): Promise<ExecutionRow | undefined> {
@@ -59,9 +61,14 @@ const positionOf = statement(position);
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = JSON.stringify(rows.map((row) => row.id));
-  const [payloadRows, artifactRows] = await Promise.all([
+  const withInputs = rows.filter(({ inputs }) => inputs !== null);
+  const [payloadRows, artifactRows, fileRows] = await Promise.all([
     outputs(db, { ids }),
     visibleArtifacts(db, { ids }),
+    filesOf(
+      db,
+      withInputs.map(({ id }) => id),
+    ),
   ]);
   return Promise.all(
     rows.map(async (execution) => ({
@@ -72,6 +79,7 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
         payloadRows.find((p) => p.executionId === execution.id),
       ),
       artifacts: artifactRows.filter((a) => a.executionId === execution.id),
+      inputFiles: fileRows.filter((file) => file.executionId === execution.id),
     })),
   );
 }

@@ -11,6 +11,7 @@ import {
 } from "../schema.ts";
 import { statement, type Statement } from "../statement.ts";
 import { columns, itemsTable, rowsOf, type BatchItem } from "./batch-rows.ts";
+import { filesJson, insertFilesOf } from "./input-files.ts";
 import { holderOf } from "./submit.ts";
 
 export interface NewBatch {
@@ -65,11 +66,13 @@ export async function submitBatch(
     maxQueueSize,
     ...rows.values,
     payloads: JSON.stringify(items.map(toPayload)),
+    files: filesJson(items.map(({ execution }) => execution)),
   };
-  const [, , , outcome, , holder] = await transaction(db, [
+  const [, , , , outcome, , holder] = await transaction(db, [
     insertBatch(values),
     insertExecutions(values),
     insertPayloads(values),
+    insertInputFiles(values),
     recordOutcome(values),
     dropRefused(values),
     findByKey(values),
@@ -175,6 +178,10 @@ const insertPayloads = statement(sql`
   from json_each(${given("payloads")})
   where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
     and exists (select 1 from ${batches} where ${isNew})`);
+
+const insertInputFiles = statement(
+  insertFilesOf(sql`exists (select 1 from ${batches} where ${isNew})`),
+);
 
 const outcomeRecord = (varying: Varying) =>
   statement(sql`

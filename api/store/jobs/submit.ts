@@ -1,5 +1,6 @@
 import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
+import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
 import { query, statement, type Statement } from "../statement.ts";
@@ -9,6 +10,7 @@ export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"
   input: Uint8Array;
   stdin?: Uint8Array | undefined;
   args?: string[] | undefined;
+  files?: NewInputFile[] | undefined;
   /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
 };
@@ -26,7 +28,7 @@ export type Submitted =
  */
 export async function submitExecution(
   db: Database,
-  { code, input, stdin, args, priority = 0, ...execution }: NewExecution,
+  { code, input, stdin, args, files = [], priority = 0, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
@@ -41,11 +43,12 @@ export async function submitExecution(
     insertPayload({ id, code, input, stdin: stdin ?? null, args: args ?? null }),
     placeInQueue({ id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
+    ...insertFiles(id, files),
   ]);
   if (inserted?.rowsAffected === 1) {
     return { kind: "accepted", queuePosition: Number(place?.rows[0]?.[0]) };
   }
-  const existing = holder?.rows[0];
+  const existing = key === null ? undefined : holder?.rows[0];
   if (!existing) return { kind: "queue_full" };
   const [existingId, submissionHash] = [existing[0] as string, existing[1] as string | null];
   return submissionHash === null

@@ -79,6 +79,7 @@ export const servers = {
     ...common,
     AIRLOCK_MAX_QUEUE_SIZE: "5000",
     AIRLOCK_MAX_REQUEST_BYTES: "4000000",
+    AIRLOCK_JOB_TYPES: JSON.stringify({ small: { memory_limit: "64m" } }),
   },
   "with job types": {
     ...common,

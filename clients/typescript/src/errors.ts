@@ -89,6 +89,9 @@ export class TimeoutTooLongError extends ProblemError {
 export class BatchTooLargeError extends ProblemError {
   override name = "BatchTooLargeError";
 }
+export class FilesTooLargeError extends ProblemError {
+  override name = "FilesTooLargeError";
+}
 export class BuildFailedError extends ProblemError {
   override name = "BuildFailedError";
 }
@@ -123,6 +126,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   range_not_satisfiable: RangeNotSatisfiableError,
   timeout_too_long: TimeoutTooLongError,
   batch_too_large: BatchTooLargeError,
+  files_too_large: FilesTooLargeError,
   build_failed: BuildFailedError,
   rate_limited: RateLimitedError,
   headers_too_large: HeadersTooLargeError,

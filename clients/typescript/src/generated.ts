@@ -14,6 +14,21 @@ export const defaults: Oazapfts.Defaults<Oazapfts.CustomHeaders> = {
 };
 const oazapfts = Oazapfts.runtime(defaults);
 export const servers = {};
+export type InputFile = {
+    /** Its path under /input: a relative path, as of an artifact. `data.json` and names that begin with `_` are taken. */
+    name: string;
+    /** Its content, stored as UTF-8. */
+    text?: string | undefined;
+    /** Its content in base64. */
+    base64?: string | undefined;
+    /** A file sent to `POST /files`. */
+    file_id?: string | undefined;
+    /** An artifact of a finished job. */
+    artifact?: {
+        job_id: string;
+        name: string;
+    } | undefined;
+};
 export type ExecuteRequest = {
     /** Python source, run as /code/main.py. */
     code: string;
@@ -28,6 +43,8 @@ export type ExecuteRequest = {
     job_type?: string | undefined;
     /** Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`. */
     requirements?: string[] | undefined;
+    /** Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files. */
+    files?: InputFile[] | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
     /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
@@ -85,6 +102,8 @@ export type AsyncSubmitRequest = {
     job_type?: string | undefined;
     /** Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`. */
     requirements?: string[] | undefined;
+    /** Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files. */
+    files?: InputFile[] | undefined;
     /** The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys. */
     idempotency_key?: string | undefined;
     /** What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end. */
@@ -200,7 +219,7 @@ export type BatchRequest = {
     /** A repeat of the whole batch with this key gets the same batch. It is no key of a job. */
     idempotency_key?: string | undefined;
 };
-export type ProblemCode = "invalid_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "wait_timeout" | "conflict" | "lease_lost" | "length_required" | "too_large" | "range_not_satisfiable" | "timeout_too_long" | "batch_too_large" | "build_failed" | "rate_limited" | "headers_too_large" | "internal" | "engine_failed" | "unavailable";
+export type ProblemCode = "invalid_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "wait_timeout" | "conflict" | "lease_lost" | "length_required" | "too_large" | "range_not_satisfiable" | "timeout_too_long" | "batch_too_large" | "files_too_large" | "build_failed" | "rate_limited" | "headers_too_large" | "internal" | "engine_failed" | "unavailable";
 export type FieldError = {
     /** Dotted path of the field. */
     path: string;
@@ -1046,9 +1065,10 @@ export function listArtifacts({ id }: {
 /**
  * Download an artifact
  */
-export function downloadArtifact({ jobId, artifactName, ifNoneMatch, range, ifRange }: {
+export function downloadArtifact({ jobId, artifactName, $from, ifNoneMatch, range, ifRange }: {
     jobId: string;
     artifactName: string;
+    $from?: "input";
     ifNoneMatch?: string;
     range?: string;
     ifRange?: string;
@@ -1059,7 +1079,9 @@ export function downloadArtifact({ jobId, artifactName, ifNoneMatch, range, ifRa
     } | {
         status: 206;
         data: Blob;
-    }>(`/jobs/${encodeURIComponent(jobId)}/artifacts/${encodeURIComponent(artifactName)}`, {
+    }>(`/jobs/${encodeURIComponent(jobId)}/artifacts/${encodeURIComponent(artifactName)}${QS.query(QS.explode({
+        "from": $from
+    }))}`, {
         ...opts,
         headers: oazapfts.mergeHeaders(opts?.headers, {
             "If-None-Match": ifNoneMatch,
@@ -1071,12 +1093,15 @@ export function downloadArtifact({ jobId, artifactName, ifNoneMatch, range, ifRa
 /**
  * Headers of an artifact
  */
-export function getArtifactHeaders({ jobId, artifactName, ifNoneMatch }: {
+export function getArtifactHeaders({ jobId, artifactName, $from, ifNoneMatch }: {
     jobId: string;
     artifactName: string;
+    $from?: "input";
     ifNoneMatch?: string;
 }, opts?: Oazapfts.RequestOpts) {
-    return oazapfts.fetchText(`/jobs/${encodeURIComponent(jobId)}/artifacts/${encodeURIComponent(artifactName)}`, {
+    return oazapfts.fetchText(`/jobs/${encodeURIComponent(jobId)}/artifacts/${encodeURIComponent(artifactName)}${QS.query(QS.explode({
+        "from": $from
+    }))}`, {
         ...opts,
         method: "HEAD",
         headers: oazapfts.mergeHeaders(opts?.headers, {

@@ -1,0 +1,178 @@
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { v7 } from "uuid";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Deps } from "../deps.ts";
+import { fileKey } from "../domain/store-key.ts";
+import { remove } from "../jobs/remove.ts";
+import { submit } from "../jobs/submit.ts";
+import { derive } from "../jobs/derive.ts";
+import { advance } from "../store/jobs/advance.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { sweep } from "../upkeep/sweep.ts";
+import { findFile, forgetFile, storeFile } from "./uploads.ts";
+
+const hourMs = 3_600_000;
+
+let store: TempStore;
+let clock: number;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  clock = Date.parse("2026-11-22T00:00:00Z");
+  const config = { file_retention_hours: 24, execution_retention_days: 30 };
+  deps = testDeps(store.db, store.folder, () => clock, config);
+  deps.newId = () => v7({ msecs: clock });
+});
+afterEach(() => store.close());
+
+const streamOf = (content: string) => new Blob([content]).stream();
+
+async function upload(content = "content"): Promise<string> {
+  const announced = { sizeBytes: content.length };
+  return (await storeFile(deps, "a.txt", streamOf(content), announced)).file_id;
+}
+
+const isStored = (id: string) => existsSync(join(store.folder, "artifacts", fileKey({ id })));
+const isThere = (id: string) => findFile(deps, id).then(Boolean, () => false);
+
+const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
+const request = { code: "print(1)", input_data: {}, startup_timeout: 60, requirements: [] };
+
+/** A finished job that has a file. */
+async function jobWith(file_id: string): Promise<string> {
+  const files = [{ name: "in", file_id }];
+  const { job_id } = await submit(deps, { ...request, job_type: "default", files }, origin);
+  await end(job_id);
+  return job_id;
+}
+
+const end = (id: string) => advance(store.db, { id }, { kind: "cancel" }, clock);
+
+/** Lets this time pass, and does what is due. */
+async function after(ms: number): Promise<void> {
+  clock += ms;
+  await sweep(deps);
+}
+
+async function removals(): Promise<unknown[]> {
+  return (await store.db.client.execute("select prefix from removals")).rows.map((row) => row[0]);
+}
+
+test("a file is removed when it expires, its bytes an hour later", async () => {
+  const id = await upload();
+  await after(24 * hourMs - 1);
+  expect(await isThere(id)).toBe(true);
+  await after(1);
+  expect([await isThere(id), isStored(id)]).toEqual([false, true]);
+  await after(hourMs);
+  expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test("an expired file cannot be used, also before the sweep", async () => {
+  const id = await upload();
+  clock += 24 * hourMs;
+  await expect(jobWith(id)).rejects.toThrow("files.0.file_id");
+});
+
+test("a file stays as long as a record refers to it, and goes after the last one", async () => {
+  const id = await upload();
+  const first = await jobWith(id);
+  const second = await jobWith(id);
+  await after(48 * hourMs);
+  expect(await isThere(id)).toBe(true);
+  await remove(deps, first);
+  await after(2 * hourMs);
+  expect([await isThere(id), isStored(id)]).toEqual([true, true]);
+  await remove(deps, second);
+  await after(0);
+  expect(await isThere(id)).toBe(false);
+  await after(hourMs);
+  expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test("the bytes of a file that a client removed stay with the records that refer to it", async () => {
+  const id = await upload();
+  const first = await jobWith(id);
+  await forgetFile(deps, id);
+  const { job_id: second } = await derive(deps, first, {}, origin);
+  await end(second);
+  await after(2 * hourMs);
+  expect([await isThere(id), isStored(id), await removals()]).toEqual([false, true, []]);
+  await remove(deps, first);
+  await after(2 * hourMs);
+  expect(isStored(id)).toBe(true);
+  await remove(deps, second);
+  await after(hourMs - 1);
+  expect(isStored(id)).toBe(true);
+  await after(1);
+  expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test("executions that retention removes let their files go", async () => {
+  const id = await upload();
+  await jobWith(id);
+  await after(30 * 24 * hourMs + 1);
+  await after(0);
+  await after(hourMs);
+  expect([await isThere(id), isStored(id), await removals()]).toEqual([false, false, []]);
+});
+
+test("an upload that breaks off leaves nothing after the next sweep", async () => {
+  const broken = new ReadableStream<Uint8Array>({
+    start: (controller) => controller.enqueue(new Uint8Array(9)),
+    pull: (controller) => controller.error(new TypeError("terminated")),
+  });
+  await expect(storeFile(deps, "a", broken, { sizeBytes: 10 })).rejects.toThrow("broke off");
+  await after(0);
+  expect(await removals()).toEqual([]);
+  expect(readdirSync(join(store.folder, "artifacts", "incoming"))).toEqual([]);
+});
+
+test("the bytes of a process that died before it recorded them are removed", async () => {
+  const { artifacts } = deps;
+  let id = "";
+  const dying: Deps = {
+    ...deps,
+    artifacts: {
+      ...artifacts,
+      async put(key, body, announced) {
+        await artifacts.put(key, body, announced);
+        id = key.split("/")[0] ?? "";
+        return new Promise(() => {});
+      },
+    },
+  };
+  void storeFile(dying, "a", streamOf("content"), { sizeBytes: 7 });
+  await expect.poll(() => id).not.toBe("");
+  expect([isStored(id), await removals()]).toEqual([true, [id]]);
+  await after(24 * hourMs);
+  expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test("an upload whose bytes were given up meanwhile is refused, and leaves nothing", async () => {
+  const slow: Deps = {
+    ...deps,
+    artifacts: {
+      ...deps.artifacts,
+      async put(...given) {
+        const sha256 = await deps.artifacts.put(...given);
+        await after(24 * hourMs);
+        return sha256;
+      },
+    },
+  };
+  const sent = storeFile(slow, "a", streamOf("content"), { sizeBytes: 7 });
+  await expect(sent).rejects.toThrow("took too long");
+  expect(await removals()).toEqual([]);
+});
+
+test("the hash of an upload is found out in passing, or checked if it is announced", async () => {
+  const sha256 = createHash("sha256").update("content").digest("hex");
+  const id = await upload();
+  expect(await findFile(deps, id)).toMatchObject({ sha256, sizeBytes: 7 });
+  const wrong = { sizeBytes: 7, sha256: "0".repeat(64) };
+  await expect(storeFile(deps, "a", streamOf("content"), wrong)).rejects.toThrow("SHA-256");
+});

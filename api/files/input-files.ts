@@ -1,0 +1,104 @@
+import type { FieldError } from "../../shared/wire/errors.ts";
+import type { InputFile } from "../../shared/wire/file.ts";
+import type { ArtifactStore, Deps } from "../deps.ts";
+import type { ByteRange } from "../domain/byte-range.ts";
+import { contentTypeOf } from "../domain/content-type.ts";
+import { artifactKey, fileKey } from "../domain/store-key.ts";
+import { AppError } from "../errors.ts";
+import { findFiles } from "../store/files.ts";
+import type { InputFileRow, NewInputFile } from "../store/jobs/input-files.ts";
+import { findArtifact } from "../store/jobs/read.ts";
+
+/** The files of a request. */
+export interface FoundFiles {
+  /** What says which files the request asks for; part of the hash of its payload. */
+  identities: object[];
+  rows: NewInputFile[];
+  /** Why they cannot all be used: one of them does not exist. */
+  problem?: AppError | undefined;
+}
+
+type Stored = Pick<NewInputFile, "sizeBytes" | "sha256" | "storeKey" | "owner">;
+
+/** Finds the files of requests. What several ask for is looked up once. */
+export function fileFinder(deps: Deps): (files: InputFile[]) => Promise<FoundFiles> {
+  const known = new Map<string, Promise<Stored | undefined>>();
+  const look = (identity: object, find: () => Promise<Stored | undefined>) => {
+    const name = JSON.stringify(identity);
+    const found = known.get(name) ?? find();
+    known.set(name, found);
+    return found;
+  };
+  return async (files) => {
+    const found: FoundFiles = { identities: [], rows: [] };
+    const faults: FieldError[] = [];
+    for (const [n, file] of files.entries()) {
+      const { name, file_id, artifact } = file;
+      const about = { name, contentType: contentTypeOf(name) };
+      const bytes = inlineBytes(file);
+      if (bytes) {
+        const sha256 = await deps.sha256(bytes);
+        found.identities.push({ name, sha256 });
+        const where = { content: bytes, storeKey: null, owner: null };
+        found.rows.push({ ...about, sizeBytes: bytes.length, sha256, ...where });
+        continue;
+      }
+      const identity = artifact ? { artifact } : { file_id };
+      found.identities.push({ name, ...identity });
+      const stored = await look(identity, () =>
+        artifact ? storedArtifact(deps, artifact) : storedFile(deps, file_id ?? ""),
+      );
+      if (stored) found.rows.push({ ...about, ...stored, content: null });
+      else faults.push(artifact ? noArtifact(n) : noFile(n));
+    }
+    if (faults.length > 0) {
+      const detail = faults.map(({ path, message }) => `${path}: ${message}`).join("; ");
+      const text = `The request is not valid: ${detail}`;
+      found.problem = new AppError("invalid_request", text, { errors: faults });
+    }
+    return found;
+  };
+}
+
+const noFile = (n: number) => ({
+  path: `files.${n}.file_id`,
+  message: "is no uploaded file, or one that has expired or was removed",
+});
+const noArtifact = (n: number) => ({
+  path: `files.${n}.artifact`,
+  message: "does not exist, or its job has not finished",
+});
+
+function inlineBytes({ text, base64 }: InputFile): Uint8Array | undefined {
+  if (text !== undefined) return new TextEncoder().encode(text);
+  return base64 === undefined ? undefined : Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+}
+
+async function storedFile({ db, now }: Deps, id: string): Promise<Stored | undefined> {
+  const [file] = await findFiles(db, [id], now());
+  if (!file) return undefined;
+  const { sizeBytes, sha256 } = file;
+  return { sizeBytes, sha256, storeKey: fileKey(file), owner: id };
+}
+
+async function storedArtifact(
+  { db }: Deps,
+  { job_id, name }: { job_id: string; name: string },
+): Promise<Stored | undefined> {
+  const row = await findArtifact(db, job_id, name);
+  if (!row) return undefined;
+  const { sizeBytes, sha256 } = row;
+  return { sizeBytes, sha256, storeKey: artifactKey(row), owner: row.executionId };
+}
+
+/** The bytes of a file of an execution, or a part of them. */
+export async function openInputFile(
+  artifacts: ArtifactStore,
+  { content, storeKey }: InputFileRow,
+  range?: ByteRange,
+): Promise<ReadableStream<Uint8Array> | undefined> {
+  if (storeKey !== null) return artifacts.get(storeKey, range);
+  const whole = content ?? new Uint8Array();
+  const part = range ? whole.subarray(range.offset, range.offset + range.length) : whole;
+  return new Blob([new Uint8Array(part)]).stream();
+}
