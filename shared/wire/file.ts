@@ -16,8 +16,8 @@ export const InputFile = z
     file_id: z.uuid().optional().meta({ description: "A file sent to `POST /files`." }),
     artifact: z
       .strictObject({ job_id: JobId, name: z.string().min(1) })
-      .optional()
-      .meta({ description: "An artifact of a finished job." }),
+      .meta({ id: "ArtifactOfJob", description: "An artifact of a finished job." })
+      .optional(),
   })
   .refine((file) => Object.values(file).filter((value) => value !== undefined).length === 2, {
     message: "must have exactly one of text, base64, file_id and artifact",

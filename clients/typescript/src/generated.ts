@@ -14,6 +14,10 @@ export const defaults: Oazapfts.Defaults<Oazapfts.CustomHeaders> = {
 };
 const oazapfts = Oazapfts.runtime(defaults);
 export const servers = {};
+export type ArtifactOfJob = {
+    job_id: string;
+    name: string;
+};
 export type InputFile = {
     /** Its path under /input: a relative path, as of an artifact. `data.json` and names that begin with `_` are taken. */
     name: string;
@@ -23,11 +27,7 @@ export type InputFile = {
     base64?: string | undefined;
     /** A file sent to `POST /files`. */
     file_id?: string | undefined;
-    /** An artifact of a finished job. */
-    artifact?: {
-        job_id: string;
-        name: string;
-    } | undefined;
+    artifact?: ArtifactOfJob | undefined;
 };
 export type ExecuteRequest = {
     /** Python source, run as /code/main.py. */

@@ -19,6 +19,7 @@ __all__ = [
     "RangeNotSatisfiableError",
     "TimeoutTooLongError",
     "BatchTooLargeError",
+    "FilesTooLargeError",
     "BuildFailedError",
     "RateLimitedError",
     "HeadersTooLargeError",
@@ -81,6 +82,10 @@ class BatchTooLargeError(ProblemError):
     pass
 
 
+class FilesTooLargeError(ProblemError):
+    pass
+
+
 class BuildFailedError(ProblemError):
     pass
 
@@ -119,6 +124,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "range_not_satisfiable": RangeNotSatisfiableError,
     "timeout_too_long": TimeoutTooLongError,
     "batch_too_large": BatchTooLargeError,
+    "files_too_large": FilesTooLargeError,
     "build_failed": BuildFailedError,
     "rate_limited": RateLimitedError,
     "headers_too_large": HeadersTooLargeError,

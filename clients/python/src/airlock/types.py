@@ -19,6 +19,9 @@ __all__ = [
     "SyncResult",
     "ExecuteRequest",
     "ExecuteRequestOptional",
+    "InputFile",
+    "InputFileOptional",
+    "ArtifactOfJob",
     "ExecutionRecord",
     "ExecutionRecordOptional",
     "ExecutionStatus",
@@ -102,7 +105,7 @@ ExecutionPhase = Literal["startup", "execution"]
 
 Relationship = Literal["rerun", "fork"]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
 
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
@@ -205,6 +208,8 @@ class ExecuteRequestOptional(TypedDict, total=False):
     job_type: str
     #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
     requirements: List[str]
+    #: Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.
+    files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
@@ -226,6 +231,30 @@ class ExecuteRequestOptional(TypedDict, total=False):
 class ExecuteRequest(ExecuteRequestOptional):
     #: Python source, run as /code/main.py.
     code: str
+
+
+class InputFileOptional(TypedDict, total=False):
+    #: Its content, stored as UTF-8.
+    text: str
+    #: Its content in base64.
+    base64: str
+    #: A file sent to `POST /files`.
+    file_id: str
+    artifact: ArtifactOfJob
+
+
+class InputFile(InputFileOptional):
+    """A file that the code finds at /input/<name>, read-only."""
+
+    #: Its path under /input: a relative path, as of an artifact. `data.json` and names that begin with `_` are taken.
+    name: str
+
+
+class ArtifactOfJob(TypedDict):
+    """An artifact of a finished job."""
+
+    job_id: str
+    name: str
 
 
 class ExecutionRecordOptional(TypedDict, total=False):
@@ -330,6 +359,8 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     job_type: str
     #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
     requirements: List[str]
+    #: Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.
+    files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
