@@ -108,7 +108,7 @@ async function* ended({ db }: Deps, e: ExecutionRow, place: Place): Events {
   const output = await readSmallOutput(db, e.id, endOutputMaxBytes);
   const isLarge = output === "large";
   const payload = { ...noPayload, output: isLarge ? null : output };
-  const full = { execution: e, payload, artifacts: [] };
+  const full = { execution: e, payload, artifacts: [], inputFiles: [] };
   const { stdout: _stdout, stderr: _stderr, ...record } = toRecord(full, undefined);
   const more = isLarge && { output_url: `/jobs/${e.id}/result` };
   const data = { ...common(e, e.attempt, e.endedAt), ...record, ...more };
