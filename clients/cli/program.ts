@@ -7,6 +7,7 @@ import { addJobs } from "./src/commands/jobs.ts";
 import { addRun } from "./src/commands/run.ts";
 import { addService } from "./src/commands/service.ts";
 import { addTypes } from "./src/commands/types.ts";
+import { addWebhooks } from "./src/commands/webhooks.ts";
 import { completionScript } from "./src/completion.ts";
 import { exitCode, UsageError } from "./src/exit.ts";
 
@@ -30,6 +31,7 @@ export function createProgram(version: string): Command {
   addTypes(program);
   addDlq(program);
   addAgents(program);
+  addWebhooks(program);
   addService(program);
   program
     .command("completion")

@@ -8,31 +8,37 @@ const WebhookError = z
   .object({ type: ExecutionErrorType, phase: ExecutionPhase })
   .meta({ id: "WebhookError", description: "The record has the message." });
 
+const WebhookLinks = z
+  .object({ record: z.string(), result: z.string() })
+  .meta({ id: "WebhookLinks", description: "Paths at this service." });
+
+const WebhookData = z
+  .object({
+    job_id: JobId,
+    status: TerminalStatus,
+    job_type: z.string(),
+    attempt: z.int().meta({ description: "Attempts that were made; 0 if it never started." }),
+    created_at: Timestamp,
+    started_at: Timestamp.nullable(),
+    ended_at: Timestamp,
+    exit_code: z.int().nullable(),
+    error: orNull(WebhookError),
+    correlation_id: z.string(),
+    metadata: z.record(z.string(), z.string()).optional(),
+    batch_id: JobId.optional(),
+    parent_execution_id: JobId.optional(),
+    relationship: Relationship.optional(),
+    traceparent: z.string().optional(),
+    links: WebhookLinks,
+  })
+  .meta({ id: "WebhookData" });
+
 /** The body of a call: what happened, and where the rest is. */
 export const WebhookEvent = z
   .object({
     type: WebhookType,
     timestamp: Timestamp.meta({ description: "When the execution ended." }),
-    data: z.object({
-      job_id: JobId,
-      status: TerminalStatus,
-      job_type: z.string(),
-      attempt: z.int().meta({ description: "Attempts that were made; 0 if it never started." }),
-      created_at: Timestamp,
-      started_at: Timestamp.nullable(),
-      ended_at: Timestamp,
-      exit_code: z.int().nullable(),
-      error: orNull(WebhookError),
-      correlation_id: z.string(),
-      metadata: z.record(z.string(), z.string()).optional(),
-      batch_id: JobId.optional(),
-      parent_execution_id: JobId.optional(),
-      relationship: Relationship.optional(),
-      traceparent: z.string().optional(),
-      links: z
-        .object({ record: z.string(), result: z.string() })
-        .meta({ description: "Paths at this service." }),
-    }),
+    data: WebhookData,
   })
   .meta({ id: "WebhookEvent", description: "An execution has ended." });
 export type WebhookEvent = z.infer<typeof WebhookEvent>;

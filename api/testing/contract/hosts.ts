@@ -7,6 +7,8 @@ import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 import { apiKeys, operatorKey } from "./servers.ts";
 
+const operator = { "X-API-Key": operatorKey };
+
 /** Lets a host join by the public interface. */
 async function joined(api: Api, name: string): Promise<{ id: string; token: string }> {
   const reply = await api.post("/hosts/invitations", { name });
@@ -27,6 +29,11 @@ async function stateOf(api: Api, id: string): Promise<string | undefined> {
   return agents.find((agent) => agent.id === id)?.state;
 }
 
+/** Without keys, only a service that nobody else reaches lets its clients manage hosts. */
+const local = {
+  only: { on: "node", why: "the service on workerd is open to its network" },
+} as const;
+
 const guarded: [method: string, path: string][] = [
   ["GET", "/hosts"],
   ["POST", "/hosts/invitations"],
@@ -37,6 +44,7 @@ const guarded: [method: string, path: string][] = [
 
 export const hostRows: Row[] = [
   {
+    ...local,
     rule: "A host joins with a code from POST /hosts/invitations, under the name that the code gives it",
     async check(api) {
       const { id, token } = await joined(api, "gpu-7");
@@ -47,6 +55,7 @@ export const hostRows: Row[] = [
     },
   },
   {
+    ...local,
     rule: "A code is valid for an hour unless expires_in_s says otherwise",
     async check(api) {
       const lifetimeS = async (request: object): Promise<number> => {
@@ -62,6 +71,7 @@ export const hostRows: Row[] = [
     },
   },
   {
+    ...local,
     rule: "A revoked host's token is void, and a repeat changes nothing",
     async check(api) {
       const { id, token } = await joined(api, "to-revoke");
@@ -82,6 +92,7 @@ export const hostRows: Row[] = [
     },
   },
   {
+    ...local,
     rule: "A drained agent gets no new job and may end what it runs, until it is resumed",
     async check(api) {
       const agent = api.agent();
@@ -99,6 +110,7 @@ export const hostRows: Row[] = [
     },
   },
   {
+    ...local,
     rule: "POST /execute is 503 while every agent is draining",
     async check(api) {
       const agent = api.agent();
@@ -114,8 +126,9 @@ export const hostRows: Row[] = [
     ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"],
     (path) => `POST ${path} is 404`,
     async (api, path) => {
-      expect((await api.post(path)).status).toBe(404);
+      expect((await api.post(path, undefined, operator)).status).toBe(404);
     },
+    { server: "with keys" },
   ),
   ...each(
     guarded,
@@ -128,13 +141,21 @@ export const hostRows: Row[] = [
     { server: "with keys" },
   ),
   {
+    rule: "A service without keys that is open to its network lets nobody manage hosts",
+    only: { on: "workerd", why: "the tests' service on Node is on loopback" },
+    async check(api) {
+      const reply = await api.post("/hosts/invitations", {});
+      expect(reply.status).toBe(403);
+      expect(problemOf(reply).detail).toContain("operator_keys");
+    },
+  },
+  {
     rule: "An operator's key manages hosts, and is accepted wherever an API key is",
     server: "with keys",
     async check(api) {
-      const key = { "X-API-Key": operatorKey };
-      expect((await api.post("/hosts/invitations", {}, key)).status).toBe(201);
-      expect((await api.get("/hosts", key)).status).toBe(200);
-      expect((await api.get("/executions", key)).status).toBe(200);
+      expect((await api.post("/hosts/invitations", {}, operator)).status).toBe(201);
+      expect((await api.get("/hosts", operator)).status).toBe(200);
+      expect((await api.get("/executions", operator)).status).toBe(200);
     },
   },
 ];

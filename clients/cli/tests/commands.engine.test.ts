@@ -61,6 +61,16 @@ test("run gives the code input, arguments and standard input", async () => {
   });
 });
 
+test("run uploads the files that the code reads", async () => {
+  const path = script("reads.py", "print(open('/input/table.csv').read())");
+  const file = script("local.csv", "1,2");
+  const { code, stdout } = await airlock.run(["run", path, "-f", `${file}=table.csv`]);
+  expect({ code, stdout }).toEqual({ code: 0, stdout: "1,2\n" });
+  const missing = await airlock.run(["run", path, "-f", join(folder, "missing.csv")]);
+  expect(missing.code).toBe(2);
+  expect(missing.stderr).toContain("missing.csv");
+});
+
 test("run tells a time limit, a refusal and a service that is gone apart by its exit code", async () => {
   const endless = script("endless.py", "while True: pass");
   expect((await airlock.run(["run", "--timeout", "1", endless])).code).toBe(124);

@@ -704,35 +704,36 @@ export type WebhookError = {
     "type": ExecutionErrorType;
     phase: ExecutionPhase;
 };
+export type WebhookLinks = {
+    record: string;
+    result: string;
+};
+export type WebhookData = {
+    job_id: string;
+    status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
+    job_type: string;
+    /** Attempts that were made; 0 if it never started. */
+    attempt: number;
+    created_at: string;
+    started_at: string | null;
+    ended_at: string;
+    exit_code: number | null;
+    error: WebhookError | null;
+    correlation_id: string;
+    metadata?: {
+        [key: string]: string;
+    } | undefined;
+    batch_id?: string | undefined;
+    parent_execution_id?: string | undefined;
+    relationship?: Relationship | undefined;
+    traceparent?: string | undefined;
+    links: WebhookLinks;
+};
 export type WebhookEvent = {
     "type": WebhookType;
     /** When the execution ended. */
     timestamp: string;
-    data: {
-        job_id: string;
-        status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
-        job_type: string;
-        /** Attempts that were made; 0 if it never started. */
-        attempt: number;
-        created_at: string;
-        started_at: string | null;
-        ended_at: string;
-        exit_code: number | null;
-        error: WebhookError | null;
-        correlation_id: string;
-        metadata?: {
-            [key: string]: string;
-        } | undefined;
-        batch_id?: string | undefined;
-        parent_execution_id?: string | undefined;
-        relationship?: Relationship | undefined;
-        traceparent?: string | undefined;
-        /** Paths at this service. */
-        links: {
-            record: string;
-            result: string;
-        };
-    };
+    data: WebhookData;
 };
 /**
  * Run code and wait for its result

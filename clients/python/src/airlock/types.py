@@ -7,10 +7,13 @@ from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 __all__ = [
     "WebhookEvent",
     "WebhookType",
+    "WebhookData",
+    "WebhookDataOptional",
     "WebhookError",
     "ExecutionErrorType",
     "ExecutionPhase",
     "Relationship",
+    "WebhookLinks",
     "Problem",
     "ProblemOptional",
     "ProblemCode",
@@ -132,7 +135,30 @@ class WebhookEvent(TypedDict):
     type: WebhookType
     #: When the execution ended.
     timestamp: str
-    data: Dict[str, Any]
+    data: WebhookData
+
+
+class WebhookDataOptional(TypedDict, total=False):
+    metadata: Dict[str, str]
+    batch_id: str
+    parent_execution_id: str
+    relationship: Relationship
+    traceparent: str
+
+
+class WebhookData(WebhookDataOptional):
+    job_id: str
+    status: Literal["succeeded", "failed", "timeout", "oom", "cancelled"]
+    job_type: str
+    #: Attempts that were made; 0 if it never started.
+    attempt: int
+    created_at: str
+    started_at: Optional[str]
+    ended_at: str
+    exit_code: Optional[int]
+    error: Optional[WebhookError]
+    correlation_id: str
+    links: WebhookLinks
 
 
 class WebhookError(TypedDict):
@@ -140,6 +166,13 @@ class WebhookError(TypedDict):
 
     type: ExecutionErrorType
     phase: ExecutionPhase
+
+
+class WebhookLinks(TypedDict):
+    """Paths at this service."""
+
+    record: str
+    result: str
 
 
 class ProblemOptional(TypedDict, total=False):

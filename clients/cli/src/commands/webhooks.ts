@@ -1,0 +1,66 @@
+import type { Command } from "commander";
+import type { WebhookDelivery } from "../../../typescript/src/index.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { age, parseNumber } from "../words.ts";
+
+interface ListOptions {
+  status?: string;
+  endpoint?: string;
+  job?: string;
+  number: string;
+}
+
+/** Commands about calls to receivers of webhooks. */
+export function addWebhooks(program: Command): void {
+  const webhooks = addCommand(program, "webhooks", "calls to those who want to know how jobs end");
+  addCommand(webhooks, "deliveries", "list them, the newest first")
+    .alias("ls")
+    .option("-s, --status <status>", "with one status")
+    .option("--endpoint <name>", "to one receiver")
+    .option("--job <id>", "about one job")
+    .option("-n, --number <count>", "at most so many", "20")
+    .action(
+      does(async ({ airlock, terminal }: Tool, options: ListOptions) => {
+        const { status, endpoint, job, number } = options;
+        const page = await airlock.api.listWebhookDeliveries({
+          ...(status !== undefined && { status: status as WebhookDelivery["status"] }),
+          ...(endpoint !== undefined && { endpoint }),
+          ...(job !== undefined && { jobId: job }),
+          limit: parseNumber(number, "--number"),
+        });
+        if (terminal.json) return terminal.document(page.items);
+        if (page.items.length === 0) return terminal.note("no deliveries");
+        terminal.table(
+          [
+            { title: "ID" },
+            { title: "STATUS", colored: true },
+            { title: "TRIES", right: true },
+            { title: "AGE", right: true },
+            { title: "RECEIVER" },
+          ],
+          page.items.map((one) => [
+            String(one.id),
+            one.status,
+            String(one.attempts),
+            age(one.created_at),
+            one.endpoint ?? one.callback_url ?? "",
+          ]),
+        );
+      }),
+    );
+  addCommand(webhooks, "resend", "deliver again")
+    .argument("<delivery...>", "their ids")
+    .action(
+      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
+        const sent = [];
+        for (const id of ids) {
+          const delivery = await airlock.api.resendWebhookDelivery({
+            id: parseNumber(id, "<delivery>"),
+          });
+          if (!terminal.json) terminal.line(`${id} ${delivery.status}`);
+          sent.push(delivery);
+        }
+        if (terminal.json) terminal.document(sent);
+      }),
+    );
+}
