@@ -57,8 +57,12 @@ export async function recordOutput(
         ? rows.map((row) => insertWhere(outputChunks, row, and(holds, isEnd(row.position))))
         : [];
     const results = await batch(db, [...inserts, sql`select ${holds}`]);
-    if (results.at(-1)?.rows[0]?.[0] !== 1) return "lease_lost";
-    if (!isNext) return (await isStored(db, attempt, parts)) ? "recorded" : "conflict";
+    const isHeld = results.at(-1)?.rows[0]?.[0] === 1;
+    // A repeat of a post that was stored is answered alike, also after the lease is gone.
+    if (!isHeld || !isNext) {
+      if (await isStored(db, attempt, parts)) return "recorded";
+      return isHeld ? "conflict" : "lease_lost";
+    }
     if (isTooLarge) return "too_large";
     // Otherwise another post has stored output meanwhile, maybe the same.
     if (results[0]?.rowsAffected === 1) return "recorded";

@@ -1,8 +1,9 @@
-import { createWriteStream, existsSync, openAsBlob } from "node:fs";
+import { createWriteStream, existsSync } from "node:fs";
 import { basename } from "node:path";
 import type { Command } from "commander";
 import { UsageError } from "../exit.ts";
 import { saveArtifacts } from "../save-artifacts.ts";
+import { openFile } from "../open-file.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { bytes } from "../words.ts";
 
@@ -14,9 +15,7 @@ export function addFiles(program: Command): void {
     .option("--name <name>", "its name; default: the last part of its path")
     .action(
       does(async ({ airlock, terminal }: Tool, path: string, { name }: { name?: string }) => {
-        const blob = await openAsBlob(path).catch((error: Error) => {
-          throw new UsageError(`${path} cannot be read: ${error.message}`);
-        });
+        const blob = await openFile(path);
         if (terminal.watched && blob.size > 8_000_000)
           terminal.note(`uploading ${bytes(blob.size)} …`);
         const stored = await airlock.files.upload(name ?? basename(path), blob);

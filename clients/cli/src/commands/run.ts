@@ -1,4 +1,4 @@
-import { openAsBlob, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { text } from "node:stream/consumers";
 import type { Command } from "commander";
@@ -9,6 +9,7 @@ import { exitCodeOfRecord, explainEnd, follow, type EndedRecord } from "../follo
 import { interruptible } from "../interrupt.ts";
 import { saveArtifacts } from "../save-artifacts.ts";
 import { readScriptMetadata } from "../script-metadata.ts";
+import { openFile } from "../open-file.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { collect, parseNumber, parsePairs } from "../words.ts";
 
@@ -160,9 +161,7 @@ async function uploadAll(airlock: Airlock, paths: string[]) {
     const at = given.lastIndexOf("=");
     const path = at > 0 ? given.slice(0, at) : given;
     const name = at > 0 ? given.slice(at + 1) : basename(given);
-    const blob = await openAsBlob(path).catch((error: Error) => {
-      throw new UsageError(`${path} cannot be read: ${error.message}`);
-    });
+    const blob = await openFile(path);
     const { file_id } = await airlock.files.upload(name, blob);
     files.push({ name, file_id });
   }
