@@ -35,7 +35,7 @@ async function start(
   running = airlock;
   onTestFailed(() => void process.stderr.write(airlock.output()));
   await airlock.printed("ready in");
-  const url = / at (http:[^,]+),/.exec(airlock.output())?.[1] ?? "";
+  const url = / (http:\S+)\/console,/.exec(airlock.output())?.[1] ?? "";
   return { airlock, url };
 }
 

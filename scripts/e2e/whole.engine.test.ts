@@ -42,7 +42,7 @@ describe.each<[string, () => Promise<TestService>, Record<string, string>]>([
 
   /** Resolves once the API has heard of output. */
   async function untilPrinted(id: string): Promise<void> {
-    const chunks = { sql: "SELECT 1 FROM log_chunks WHERE execution_id = ?", args: [id] };
+    const chunks = { sql: "SELECT 1 FROM output_chunks WHERE execution_id = ?", args: [id] };
     await waitUntil(
       `output of ${id} arrives`,
       async () => (await service.db.execute(chunks)).rows.length > 0,
