@@ -7,6 +7,7 @@ import { type PackageIndex, startIndex } from "../../agent/sandbox/testing/packa
 import {
   bridgeAddress,
   containersOf,
+  jobContainersOf,
   imagesOf,
   rawEngine,
   removeImages,
@@ -251,7 +252,7 @@ describe("a running build", () => {
     await asked();
     first.process.kill("SIGKILL");
     await first.exit;
-    expect(await containersOf(first.name)).toHaveLength(1);
+    expect(await jobContainersOf(first.name)).toHaveLength(1);
     open();
     await addSlowAgent();
     expect(await answer).toMatchObject({ status: "built" });
