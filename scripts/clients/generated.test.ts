@@ -22,8 +22,9 @@ test("the types and errors of the Python client are up to date (npm run docs wri
 });
 
 test("the clients have the version of the service", () => {
-  const npm = readFileSync("clients/typescript/package.json", "utf8");
-  expect(JSON.parse(npm)).toMatchObject({ version });
+  for (const file of ["clients/typescript/package.json", "clients/cli/package.json"]) {
+    expect(JSON.parse(readFileSync(file, "utf8"))).toMatchObject({ version });
+  }
   const pyproject = readFileSync("clients/python/pyproject.toml", "utf8");
   expect(parse(pyproject)).toMatchObject({ project: { version } });
 });
