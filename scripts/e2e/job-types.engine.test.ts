@@ -6,9 +6,8 @@ import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { type PackageIndex, startIndex } from "../../agent/sandbox/testing/package-index.ts";
 import {
   bridgeAddress,
-  containersOf,
-  jobContainersOf,
   imagesOf,
+  jobContainersOf,
   rawEngine,
   removeImages,
 } from "../../agent/sandbox/testing/raw-engine.ts";
@@ -256,7 +255,7 @@ describe("a running build", () => {
     open();
     await addSlowAgent();
     expect(await answer).toMatchObject({ status: "built" });
-    expect(await containersOf(first.name)).toEqual([]);
+    expect(await jobContainersOf(first.name)).toEqual([]);
     expect(await executeScience()).toMatchObject({ stdout: "5\n" });
   });
 
