@@ -111,6 +111,13 @@ test("the bytes of a file that a client removed stay with the records that refer
   expect([isStored(id), await removals()]).toEqual([false, []]);
 });
 
+test("removing a file that does not exist orders nothing's removal: a client chose the id", async () => {
+  for (const id of ["..%2fa", "../a", "./a", v7(), `${v7()}/${v7()}`]) {
+    await expect(forgetFile(deps, id)).rejects.toThrow("does not exist");
+  }
+  expect(await removals()).toEqual([]);
+});
+
 test("executions that retention removes let their files go", async () => {
   const id = await upload();
   await jobWith(id);

@@ -11,6 +11,7 @@ import {
   or,
   sql,
   type SQL,
+  type SQLWrapper,
 } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
 import { executions, files, inputFiles, removals } from "./schema.ts";
@@ -77,12 +78,12 @@ export async function removeFile(db: Database, id: string, bytesDueAt: number): 
   return removed?.rowsAffected === 1;
 }
 
-function removal({ orm }: Database, ids: string[], bytesDueAt: number) {
+/** Only ids of files become removals: a client names them, and the sweep removes what it finds under any prefix. */
+function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapper[] {
   return [
-    orm
-      .insert(removals)
-      .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
-      .onConflictDoNothing(),
+    sql`insert into ${removals} (prefix, due_at)
+      select ${files.id}, ${bytesDueAt} from ${files} where ${inArray(files.id, ids)}
+      on conflict do nothing`,
     orm.delete(files).where(inArray(files.id, ids)),
   ];
 }

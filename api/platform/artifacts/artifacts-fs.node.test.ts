@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, mkdtempSync, readlinkSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readlinkSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -44,3 +44,17 @@ test("a put syncs the file and every folder that leads to it, also those that an
     ),
   );
 });
+
+test.each(["", ".", "..", "../beside", "./", "job/..", "job/../../beside"])(
+  "nothing is removed under the prefix %j, which leads elsewhere",
+  async (prefix) => {
+    for (const name of ["beside", "artifacts/job"]) {
+      mkdirSync(join(folder, name), { recursive: true });
+    }
+    await expect(artifactFolder(join(folder, "artifacts")).remove(prefix)).rejects.toThrow(
+      "no prefix of stored bytes",
+    );
+    expect(existsSync(join(folder, "beside"))).toBe(true);
+    expect(existsSync(join(folder, "artifacts/job"))).toBe(true);
+  },
+);

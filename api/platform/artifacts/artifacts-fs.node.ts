@@ -33,6 +33,8 @@ export function artifactFolder(folder: string): ArtifactStore {
       return file && (Readable.toWeb(file.createReadStream(part)) as ReadableStream<Uint8Array>);
     },
     async remove(prefix) {
+      const isOutside = prefix.split("/").some((part) => ["", ".", ".."].includes(part));
+      if (isOutside) throw new Error(`${JSON.stringify(prefix)} is no prefix of stored bytes`);
       await rm(join(root, prefix), { recursive: true, force: true });
     },
     async removePartial(before) {
