@@ -25,9 +25,9 @@ export interface Deps {
   isDraining: () => boolean;
   /** Aborted when streams of events must end, because the process does. Clients continue elsewhere. */
   streamsEnd: AbortSignal;
-  /** Keeps the process, or the request's isolate, until work has ended that no answer waits for. */
+  /** Keeps the process, or the request's isolate, alive until background work has ended. */
   waitUntil: (work: Promise<unknown>, kind?: "synchronous") => void;
-  /** Reads from the database; equal reads of several requests of a process may be made once. */
+  /** Reads from the database. Equal reads of several requests of a process may be joined into one. */
   shareRead: <T>(key: string, read: () => Promise<T>) => Promise<T>;
   /** Undefined if the process keeps no state between requests. */
   processMetrics: ProcessMetrics | undefined;
@@ -89,7 +89,7 @@ export interface ArtifactStore {
 
 export interface Announced {
   sizeBytes: number;
-  /** Undefined if it is to be found out. */
+  /** Undefined if the store is to compute it. */
   sha256?: string | undefined;
 }
 

@@ -185,7 +185,7 @@ function repeat(work: () => Promise<number>): { stop: () => Promise<void> } {
   };
 }
 
-/** Sends webhooks until it is stopped. A call that is then being made is made again later. */
+/** Sends webhooks until it is stopped. A call that is cut off by the stop is made again later. */
 function sendWebhooks(deps: Deps, wakes: Notifier): { stop: () => Promise<void> } {
   const stopping = new AbortController();
   const sender = webhookSender(deps, postFromNode(deps.config), {

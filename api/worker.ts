@@ -39,7 +39,7 @@ interface Env extends Record<string, unknown> {
   ARTIFACTS: Bucket;
   ASSETS: { fetch(url: string): Promise<Response> };
   WAKES: WakesObjects;
-  /** Missing in a wrangler.toml of before webhooks. */
+  /** Missing in a wrangler.toml from before webhooks. */
   WEBHOOKS?: WebhooksObjects;
 }
 
@@ -132,7 +132,7 @@ async function build(env: Env): Promise<Service> {
     isDraining: () => false,
     streamsEnd: new AbortController().signal,
     waitUntil,
-    // A request must not wait for what another request does.
+    // On Workers, a request must not wait for a promise of another request.
     shareRead: (_key, read) => read(),
     processMetrics: undefined,
     asset: async (name) => {

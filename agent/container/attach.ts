@@ -50,7 +50,7 @@ export async function attachStreams(
   });
 }
 
-/** The link to PID 1 of an attached container: its stdin and stdout, and the end of its stderr. */
+/** The link to PID 1 of an attached container: its stdin, its stdout, and the last bytes of its stderr. */
 export function linkOf(stream: Duplex): Link {
   let diagnostics = "";
   stream.on("error", () => {});

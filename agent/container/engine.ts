@@ -56,7 +56,7 @@ export interface Engine extends ImageCalls {
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** The files of a container as a tar. */
   exportFiles(id: string, signal: AbortSignal): Promise<Readable>;
-  /** Makes a volume of this name, with an agent's label unless it is shared, if there is none. */
+  /** Makes a volume of this name if it is missing. It gets the agent's label unless agents share it. */
   createVolume(name: string, agentName: string | null, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;

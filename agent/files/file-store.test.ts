@@ -26,7 +26,7 @@ function file(letter: string, bytes = 40): LeasedFile {
 }
 const [a, b, c] = [file("a"), file("b"), file("c")];
 
-/** Brings the bytes, and counts how often it was asked. */
+/** Serves the bytes, and counts how often they were asked for. */
 const bringing = () =>
   vi.fn<OpenFile>(({ sha256 }) =>
     Promise.resolve(Readable.from([Buffer.from(contents.get(sha256)!)])),
@@ -46,7 +46,7 @@ test("a file is fetched once, for jobs at the same time and for later ones", asy
   expect(open).toHaveBeenCalledTimes(2);
 });
 
-test("what nobody uses goes when there is no room, the least recently used first", async () => {
+test("without room, unused files are removed, the least recently used first", async () => {
   const open = bringing();
   for (const one of [a, b, a]) (await store.borrow([one], open, never)).giveBack();
   (await store.borrow([c], open, never)).giveBack();
@@ -67,7 +67,7 @@ test("files in use stay; a job waits until there is room", async () => {
   expect(readFileSync((await second).pathOf(c.sha256), "utf8")).toBe("c".repeat(40));
 });
 
-test("a job whose files can never have room is refused, with the setting to change", async () => {
+test("a job whose files can never fit is refused, with the setting to change", async () => {
   const refused = store.borrow([a, b, c], bringing(), never);
   await expect(refused).rejects.toThrow(JobRefusal);
   await expect(refused).rejects.toThrow("input_files_bytes");

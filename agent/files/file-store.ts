@@ -15,7 +15,7 @@ export interface FileStore {
    * files in use leave no room for them.
    *
    * @param open asks for the bytes of a file, on behalf of this job.
-   * @throws JobRefusal if they can never have room; the signal's reason; what `open` throws; the disk's errors.
+   * @throws JobRefusal if there can never be room for them; the signal's reason; what `open` throws; the disk's errors.
    */
   readonly borrow: (
     files: readonly LeasedFile[],
@@ -38,14 +38,14 @@ interface Entry {
   readonly path: string;
   readonly bytes: number;
   readonly ready: Promise<void>;
-  /** Whose request brings it. */
+  /** The job whose request fetches it. */
   readonly open: OpenFile;
   isComplete: boolean;
   /** Ends a download that nobody waits for. */
   readonly end: AbortController;
 }
 
-/** @param folder Its own, and removed with the agent's process. */
+/** @param folder Used by this store only, and removed with the agent's process. */
 export function createFileStore(folder: string, maxBytes: number): FileStore {
   /** By SHA-256, the least recently used first. */
   const entries = new Map<string, Entry>();

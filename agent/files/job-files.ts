@@ -49,7 +49,7 @@ export function sizeOf(files: readonly InputFile[]): number {
   return files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
-/** The API has checked them before; a name here becomes a path. */
+/** Checks names again, although the API has checked them: here a name becomes a path. */
 function refuseNames(files: readonly LeasedFile[]): void {
   const bad = files.find(
     ({ name }) => !isArtifactName(name) || name.startsWith("_") || name === "data.json",
@@ -62,7 +62,7 @@ function refuseNames(files: readonly LeasedFile[]): void {
   );
 }
 
-/** What the API does not have any more it will not have later: the job is not tried again. */
+/** If the API no longer has a file, trying the job again is of no use. */
 function explained(error: unknown): unknown {
   if (!(error instanceof ApiError) || error.endsAgent) return error;
   if (error.kind === "rejected")

@@ -94,7 +94,7 @@ const tooLarge = new JobRefusal(
   "The files of the job have more bytes than a quarter of its memory limit, and the agent cannot mount them for it: raise the memory_limit of its job type, or run the job where jobs are forked.",
 );
 
-/** Sends the code the files that are not mounted: they take their size of its memory. */
+/** Sends the files that are not mounted. They use the job's memory. */
 async function give(
   { pool }: AcquireDeps,
   sandbox: Sandbox,

@@ -3,9 +3,9 @@ import { createChangeSignal } from "../waiting/change-signal.ts";
 /** Whether somebody follows a job: then its output is posted as it comes. */
 export type Watch = {
   readonly isOn: () => boolean;
-  /** Applies what an answer of the API says; one that says nothing changes nothing. */
+  /** Applies an answer of the API. An answer without the field changes nothing. */
   readonly learn: (told: { readonly watch?: boolean | undefined }) => void;
-  /** Calls the listener when somebody begins to follow the job, until the result is disposed. */
+  /** Calls the listener when somebody begins to follow the job. Disposing the result ends that. */
   readonly subscribe: (listener: () => void) => Disposable;
 };
 

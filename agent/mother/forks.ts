@@ -69,7 +69,7 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
 
 /** The problem before the first probe has ended. */
 export const notProbed = "the probe job has not ended yet";
-/** How long after a failed probe the next one begins, in ms: sooner if the engine was not there. */
+/** Pause in ms after a failed probe; shorter if the engine was out of reach. */
 const probeAgainMs = (error: unknown): number =>
   error instanceof EngineError && error.code === "unavailable" ? 5000 : 120_000;
 /** How long a probe may take, with all that it starts, in ms. */
@@ -86,7 +86,7 @@ export function createForks(deps: ForksDeps): Forks {
     roots: createRoots(keeper.volume),
   });
   const sets = createSets({ ...keeper.volume, ...deps.packages, log });
-  /** In the names of files' sets: a hostile image must not find a file whose hash it knows. */
+  /** Secret part of the names of files' sets: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
@@ -171,7 +171,7 @@ export function createForks(deps: ForksDeps): Forks {
     if (now === null && before !== null) {
       log.info("jobs are forked: the probe job found its sandbox as it should be");
     }
-    // One line, also where each probe words it differently.
+    // Logged once, even if each probe words the reason differently.
     if (now !== null && (before === null || before === notProbed)) {
       log.warn("jobs are not forked here: {reason}", { reason: now });
     }

@@ -23,13 +23,13 @@ export interface Roots {
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
 }
 
-/** How long a folder is known to be there: an agent removes those not asked for in a day. */
+/** How long to trust that a folder is there: agents remove folders that nobody asked for in a day. */
 const knownMs = 3600_000;
 const unpackMs = 600_000;
 
 export function createRoots(deps: VolumeDeps): Roots {
   const program = (name: string): Buffer => unpackProgram({ ids: deps.ids, name, hostname });
-  // The ids and what a later version unpacks otherwise are in each name.
+  // The names depend on the range of ids and on the program that unpacks.
   const version = program("").toString("utf8");
   const known = new Map<string, { readonly done: Promise<void>; readonly sinceMs: number }>();
 

@@ -181,7 +181,7 @@ export function createSets(deps: SetsDeps): Sets {
   return {
     async borrow(key, install, signal, took, keeps = keepsUnused) {
       await abortable(look(), signal);
-      // The range is in the name: files of another range would be nobody's.
+      // The name contains the range of ids: with another range, the files would have an unknown owner.
       const name = nameInVolume([key, ids]);
       const set = sets.get(name) ?? begin(name, install, keeps);
       // Moves it to the end: the most recently used.

@@ -30,7 +30,7 @@ export type Pool = {
   /** Keeps containers ready for requests like this one. */
   readonly expect: (request: ContainerRequest) => void;
   readonly stats: () => PoolKind[];
-  /** Whether jobs find large files mounted, without using their memory; those that need a container do not. */
+  /** Whether jobs get large files mounted, which uses none of their memory. Jobs in containers never do. */
   readonly mountsFiles: () => boolean;
   /** Whether a container with this label belongs to the pool and is not removed. */
   readonly owns: (label: string) => boolean;

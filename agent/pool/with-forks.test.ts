@@ -151,7 +151,7 @@ test("files are given back if the fork cannot be opened", async () => {
   expect(steps.at(-1)).toBe("give back large");
 });
 
-test("it says that it mounts files where jobs are forked", () => {
+test("it reports that it mounts files where jobs are forked", () => {
   expect(createWorld().pool.mountsFiles()).toBe(true);
   expect(createWorld(undefined, { problem: "no control groups" }).pool.mountsFiles()).toBe(false);
 });

@@ -13,7 +13,7 @@ export interface ForkingDeps {
   /** Gives containers to the jobs that cannot be forked. */
   readonly pool: Pool;
   readonly forks: Forks;
-  /** Jobs wait for forks that are not possible yet, instead of getting containers. */
+  /** Whether jobs wait until forks are possible, instead of getting containers. */
   readonly mustFork: boolean;
   readonly slots: number;
   /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
@@ -24,7 +24,7 @@ export interface ForkingDeps {
 /** The kind of a sandbox in use, and what the next fork ahead is asked for. */
 type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
 
-/** A file up to this size is sent: that takes a hundredth of the time of putting it into the volume. */
+/** Files up to this size are sent, which is a hundred times faster than putting them into the volume. */
 const smallBytes = 64 * 1024;
 
 /** The files of a job that its fork mounts: all but small ones that take little of its memory. */
@@ -169,7 +169,7 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
     owns: (label) => forks.owns(label) || pool.owns(label),
     close: async () => {
       await Promise.all([pool.close(), ahead.close()]);
-      // The jobs that still run would end with their mother. The agent closes again after them.
+      // Closing now would end the running jobs with their mother. The agent closes again after they have ended.
       if (isIdle()) await forks.close();
     },
   };

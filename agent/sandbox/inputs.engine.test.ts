@@ -10,7 +10,7 @@ beforeAll(async () => {
   place = await testEngine();
 });
 
-/** What the code prints; it must end well. */
+/** What the code prints. The code must succeed. */
 async function printed(
   code: string,
   job: Partial<SandboxJob> = {},
@@ -81,7 +81,7 @@ for path in ("/input/_stdin", "/input/_args", "/proc/self/fd/0"):
   });
 });
 
-/** Prints what attempts to change files and folders under /input come to, one word each. */
+/** Tries to change files and folders under /input, and prints the outcome of each try in one word. */
 const attempts = `
 import os, shutil, sys
 def tried(what, *args):

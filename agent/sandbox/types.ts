@@ -43,7 +43,7 @@ export interface SandboxJob {
   readonly code: string | Uint8Array;
   /** Text of /input/data.json. */
   readonly inputJson: string;
-  /** What the code reads from its standard input; without it, that is at its end. */
+  /** What the code reads from its standard input. Without it, the code reads end of file. */
   readonly stdin?: string | undefined;
   /** The code's arguments. */
   readonly args?: readonly string[] | undefined;

@@ -19,7 +19,7 @@ export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
   return host;
 }
 
-/** Ends or resumes the taking of new work by an agent. @throws AppError 404 for an unknown agent. */
+/** Stops giving an agent new work, or starts again. @throws AppError 404 for an unknown agent. */
 export async function drainAgent(deps: Deps, id: string, drains: boolean): Promise<void> {
   if (!(await setDraining(deps.db, id, drains ? deps.now() : null))) throw notFound(`Agent ${id}`);
   if (!drains) deps.notifier.notify(`agent:${id}`);

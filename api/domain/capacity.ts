@@ -25,7 +25,7 @@ export interface AgentReport {
   /** Images that jobs may need and that its engine has. */
   images: string[];
   lastSeenAt: number;
-  /** Since when it takes no new work, by an operator's order. */
+  /** When an operator drained the agent: it takes no new work since. */
   drainingAt: number | null;
 }
 

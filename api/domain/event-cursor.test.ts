@@ -12,7 +12,7 @@ const cursors: fc.Arbitrary<EventCursor> = fc.record({
   stderr: fc.integer({ min: 0, max: 2 ** 40 }),
 });
 
-test("a cursor survives its way through an id, and an id fits into a header", () => {
+test("a cursor can be written as an id and read back, and an id fits into a header", () => {
   fc.assert(
     fc.property(cursors, (cursor) => {
       const id = formatCursor(cursor);
@@ -22,7 +22,7 @@ test("a cursor survives its way through an id, and an id fits into a header", ()
   );
 });
 
-test("any other text is no cursor, and no text makes an offset that is not a whole number", () => {
+test("any other text is refused as a cursor, and every offset is a whole number", () => {
   fc.assert(
     fc.property(fc.string(), (text) => {
       const { stdout, stderr } = parseCursor(text) ?? { stdout: 0, stderr: 0 };

@@ -8,10 +8,10 @@ export interface EventCursor {
   attempt: number;
   /** `new`: has nothing of this attempt. `lost`: has its `retry`. `ended`: has the `end`. */
   state: "new" | "running" | "lost" | "ended";
-  /** Streams whose `held` or `truncated` it has. */
+  /** Streams of which the client has the event `held` or `truncated`. */
   held: Record<StreamName, boolean>;
   truncated: Record<StreamName, boolean>;
-  /** Bytes that it has of each stream; always at the boundary of a character. */
+  /** Bytes of each stream that the client has; always at the boundary of a character. */
   stdout: number;
   stderr: number;
 }
@@ -26,7 +26,7 @@ export function newCursor(attempt: number): EventCursor {
   return { attempt, state: "new", held: none, truncated: none, stdout: 0, stderr: 0 };
 }
 
-/** As the id of an event. Clients must not take it apart. */
+/** The cursor as the id of an event. Clients must not parse it. */
 export function formatCursor({
   attempt,
   state,

@@ -1,9 +1,9 @@
 import { concatBytes, decodeUtf8 } from "../../shared/bytes.ts";
 
-/** Text of whole characters, and the bytes of an incomplete one behind it. */
+/** Text of whole characters, and the bytes of an incomplete character after it. */
 export interface SplitText {
   text: string;
-  /** Bytes that `text` stands for. */
+  /** Number of bytes that `text` was decoded from. */
   length: number;
   rest: Uint8Array;
 }

@@ -20,7 +20,7 @@ export function wantsEvents(accept: string | undefined): boolean {
   return accept?.toLowerCase().includes(contentTypes.sse) ?? false;
 }
 
-/** An event as bytes; "idle" is what clients ignore. */
+/** An event as bytes. "idle" becomes a line that clients ignore. */
 export function encodeEvent(format: EventFormat, event: JobEvent | "idle"): Uint8Array {
   return utf8.encode(format === "sse" ? asServerSent(event) : asLine(event));
 }

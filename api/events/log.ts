@@ -5,7 +5,7 @@ import { outputEnds } from "../store/jobs/output.ts";
 import { resultLengths } from "../store/jobs/result-parts.ts";
 import { resultOutput, storedOutput } from "./output.ts";
 
-/** What a job has written to one stream so far: of its last attempt, while that is not lost. */
+/** What the last attempt of a job has written to one stream so far; empty once that attempt is lost. */
 export interface Log {
   size: number;
   open: (offset: number, length: number) => ReadableStream<Uint8Array>;
@@ -26,7 +26,7 @@ export async function readLog(deps: Deps, e: ExecutionRow, stream: StreamName): 
         next += data.length;
       }
     }
-    // A result that came meanwhile has replaced what was stored.
+    // A result that arrived meanwhile has replaced the stored output.
     for await (const { data } of resultOutput(deps, e.id, stream, next, 0)) yield data;
   }
   const others = { stdout: Number.MAX_SAFE_INTEGER, stderr: Number.MAX_SAFE_INTEGER };

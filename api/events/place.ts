@@ -8,10 +8,10 @@ import { timestamp } from "../jobs/record.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { type Arrived, type OutputReader, storedOutput } from "./output.ts";
 
-/** How far a client has followed one attempt: its cursor, and the beginnings of characters behind it. */
+/** How far a client has followed one attempt: its cursor, and the bytes of incomplete characters after it. */
 export interface Place {
   readonly cursor: Readonly<EventCursor>;
-  /** Moves the cursor; returns the id of the event that the client then has. */
+  /** Moves the cursor, and returns it as the id of the next event. */
   tick(changes: Partial<EventCursor>): string;
   /** Reads the attempt's stored output from here on. */
   stored(executionId: string): AsyncGenerator<Arrived>;
@@ -19,13 +19,13 @@ export interface Place {
   read(stream: StreamName): number;
   /** Output as events, each with whole characters. */
   texts(e: ExecutionRow, output: AsyncIterable<Arrived>): AsyncGenerator<JobEvent>;
-  /** An incomplete character that nothing will complete. */
+  /** The bytes of a character that stays incomplete at the end of the stream, as an event. */
   flush(e: ExecutionRow, stream: StreamName): Generator<JobEvent>;
-  /** Forgets the beginning of a character, because another source is read from the cursor on. */
+  /** Drops the bytes of an incomplete character: another source will be read from the cursor on. */
   drop(stream: StreamName): void;
 }
 
-/** Bytes of one event's text; as JSON they are at most six times as many. */
+/** Largest text of one event in bytes. JSON makes it at most six times as long. */
 const textBytes = 8 * 1024;
 const none = new Uint8Array();
 

@@ -26,7 +26,7 @@ export function eventStream(
     if (!finish) waitUntil(new Promise<void>((resolve) => (finish = resolve)), kind);
   };
   const end = async (): Promise<void> => {
-    // Events that have not begun would skip what they do at their end.
+    // A generator that has not started would skip its `finally`.
     if (!finish) await events.next();
     begin();
     await events.return(undefined).catch(() => {});

@@ -15,7 +15,7 @@ import { beginAttempt, continueFrom, type Place } from "./place.ts";
 
 type Events = AsyncGenerator<JobEvent>;
 
-/** Returns a function that tells what a client does not have yet of a state of the execution. */
+/** Returns a function that yields the events a client lacks, given a state of the execution. */
 export function teller(deps: Deps, from: EventCursor | undefined) {
   let place: Place | undefined = from && continueFrom(deps, from);
   let explained = { at: -Infinity, text: "" };
@@ -79,7 +79,7 @@ async function running({ db }: Deps, e: ExecutionRow, place: Place): Promise<Job
   return { event: "status", id, data: { ...data, status: "running" } };
 }
 
-/** What a stream writes above this is sent when the code has ended. */
+/** Output of a stream beyond this many bytes is sent when the code has ended. */
 function* held({ config, now }: Deps, e: ExecutionRow, place: Place): Generator<JobEvent> {
   const offset = liveBytes(config.max_stdout_bytes);
   for (const stream of streamNames) {

@@ -51,7 +51,7 @@ async function jobWith(file_id: string): Promise<string> {
 
 const end = (id: string) => advance(store.db, { id }, { kind: "cancel" }, clock);
 
-/** Lets this time pass, and does what is due. */
+/** Moves the clock on, and runs the work that is due. */
 async function after(ms: number): Promise<void> {
   clock += ms;
   await sweep(deps);
@@ -176,7 +176,7 @@ test("an upload whose bytes were given up meanwhile is refused, and leaves nothi
   expect(await removals()).toEqual([]);
 });
 
-test("the hash of an upload is found out in passing, or checked if it is announced", async () => {
+test("the hash of an upload is computed, or checked if it is announced", async () => {
   const sha256 = createHash("sha256").update("content").digest("hex");
   const id = await upload();
   expect(await findFile(deps, id)).toMatchObject({ sha256, sizeBytes: 7 });

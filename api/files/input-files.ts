@@ -11,10 +11,10 @@ import { findArtifact } from "../store/jobs/read.ts";
 
 /** The files of a request. */
 export interface FoundFiles {
-  /** What says which files the request asks for; part of the hash of its payload. */
+  /** Identifies the files that the request asks for; part of the hash of its payload. */
   identities: object[];
   rows: NewInputFile[];
-  /** Why they cannot all be used: one of them does not exist. */
+  /** The refusal, if one of the files does not exist. */
   problem?: AppError | undefined;
 }
 

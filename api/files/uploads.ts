@@ -46,7 +46,7 @@ export async function storeFile(
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
   } catch (error) {
-    // If the database is out of reach, the removal stays due when it was.
+    // If the database is out of reach, the earlier due time of the removal stays.
     await postponeRemoval(db, id, now()).catch(() => {});
     if (!(error instanceof UploadMismatch)) throw error;
     throw new AppError("invalid_request", error.message);

@@ -7,7 +7,7 @@ import type { AppEnv } from "./context.ts";
 
 /** A file that clients may download. */
 export interface Download {
-  /** What it is in messages. */
+  /** How messages name it. */
   what: "The artifact" | "The file";
   file: Pick<Artifact, "name" | "size_bytes" | "sha256" | "content_type">;
   open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array> | undefined>;

@@ -2,7 +2,7 @@ import type { Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { watchExecution } from "../store/jobs/watch.ts";
 
-/** How long after its last sign a follower still counts. */
+/** How long a follower counts after its last renewal. */
 const watchedMs = 60_000;
 const renewEveryMs = 20_000;
 
@@ -13,7 +13,7 @@ export function isWatched({ watchedUntil }: Pick<Watched, "watchedUntil">, now: 
   return (watchedUntil ?? 0) > now;
 }
 
-/** Wakes those who follow an execution's events. Where nobody does, nothing is sent. */
+/** Wakes the clients that follow an execution. If nobody follows it, nothing is sent. */
 export function tellWatchers({ notifier, now }: Deps, execution: Watched): void {
   if (isWatched(execution, now())) notifier.notify(`output:${execution.id}`);
 }

@@ -1,6 +1,6 @@
 import type { IncomingMessage, Server } from "node:http";
 
-/** How long a request's body may take to arrive, and how long an upload may send nothing. */
+/** Time limits: for a whole request body, and for the silence of an upload. */
 export interface BodyTimes {
   bodyMs: number;
   silenceMs: number;

@@ -31,7 +31,7 @@ const types: Record<string, string> = {
  * for the key, and speaks the public interface with it.
  */
 export function consoleRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
-  // Programs get what they always got: 404 with a JSON body.
+  // Programs still get 404 with a JSON body, as before the console.
   app.use("/", async (c, next) => {
     const isBrowser = c.req.method === "GET" && c.req.header("Accept")?.includes("text/html");
     return isBrowser ? c.redirect("/console") : next();
@@ -44,7 +44,7 @@ export function consoleRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
     const type = types[/^\w[\w-]*\.([a-z0-9]+)$/.exec(name)?.[1] ?? ""];
     const body = type === undefined ? undefined : await asset(`console/assets/${name}`);
     if (type === undefined || !body) throw notFound(`Asset ${name}`);
-    // A file's name has the hash of its content.
+    // The file name contains the hash of the content.
     const forever = "public, max-age=31536000, immutable";
     return c.body(body, 200, { "Content-Type": type, "Cache-Control": forever });
   });

@@ -130,7 +130,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
 }
 
-/** The header comes first: a browser that connects again sends it with the address as it was. */
+/** The header takes precedence: a browser that reconnects sends it with the original URL. */
 function cursorOf(header: string | undefined, after: string | undefined): EventCursor | undefined {
   const [path, given] = header ? ["Last-Event-ID", header] : ["after", after];
   if (!given) return undefined;

@@ -65,7 +65,7 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
   app.openapi(getPoolHistory, async (c) => {
     const { hours, step } = c.req.valid("query");
     const span = Math.min(hours * 60 * minuteMs, historyMs);
-    // One minute more, to count from.
+    // One more minute, as the base of the first difference.
     const minutes = await minutesSince(db, now() - span - minuteMs);
     return c.json(toHistory(minutes, step * minuteMs), 200);
   });

@@ -19,12 +19,12 @@ import { query } from "./statement.ts";
 
 export type FileRow = typeof files.$inferSelect;
 
-/** Notes bytes that are about to be stored, so that they are removed at a time unless they get a row. */
+/** Schedules the removal of bytes that are about to be stored, in case they never get a row. */
 export async function expectBytes(db: Database, prefix: string, dueAt: number): Promise<void> {
   await db.orm.insert(removals).values({ prefix, dueAt });
 }
 
-/** Records an uploaded file; false if its bytes were given up meanwhile. */
+/** Records an uploaded file; false if the removal of its bytes has begun. */
 export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
   const isExpected = exists(
     query
@@ -72,7 +72,7 @@ export async function listFiles(
     .offset(offset);
 }
 
-/** Removes a file; false if there is none. Its bytes are removed after a time, unless an execution refers to them. */
+/** Removes a file; false if there is none. Its bytes are removed later, unless an execution refers to them. */
 export async function removeFile(db: Database, id: string, bytesDueAt: number): Promise<boolean> {
   const [, removed] = await batch(db, removal(db, [id], bytesDueAt));
   return removed?.rowsAffected === 1;

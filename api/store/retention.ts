@@ -154,7 +154,7 @@ export async function dueRemovals(db: Database, now: number, rows: number): Prom
   return due.map(({ prefix }) => prefix);
 }
 
-/** Removes the uploads of a lost lease, and its output once its execution has ended and does not show it. */
+/** Removes the uploads of a lost lease, and its output if the execution has ended without showing it. */
 export async function removeLease(db: Database, executionId: string, leaseId: string) {
   const lastShown = sql`(select ${executions.attempt} from ${executions}
     where ${executions.id} = ${executionId} and ${executions.endedAt} is not null)`;

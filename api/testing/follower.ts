@@ -8,7 +8,7 @@ type Headers = Record<string, string>;
 export class Follower implements AsyncDisposable {
   readonly status: number;
   readonly headers: Record<string, string | string[] | undefined>;
-  /** Everything that it has been sent. */
+  /** Everything that it has received. */
   readonly seen: JobEvent[] = [];
   readonly #events: AsyncGenerator<JobEvent>;
   readonly #stop: AbortController;
@@ -61,7 +61,7 @@ export class Follower implements AsyncDisposable {
     return event;
   }
 
-  /** Takes events until one satisfies; returns it. */
+  /** Takes events until one matches, and returns that one. */
   async until(isWanted: (event: JobEvent) => boolean): Promise<JobEvent> {
     for (;;) {
       const event = await this.next();

@@ -94,7 +94,7 @@ test("an execution that ended just before kill -9 is still an event", async () =
   const id = await cancelled(first.url);
   first.child.kill("SIGKILL");
   await first.exited;
-  // As if it was killed before it had looked.
+  // As if the process was killed before it looked.
   await inDatabase("delete from webhook_deliveries");
   await inDatabase("update webhook_events set is_fanned_out = 0");
   await start("a");

@@ -6,7 +6,7 @@ import type { NewEvent, Receiver } from "../store/webhooks/events.ts";
 
 type WebhookConfig = Pick<Config, "webhook_endpoints" | "webhook_callbacks">;
 
-/** Whether there can be a receiver at all. */
+/** Whether any receiver or callback is configured. */
 export function hasReceivers(config: WebhookConfig): boolean {
   return Object.keys(config.webhook_endpoints).length > 0 || config.webhook_callbacks !== undefined;
 }
@@ -34,7 +34,7 @@ export interface Target {
   secrets: readonly string[];
 }
 
-/** Where a delivery goes, by the configuration of now; or why it goes nowhere. */
+/** Where a delivery goes by the current configuration, or why it cannot be sent. */
 export function targetOf(
   config: WebhookConfig,
   { receiver, callbackUrl }: Pick<DeliveryRow, "receiver" | "callbackUrl">,

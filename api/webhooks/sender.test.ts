@@ -235,7 +235,7 @@ test("a receiver that is no longer configured, or whose address is private, is n
     webhook_endpoints: { main: endpoint() },
     webhook_callbacks: { hosts: [receiver.url], secrets: [receiverSecret] },
   });
-  // Fans out with the receivers of before.
+  // Makes deliveries with the earlier configuration.
   await sender().turn(0);
   deps = withConfig({
     webhook_endpoints: { other: endpoint() },
@@ -286,7 +286,7 @@ test("a call whose sender died is made again after its claim", async () => {
   passTo(claimedUntil);
   expect(await send()).toBeUndefined();
   expect(receiver.received).toHaveLength(2);
-  // What the first sender says now no longer counts.
+  // The claim of the first sender has expired: its outcome no longer counts.
   await dying.stop();
   expect(await deliveries()).toMatchObject([{ status: "delivered", attempts: 2 }]);
 });

@@ -22,7 +22,7 @@ export interface SenderLimits {
   timeoutMs: number;
   /** From 0 to 1. */
   random: () => number;
-  /** Is called when a call has ended for which others had to wait. */
+  /** Called when a call ends that others had to wait for. */
   onPlace: () => void;
 }
 
@@ -34,7 +34,7 @@ const defaults: SenderLimits = {
   random: Math.random,
   onPlace: () => {},
 };
-/** For a call's outcome to reach the database. */
+/** Time for a call's outcome to reach the database. */
 const marginMs = 45_000;
 const eventsAtOnce = 200;
 
@@ -112,7 +112,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
         each,
         except,
       });
-      // What a power cut would undo must not be told to anyone.
+      // The event must be on disk before a receiver hears of it.
       await db.durable();
       const events = await eventsOf(db, claimed);
       for (const delivery of claimed) {

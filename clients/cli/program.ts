@@ -21,7 +21,7 @@ export function createProgram(version: string): Command {
     .option("--json", "answer with one JSON document")
     .showHelpAfterError("(--help shows how)")
     .exitOverride((error) => {
-      // Help and version are no errors. Everything else about the words is one of usage.
+      // Help and version are no errors. Anything else is a usage error.
       process.exit(error.exitCode === 0 ? 0 : exitCode.usage);
     });
   addRun(program);

@@ -67,7 +67,7 @@ function markOf(session: string, requestId: string | number): Record<string, str
 }
 
 const lookAgainAfterMs = 1000;
-/** No call waits longer for its job. */
+/** The longest time that a call waits for its job. */
 const callLastsMs = 10 * 60_000;
 
 /** Cancels the jobs of a call. The call may still be storing its job, so it looks twice. */
@@ -88,7 +88,7 @@ async function cancelCall(api: Api, mark: Record<string, string>): Promise<void>
   }
 }
 
-/** Undefined if it is no JSON, which the SDK then answers. */
+/** Undefined if it is not JSON; the SDK then sends the error. */
 function parse(body: string): unknown {
   try {
     return JSON.parse(body);

@@ -43,7 +43,7 @@ describe("MCP over stdio", () => {
     });
   });
 
-  test("--help says what it reads, and an unknown argument is refused", () => {
+  test("--help lists its environment variables, and an unknown argument is refused", () => {
     const help = spawnSync(process.execPath, [...flags, entry, "--help"], { encoding: "utf8" });
     expect(help.status).toBe(0);
     expect(help.stdout).toContain("AIRLOCK_KEY");

@@ -52,7 +52,7 @@ function hashSources(): string {
   return hash.digest("hex");
 }
 
-/** Processes that serve the old files meanwhile open each by its path. */
+/** A running process may still serve the old files, which it opens by path. */
 function replaceFolder(part: string): void {
   const old = `${part}.old`;
   if (existsSync(folder)) renameSync(folder, old);

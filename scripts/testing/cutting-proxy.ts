@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-/** After so many bytes. */
+/** Number of bytes after which it breaks. */
 export type Cut = { answer?: number; request?: number };
 
 /** A TCP proxy whose connections break where a test says. */
@@ -57,7 +57,7 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     cutNext: (...after) => {
       next = after;
-      // A connection that is kept open would not be the next one.
+      // A kept-alive connection would not count as the next one.
       for (const socket of open) socket.destroy();
     },
     cuts: () => cuts,

@@ -31,7 +31,7 @@ export const InputFile = z
   });
 export type InputFile = z.infer<typeof InputFile>;
 
-/** The last parts of names are files and the others folders: none is both, and none is taken. */
+/** The last part of a name is a file, the others are folders. No path is both, and none is used twice. */
 export const InputFiles = z
   .array(InputFile)
   .max(limits.inputFilesMax)

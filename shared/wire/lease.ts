@@ -104,7 +104,7 @@ export const LeasedJob = z.object({
   caps: OutputCaps,
   /** W3C trace context of the request that made the job. */
   traceparent: z.string().nullish(),
-  /** Somebody follows the job: its output is to be posted as it comes. */
+  /** Whether somebody follows the job: then its output is posted as it comes. */
   watch: z.boolean().optional(),
 });
 export type LeasedJob = z.infer<typeof LeasedJob>;

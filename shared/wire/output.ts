@@ -45,7 +45,7 @@ function base64Bytes(text: string): number {
   return (text.length / 4) * 3 - padding;
 }
 
-/** Streams are cut above a cap: so many bytes of the start are sent at once, the rest when the code has ended. */
+/** Output is bounded by a cap. This many bytes from the start are sent at once, the rest when the code has ended. */
 export function liveBytes(cap: number): number {
   return cap - Math.min(Math.floor(cap / 2), 1024 * 1024);
 }

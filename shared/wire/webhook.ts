@@ -95,7 +95,7 @@ export const CallbackUrl = z
     example: "https://hooks.example/airlock",
   });
 
-/** What is no address at all has its own fault. */
+/** Anything that is no URL is refused by another rule. */
 function isPlain(text: string): boolean {
   if (!URL.canParse(text)) return true;
   const { username, password, hash } = new URL(text);

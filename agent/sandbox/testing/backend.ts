@@ -90,7 +90,7 @@ export async function openWithFiles(
   return sandbox;
 }
 
-/** What forks the jobs of a test; who starts it closes it. */
+/** What forks the jobs of a test. The caller closes it. */
 export function startForks(
   { engine, image }: Place,
   { mother, ...more }: Partial<Omit<ForksDeps, "mother">> & { mother?: Partial<MotherSpec> } = {},

@@ -77,7 +77,7 @@ export async function containersOf(agentName: string): Promise<string[]> {
   return (await listOf(agentName)).map(({ Id }) => Id);
 }
 
-/** Those of them that are for one job, or kept ready for one. */
+/** Only the containers that serve one job or wait for one. */
 export async function jobContainersOf(agentName: string): Promise<string[]> {
   const found = await listOf(agentName);
   return found
@@ -103,7 +103,7 @@ export async function removeContainersOf(agentName: string): Promise<void> {
   for (const { Name } of Volumes ?? []) await removeVolume(Name);
 }
 
-/** Waits for the containers that have it: the engine may still be removing them. */
+/** Waits until no container uses the volume: the engine may still be removing some. */
 export async function removeVolume(name: string): Promise<void> {
   await waitUntil(`the volume ${name} is in use by nothing`, () =>
     rawEngine

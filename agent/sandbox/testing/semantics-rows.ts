@@ -22,7 +22,7 @@ afterAll(() => rmSync(spoolDir, { recursive: true }));
 
 type Inputs = Pick<SandboxJob, "stdin" | "args">;
 
-/** Prints what code can find of its arguments and of a standard input larger than a pipe. */
+/** Prints what the code can learn about its arguments and a standard input larger than a pipe. */
 const withInputs = {
   code: `import argparse, os, stat, subprocess, sys
 print(sys.argv, getattr(sys, "orig_argv", None), sys.stdin.seekable(), sys.stdin.isatty())

@@ -18,7 +18,7 @@ export const pausesMs = [
   24 * hourMs,
 ];
 
-/** A receiver cannot put its calls off for longer. */
+/** Longest pause that a receiver can ask for. */
 const longestMs = 24 * hourMs;
 
 /** A failed call. */

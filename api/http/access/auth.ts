@@ -7,7 +7,7 @@ import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { acceptedKeys } from "./exposure.ts";
 
-/** Where clients of MCP look for an OAuth server. There is none, and they take a 401 for a fault of it. */
+/** Where MCP clients look for an OAuth server. There is none: the answer is 404, because they misread a 401. */
 const oauthPaths = /^\/(\.well-known\/(oauth-|openid-configuration).*|register)$/;
 const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
 

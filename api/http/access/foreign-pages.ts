@@ -5,7 +5,7 @@ import { answersFor } from "./exposure.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 
-/** Endpoint of the Model Context Protocol, whose rule about origins holds with keys too. */
+/** Endpoint of the Model Context Protocol. Its rule about origins applies even if the service has keys. */
 export const mcpPath = "/mcp";
 
 /**

@@ -10,7 +10,7 @@ import { rateStore } from "./rate-store.ts";
 
 const counted = new WeakSet<Request>();
 
-/** Marks a request that the service makes for one that it has counted. */
+/** Marks an internal request on behalf of a request that the rate limit has already counted. */
 export function alreadyCounted(request: Request): Request {
   counted.add(request);
   return request;

@@ -95,7 +95,7 @@ function testStore(open: () => Promise<Stored>): void {
     expect(await read(store, "a/1/nothing")).toBeUndefined();
   });
 
-  test("finds out the hash of what was put, if it was not announced", async () => {
+  test("computes the hash of what was put, if it was not announced", async () => {
     const { sizeBytes, sha256 } = announced(bytes);
     expect(await store.put("a/2/x", streamed(bytes), { sizeBytes })).toBe(sha256);
     expect(await store.put("a/2/y", streamed(bytes), { sizeBytes, sha256 })).toBe(sha256);

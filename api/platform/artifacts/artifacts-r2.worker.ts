@@ -40,7 +40,7 @@ export function artifactBucket(bucket: Bucket): ArtifactStore {
   };
 }
 
-/** Stores a body whose hash nobody knows yet. */
+/** Stores a body whose hash was not announced. */
 async function putHashing(
   bucket: Bucket,
   key: string,

@@ -102,7 +102,7 @@ describe("an address", () => {
         event,
         AbortSignal.timeout(20_000),
       );
-    // A connection that is open leads to an address that was checked; it is not used here.
+    // Without keep-alive: an open connection would be used again without a look-up.
     expect(await post({ connection: "close" })).toMatchObject({ status: 204 });
     await expect(post({})).rejects.toThrow("hooks.example is not on the internet");
     expect(asked).toHaveLength(2);

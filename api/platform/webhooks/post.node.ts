@@ -24,14 +24,14 @@ export function postFromNode(config: Addresses, resolve: Resolve = lookup): Post
     if (isIP(host) !== 0 && !isAllowed(host)) throw privateAddress(url.hostname);
     // A dispatcher without interceptors follows no redirect.
     const answer = await request(url, { method: "POST", headers, body, signal, dispatcher });
-    // What comes after the head changes nothing: the receiver has the event.
+    // The status decides: the receiver has the event, whatever the body says.
     void answer.body.dump({ limit: answerBytes, signal }).catch(() => {});
     const retryAfter = answer.headers["retry-after"];
     return { status: answer.statusCode, retryAfter: [retryAfter ?? []].flat()[0] ?? null };
   };
 }
 
-/** A look-up that fails if one of the addresses is not allowed: a name may have a public one for show. */
+/** Fails if any address of the name is not allowed: a hostile name may have a public address as well. */
 function checkedLookup(isAllowed: (address: string) => boolean, resolve: Resolve): LookupFunction {
   return (hostname, options, done) => {
     resolve(hostname, { ...options, all: true }, (error, addresses) => {

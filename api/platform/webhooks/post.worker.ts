@@ -14,7 +14,7 @@ export function postFromWorker({
       throw new AddressRefusal(`${host} is an address or a local name, which Workers do not call`);
     }
     const answer = await fetch(url, { method: "POST", headers, body, signal, redirect: "manual" });
-    // The receiver has the event: what comes after the head changes nothing.
+    // The status decides: the receiver has the event, whatever the body says.
     await answer.body?.cancel().catch(() => {});
     return { status: answer.status, retryAfter: answer.headers.get("Retry-After") };
   };

@@ -20,7 +20,7 @@ export function wakeObjectLater(objects: WebhooksObjects, deps: Pick<Deps, "log"
   waitUntil(wakeObject(objects, deps));
 }
 
-/** So few that the platform's limits of requests and time are never reached. */
+/** Small enough to stay within the platform's limits of requests and time. */
 const callsPerRun = 100;
 /** After a run that broke off, such as in an outage of the database. */
 const againMs = 30_000;

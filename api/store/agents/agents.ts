@@ -83,7 +83,7 @@ export async function markLeft(db: Database, id: string, now: number): Promise<v
   await db.orm.update(agents).set({ leftAt: now }).where(eq(agents.id, id));
 }
 
-/** Condition of every claim: a poll that was sent before the agent left or was drained may be answered after it. */
+/** Condition of every claim: a poll from before the agent left or was drained may be answered afterwards. */
 export function takesWork(id: SQLWrapper | string): SQL {
   return notExists(
     query

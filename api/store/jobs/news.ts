@@ -21,7 +21,7 @@ export interface News {
   cancelled: Map<string, number>;
   /** Number of leases of each agent that somebody follows; agents without any are left out. */
   watched: Map<string, number>;
-  /** Changes with the state and the output of a followed execution. */
+  /** A value that changes whenever the state or the output of a followed execution changes. */
   outputs: Map<string, string>;
   /** The awaited executions and builds that have ended. */
   endedExecutions: string[];

@@ -22,7 +22,7 @@ export interface Attempt {
   attempt: number;
 }
 
-/** A reader holds about one row and one window of rows in memory. */
+/** Bounds the memory of a reader: about one row and one window of rows. */
 const rowBytes = 32 * 1024;
 export const windowBytes = 32 * 1024;
 
@@ -58,7 +58,7 @@ export async function recordOutput(
         : [];
     const results = await batch(db, [...inserts, sql`select ${holds}`]);
     const isHeld = results.at(-1)?.rows[0]?.[0] === 1;
-    // A repeat of a post that was stored is answered alike, also after the lease is gone.
+    // The repeat of a stored post gets the same answer, even after the lease is gone.
     if (!isHeld || !isNext) {
       if (await isStored(db, attempt, parts)) return "recorded";
       return isHeld ? "conflict" : "lease_lost";

@@ -25,7 +25,7 @@ export const agents = sqliteTable("agents", {
   /** Images that jobs may need and that its engine has. */
   images: text("images", { mode: "json" }).$type<string[]>().notNull(),
   lastSeenAt: integer("last_seen_at").notNull(),
-  /** Since when it takes no new jobs and builds, by an operator's order. */
+  /** When an operator drained the agent: it takes no new jobs and builds since. */
   drainingAt: integer("draining_at"),
   /** When it left. A delayed request from before must not register it again. */
   leftAt: integer("left_at"),

@@ -91,7 +91,7 @@ export const executions = sqliteTable(
     inputs: text("inputs", { enum: inputWays }),
     /** The submission's own receiver of the webhook. */
     callbackUrl: text("callback_url"),
-    /** Until then somebody follows its events. */
+    /** The time until which somebody counts as following its events. */
     watchedUntil: integer("watched_until"),
   },
   (t) => [

@@ -13,7 +13,7 @@ export const files = sqliteTable(
     sha256: text("sha256").notNull(),
     contentType: text("content_type").notNull(),
     createdAt: integer("created_at").notNull(),
-    /** From then on it is removed, unless an execution refers to it. */
+    /** When it expires. It is then removed, unless an execution refers to it. */
     expiresAt: integer("expires_at").notNull(),
   },
   (t) => [index("files_expires_at").on(t.expiresAt)],
@@ -33,7 +33,7 @@ export const inputFiles = sqliteTable(
     /** Its bytes, if they came in the request; else they are stored under `storeKey`. */
     content: bytes("content"),
     storeKey: text("store_key"),
-    /** The uploaded file or the execution that the stored bytes are of: the first part of `storeKey`. */
+    /** Id of the uploaded file or execution that owns the bytes: the first part of `storeKey`. */
     owner: text("owner"),
   },
   (t) => [

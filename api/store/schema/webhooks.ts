@@ -42,11 +42,11 @@ export const webhookDeliveries = sqliteTable(
     receiver: text("receiver").notNull(),
     callbackUrl: text("callback_url"),
     status: text("status", { enum: deliveryStatuses }).notNull().default("pending"),
-    /** Calls since it was made or sent again; of all calls. */
+    /** Number of calls since it was made or last sent again; then the number of all calls. */
     tries: integer("tries").notNull().default(0),
     attempts: integer("attempts").notNull().default(0),
     dueAt: integer("due_at").notNull(),
-    /** A sender is making the call. If it dies, another one calls after this time. */
+    /** End of a sender's claim. If the sender dies, another one calls after this time. */
     claimedUntil: integer("claimed_until"),
     lastStatusCode: integer("last_status_code"),
     lastError: text("last_error"),

@@ -26,7 +26,7 @@ const findNext = statement(sql`
     where ${isPending} and receiver = waiting.receiver))
   from waiting where receiver is not null and receiver not in ${listed("except")}`);
 
-/** When the next call is due (epoch ms), but for some receivers; undefined if none is pending. */
+/** When the next call is due (epoch ms), leaving out some receivers; undefined if none is pending. */
 export async function nextDue(db: Database, except: string[]): Promise<number | undefined> {
   const { rows } = await db.client.execute(findNext({ except: JSON.stringify(except) }));
   const due = rows[0]?.[0] ?? null;
@@ -38,7 +38,7 @@ export interface ClaimTerms {
   /** A call that has no outcome by then is made again. */
   until: number;
   most: number;
-  /** Most for each receiver, so that slow ones do not take every place. */
+  /** Limit for each receiver, so that slow ones do not take every place. */
   each: number;
   /** Receivers that get no more calls at present. */
   except: string[];
@@ -97,7 +97,7 @@ export async function eventsOf(
   return new Map(events.map(({ seq, ...event }) => [seq, event]));
 }
 
-/** What came of a call. */
+/** The outcome of a call. */
 export interface CallOutcome {
   status: "pending" | "delivered" | "failed";
   /** When to call again, if it is pending. */
@@ -128,7 +128,7 @@ const record = statement(sql`
   where id = ${given("id")} and ${isPending}
     and (attempts = ${given("attempts")} or ${given("status")} = 'delivered')`);
 
-/** Hands a claimed call back that was not made, or broken off by this process. It does not count. */
+/** Gives a claimed call back that was not made or that this process cut off. It does not count as a try. */
 export async function releaseCall(
   db: Database,
   { id, attempts }: DeliveryRow,
@@ -142,7 +142,7 @@ const release = statement(sql`
     attempts = attempts - 1
   where id = ${given("id")} and ${isPending} and attempts = ${given("attempts")}`);
 
-/** Makes a delivery due now, with all its tries before it. Undefined if it is unknown. */
+/** Makes a delivery due now, with all tries as for a new one. Undefined if it is unknown. */
 export async function sendAgain(
   db: Database,
   id: number,

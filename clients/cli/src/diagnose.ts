@@ -18,7 +18,7 @@ export interface Finding {
 
 const once = { retries: 0, timeoutMs: 10_000 } as const;
 
-/** Looks at everything between this command and a job that runs, and stops where going on has no sense. */
+/** Checks everything between this command and a running job. Stops when further checks cannot succeed. */
 export async function diagnose(airlock: Airlock, { url, key }: Settings): Promise<Finding[]> {
   const findings: Finding[] = [];
   const health = await reach(airlock, url, findings);
@@ -141,7 +141,7 @@ function checkQueue({ queue_stats: queue }: Health): Finding[] {
   ];
 }
 
-/** Runs a job, because what no check knows shows there: a full disk, an image that is missing. */
+/** Runs a job, which shows what no other check finds: a full disk, a missing image. */
 async function tryJob(airlock: Airlock): Promise<Finding> {
   try {
     const executeRequest = { code: "print('ok')", timeout: 20 };

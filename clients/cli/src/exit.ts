@@ -11,7 +11,7 @@ export const exitCode = {
   outOfMemory: 137,
 } as const;
 
-/** What the user can mend: its message says how. */
+/** An error that the user can correct; the message says how. */
 export class UsageError extends Error {
   override name = "UsageError";
 }

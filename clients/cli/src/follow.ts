@@ -37,7 +37,7 @@ export async function follow(
   return airlock.wait(jobId, { signal });
 }
 
-/** What the shell gets: the code's own status, or what kept it from having one. */
+/** The exit code for the shell: the code's own status, or the reason why it has none. */
 export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord): number {
   if (status === "timeout") return exitCode.timeout;
   if (status === "cancelled") return exitCode.interrupted;

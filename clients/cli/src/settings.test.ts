@@ -13,11 +13,11 @@ afterEach(() => rmSync(folder, { recursive: true }));
 const env = (more: Record<string, string> = {}) => ({ XDG_CONFIG_HOME: folder, ...more });
 const stored = { url: "https://airlock.example", key: "stored-key" };
 
-test("without a word, the service is on this machine and needs no key", () => {
+test("by default, the service is on this machine and needs no key", () => {
   expect(readSettings({}, env())).toEqual({ url: "http://127.0.0.1:8080", key: undefined });
 });
 
-test("a flag goes before the environment, and that before the file", () => {
+test("a flag overrides the environment, which overrides the file", () => {
   writeSettings(stored, env());
   const set = env({ AIRLOCK_URL: "https://airlock.example/env", AIRLOCK_KEY: "env-key" });
   expect(readSettings({}, env())).toEqual(stored);
@@ -40,7 +40,7 @@ test("only the user can read the file", () => {
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
-test("an address that is none and a broken file are said", () => {
+test("an invalid address and a broken file are refused with a message", () => {
   expect(() => readSettings({ url: "localhost:8080" }, env())).toThrow("is no address");
   writeSettings(stored, env());
   writeFileSync(settingsFile(env()), "{");

@@ -19,7 +19,7 @@ test("a table lines up its columns, and cuts the last one at the terminal's widt
   expect(layOut(columns, rows, undefined, asIs)[2]).toMatch(/terminal$/);
 });
 
-test("what others wrote cannot move the cursor", () => {
+test("untrusted text cannot move the cursor", () => {
   expect(layOut(columns, [["a", "1", "x\u001b[2J\ny"]], undefined, asIs)[1]).toBe(
     "a      1  x [2J y",
   );

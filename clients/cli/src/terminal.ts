@@ -86,7 +86,7 @@ export function layOut(
   return [style("dim", titles), ...rows.map((row) => lay(row, false))];
 }
 
-/** Text of others must not move the cursor or fake lines. */
+/** Untrusted text must not move the cursor or fake lines. */
 export function plain(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, " ");
 }

@@ -1,4 +1,4 @@
-/** How times and sizes are shown to people, and how they say them. */
+/** Times and sizes: formatting them, and parsing what users type. */
 
 import { UsageError } from "./exit.ts";
 

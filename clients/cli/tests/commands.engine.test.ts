@@ -210,7 +210,7 @@ test("health, types, dlq, ps and api answer in text and in JSON", async () => {
   expect(JSON.parse(stdout)).toMatchObject({ limit: 1 });
 });
 
-test("words that are wrong exit with 2 and say where help is", async () => {
+test("a wrong command line exits with 2 and says where help is", async () => {
   for (const args of [
     ["nonsense"],
     ["ps", "--bogus"],

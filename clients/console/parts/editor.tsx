@@ -43,7 +43,7 @@ export function Editor(props: Props) {
       editor.current?.close();
     };
   }, []);
-  // Who writes is ahead of what is rendered: their text is never set back.
+  // The user types ahead of rendering: their text is never replaced.
   useEffect(() => {
     if (!onChange) editor.current?.setText(text);
   }, [text]);

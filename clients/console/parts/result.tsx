@@ -26,7 +26,7 @@ interface Timed {
   ended_at: string | null;
 }
 
-/** How long it waited, beside how long it ran. */
+/** How long it waited and how long it ran. */
 export function Times({ record }: { record: Timed }) {
   const { waited, ran } = timesOf(record, clock.value);
   return (

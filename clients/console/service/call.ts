@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import type { Problem } from "../../../shared/wire/errors.ts";
 import { askForKey, key } from "./key.ts";
 
-/** Since when the service has not answered; undefined while it does. */
+/** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
 
 /** A refused request. */

@@ -96,7 +96,7 @@ export async function follow(
   }
 }
 
-/** A job that was there is still there: what fails now may work soon. */
+/** The job exists, so a failure is temporary: try again. */
 function isPassing(error: unknown, wasThere: boolean): boolean {
   if (error instanceof Gone || error instanceof ConnectionError || wasThere) return true;
   return error instanceof Refused && error.problem.status >= 429;

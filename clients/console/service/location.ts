@@ -12,7 +12,7 @@ export function go(address: string, { replace = false } = {}): void {
   route.value = here();
   if (!replace) {
     scrollTo(0, 0);
-    // As after a page load: who reads by ear or keyboard begins at the new view.
+    // As after a page load, screen readers and the keyboard start at the new view.
     requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true }));
   }
 }

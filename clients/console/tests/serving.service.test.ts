@@ -35,7 +35,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   });
   afterAll(() => api.close());
 
-  test("browsers are led from / to it, programs get what they always got", async () => {
+  test("browsers are redirected from / to it, programs get 404 as before", async () => {
     const asBrowser = { headers: { Accept: "text/html,*/*;q=0.8" }, redirect: "manual" } as const;
     const led = await fetch(`${api.url}/`, asBrowser);
     expect([led.status, led.headers.get("Location")]).toEqual([302, "/console"]);

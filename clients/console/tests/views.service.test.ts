@@ -187,7 +187,7 @@ describe("the console's views", needs("chromium"), () => {
     const { port } = new URL(api.url);
     await api.close();
     await page.getByText("The service has not answered since").waitFor();
-    // What was there is still there.
+    // The list from before is still shown.
     await page.getByTitle(failed).waitFor();
     api = await startNodeIn(folder, { ...vars, AIRLOCK_PORT: port });
     await page.getByText("The service has not answered since").waitFor({ state: "detached" });

@@ -26,7 +26,7 @@ async function loadWaiting(signal: AbortSignal): Promise<Waiting[]> {
   );
 }
 
-/** Who works, and what waits for what. */
+/** Agents and their work; waiting jobs and the reason of each. */
 export function Queue() {
   const pool = useFeed("pool", getPool);
   const waiting = useFeed(`waiting ${Math.floor(clock.value / 20_000)}`, loadWaiting, () => true);

@@ -90,7 +90,7 @@ export function describeMcp(start: () => Promise<Running>, isBehindProxy = false
     }
   });
 
-  test("pages of the service and of allowed_origins may use it, others may not", async () => {
+  test("only pages of the service and of allowed_origins may use it", async () => {
     const own = await send("/mcp", from(service.url));
     expect(own.status).toBe(200);
     expect(own.headers.get("Access-Control-Allow-Origin")).toBeNull();

@@ -19,7 +19,7 @@ export type Api = {
   ]: Bound<Generated[Name]>;
 };
 
-/** They answer when the work is done, which may take as long as it takes. */
+/** Operations that answer only when the work is done, so they have no time limit. */
 const unhurried = ["execute", "buildJobType"];
 
 type Operation = (...args: unknown[]) => Promise<{ data?: unknown }>;

@@ -162,7 +162,7 @@ function asProblem(text: string): Problem | undefined {
   }
 }
 
-/** The faults of the fields say more than the sentence about them. */
+/** The messages of the fields, which say more than the general sentence. */
 function messageOf({ detail, errors = [] }: Problem): string {
   const faults = errors.map(({ path, message }) => `${path}: ${message}`);
   return [detail, ...faults].join("\n  ");

@@ -15,7 +15,7 @@ export interface Files {
   readonly delete: (fileId: string, options?: CallOptions) => Promise<void>;
 }
 
-/** A slower line than this is taken for a broken one. */
+/** A connection slower than this counts as broken. */
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
 

@@ -23,7 +23,7 @@ export interface Jobs {
   readonly wait: (jobId: string, options?: WaitOptions) => Promise<ExecutionRecord>;
 }
 
-/** Below what proxies allow an answer to take. */
+/** Shorter than the time that proxies allow for an answer. */
 const ROUND_S = 25;
 
 export function jobs(api: Api): Jobs {

@@ -13,7 +13,7 @@ export interface ConnectOptions {
   url: string;
   /** An API key; it is sent as `Authorization: Bearer`. */
   key?: string | undefined;
-  /** How often a request that failed for the moment is sent again. Default 6: about 12 seconds. */
+  /** How often a request is sent again after a temporary failure. Default 6: about 12 seconds. */
   retries?: number | undefined;
   /** How long one try may take. Default 60,000; 0: no limit. */
   timeoutMs?: number | undefined;
@@ -34,7 +34,7 @@ export interface Transport {
   readonly url: string;
   /** Sends a request to its answer, which is there as a whole; throws an AirlockError instead of a refusal. */
   readonly send: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
-  /** The same once the headers are there; the time-out and the retries end then. */
+  /** The same, but resolves once the headers have arrived; the time-out and the retries end there. */
   readonly open: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 }
 
@@ -134,7 +134,7 @@ function newKey(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Whether a second request does no harm if the first one arrived. */
+/** Whether it is safe to send the request again, even if the first one arrived. */
 function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return true;
   if (method !== "POST") return false;

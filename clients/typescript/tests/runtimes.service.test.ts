@@ -93,7 +93,7 @@ async function bundle(contents: string, format: "esm" | "iife"): Promise<string>
     write: false,
     format,
     target: "es2022",
-    // With a package for Node in it, this would not resolve.
+    // This fails to resolve if the client imports a Node package.
     platform: "browser",
   });
   return outputFiles[0]!.text;

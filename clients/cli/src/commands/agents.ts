@@ -108,7 +108,7 @@ export function addAgents(program: Command): void {
   }
 }
 
-/** The only one with this id or name. */
+/** Finds the one item with this id or name. */
 function one<T extends { id: string; name: string }>(
   all: readonly T[],
   given: string,

@@ -28,7 +28,7 @@ from .types import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Below what proxies allow an answer to take.
+# Shorter than the time that proxies allow for an answer.
 _ROUND_S = 25
 
 
