@@ -18,22 +18,28 @@ export function eventStream(
   kind?: "synchronous",
 ): ReadableStream<Uint8Array> {
   const hungUp = new AbortController();
-  const stop = AbortSignal.any([hungUp.signal, ...signals]);
-  const events = follow(stop);
+  const events = follow(hungUp.signal);
   let finish: (() => void) | undefined;
   /** A stream that nobody reads, such as the answer to HEAD, must not keep the process open. */
   const begin = (): void => {
     if (!finish) waitUntil(new Promise<void>((resolve) => (finish = resolve)), kind);
+  };
+  /** A signal of the process outlives the stream, and would keep it in memory. */
+  const finished = (): void => {
+    finish?.();
+    for (const signal of signals) signal.removeEventListener("abort", hangUp);
   };
   const end = async (): Promise<void> => {
     // A generator that has not started would skip its `finally`.
     if (!finish) await events.next();
     begin();
     await events.return(undefined).catch(() => {});
-    finish?.();
+    finished();
   };
+  const hangUp = (): void => hungUp.abort();
+  if (signals.some(({ aborted }) => aborted)) hangUp();
+  for (const signal of signals) signal.addEventListener("abort", hangUp);
   hungUp.signal.addEventListener("abort", () => void end());
-  for (const signal of signals) signal.addEventListener("abort", () => hungUp.abort());
 
   return new ReadableStream<Uint8Array>(
     {
@@ -46,10 +52,10 @@ export function eventStream(
           // The client continues from its cursor.
           if (!isStoreOutage(error)) log.error("events: {error}", { error });
         }
-        finish?.();
+        finished();
         controller.close();
       },
-      cancel: () => hungUp.abort(),
+      cancel: hangUp,
     },
     { highWaterMark: 0 },
   );

@@ -60,6 +60,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     if (!(await findExecution(deps.db, id))) throw notFound(`Job ${id}`);
     if (from?.state === "ended") return c.body(null, 204);
     const format = formatOf(c.req.header("Accept"));
+    if (c.req.method === "HEAD") return c.body(null, 200, eventHeaders(format));
     const signals = [c.req.raw.signal, deps.streamsEnd];
     const body = eventStream(deps, format, (stop) => follow(deps, id, from, stop), signals);
     return c.body(body, 200, eventHeaders(format));

@@ -1,0 +1,58 @@
+import { getEventListeners } from "node:events";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { JobEvent } from "../../shared/wire/events.ts";
+import type { Deps } from "../deps.ts";
+import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { eventStream } from "./stream.ts";
+
+let store: TempStore;
+let deps: Deps;
+beforeEach(async () => {
+  store = await openTempStore();
+  deps = testDeps(store.db, store.folder, Date.now);
+});
+afterEach(() => store.close());
+
+async function* idleOnce(): AsyncGenerator<JobEvent | "idle"> {
+  yield "idle";
+}
+
+/** Idle until its signal aborts. */
+async function* idleUntil(signal: AbortSignal): AsyncGenerator<JobEvent | "idle"> {
+  while (!signal.aborted) yield "idle";
+}
+
+const finish = {
+  read: async (reader: ReadableStreamDefaultReader) => {
+    while (!(await reader.read()).done);
+  },
+  hangUp: async (reader: ReadableStreamDefaultReader) => reader.cancel(),
+};
+
+test.each([
+  ["that was read to its end", idleOnce, finish.read],
+  ["whose client hung up", idleUntil, finish.hangUp],
+])("a stream %s is no longer known to the signal of the process", async (_, follow, end) => {
+  const ended = Promise.withResolvers<void>();
+  const waiting: Deps = { ...deps, waitUntil: (work) => void work.then(() => ended.resolve()) };
+  const process = new AbortController();
+  const reader = eventStream(waiting, "lines", follow, [process.signal]).getReader();
+  await reader.read();
+  expect(getEventListeners(process.signal, "abort")).toHaveLength(1);
+  await end(reader);
+  await ended.promise;
+  expect(getEventListeners(process.signal, "abort")).toEqual([]);
+});
+
+test.each([0, 1])(
+  "the signal of the process ends a stream of which %i events were read",
+  async (n) => {
+    const process = new AbortController();
+    const reader = eventStream(deps, "lines", idleUntil, [process.signal]).getReader();
+    for (let read = 0; read < n; read++) await reader.read();
+    process.abort();
+    await finish.read(reader);
+    expect(getEventListeners(process.signal, "abort")).toEqual([]);
+  },
+);
