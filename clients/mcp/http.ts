@@ -31,6 +31,7 @@ export async function serveMcp(
 ): Promise<Response> {
   const parsed = parse(body);
   const messages = [parsed].flat();
+  if (messages.length > maxMessages) return tooMany();
   const session = SessionId.safeParse(request.headers.get(sessionHeader)).data;
   for (const message of messages) {
     const cancelled = Cancelled.safeParse(message).data;
@@ -58,6 +59,15 @@ export async function serveMcp(
     answer.headers.set(sessionHeader, crypto.randomUUID());
   }
   return answer;
+}
+
+/** Of one request. The SDK has the same bound, but looks for cancellations later. */
+const maxMessages = 100;
+
+function tooMany(): Response {
+  const message = `Invalid Request: Batch must not exceed ${maxMessages} messages`;
+  const error = { code: -32600, message };
+  return Response.json({ jsonrpc: "2.0", error, id: null }, { status: 400 });
 }
 
 /** A value of an execution's metadata has at most 512 characters. */
