@@ -347,3 +347,12 @@ test("deliveries are kept for 7 days after their last change, then removed with 
   await removeOld(deps);
   expect(await count()).toEqual([0, 0]);
 });
+
+test("a sweep removes more old deliveries than fit into one batch", async () => {
+  for (let n = 0; n < 120; n++) await end();
+  await sender().turn(0);
+  passTo(clock + 7 * dayMs + 1);
+  await removeOld(deps);
+  const { rows } = await store.db.client.execute("select count(*) from webhook_events");
+  expect(rows[0]?.[0]).toBe(0);
+});

@@ -9,13 +9,18 @@ const findOld = statement(sql`
 
 /**
  * Removes up to `rows` deliveries that have not changed since a time (epoch ms), and old events without
- * deliveries. A delivery that is tried changes at least once a day.
+ * deliveries. A delivery that is tried changes at least once a day. Returns whether more may be left.
  */
-export async function forgetDeliveries(db: Database, before: number, rows: number): Promise<void> {
+export async function forgetDeliveries(
+  db: Database,
+  before: number,
+  rows: number,
+): Promise<boolean> {
   // Reads first, because a removal would take the write lock each time.
   const { rows: found } = await db.client.execute(findOld({ before }));
-  if (!found[0]?.[0]) return;
-  await batch(db, [dropDeliveries({ before, rows }), dropEvents({ before, rows })]);
+  if (!found[0]?.[0]) return false;
+  const dropped = await batch(db, [dropDeliveries({ before, rows }), dropEvents({ before, rows })]);
+  return dropped.some(({ rowsAffected }) => rowsAffected === rows);
 }
 
 const dropDeliveries = statement(sql`
