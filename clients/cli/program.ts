@@ -38,7 +38,8 @@ export function createProgram(version: string): Command {
     .description("print the completion script of a shell")
     .argument("<shell>", 'bash or zsh: eval "$(airlock completion bash)"')
     .action((shell: string) => {
-      if (shell !== "bash" && shell !== "zsh") throw new UsageError(`"${shell}": say bash or zsh`);
+      if (shell !== "bash" && shell !== "zsh")
+        throw new UsageError(`"${shell}" must be bash or zsh`);
       process.stdout.write(completionScript(program, shell));
     });
   return program;

@@ -30,7 +30,9 @@ export function readScriptMetadata(code: string): ScriptMetadata {
   }
   const { dependencies = [], "requires-python": requiresPython } = table;
   if (!Array.isArray(dependencies) || !dependencies.every((one) => typeof one === "string")) {
-    throw new UsageError("dependencies in the script's `# /// script` block: say a list of texts");
+    throw new UsageError(
+      "dependencies in the script's `# /// script` block must be a list of texts",
+    );
   }
   return {
     dependencies,

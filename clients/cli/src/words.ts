@@ -37,9 +37,7 @@ export function parseDuration(text: string, option: string): number {
   const [, count = "", unit = ""] = /^(\d+(?:\.\d+)?)([smhd])$/.exec(text) ?? [];
   const ms = Number(count) * (unitMs[unit] ?? Number.NaN);
   if (ms > 0) return ms;
-  throw new UsageError(
-    `${option} "${text}": say seconds, minutes, hours or days: 30s, 10m, 2h, 1d`,
-  );
+  throw new UsageError(`${option} "${text}" must be a duration, such as 30s, 10m, 2h or 1d`);
 }
 
 /** A time of day or a duration before now, as epoch ms. */
@@ -51,7 +49,7 @@ export function parseSince(text: string, now = Date.now()): number {
 export function parseNumber(text: string, option: string): number {
   const value = Number(text);
   if (Number.isFinite(value) && text.trim() !== "") return value;
-  throw new UsageError(`${option} "${text}": say a number`);
+  throw new UsageError(`${option} "${text}" must be a number`);
 }
 
 /** `name=value` pairs. */
@@ -59,7 +57,7 @@ export function parsePairs(pairs: readonly string[], option: string): Record<str
   return Object.fromEntries(
     pairs.map((pair) => {
       const at = pair.indexOf("=");
-      if (at < 1) throw new UsageError(`${option} "${pair}": say name=value`);
+      if (at < 1) throw new UsageError(`${option} "${pair}" must be name=value`);
       return [pair.slice(0, at), pair.slice(at + 1)];
     }),
   );

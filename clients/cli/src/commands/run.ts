@@ -152,7 +152,7 @@ function readInput(given: string): Record<string, unknown> {
   } catch {
     // Said below.
   }
-  throw new UsageError(`--input: say a JSON object, such as '{"name": "Ada"}', or @file`);
+  throw new UsageError(`--input must be a JSON object, such as '{"name": "Ada"}', or @file`);
 }
 
 async function uploadAll(airlock: Airlock, paths: string[]) {
