@@ -7,7 +7,9 @@ export const cold: Row = {
   what: "hello with an empty pool: POST /execute to answer, the container started for it",
   goal: "p50 ≤ that of the bare engine + 15 ms",
   measure: async (world) => {
-    await using service = await world.startService({ config: { warm_pool_size: 0 } });
+    await using service = await world.startService({
+      config: { container_backend: "engine", warm_pool_size: 0 },
+    });
     await service.warmUp(world.samples(40));
     const sides = [
       {

@@ -35,7 +35,9 @@ export const forkedThroughput: Row = {
   goal: "≥ 5 × the bare engine; ≥ 0.8 × bwrap … python3 where bubblewrap is installed",
   measure: async (world) => {
     await using forked = await world.startService({ config: forks });
-    await using plain = await world.startService({ config: { max_queue_size: 1000 } });
+    await using plain = await world.startService({
+      config: { container_backend: "engine", max_queue_size: 1000 },
+    });
     for (const service of [forked, plain]) await service.warmUp(world.samples(200));
     const span = { leadInMs: world.quick ? 0 : 1500, forMs: world.quick ? 500 : 5000 };
     const side = (name: string, count: number, task: () => Promise<unknown>): Side => ({

@@ -25,7 +25,10 @@ export const requirements: Row = {
       config: { ...packages, container_backend: "zygote" },
       toml,
     });
-    await using plain = await world.startService({ config: packages, toml });
+    await using plain = await world.startService({
+      config: { ...packages, container_backend: "engine" },
+      toml,
+    });
     const side = (name: string, service: Service, more: object): Side => ({
       name,
       once: async () => {
