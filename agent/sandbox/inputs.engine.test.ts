@@ -23,6 +23,14 @@ async function printed(
 
 const mebibyte = 1024 ** 2;
 
+/** Python that does something which the kernel may refuse, and says "done" or the error's name. */
+const tried = `def tried(what, *args):
+    try:
+        what(*args)
+        return "done"
+    except OSError as error:
+        return type(error).__name__`;
+
 describe("stdin", () => {
   test("is what the job gives, byte for byte", async () => {
     const stdin = "\u{feff}tea\r\n\0\u00e4\u{1f600}\n";
@@ -65,12 +73,7 @@ print(repr(sys.stdin.read()), os.readlink("/proc/self/fd/0"), sorted(os.listdir(
   test("and arguments cannot be written, replaced or removed", async () => {
     const code = `
 import os
-def tried(what, *args):
-    try:
-        what(*args)
-        return "done"
-    except OSError as error:
-        return type(error).__name__
+${tried}
 print(tried(os.write, 0, b"x"))
 for path in ("/input/_stdin", "/input/_args", "/proc/self/fd/0"):
     print(tried(open, path, "r+"), tried(os.unlink, path), tried(os.truncate, path, 0), tried(os.chmod, path, 0o777))
@@ -84,12 +87,7 @@ for path in ("/input/_stdin", "/input/_args", "/proc/self/fd/0"):
 /** Tries to change files and folders under /input, and prints the outcome of each try in one word. */
 const attempts = `
 import os, shutil, sys
-def tried(what, *args):
-    try:
-        what(*args)
-        return "done"
-    except OSError as error:
-        return type(error).__name__
+${tried}
 for path in sys.argv[1:]:
     print(tried(open, path, "r+"), tried(open, path, "a"), tried(os.truncate, path, 0), tried(os.unlink, path))
     print(tried(os.chmod, path, 0o777), tried(os.utime, path, (0, 0)), tried(os.rename, path, "/tmp/x"))

@@ -160,6 +160,7 @@ function whyUnwell({ drainingAt, engine, breaker }: AgentReport): string | null 
   return engine.available ? null : "Its container engine does not answer.";
 }
 
-function totalSlots(agents: AgentReport[]): number {
+/** Executions that these agents run at once. */
+export function totalSlots(agents: Pick<AgentReport, "slots">[]): number {
   return agents.reduce((sum, agent) => sum + agent.slots, 0);
 }

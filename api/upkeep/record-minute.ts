@@ -1,5 +1,5 @@
 import type { Deps } from "../deps.ts";
-import { isLive } from "../domain/capacity.ts";
+import { isLive, totalSlots } from "../domain/capacity.ts";
 import { historyMs, minuteMs } from "../domain/history.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";
@@ -12,6 +12,6 @@ export async function recordMinute({ config, db, now }: Deps): Promise<void> {
   if (((await lastMinute(db)) ?? 0) >= at) return;
   const [agents, { pending, running }] = await Promise.all([listAgents(db), readQueueStats(db)]);
   const live = agents.filter((agent) => isLive(agent, config, time));
-  const slots = live.reduce((sum, agent) => sum + agent.slots, 0);
-  await addMinute(db, { at, pending, running, slots }, at - historyMs - minuteMs);
+  const minute = { at, pending, running, slots: totalSlots(live) };
+  await addMinute(db, minute, at - historyMs - minuteMs);
 }
