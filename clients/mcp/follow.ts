@@ -1,10 +1,17 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
+import { z } from "zod";
 import { readOutput, readStatus, waitForRecord } from "./api.ts";
 import type { Call } from "./call.ts";
 import { endedResult, unfinishedResult } from "./result.ts";
 
 /** Clients give up after 60 s; the rest is for the way. */
-export const wait = { defaultS: 45, maxS: 50 } as const;
+export const WaitSeconds = z
+  .int()
+  .min(0)
+  .max(50)
+  .default(45)
+  .describe("Seconds to wait for the end. A job that takes longer goes on.");
+
 /** Seconds between two reports of a client that asked for progress. */
 const reportEveryS = 2;
 /** Characters of the newest output in a report. */

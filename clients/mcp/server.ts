@@ -10,8 +10,9 @@ import type { Api } from "./api.ts";
 import { listArtifacts, readArtifactTool, readResource } from "./artifact-tools.ts";
 import { artifactTemplate } from "./artifact-uri.ts";
 import type { Call, Tool } from "./call.ts";
+import { executeCode } from "./execute-code.ts";
 import { type Facts, readFacts } from "./facts.ts";
-import { cancelJob, executeCode, getJob } from "./job-tools.ts";
+import { cancelJob, getJob } from "./job-tools.ts";
 
 export const tools: readonly Tool[] = [
   executeCode,

@@ -9,6 +9,7 @@ export const settings = {
   AIRLOCK_AGENT_TOKENS: agentToken,
   AIRLOCK_API_AUTH_ENABLED: "true",
   AIRLOCK_API_KEYS: key,
+  AIRLOCK_API_RATE_LIMIT_REQUESTS: "100000",
   AIRLOCK_MAX_TIMEOUT: "600",
   AIRLOCK_ALLOWED_ORIGINS: "https://app.example",
   AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { requirements: ["numpy==2.3.4"], timeout: 300 } }),
@@ -193,6 +194,62 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     });
     const missing = client.read(`airlock://jobs/${id}/artifacts/missing`);
     await expect(missing).rejects.toThrow(/no file missing/);
+  });
+
+  test("files, stdin and args reach the code", async () => {
+    const first = client.call("execute_code", { code: "1" });
+    const { lease_id: firstLease } = await agent.takeJob();
+    await agent.upload(firstLease, "table.csv", "x,y\n");
+    await agent.result(firstLease);
+    const { structuredContent: earlier } = await first;
+    const { file_id } = (await (
+      await fetch(`${world().url}/files?name=model.bin`, {
+        method: "POST",
+        headers: { Authorization: `Bearer ${key}` },
+        body: "a model",
+      })
+    ).json()) as { file_id: string };
+
+    const called = client.call("execute_code", {
+      code: "1",
+      stdin: "one\n",
+      args: ["--two", ""],
+      files: [
+        { name: "a/text.txt", text: "ä" },
+        { name: "bytes.bin", base64: "AP8A" },
+        { name: "model.bin", file_id },
+        { name: "table.csv", artifact: { job_id: earlier?.["job_id"], name: "table.csv" } },
+      ],
+    });
+    const { lease_id, stdin, args, files = [] } = await agent.takeJob();
+    expect([stdin, args]).toEqual(["one\n", ["--two", ""]]);
+    const contents = files.map(async ({ name, sha256 }) => {
+      const { text } = await agent.get(`/leases/${lease_id}/files/${sha256}`);
+      return [name, text];
+    });
+    expect(Object.fromEntries(await Promise.all(contents))).toEqual({
+      "a/text.txt": "ä",
+      "bytes.bin": "\0\ufffd\0",
+      "model.bin": "a model",
+      "table.csv": "x,y\n",
+    });
+    await agent.result(lease_id);
+    expect((await called).structuredContent).toMatchObject({ status: "succeeded" });
+  });
+
+  test.each([
+    [{ name: "../up", text: "" }, /files\.0\.name.*\.\./],
+    [{ name: "data.json", text: "" }, /files\.0\.name.*data\.json/],
+    [{ name: "two", text: "", base64: "" }, /files\.0.*exactly one/],
+    [{ name: "none" }, /files\.0.*exactly one/],
+    [{ name: "gone", file_id: crypto.randomUUID() }, /files\.0\.file_id.*expired/],
+    [{ name: "path", path: "/etc/passwd" }, /path/],
+  ])("a file that cannot be given is refused with its place: %j", async (file, message) => {
+    const called = client.call("execute_code", { code: "1", files: [file] });
+    await expect(called).rejects.toMatchObject({
+      code: -32602,
+      message: expect.stringMatching(message) as unknown,
+    });
   });
 
   test("long files of text are read in parts that end at whole characters", async () => {

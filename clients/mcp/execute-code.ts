@@ -1,0 +1,100 @@
+import { z } from "zod";
+import { JobId } from "../../shared/wire/execution.ts";
+import { InputFile } from "../../shared/wire/file.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { ExecuteRequest, SubmittedJob } from "../../shared/wire/submission.ts";
+import { cancel, post } from "./api.ts";
+import { type Call, tool } from "./call.ts";
+import { describeJobTypes, type Facts } from "./facts.ts";
+import { follow, WaitSeconds } from "./follow.ts";
+import { JobOutcome } from "./result.ts";
+
+const { code, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
+const { name, text, base64, file_id } = InputFile.shape;
+
+/** The service checks what the parts of a file must be together. */
+const File = z.strictObject({
+  name: name.describe(
+    "Path under /input, such as tables/prices.csv. Not data.json, and no name that begins with _.",
+  ),
+  text: text.describe("The content, as text."),
+  base64: base64.describe("The content in base64, for files that are not text."),
+  file_id: file_id.describe("Id of a file that was uploaded with POST /files."),
+  artifact: z
+    .strictObject({ job_id: JobId, name: z.string().min(1).describe("As list_artifacts has it.") })
+    .optional()
+    .describe("A file that an earlier job wrote to /output."),
+});
+
+const inMiB = (bytes: number): string => `${bytes / 1024 / 1024} MiB`;
+
+const input = z.strictObject({
+  code: code.describe("Python source."),
+  input_data: input_data
+    .optional()
+    .meta({ type: "object", description: "JSON for the code, at /input/data.json." }),
+  files: z
+    .array(File)
+    .max(limits.inputFilesMax)
+    .optional()
+    .describe(
+      `Files for the code, at /input/<name>, read-only; at most ${limits.inputFilesMax}. Each has a name and exactly one of text, base64, file_id and artifact. Text and base64 are part of the request, which can have 10 MiB unless the operator sets another limit.`,
+    ),
+  stdin: stdin.describe(
+    `What the code reads from standard input, such as with input(); at most ${inMiB(limits.stdinMaxBytes)}. Without it, standard input is at its end.`,
+  ),
+  args: args.describe(
+    `Arguments of the code: sys.argv[1:]; at most ${limits.argsMaxBytes / 1024} KiB together.`,
+  ),
+  job_type: z.string().optional().describe("Name of a job type; default: `default`."),
+  timeout: timeout.describe("Time limit of the code in seconds."),
+  requirements: requirements
+    .optional()
+    .describe("Packages to install first (PEP 508); only if the operator allows it."),
+  wait_seconds: WaitSeconds,
+});
+
+export const executeCode = tool({
+  name: "execute_code",
+  title: "Run Python code",
+  describe,
+  input,
+  output: JobOutcome,
+  isReadOnly: false,
+  async run(call, { wait_seconds, ...request }) {
+    const body = { ...request, metadata: call.metadata };
+    const { job_id } = SubmittedJob.parse(await post(call.api, "/execute/async", body));
+    const end = cancelOnAbort(call, job_id);
+    try {
+      return await follow(call, job_id, wait_seconds);
+    } finally {
+      end();
+    }
+  },
+});
+
+function describe(facts: Facts): string {
+  return `Runs Python code in a new isolated container and returns what it wrote. Nothing is kept from one call to the next: no variables, no files.
+- print() to stdout and stderr; both come back, the head and tail of long text.
+- \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` and \`args\` are the code's own.
+- A JSON object written to /output/result.json comes back as \`output\`.
+- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP up to 1 MiB) come back as images, e.g. plt.savefig("/output/plot.png"); other files as links, for read_artifact.
+- To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
+- /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
+- If the job takes longer than \`wait_seconds\`, the answer has its job_id and it goes on: call get_job.
+${describeJobTypes(facts)}`;
+}
+
+/**
+ * Cancels the job when the call is cancelled, until the returned function is called. The signal also
+ * fires after a call has been answered, when the job may go on.
+ */
+function cancelOnAbort(call: Call, jobId: string): () => void {
+  const { api, signal, abortCancels, keep } = call;
+  const onAbort = (): void => {
+    if (abortCancels()) keep(cancel(api, jobId));
+  };
+  signal.addEventListener("abort", onAbort);
+  if (signal.aborted) onAbort();
+  return () => signal.removeEventListener("abort", onAbort);
+}
