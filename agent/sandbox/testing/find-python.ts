@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { readdirSync } from "node:fs";
+import { globSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 export interface Python {
@@ -47,10 +47,20 @@ function describe(folder: string): Python[] {
   }
 }
 
+/** How to start it with the folders of this machine, also one in a Debian that set-up made. */
+export function startsHere({ folder }: Python): { args: string[]; env: Record<string, string> } {
+  if (!isInDebian(folder)) return { args: [join(folder, "bin/python3")], env: {} };
+  const libraries = globSync(join(folder, "lib/*-linux-gnu")).join(":");
+  const [loader = ""] = globSync(join(folder, "lib/*-linux-gnu/ld-linux-*"));
+  const args = [loader, "--library-path", libraries, join(folder, "bin/python3")];
+  return { args, env: { PYTHONHOME: folder } };
+}
+
+const isInDebian = (folder: string): boolean => folder.startsWith(debianOf(""));
+
 /** A Debian's Python needs the libraries of its own root. */
 function interpreterIn(folder: string): string[] {
-  const isDebian = folder.startsWith(debianOf(""));
-  return isDebian
+  return isInDebian(folder)
     ? ["/usr/sbin/chroot", join(folder, ".."), "/usr/bin/python3"]
     : [join(folder, "bin/python3")];
 }

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
-import { runPython } from "../../testing/run-python.ts";
+import { pythonClient } from "../../testing/python-client.ts";
 import { connect, type JobEvent } from "../src/index.ts";
 
 needsThroughout("python3");
@@ -45,6 +45,6 @@ test("a stream of a running job brings its whole output once, over connections t
   // Again, of the job that has ended.
   const python = `print(json.dumps(list(airlock.connect(sys.argv[1]).stream(sys.argv[2]))))`;
   proxy.cutNext(...[300, 900, 1_000].map((answer) => ({ answer })));
-  expectWhole(await runPython<Told[]>(python, proxy.url, job_id));
+  expectWhole(await pythonClient().run<Told[]>(python, proxy.url, job_id));
   expect(proxy.cuts()).toBe(8);
 });

@@ -1,0 +1,23 @@
+import { describe, expect, test } from "vitest";
+import {
+  findPython,
+  promisedPythons,
+  startsHere,
+} from "../../../agent/sandbox/testing/find-python.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { pythonClient } from "../../testing/python-client.ts";
+import { breakRows } from "./testing/break-rows.ts";
+import { jobRows } from "./testing/job-rows.ts";
+import { webhookRows } from "./testing/webhook-rows.ts";
+
+for (const minor of promisedPythons) {
+  describe(`Python ${minor}`, needs(`python${minor}`), () => {
+    const python = pythonClient(() => startsHere(findPython(minor)!));
+    test("the client runs under it", async () => {
+      expect(await python.run("print(json.dumps(sys.version.split()[0]))")).toMatch(`${minor}.`);
+    });
+    breakRows(python);
+    webhookRows(python);
+    jobRows(python);
+  });
+}

@@ -1,0 +1,159 @@
+import { expect, test } from "vitest";
+import { ScriptedAgent } from "../../../../api/testing/scripted-agent.ts";
+import { startNode } from "../../../../api/testing/start-node.ts";
+import { startCuttingProxy } from "../../../../scripts/testing/cutting-proxy.ts";
+import { startEventService } from "../../../testing/event-service.ts";
+import type { PythonClient } from "../../../testing/python-client.ts";
+
+const token = "agent-token-0123456789";
+const points = (end: number, step: number): number[] =>
+  Array.from({ length: Math.ceil(end / step) }, (_, n) => n * step + 1);
+
+/** What must hold when connections break. */
+export function breakRows(python: PythonClient): void {
+  test("a stream whose connection breaks at any point brings every event once, in order", async () => {
+    await using service = await startEventService();
+    await using proxy = await startCuttingProxy(service.url);
+    const cuts = points(900, 60);
+    // Each stream takes two connections: one that breaks, and one that is whole.
+    proxy.cutNext(...cuts.flatMap((answer) => [{ answer }, {}]));
+    const program = `
+client = airlock.connect(sys.argv[1])
+print(json.dumps([list(client.stream("j")) for _ in range(int(sys.argv[2]))]))`;
+    const streams = await python.run<{ id?: string }[][]>(program, proxy.url, String(cuts.length));
+    expect(proxy.cuts()).toBe(cuts.length);
+    for (const events of streams) {
+      // Only an event without a cursor can come again.
+      expect(events.filter(({ id }) => id)).toEqual(service.events.filter(({ id }) => id));
+    }
+  });
+
+  test("a stream goes on when an answer ends before the job does, and from a given event", async () => {
+    await using service = await startEventService(2);
+    const program = `
+client = airlock.connect(sys.argv[1])
+print(json.dumps([list(client.stream("j", after=after)) for after in (None, "c/3+", "c/end")]))`;
+    expect(await python.run(program, service.url)).toEqual([
+      service.events,
+      service.events.slice(5),
+      [],
+    ]);
+  });
+
+  test("an upload whose connection breaks at any point arrives whole, from memory and from disk", async () => {
+    await using service = await startEventService();
+    await using proxy = await startCuttingProxy(service.url);
+    const cuts = [1, 100, 1_000, 100_000, 299_999];
+    proxy.cutNext(...cuts.flatMap((request) => [{ request }, {}, { request }, {}]));
+    const program = `
+import pathlib, tempfile
+client = airlock.connect(sys.argv[1])
+body = bytes([7]) * 300_000
+with tempfile.NamedTemporaryFile() as file:
+    file.write(body); file.flush()
+    for _ in range(${cuts.length}):
+        client.files.upload("a b.bin", body)
+        client.files.upload("a b.bin", pathlib.Path(file.name))
+print("1")`;
+    await python.run(program, proxy.url);
+    expect(proxy.cuts()).toBe(2 * cuts.length);
+    const whole = service.uploads.filter((bytes) => bytes.equals(Buffer.alloc(300_000, 7)));
+    expect(whole).toHaveLength(2 * cuts.length);
+  });
+
+  test("a submission and a wait whose connections break at any point make and find one job", async () => {
+    await using proxyOfApi = await startApi();
+    const { url, api, proxy } = proxyOfApi;
+    const cuts = [
+      ...points(300, 100).map((request) => ({ request })),
+      ...points(600, 100).map((answer) => ({ answer })),
+    ];
+    proxy.cutNext(...cuts.flatMap((cut) => [cut, {}]));
+    const submit = `
+client = airlock.connect(sys.argv[1])
+jobs = [client.submit("pass", metadata={"test": "cut"})["job_id"] for _ in range(${cuts.length})]
+print(json.dumps(jobs))`;
+    const ids = await python.run<string[]>(submit, url);
+    expect(proxy.cuts()).toBe(cuts.length);
+    const list = await fetch(`${api}/executions?metadata=test:cut`);
+    const { items } = (await list.json()) as { items: { execution_id: string }[] };
+    expect(items).toHaveLength(ids.length);
+    expect(new Set(items.map(({ execution_id }) => execution_id))).toEqual(new Set(ids));
+
+    const agent = new ScriptedAgent(api, token);
+    for (let left = ids.length; left > 0; left--) {
+      const job = await agent.takeJob();
+      await agent.result(job.lease_id, { status: "succeeded", exit_code: 0 });
+    }
+    proxy.cutNext(...ids.flatMap((_, n) => [{ answer: n * 100 + 1 }, {}]));
+    const wait = `
+client = airlock.connect(sys.argv[1])
+print(json.dumps([client.wait(id)["status"] for id in sys.argv[2:]]))`;
+    expect(await python.run(wait, url, ...ids)).toEqual(ids.map(() => "succeeded"));
+  });
+
+  test("refusals are errors of their code's class, and name the fields", async () => {
+    await using service = await startApi();
+    const program = `
+client = airlock.connect(sys.argv[1])
+told = []
+for call in (
+    lambda: client.submit(""),
+    lambda: client.wait("00000000-0000-7000-8000-000000000000"),
+    lambda: client.wait(client.submit("pass")["job_id"], wait_s=0),
+    lambda: airlock.connect("http://127.0.0.1:1", retries=1).submit("pass"),
+):
+    try:
+        call()
+    except airlock.AirlockError as error:
+        told.append([type(error).__name__, getattr(error, "code", None), str(error)])
+print(json.dumps(told))`;
+    expect(await python.run(program, service.url)).toEqual([
+      [
+        "InvalidRequestError",
+        "invalid_request",
+        expect.stringContaining("\n  code: must not be empty"),
+      ],
+      ["NotFoundError", "not_found", expect.stringContaining("does not exist")],
+      ["WaitTimeoutError", "wait_timeout", expect.stringContaining("did not end within 0 s")],
+      ["ConnectionError", null, expect.stringContaining("http://127.0.0.1:1 could not be reached")],
+    ]);
+  });
+
+  test("cancelling an async call closes its socket and ends its thread", async () => {
+    await using service = await startApi();
+    const program = `
+async def main():
+    client = airlock.connect_async(sys.argv[1])
+    job = await client.submit("pass")
+    waiting = [asyncio.ensure_future(client.wait(job["job_id"])) for _ in range(50)]
+    done, _ = await asyncio.wait(waiting, timeout=1)
+    during = threading.active_count()
+    for wait in waiting:
+        wait.cancel()
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    while threading.active_count() > 1:
+        await asyncio.sleep(0.01)
+    print(json.dumps([len(done), during, sorted({type(end).__name__ for end in ends})]))
+asyncio.run(main())`;
+    expect(await python.run(program, service.url)).toEqual([0, 51, ["CancelledError"]]);
+  });
+}
+
+/** A real API without agents, behind a proxy. */
+async function startApi() {
+  const api = await startNode({
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+  });
+  const proxy = await startCuttingProxy(api.url);
+  return {
+    api: api.url,
+    url: proxy.url,
+    proxy,
+    async [Symbol.asyncDispose]() {
+      await proxy[Symbol.asyncDispose]();
+      await api.close();
+    },
+  };
+}

@@ -1,0 +1,35 @@
+import { execFile } from "node:child_process";
+import { resolve } from "node:path";
+import { promisify } from "node:util";
+
+/** The Python client under one interpreter. */
+export interface PythonClient {
+  /** Runs a program, and answers with what it prints. */
+  readonly print: (program: string, ...args: string[]) => Promise<string>;
+  /** The same with the client imported; answers with the JSON that it prints. */
+  readonly run: <T = unknown>(program: string, ...args: string[]) => Promise<T>;
+}
+
+/** @param command Starts the interpreter, with variables that it needs. */
+export function pythonClient(
+  command: () => { args: readonly string[]; env?: Record<string, string> } = () => ({
+    args: ["python3"],
+  }),
+): PythonClient {
+  const print: PythonClient["print"] = async (program, ...args) => {
+    const { args: interpreter, env } = command();
+    const [file = "", ...before] = interpreter;
+    const { stdout } = await promisify(execFile)(file, [...before, "-c", program, ...args], {
+      env: { ...process.env, ...env, PYTHONPATH: resolve("clients/python/src") },
+      timeout: 240_000,
+      maxBuffer: 64 * 1024 * 1024,
+    });
+    return stdout;
+  };
+  const prelude = "import asyncio, json, sys, threading\nimport airlock\n";
+  return {
+    print,
+    run: async <T>(program: string, ...args: string[]) =>
+      JSON.parse(await print(prelude + program, ...args)) as T,
+  };
+}
