@@ -3,7 +3,7 @@ import { formatTime } from "./model/time.ts";
 import { announcement } from "./parts/announce.ts";
 import { Heading, Status } from "./parts/common.tsx";
 import { KeyDialog } from "./parts/key-dialog.tsx";
-import { lostSince } from "./service/call.ts";
+import { lostSince } from "./service/client.ts";
 import { useFeed } from "./service/feed.ts";
 import { forgetKey, key, keyWanted } from "./service/key.ts";
 import { route } from "./service/location.ts";

@@ -1,12 +1,12 @@
 import { useSignal } from "@preact/signals";
 import { formatTime } from "../model/time.ts";
-import { type Agent, drain, invite, resume } from "../service/operate.ts";
+import { drain, invite, type PoolAgent, resume } from "../service/operate.ts";
 import { announce, attempt } from "./announce.ts";
 import { Age, Dialog, Empty, Status } from "./common.tsx";
 import { copy } from "./copy.ts";
 
 interface Props {
-  agents: Agent[];
+  agents: PoolAgent[];
   onChange: () => void;
 }
 
@@ -50,7 +50,7 @@ export function Agents({ agents, onChange }: Props) {
   );
 }
 
-function AgentRow({ agent, onChange }: { agent: Agent; onChange: () => void }) {
+function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void }) {
   const { id, name, state, engine, gpus, breaker, labels } = agent;
   const isDraining = state === "draining";
   const change = async (): Promise<void> => {

@@ -2,8 +2,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { parseCsv } from "../model/csv.ts";
 import { formatBytes } from "../model/time.ts";
-import { type Artifact, artifactAddress } from "../service/records.ts";
-import { send } from "../service/call.ts";
+import { artifacts as stored } from "../service/client.ts";
+import type { Artifact } from "../service/records.ts";
 import { attempt } from "./announce.ts";
 
 /** What is shown here; anything else is for download only. */
@@ -82,7 +82,7 @@ function ArtifactItem({
 
 /** A link cannot carry the key: the bytes are fetched, then saved. */
 async function download(id: string, name: string): Promise<void> {
-  const blob = await (await send(artifactAddress(id, name))).blob();
+  const blob = await (await stored.open(id, name)).blob();
   const url = URL.createObjectURL(blob);
   const link = Object.assign(document.createElement("a"), {
     href: url,
@@ -99,7 +99,7 @@ function Shown({ id, artifact, kind }: { id: string; artifact: Artifact; kind: K
     const ended = new AbortController();
     void (async () => {
       try {
-        const answer = await send(artifactAddress(id, artifact.name), { signal: ended.signal });
+        const answer = await stored.open(id, artifact.name, { signal: ended.signal });
         if (kind !== "picture") loaded.value = { text: await answer.text() };
         else {
           url = URL.createObjectURL(await answer.blob());

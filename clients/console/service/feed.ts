@@ -1,6 +1,6 @@
 import { signal, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Gone, Refused } from "./call.ts";
+import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 
 const usualMs = 5000;
 
@@ -50,9 +50,9 @@ export function useFeed<T>(
         isDone = isOver(data);
       } catch (error) {
         if (ended.signal.aborted) return;
-        if (error instanceof Refused && error.retryAfterS) pauseMs = error.retryAfterS * 1000;
+        if (error instanceof ProblemError && error.retryAfterS) pauseMs = error.retryAfterS * 1000;
         // The banner of the page says that the service is gone.
-        if (!(error instanceof Gone)) set({ problem: (error as Error).message });
+        if (!(error instanceof ConnectionError)) set({ problem: (error as Error).message });
       } finally {
         isLooking = false;
       }

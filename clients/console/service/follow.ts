@@ -1,7 +1,6 @@
-import { ConnectionError } from "../../typescript/src/errors.ts";
-import { stream } from "../../typescript/src/stream.ts";
+import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { Output, type Stream } from "../model/output.ts";
-import { Gone, Refused, send } from "./call.ts";
+import { events } from "./client.ts";
 import { type ExecutionRecord, getExecution, getJob } from "./records.ts";
 
 /** A job as it is followed. */
@@ -25,13 +24,6 @@ const frameMs = 40;
 const sliceLength = 16_384;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
-const events = stream({
-  url: "",
-  open: (path, init = {}, { signal } = {}) =>
-    send(path, { headers: init.headers as Record<string, string>, ...(signal && { signal }) }),
-  send: () => Promise.reject(new Error("only open is used")),
-});
 
 /** Follows a job to its end, through outages of the service. */
 export async function follow(
@@ -98,8 +90,8 @@ export async function follow(
 
 /** The job exists, so a failure is temporary: try again. */
 function isPassing(error: unknown, wasThere: boolean): boolean {
-  if (error instanceof Gone || error instanceof ConnectionError || wasThere) return true;
-  return error instanceof Refused && error.problem.status >= 429;
+  if (error instanceof ConnectionError || wasThere) return true;
+  return error instanceof ProblemError && error.status >= 429;
 }
 
 /** The streams of a record, taken over in pieces, so that a large one does not hold up the page. */

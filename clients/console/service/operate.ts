@@ -1,14 +1,19 @@
-import type { Invitation } from "../../../shared/wire/hosts.ts";
-import type { PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { getJson, post } from "./call.ts";
+import type {
+  HostList,
+  Invitation,
+  JoinedHost,
+  PoolAgent,
+  PoolHistory,
+} from "../../typescript/src/generated.ts";
+import { api } from "./client.ts";
 
-export type Agent = PoolStats["agents"][number];
+export type { JoinedHost, PoolAgent };
 export type HistoryPoint = PoolHistory["points"][number];
 
-const agent = (id: string): string => `/agents/${encodeURIComponent(id)}`;
-
-export const drain = (id: string): Promise<Agent> => post(`${agent(id)}/drain`);
-export const resume = (id: string): Promise<Agent> => post(`${agent(id)}/resume`);
-export const invite = (): Promise<Invitation> => post("/hosts/invitations", {});
+export const drain = (id: string): Promise<PoolAgent> => api.drainAgent({ id });
+export const resume = (id: string): Promise<PoolAgent> => api.resumeAgent({ id });
+export const invite = (): Promise<Invitation> => api.inviteHost({ invitationRequest: {} });
+export const listHosts = (signal: AbortSignal): Promise<HostList> => api.listHosts({ signal });
+export const revoke = (id: string): Promise<JoinedHost> => api.revokeHost({ id });
 export const getHistory = (signal: AbortSignal): Promise<PoolHistory> =>
-  getJson("/pool/history?hours=48&step=15", signal);
+  api.getPoolHistory({ hours: 48, step: 15 }, { signal });

@@ -1,18 +1,28 @@
-import type { DeadLetterPage, DeadLetterStats } from "../../../shared/wire/dead-letter.ts";
-import type { Build } from "../../../shared/wire/build.ts";
-import type { ExecutionRecord, JobStatus } from "../../../shared/wire/execution.ts";
-import type { Health, PoolStats } from "../../../shared/wire/health.ts";
-import type { JobTypeView } from "../../../shared/wire/job-type.ts";
-import type { DerivedJob, SubmittedJob } from "../../../shared/wire/submission.ts";
-import { getJson, getText, post, send } from "./call.ts";
-
-export type {
+import type {
+  AsyncSubmitRequest,
   Build,
+  DeadLetterDeleted,
   DeadLetterPage,
   DeadLetterStats,
+  DerivedJob,
   ExecutionRecord,
+  ForkRequest,
   Health,
-  JobTypeView,
+  JobStatus,
+  JobType,
+  PoolStats,
+  SubmittedJob,
+} from "../../typescript/src/generated.ts";
+import { api, artifacts } from "./client.ts";
+
+export type {
+  AsyncSubmitRequest,
+  Build,
+  DeadLetterPage,
+  ExecutionRecord,
+  ForkRequest,
+  Health,
+  JobType,
   PoolStats,
 };
 export type Status = ExecutionRecord["status"];
@@ -52,28 +62,35 @@ export const filterNames = [
   "batch_id",
 ] as const;
 
-export function listExecutions(
+export async function listExecutions(
   query: URLSearchParams,
   limit: number,
   signal: AbortSignal,
 ): Promise<Page<Listed>> {
-  const asked = new URLSearchParams({ limit: String(limit), fields: listed });
-  for (const name of [...filterNames, "before"]) {
-    for (const value of query.getAll(name)) if (value !== "") asked.append(name, value);
-  }
-  return getJson(`/executions?${asked}`, signal);
+  const of = (name: string): string | undefined => query.get(name) || undefined;
+  const asked = {
+    status: of("status") as Status,
+    jobType: of("job_type"),
+    metadata: query.getAll("metadata"),
+    createdAfter: of("created_after"),
+    createdBefore: of("created_before"),
+    parentExecutionId: of("parent_execution_id"),
+    batchId: of("batch_id"),
+    before: of("before"),
+  };
+  const given = Object.entries(asked).filter(([, value]) => value !== undefined && value !== "");
+  const page = await api.listExecutions(
+    { ...Object.fromEntries(given), limit, fields: listed },
+    { signal },
+  );
+  return page as Page<Listed>;
 }
 
-const job = (id: string): string => `/jobs/${encodeURIComponent(id)}`;
-
 export const getExecution = (id: string, signal?: AbortSignal): Promise<ExecutionRecord> =>
-  getJson(`/executions/${encodeURIComponent(id)}?view=full`, signal);
+  api.getExecution({ id, view: "full" }, { signal });
 
 export const getJob = (id: string, signal?: AbortSignal): Promise<JobStatus> =>
-  getJson(job(id), signal);
-
-export const artifactAddress = (id: string, name: string): string =>
-  `${job(id)}/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`;
+  api.getJob({ id }, { signal });
 
 export interface Submitted {
   code: string;
@@ -83,38 +100,41 @@ export interface Submitted {
 /** The code and the input of an execution. */
 export async function getSubmitted(id: string, signal?: AbortSignal): Promise<Submitted> {
   const [code, input] = await Promise.all(
-    ["_code.py", "_input.json"].map((name) => getText(artifactAddress(id, name), signal)),
+    ["_code.py", "_input.json"].map(async (name) =>
+      (await artifacts.open(id, name, { signal })).text(),
+    ),
   );
   return { code: code!, input: input! };
 }
 
-export const submit = (body: object): Promise<SubmittedJob> => post("/execute/async", body);
-export const fork = (id: string, body: object): Promise<DerivedJob> =>
-  post(`${job(id)}/fork`, body);
-export const rerun = (id: string): Promise<DerivedJob> => post(`${job(id)}/rerun`);
-export const cancel = (id: string): Promise<JobStatus> => post(`${job(id)}/cancel`);
+export const submit = async (request: AsyncSubmitRequest): Promise<SubmittedJob> =>
+  // Without `Prefer: wait`, it is never a record.
+  (await api.executeAsync({ asyncSubmitRequest: request })) as SubmittedJob;
+export const fork = (id: string, request: ForkRequest): Promise<DerivedJob> =>
+  api.forkJob({ id, forkRequest: request });
+export const rerun = (id: string): Promise<DerivedJob> => api.rerunJob({ id });
+export const cancel = (id: string): Promise<JobStatus> => api.cancelJob({ id });
 
-export const listJobTypes = (signal?: AbortSignal): Promise<JobTypeView[]> =>
-  getJson("/job-types", signal);
-export const getPool = (signal?: AbortSignal): Promise<PoolStats> => getJson("/pool/stats", signal);
-export const getHealth = (signal?: AbortSignal): Promise<Health> => getJson("/health", signal);
+export const listJobTypes = (signal?: AbortSignal): Promise<JobType[]> =>
+  api.listJobTypes({ signal });
+export const getPool = (signal?: AbortSignal): Promise<PoolStats> => api.getPoolStats({ signal });
+export const getHealth = (signal?: AbortSignal): Promise<Health> => api.getHealth({ signal });
 export const getBuild = (name: string, signal?: AbortSignal): Promise<Build> =>
-  getJson(`/job-types/${encodeURIComponent(name)}/build`, signal);
-export const startBuild = (name: string): Promise<unknown> =>
-  post(`/job-types/${encodeURIComponent(name)}/build`);
+  api.getBuild({ name }, { signal });
+export const startBuild = (name: string): Promise<unknown> => api.buildJobType({ name });
 
 export const getDeadLetterStats = (signal?: AbortSignal): Promise<DeadLetterStats> =>
-  getJson("/dlq/stats", signal);
+  api.getDeadLetterStats({ signal });
 export function listDeadLetters(
   query: URLSearchParams,
   signal: AbortSignal,
 ): Promise<DeadLetterPage> {
-  const asked = new URLSearchParams({ limit: "50" });
-  for (const name of ["error_type", "before"]) {
-    const value = query.get(name);
-    if (value) asked.set(name, value);
-  }
-  return getJson(`/dlq?${asked}`, signal);
+  const type = query.get("error_type") as DeadLetterPage["items"][number]["error_type"] | null;
+  const before = query.get("before");
+  return api.listDeadLetters(
+    { limit: 50, ...(type && { errorType: type }), ...(before && { before: Number(before) }) },
+    { signal },
+  );
 }
-export const removeDeadLetter = (id: number): Promise<Response> =>
-  send(`/dlq/${id}`, { method: "DELETE" });
+export const removeDeadLetter = (id: number): Promise<DeadLetterDeleted> =>
+  api.deleteDeadLetter({ id });

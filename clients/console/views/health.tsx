@@ -64,7 +64,10 @@ const times = (points: HistoryPoint[]): number[] => points.map(({ at }) => Date.
 function ended(points: HistoryPoint[]): ChartSpec {
   const sum = (names: string[]): number[] =>
     points.map(({ ended }) =>
-      Object.entries(ended).reduce((total, [name, n]) => total + (names.includes(name) ? n : 0), 0),
+      Object.entries(ended).reduce(
+        (total, [name, n]) => total + (names.includes(name) ? (n ?? 0) : 0),
+        0,
+      ),
     );
   return {
     times: times(points),

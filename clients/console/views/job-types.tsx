@@ -1,15 +1,15 @@
 import { useSignal } from "@preact/signals";
+import { NotFoundError } from "../../typescript/src/errors.ts";
 import { addressOf } from "../model/address.ts";
 import { Output } from "../model/output.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Heading, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
-import { Refused } from "../service/call.ts";
 import { useFeed } from "../service/feed.ts";
 import {
   type Build,
   getBuild,
-  type JobTypeView,
+  type JobType,
   listJobTypes,
   startBuild,
 } from "../service/records.ts";
@@ -73,7 +73,7 @@ export function JobTypes() {
 }
 
 interface RowProps {
-  type: JobTypeView;
+  type: JobType;
   onBuild: (name: string) => void;
   onShow: (name: string) => void;
 }
@@ -123,7 +123,7 @@ async function lastBuild(name: string, signal: AbortSignal): Promise<Build | und
   try {
     return await getBuild(name, signal);
   } catch (error) {
-    if (error instanceof Refused && error.problem.status === 404) return undefined;
+    if (error instanceof NotFoundError) return undefined;
     throw error;
   }
 }

@@ -1,0 +1,54 @@
+import { signal } from "@preact/signals";
+import { type Api, bindApi } from "../../typescript/src/api.ts";
+import { type Artifacts, artifacts as artifactsOf } from "../../typescript/src/artifacts.ts";
+import { UnauthorizedError } from "../../typescript/src/errors.ts";
+import { files as filesOf, type Files } from "../../typescript/src/files.ts";
+import { stream } from "../../typescript/src/stream.ts";
+import { type Transport, transport } from "../../typescript/src/transport.ts";
+import { askForKey, key } from "./key.ts";
+
+/** Time since which the service has not answered; undefined while it answers. */
+export const lostSince = signal<number | undefined>(undefined);
+
+async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (key.value !== "") headers.set("Authorization", `Bearer ${key.value}`);
+  try {
+    const answer = await fetch(path, { ...init, headers });
+    // A proxy in front of a service that is gone.
+    if (answer.status === 502 && !answer.headers.get("Content-Type")?.includes("json")) {
+      throw new Error("a proxy answers in its place");
+    }
+    lostSince.value = undefined;
+    return answer;
+  } catch (error) {
+    if (!init.signal?.aborted) lostSince.value ??= Date.now();
+    throw error;
+  }
+}
+
+/** Asks for the key where one is needed, and sends the request again. */
+function keyed(send: Transport["send"]): Transport["send"] {
+  return async (...request) => {
+    for (;;) {
+      const used = key.value;
+      try {
+        return await send(...request);
+      } catch (error) {
+        if (!(error instanceof UnauthorizedError)) throw error;
+        // Another request may have got a new key meanwhile.
+        if (key.value === used) await askForKey();
+      }
+    }
+  };
+}
+
+/** Feeds look again by themselves; what a person asked for is tried for about a second. */
+const plain = transport({ url: location.origin, retries: 2, fetch: reach });
+const way: Transport = { url: plain.url, send: keyed(plain.send), open: keyed(plain.open) };
+
+/** The TypeScript client, with the key of this tab. */
+export const api: Api = bindApi(way);
+export const artifacts: Artifacts = artifactsOf(api, way);
+export const files: Files = filesOf(api, way);
+export const events = stream(way);
