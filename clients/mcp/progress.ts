@@ -1,0 +1,43 @@
+import { stream, type JobEvent } from "../typescript/src/stream.ts";
+import { transport } from "../typescript/src/transport.ts";
+import type { Api } from "./api.ts";
+import type { Call } from "./call.ts";
+
+const reportEveryMs = 2000;
+/** Characters of the newest output in a report. */
+const newestLength = 500;
+
+/** Tells the client what the job does, from the job's events, until the returned function is called. */
+export function startReporting({ api, report }: Call, jobId: string): () => void {
+  if (!report) return () => {};
+  const startedAt = Date.now();
+  const ending = new AbortController();
+  const seen = { state: "queued", newest: "" };
+  // Clients that ask for progress take its absence for a call that hangs.
+  const timer = setInterval(() => {
+    const message = `Job ${jobId}: ${seen.state}\n${seen.newest}`.toWellFormed();
+    report((Date.now() - startedAt) / 1000, message).catch(() => {});
+  }, reportEveryMs);
+  const watch = async (): Promise<void> => {
+    for await (const event of eventsOf(api)(jobId, { signal: ending.signal })) note(seen, event);
+  };
+  // Without events, the reports say what was known; the call itself says what is wrong.
+  watch().catch(() => {});
+  return () => {
+    clearInterval(timer);
+    ending.abort();
+  };
+}
+
+function note(seen: { state: string; newest: string }, event: JobEvent): void {
+  if (event.event === "status") {
+    seen.state = event.data.status === "queued" ? event.data.reason : event.data.status;
+  } else if (event.event === "stdout" || event.event === "stderr") {
+    seen.newest = (seen.newest + event.data.text).slice(-newestLength);
+  } else if (event.event === "retry") seen.newest = "";
+}
+
+/** The events of jobs, also across breaks. */
+function eventsOf(api: Api) {
+  return stream(transport({ url: "", fetch: async (path, init) => api(path as string, init) }));
+}
