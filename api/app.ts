@@ -42,7 +42,8 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.use(refuseForeignPages(deps));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
-  app.use(identifyKey(deps), rateLimit(deps), requireApiKey(deps));
+  const limit = rateLimit(deps);
+  app.use(identifyKey(deps), limit, requireApiKey(deps));
   // /docs shows them in this order.
   executeRoutes(app, deps);
   batchRoutes(app, deps);
@@ -61,7 +62,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   metricsRoute(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
-  mcpRoute(app, deps);
+  mcpRoute(app, deps, limit);
   app.notFound(refuseUnrouted(app));
   return app;
 }

@@ -1,4 +1,4 @@
-import type { Context, ExecutionContext } from "hono";
+import type { Context, ExecutionContext, MiddlewareHandler } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { cors } from "hono/cors";
 import { describeError } from "../../shared/log-line.ts";
@@ -25,12 +25,23 @@ export function allowMcpOrigins(app: OpenAPIHono<AppEnv>, { config }: Deps): voi
 }
 
 /** The Model Context Protocol. Its tools send requests to this app, with the credentials of the caller. */
-export function mcpRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function mcpRoute(
+  app: OpenAPIHono<AppEnv>,
+  deps: Deps,
+  rateLimit: MiddlewareHandler<AppEnv>,
+): void {
   app.all(mcpPath, async (c) => {
     const body = await readText(c.req.raw, deps.config.max_request_bytes);
     const context = executionContext(c);
     return serveMcp(
-      { request: c.req.raw, body, isStopping: deps.isStopping },
+      {
+        request: c.req.raw,
+        body,
+        async countMore(calls) {
+          for (let n = 0; n < calls; n++) await rateLimit(c, async () => {});
+        },
+        isStopping: deps.isStopping,
+      },
       {
         api: callerApi(app, c, deps, context),
         version,

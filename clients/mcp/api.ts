@@ -42,8 +42,12 @@ export async function readOutput(
 
 /** Asks for the end of a job; one that has ended stays as it is. */
 export async function cancel(api: Api, id: string): Promise<void> {
-  const response = await api(`/jobs/${id}/cancel`, { method: "POST" });
+  const response = await askToCancel(api, id);
   if (response.status !== 409) await answered(response);
+}
+
+export async function askToCancel(api: Api, id: string): Promise<Response> {
+  return api(`/jobs/${id}/cancel`, { method: "POST" });
 }
 
 /** Artifacts of a job; none before its end. */

@@ -21,7 +21,7 @@ export async function follow(call: Call, id: string, waitS: number): Promise<Cal
     const record = await waitForRecord(api, id, waitS, signal);
     return record
       ? await endedResult(api, record)
-      : unfinishedResult(api, await readStatus(api, id));
+      : await unfinishedResult(api, await readStatus(api, id));
   } finally {
     stopReporting();
   }

@@ -1,7 +1,7 @@
 import { createMcpHandler } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { ExecutionPage, isTerminal } from "../../shared/wire/execution.ts";
-import { type Api, answered, cancel } from "./api.ts";
+import { type Api, askToCancel } from "./api.ts";
 import { type Connection, mcpServer } from "./server.ts";
 
 export const sessionHeader = "Mcp-Session-Id";
@@ -16,6 +16,8 @@ const Initialize = z.object({ method: z.literal("initialize") });
 export interface McpRequest {
   request: Request;
   body: string;
+  /** Counts so many further calls for the rate limit, and throws if they are too many. */
+  countMore: (calls: number) => Promise<void>;
   /** Whether the service itself ends the open requests. */
   isStopping: () => boolean;
 }
@@ -26,17 +28,20 @@ export interface McpRequest {
  * session id, jobs are marked with it and with the request's id, and so any process finds them.
  */
 export async function serveMcp(
-  { request, body, isStopping }: McpRequest,
+  { request, body, countMore, isStopping }: McpRequest,
   connection: Pick<Connection, "api" | "keep" | "version">,
 ): Promise<Response> {
   const parsed = parse(body);
   const messages = [parsed].flat();
   if (messages.length > maxMessages) return tooMany();
+  await countMore(messages.length - 1);
   const session = SessionId.safeParse(request.headers.get(sessionHeader)).data;
   for (const message of messages) {
     const cancelled = Cancelled.safeParse(message).data;
     if (cancelled && session !== undefined) {
-      await cancelCall(connection.api, markOf(session, cancelled.params.requestId));
+      const mark = markOf(session, cancelled.params.requestId);
+      const refusal = await cancelCall(connection.api, mark);
+      if (refusal) return refusal;
     }
   }
   const { fetch } = createMcpHandler(
@@ -80,22 +85,28 @@ const lookAgainAfterMs = 1000;
 /** The longest time that a call waits for its job. */
 const callLastsMs = 10 * 60_000;
 
-/** Cancels the jobs of a call. The call may still be storing its job, so it looks twice. */
-async function cancelCall(api: Api, mark: Record<string, string>): Promise<void> {
+/**
+ * Cancels the jobs of a call. The call may still be storing its job, so it looks twice. Returns the answer
+ * of a request that failed.
+ */
+async function cancelCall(api: Api, mark: Record<string, string>): Promise<Response | undefined> {
   const [entry] = Object.entries(mark);
-  if (!entry) return;
+  if (!entry) return undefined;
   const query = new URLSearchParams({
     metadata: entry.join(":"),
     created_after: new Date(Date.now() - callLastsMs).toISOString(),
   });
   for (const pauseMs of [0, lookAgainAfterMs]) {
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    const response = await answered(await api(`/executions?${query.toString()}`));
+    const response = await api(`/executions?${query.toString()}`);
+    if (!response.ok) return response;
     const { items } = ExecutionPage.parse(await response.json());
     const open = items.filter(({ status }) => !isTerminal(status));
-    await Promise.all(open.map(({ execution_id }) => cancel(api, execution_id)));
-    if (items.length > 0) return;
+    const answers = await Promise.all(open.map((job) => askToCancel(api, job.execution_id)));
+    const failed = answers.find(({ status }) => status >= 500);
+    if (failed || items.length > 0) return failed;
   }
+  return undefined;
 }
 
 /** Undefined if it is not JSON; the SDK then sends the error. */

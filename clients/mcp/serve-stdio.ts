@@ -21,7 +21,10 @@ export function serveMcp({ url, key, version }: Service): void {
       });
     } catch (error) {
       if (init.signal?.aborted) throw error;
-      throw new Error(`Airlock does not answer at ${url} (AIRLOCK_URL).`, { cause: error });
+      throw new Error(
+        `Airlock does not answer at ${url}: see AIRLOCK_URL, or run airlock doctor.`,
+        { cause: error },
+      );
     }
   };
   serveStdio(() =>

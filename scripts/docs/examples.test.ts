@@ -48,7 +48,7 @@ describe.each(texts)("$page", ({ text }) => {
   test("every variable that it names is a key's, compose.yaml's or a client's", () => {
     const own =
       readFileSync("compose.yaml", "utf8") +
-      readFileSync("clients/mcp/stdio.ts", "utf8") +
+      readFileSync("clients/cli/src/settings.ts", "utf8") +
       readFileSync("shared/process/config-file.node.ts", "utf8");
     const named = [...text.matchAll(/\bAIRLOCK_[A-Z_]+\b(?!_)/g)].map(([name]) => name);
     const keys = Object.keys(Config.shape).map((key) => `AIRLOCK_${key.toUpperCase()}`);

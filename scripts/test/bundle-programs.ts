@@ -15,7 +15,6 @@ const programs = [
   "agent/main.ts",
   "agent/sandbox/testing/doomed-agent.ts",
   "api/node.ts",
-  "clients/mcp/stdio.ts",
   "clients/cli/main.ts",
   "scripts/agents.ts",
   "scripts/backup.ts",

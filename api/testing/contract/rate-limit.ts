@@ -3,7 +3,7 @@ import { expect } from "vitest";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, problemOf } from "./api.ts";
 import type { Row } from "./row.ts";
-import { apiKeys } from "./servers.ts";
+import { apiKeys, operatorKey } from "./servers.ts";
 
 /** The keys of the rows. The first key is for cleaning up after them. */
 const key = { "X-API-Key": apiKeys[1] };
@@ -76,6 +76,26 @@ export const rateLimitRows: Row[] = [
         expect(reply.headers.has("RateLimit-Limit")).toBe(false);
         await agent.poll();
       }
+    },
+  },
+  {
+    rule: "Each message of a batch to /mcp is counted",
+    server: "with the rate limit of the contract",
+    async check(api) {
+      const own = { "X-API-Key": operatorKey };
+      const sendPings = (count: number) => {
+        const pings = Array.from({ length: count }, (_, id) => ({
+          jsonrpc: "2.0",
+          id,
+          method: "ping",
+        }));
+        return api.post("/mcp", pings, { ...own, Accept: "application/json, text/event-stream" });
+      };
+      const before = left(await api.get("/pool/stats", own));
+      expect((await sendPings(3)).status).toBe(200);
+      expect(left(await api.get("/pool/stats", own))).toBe(before - 4);
+      expect((await sendPings(100)).status).toBe(200);
+      expectRefused(await sendPings(100));
     },
   },
   {
