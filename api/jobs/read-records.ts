@@ -29,9 +29,7 @@ export async function readRecords(
     : rows.map((execution) => ({ execution, payload: nothing, artifacts: [], inputFiles: [] }));
   const wanted = new Set<string>(["execution_id", ...fields]);
   return full.map((one) =>
-    Object.fromEntries(
-      Object.entries(toRecord(one, "full")).filter(([field]) => wanted.has(field)),
-    ),
+    Object.fromEntries(Object.entries(toRecord(one, "all")).filter(([field]) => wanted.has(field))),
   );
 }
 

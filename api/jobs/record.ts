@@ -13,7 +13,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import type { ArtifactRow, FullExecution } from "../store/jobs/read.ts";
 
-export type View = "full" | undefined;
+export type View = "full" | "all" | undefined;
 
 /** Names under which an execution's own code and input can be downloaded. */
 export const internalArtifacts = { code: "_code.py", input: "_input.json" } as const;
@@ -38,7 +38,8 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
     ...(e.batchId !== null && { batch_id: e.batchId }),
-    ...(view === "full" && extendedFields(full)),
+    ...(view !== undefined && extendedFields(full)),
+    ...(view === "all" && submissionFields(e)),
   };
 }
 
@@ -72,6 +73,17 @@ function extendedFields({
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),
     ...(e.callbackUrl !== null && { callback_url: e.callbackUrl }),
     ...(e.traceparent !== null && { traceparent: e.traceparent }),
+  };
+}
+
+function submissionFields(e: ExecutionRow): Partial<ExecutionRecord> {
+  return {
+    attempt: e.attempt,
+    correlation_id: e.correlationId,
+    mode: e.mode,
+    timeout: e.timeoutS,
+    startup_timeout: e.startupTimeoutS,
+    requirements: e.requirements,
   };
 }
 

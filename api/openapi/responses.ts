@@ -79,10 +79,10 @@ export const pageQuery = {
   ),
 };
 
-export const viewQuery = z
-  .enum(["full"])
-  .optional()
-  .openapi({ description: "`full` adds the extended fields." });
+export const viewQuery = z.enum(["full", "all"]).optional().openapi({
+  description:
+    "`full` adds the extended fields; `all` also adds the attempts and what else the submission said.",
+});
 
 /** Origin of a request, for its record. */
 export function originOf({ clientAddress }: Deps, c: Context) {

@@ -2,7 +2,7 @@ import { addressOf } from "./model/address.ts";
 import { formatTime } from "./model/time.ts";
 import { announcement } from "./parts/announce.ts";
 import { Heading, Status } from "./parts/common.tsx";
-import { KeyDialog } from "./parts/key-dialog.tsx";
+import { KeyDialog } from "./panels/key-dialog.tsx";
 import { lostSince } from "./service/client.ts";
 import { useFeed } from "./service/feed.ts";
 import { forgetKey, key, keyWanted } from "./service/key.ts";

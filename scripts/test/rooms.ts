@@ -13,6 +13,7 @@ export const rooms = {
     "clients/console/model",
     "clients/console/service",
     "clients/console/parts",
+    "clients/console/panels",
     "clients/console/views",
     "clients/console",
   ],

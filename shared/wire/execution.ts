@@ -126,7 +126,7 @@ export const ArtifactList = z
   .meta({ id: "ArtifactList" });
 export type ArtifactList = z.infer<typeof ArtifactList>;
 
-/** Present in a record only with `view=full`. */
+/** Present in a record only with `view=full` or `view=all`. */
 const FullView = z.object({
   job_ref: z.string().nullable(),
   container_backend: ContainerBackend.optional().meta({
@@ -160,6 +160,24 @@ const FullView = z.object({
   }),
 });
 
+/** Present in a record only with `view=all`. */
+const WholeView = z.object({
+  attempt: z.int().meta({
+    description:
+      "How often an agent has taken it. This field and those below it are only in a record with `view=all`.",
+  }),
+  correlation_id: z
+    .string()
+    .meta({ description: "Identifies the request that made the job in the service's log." }),
+  mode: z.enum(["sync", "async"]).meta({
+    id: "SubmissionMode",
+    description: "sync: `POST /execute` made it; async: any other request that makes jobs.",
+  }),
+  timeout: z.int().meta({ description: "Time limit of the code in seconds." }),
+  startup_timeout: z.int(),
+  requirements: z.array(z.string()),
+});
+
 export const ExecutionRecord = z
   .object({
     execution_id: JobId,
@@ -182,6 +200,7 @@ export const ExecutionRecord = z
       .meta({ description: "As submitted; left out where there is none." }),
     batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
     ...FullView.partial().shape,
+    ...WholeView.partial().shape,
   })
   .meta({ id: "ExecutionRecord" });
 export type ExecutionRecord = z.infer<typeof ExecutionRecord>;

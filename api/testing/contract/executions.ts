@@ -76,6 +76,24 @@ export const executionRows: Row[] = [
     },
   },
   {
+    rule: "view=all adds the attempts and what else the submission said to each record",
+    async check(api) {
+      const given = { timeout: 7, startup_timeout: 20 };
+      const { job_id, correlation_id } = await api.submit(given);
+      const submitted = { ...given, correlation_id, mode: "async", requirements: [] };
+      const full = await api.record(job_id);
+      expect(full).not.toHaveProperty("attempt");
+      expect(await api.record(job_id, "?view=all")).toEqual({ ...full, ...submitted, attempt: 0 });
+      await api.agent().takeJob();
+      const [taken] = (await page(api, "limit=1&view=all")).items;
+      expect(taken).toMatchObject({ ...submitted, attempt: 1 });
+      const narrowed = await api.get("/executions?limit=1&fields=attempt,mode");
+      expect(JSON.parse(narrowed.text)).toMatchObject({
+        items: [{ execution_id: job_id, attempt: 1, mode: "async" }],
+      });
+    },
+  },
+  {
     rule: "GET /executions/{id} returns the record even if the job has not ended",
     async check(api) {
       const { job_id, created_at } = await api.submit();

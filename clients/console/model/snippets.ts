@@ -1,62 +1,82 @@
-/** A submission as the playground has it. */
-export interface Submission {
-  code: string;
-  input: Record<string, unknown>;
-  jobType: string;
+/** A request that makes a job. */
+export interface Call {
+  path: string;
+  body: Record<string, unknown>;
 }
 export type Language = "curl" | "python" | "typescript";
 
-/** The same submission as a program: what to paste where it should run. */
-export function snippet(
-  language: Language,
-  url: string,
-  { code, input, jobType }: Submission,
-  hasKey: boolean,
-): string {
-  const body: Record<string, unknown> = { code };
-  if (Object.keys(input).length > 0) body["input_data"] = input;
-  if (jobType !== "default") body["job_type"] = jobType;
-  if (language === "curl") return curl(url, body, hasKey);
-  if (language === "python") return python(url, body, hasKey);
-  return typescript(url, body, hasKey);
+interface Submission {
+  code: string;
+  input: Record<string, unknown>;
+  jobType: string;
+  args: string[];
+  stdin: string;
+  files: { name: string; file_id: string }[];
 }
 
-function curl(url: string, body: object, hasKey: boolean): string {
+/** What the playground submits, to be answered with the result. */
+export function executeCall({ code, input, jobType, args, stdin, files }: Submission): Call {
+  return {
+    path: "/execute",
+    body: {
+      code,
+      ...(Object.keys(input).length > 0 && { input_data: input }),
+      ...(args.length > 0 && { args }),
+      ...(stdin !== "" && { stdin }),
+      ...(files.length > 0 && { files: files.map(({ name, file_id }) => ({ name, file_id })) }),
+      ...(jobType !== "default" && { job_type: jobType }),
+    },
+  };
+}
+
+/** The call as a program: what to paste where it should run. */
+export function snippet(language: Language, url: string, call: Call, hasKey: boolean): string {
+  if (language === "curl") return curl(url, call, hasKey);
+  if (language === "python") return python(url, call, hasKey);
+  return typescript(url, call, hasKey);
+}
+
+/** Only `/execute` waits for the end; the others answer with the job's id. */
+const shownField = ({ path }: Call): "stdout" | "job_id" =>
+  path === "/execute" ? "stdout" : "job_id";
+
+function curl(url: string, { path, body }: Call, hasKey: boolean): string {
   const key = hasKey ? ` \\\n  -H "Authorization: Bearer $AIRLOCK_KEY"` : "";
   const json = JSON.stringify(body, null, 2).replaceAll("'", String.raw`'\''`);
-  return `curl -sS ${url}/execute${key} \\\n  -H 'Content-Type: application/json' \\\n  -d '${json}'\n`;
+  return `curl -sS ${url}${path}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d '${json}'\n`;
 }
 
-function python(url: string, body: object, hasKey: boolean): string {
+function python(url: string, call: Call, hasKey: boolean): string {
   const headers = hasKey
     ? `{"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["AIRLOCK_KEY"]}`
     : `{"Content-Type": "application/json"}`;
+  const field = shownField(call);
   return `import json
 ${hasKey ? "import os\n" : ""}import urllib.request
 
-job = ${pythonValue(body, "")}
+job = ${pythonValue(call.body, "")}
 request = urllib.request.Request(
-    "${url}/execute",
+    "${url}${call.path}",
     data=json.dumps(job).encode(),
     headers=${headers},
 )
 with urllib.request.urlopen(request) as answer:
     result = json.load(answer)
-print(result["stdout"], end="")
+print(result["${field}"]${field === "stdout" ? `, end=""` : ""})
 `;
 }
 
-function typescript(url: string, body: object, hasKey: boolean): string {
+function typescript(url: string, call: Call, hasKey: boolean): string {
   const key = hasKey ? "\n    Authorization: `Bearer ${process.env.AIRLOCK_KEY}`," : "";
-  return `const answer = await fetch("${url}/execute", {
+  return `const answer = await fetch("${url}${call.path}", {
   method: "POST",
   headers: {
     "Content-Type": "application/json",${key}
   },
-  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),
+  body: JSON.stringify(${JSON.stringify(call.body, null, 2).replaceAll("\n", "\n  ")}),
 });
 const result = await answer.json();
-console.log(result.stdout);
+console.log(result.${shownField(call)});
 `;
 }
 

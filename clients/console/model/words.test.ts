@@ -1,11 +1,12 @@
 import { expect, test } from "vitest";
+import { joinArguments, splitArguments } from "./arguments.ts";
 import { addressOf, routeOf } from "./address.ts";
 import { parseCsv } from "./csv.ts";
 import { errorLine } from "./error-line.ts";
 import { phasesOf } from "./phases.ts";
 import { failurePrompt } from "./prompt.ts";
 import { readInput } from "./read-input.ts";
-import { snippet } from "./snippets.ts";
+import { executeCall, snippet } from "./snippets.ts";
 import { formatAge, formatBytes, formatDuration } from "./time.ts";
 
 test.each([
@@ -98,14 +99,47 @@ test("phases follow each other from the submission", () => {
 });
 
 test("a program in another language sends the same job", () => {
-  const job = { code: "print('it\\'s')", input: { a: [true, null] }, jobType: "science" };
+  const job = executeCall({
+    code: "print('it\\'s')",
+    input: { a: [true, null] },
+    jobType: "science",
+    args: ["-v"],
+    stdin: "",
+    files: [{ name: "a.csv", file_id: "1" }],
+  });
   const curl = snippet("curl", "http://x", job, true);
   expect(curl).toContain(`"code": "print('\\''it\\\\'\\''s'\\'')"`);
   expect(curl).toContain("Bearer $AIRLOCK_KEY");
   expect(snippet("python", "http://x", job, false)).toContain(
     '"a": [\n            True,\n            None,\n        ]',
   );
+  expect(job).toEqual({
+    path: "/execute",
+    body: {
+      code: "print('it\\'s')",
+      input_data: { a: [true, null] },
+      args: ["-v"],
+      files: [{ name: "a.csv", file_id: "1" }],
+      job_type: "science",
+    },
+  });
   expect(snippet("typescript", "http://x", job, true)).toContain("process.env.AIRLOCK_KEY");
+});
+
+test.each<[string, string[]]>([
+  ["", []],
+  ["-v  report.csv", ["-v", "report.csv"]],
+  [`'a b' "c\\"d" e\\ f ''`, ["a b", 'c"d', "e f", ""]],
+  [`--name='Ada L'`, ["--name=Ada L"]],
+])("the arguments %s are %j, and are read again as they are written", (text, args) => {
+  expect(splitArguments(text)).toEqual({ args });
+  expect(splitArguments(joinArguments(args))).toEqual({ args });
+});
+
+test("an argument whose quote is not closed is refused", () => {
+  expect(splitArguments("a 'b")).toEqual({
+    problem: "The arguments have a ' that is not closed.",
+  });
 });
 
 test("a failure as a prompt has the code, the error and the end of the output", () => {

@@ -1,6 +1,5 @@
 import { signal } from "@preact/signals";
 import { type Api, bindApi } from "../../typescript/src/api.ts";
-import { type Artifacts, artifacts as artifactsOf } from "../../typescript/src/artifacts.ts";
 import { UnauthorizedError } from "../../typescript/src/errors.ts";
 import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import { stream } from "../../typescript/src/stream.ts";
@@ -49,6 +48,7 @@ const way: Transport = { url: plain.url, send: keyed(plain.send), open: keyed(pl
 
 /** The TypeScript client, with the key of this tab. */
 export const api: Api = bindApi(way);
-export const artifacts: Artifacts = artifactsOf(api, way);
 export const files: Files = filesOf(api, way);
+/** Any request; the body of the answer is the caller's to read. */
+export const request = way.open;
 export const events = stream(way);

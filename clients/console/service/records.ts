@@ -13,7 +13,7 @@ import type {
   PoolStats,
   SubmittedJob,
 } from "../../typescript/src/generated.ts";
-import { api, artifacts } from "./client.ts";
+import { api, request } from "./client.ts";
 
 export type {
   AsyncSubmitRequest,
@@ -87,10 +87,21 @@ export async function listExecutions(
 }
 
 export const getExecution = (id: string, signal?: AbortSignal): Promise<ExecutionRecord> =>
-  api.getExecution({ id, view: "full" }, { signal });
+  api.getExecution({ id, view: "all" }, { signal });
 
 export const getJob = (id: string, signal?: AbortSignal): Promise<JobStatus> =>
   api.getJob({ id }, { signal });
+
+/** A file that an execution wrote or, with `isInput`, was given. */
+export function openArtifact(
+  id: string,
+  name: string,
+  isInput: boolean,
+  signal?: AbortSignal,
+): Promise<Response> {
+  const steps = ["jobs", id, "artifacts", ...name.split("/")].map(encodeURIComponent);
+  return request(`/${steps.join("/")}${isInput ? "?from=input" : ""}`, {}, { signal });
+}
 
 export interface Submitted {
   code: string;
@@ -101,7 +112,7 @@ export interface Submitted {
 export async function getSubmitted(id: string, signal?: AbortSignal): Promise<Submitted> {
   const [code, input] = await Promise.all(
     ["_code.py", "_input.json"].map(async (name) =>
-      (await artifacts.open(id, name, { signal })).text(),
+      (await openArtifact(id, name, false, signal)).text(),
     ),
   );
   return { code: code!, input: input! };

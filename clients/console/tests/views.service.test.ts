@@ -66,6 +66,15 @@ describe("the console's views", needs("chromium"), () => {
     return page;
   }
 
+  async function drop(page: Page, name: string, text: string): Promise<void> {
+    const file = `new File([${JSON.stringify(text)}], ${JSON.stringify(name)})`;
+    const data = await page.evaluateHandle(
+      `(() => { const data = new DataTransfer(); data.items.add(${file}); return data; })()`,
+    );
+    await page.dispatchEvent("main", "dragover", { dataTransfer: data });
+    await page.dispatchEvent("main", "drop", { dataTransfer: data });
+  }
+
   test("a failed execution is found by its metadata, shows its error, and is forked with a diff to it", async () => {
     const page = await open("/console/executions");
     await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4711");
@@ -93,6 +102,54 @@ describe("the console's views", needs("chromium"), () => {
     await page.getByText("Fork of").waitFor();
     await page.getByRole("checkbox", { name: "Compare with its parent" }).check();
     await page.close();
+  });
+
+  test("a dropped file, arguments and stdin reach the job, its calls as programs, and its fork", async () => {
+    const page = await open("/console");
+    await page.getByRole("textbox", { name: "Python code" }).waitFor();
+    await drop(page, "prices.csv", "tea,3\n");
+    await drop(page, "too-much.csv", "1\n");
+    const files = page.getByRole("region", { name: "Files", exact: true });
+    await files.getByText("/input/prices.csv").waitFor();
+    await files.getByText("6 B").waitFor();
+    await files.getByRole("button", { name: "Remove too-much.csv" }).click();
+    await files.getByText("too-much.csv").waitFor({ state: "detached" });
+    await page.getByRole("textbox", { name: "Arguments" }).fill("--sum 'a b'");
+    await page.getByRole("textbox", { name: "Standard input" }).fill("1\n2\n");
+    await page.getByText("The same from a program").click();
+    for (const language of ["curl", "Python", "TypeScript"]) {
+      await page.getByRole("button", { name: `as ${language}` }).click();
+      const program = page.getByLabel("Program", { exact: true });
+      for (const part of ["prices.csv", "file_id", "--sum", "a b", String.raw`1\n2\n`]) {
+        await program.getByText(part).waitFor();
+      }
+    }
+    await page.getByRole("button", { name: "Run", exact: false }).first().click();
+    const job = await agent.takeJob();
+    expect(job).toMatchObject({ args: ["--sum", "a b"], files: [{ name: "prices.csv" }] });
+    await agent.result(job.lease_id, { stdout_base64: btoa("3\n") });
+
+    const shown = await open(`/console/executions/${job.execution_id}`);
+    await shown.getByRole("region", { name: "Input files" }).getByText("prices.csv").click();
+    await shown.getByRole("cell", { name: "tea" }).or(shown.getByText("tea")).first().waitFor();
+    await shown.getByText("The call that made it").click();
+    await shown.getByLabel("Program", { exact: true }).getByText("/execute/async").waitFor();
+    await shown.getByText("Correlation id").waitFor();
+    await shown.getByRole("link", { name: "Fork" }).click();
+    await shown
+      .getByRole("region", { name: "Files of the parent" })
+      .getByText("prices.csv")
+      .waitFor();
+    await expect
+      .poll(() => shown.getByRole("textbox", { name: "Arguments" }).inputValue())
+      .toBe("--sum 'a b'");
+    await shown.getByRole("textbox", { name: "Arguments" }).fill("--mean");
+    await shown.keyboard.press("Control+Enter");
+    const fork = await agent.takeJob();
+    expect(fork).toMatchObject({ args: ["--mean"], files: [{ name: "prices.csv" }] });
+    await agent.result(fork.lease_id, {});
+    await page.close();
+    await shown.close();
   });
 
   test("a running job is stopped from the playground", async () => {

@@ -3,17 +3,20 @@ import { useEffect } from "preact/hooks";
 import { addressOf, executionAddress } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
 import { failurePrompt } from "../model/prompt.ts";
+import { joinArguments } from "../model/arguments.ts";
+import { callThatMade, filesOf } from "../model/made-by.ts";
 import { readInput } from "../model/read-input.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Heading, Problem, shortId } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 import { Editor } from "../parts/editor.tsx";
-import { Facts } from "../parts/facts.tsx";
-import { Programs } from "../parts/programs.tsx";
-import { Relatives } from "../parts/relatives.tsx";
-import { Result, Summary } from "../parts/result.tsx";
-import { Timeline } from "../parts/timeline.tsx";
-import { useFollowed } from "../parts/use-followed.ts";
+import { Artifacts } from "../panels/artifacts.tsx";
+import { Facts } from "../panels/facts.tsx";
+import { Programs } from "../panels/programs.tsx";
+import { Relatives } from "../panels/relatives.tsx";
+import { Result, Summary } from "../panels/result.tsx";
+import { Timeline } from "../panels/timeline.tsx";
+import { useFollowed } from "../panels/use-followed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
 import {
@@ -23,6 +26,8 @@ import {
   rerun,
   type Submitted,
 } from "../service/records.ts";
+
+const shownCharacters = 20_000;
 
 /** One execution, followed while it runs. */
 export function Execution({ id }: { id: string }) {
@@ -107,6 +112,39 @@ function Actions({ record, submitted }: ActionsProps) {
   );
 }
 
+/** What it got beside its input. */
+function Given({ record }: { record: ExecutionRecord }) {
+  const { args = [], stdin, execution_id: id } = record;
+  const files = filesOf(record);
+  return (
+    <>
+      {args.length > 0 && (
+        <>
+          <h2>Arguments</h2>
+          <pre class="json" tabIndex={0} aria-label="Arguments">
+            {joinArguments(args)}
+          </pre>
+        </>
+      )}
+      {stdin && (
+        <>
+          <h2>Standard input</h2>
+          <pre class="json" tabIndex={0} aria-label="Standard input">
+            {stdin.slice(0, shownCharacters)}
+            {stdin.length > shownCharacters && "\n[…]"}
+          </pre>
+        </>
+      )}
+      {files.length > 0 && (
+        <section aria-label="Input files">
+          <h2>Input files</h2>
+          <Artifacts id={id} artifacts={files} isInput />
+        </section>
+      )}
+    </>
+  );
+}
+
 function Program({ record, submitted }: { record: ExecutionRecord; submitted: Submitted }) {
   const parent = useSignal<string | undefined>(undefined);
   const parentId = record.relationship === "fork" ? record.parent_execution_id : null;
@@ -115,6 +153,7 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
   };
   const read = readInput(submitted.input);
   const input = "input" in read ? read.input : {};
+  const files = filesOf(record);
   return (
     <section aria-label="Program">
       <h2>
@@ -144,7 +183,18 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
         language="json"
         text={JSON.stringify(input, null, 2)}
       />
-      <Programs submission={{ code: submitted.code, input, jobType: record.job_type }} />
+      <Given record={record} />
+      <Programs
+        title="The call that made it"
+        call={callThatMade(record, { code: submitted.code, input })}
+      >
+        {record.batch_id && (
+          <p class="quiet">It was one job of a batch. This call makes it alone.</p>
+        )}
+        {files.length > 0 && !record.parent_execution_id && (
+          <p class="quiet">Put in the ids of its files. Rerun takes the files along by itself.</p>
+        )}
+      </Programs>
     </section>
   );
 }

@@ -2,8 +2,8 @@ import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
-import { Filters } from "../parts/filters.tsx";
-import { timesOf } from "../parts/result.tsx";
+import { Filters } from "../panels/filters.tsx";
+import { timesOf } from "../panels/result.tsx";
 import { clock, useFeed } from "../service/feed.ts";
 import { filterNames, type Listed, listExecutions, rerun } from "../service/records.ts";
 

@@ -2,19 +2,26 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
+import { joinArguments, splitArguments } from "../model/arguments.ts";
+import { filesOf } from "../model/made-by.ts";
 import { readInput } from "../model/read-input.ts";
+import { type Call, executeCall } from "../model/snippets.ts";
 import { attempt } from "../parts/announce.ts";
 import { Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
 import { Editor } from "../parts/editor.tsx";
-import { Programs } from "../parts/programs.tsx";
-import { Result, Summary } from "../parts/result.tsx";
-import { useFollowed } from "../parts/use-followed.ts";
-import { changeDraft, draft } from "../service/draft.ts";
+import { Inputs } from "../panels/inputs.tsx";
+import { Programs } from "../panels/programs.tsx";
+import { Result, Summary } from "../panels/result.tsx";
+import { useFollowed } from "../panels/use-followed.ts";
+import { changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
 import {
+  type Artifact,
+  type AsyncSubmitRequest,
   cancel,
   fork,
+  type ForkRequest,
   getExecution,
   getSubmitted,
   listJobTypes,
@@ -27,7 +34,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const parent = query.get("fork") ?? undefined;
   const job = query.get("job") ?? undefined;
   const following = useFollowed(job);
-  const forked = useSignal<Submitted | undefined>(undefined);
+  const forked = useSignal<(Submitted & { files: Artifact[] }) | undefined>(undefined);
   const showsChanges = useSignal(true);
   const problem = useSignal("");
   const isSending = useSignal(false);
@@ -38,12 +45,14 @@ export function Playground({ query }: { query: URLSearchParams }) {
     forked.value = undefined;
     if (parent === undefined) return;
     void attempt(async () => {
-      const [submitted, { job_type }] = await Promise.all([
-        getSubmitted(parent),
-        getExecution(parent),
-      ]);
-      forked.value = submitted;
-      changeDraft({ code: submitted.code, input: submitted.input, jobType: job_type });
+      const [submitted, record] = await Promise.all([getSubmitted(parent), getExecution(parent)]);
+      forked.value = { ...submitted, files: filesOf(record) };
+      changeDraft({
+        ...submitted,
+        jobType: record.job_type,
+        args: joinArguments(record.args ?? []),
+        stdin: record.stdin ?? "",
+      });
     });
   }, [parent]);
 
@@ -52,8 +61,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
     void attempt(async () => (ran.value = (await getSubmitted(job)).code));
   }, [job]);
 
-  const { code, input, jobType } = draft.value;
-  const read = readInput(input);
+  const { code, input } = draft.value;
+  const read = readDraft(draft.value, parent);
   /** The editors begin anew where the text comes from elsewhere. */
   const editing = `${parent ?? "new"} ${forked.value !== undefined}`;
   const { followed } = following.value;
@@ -64,20 +73,20 @@ export function Playground({ query }: { query: URLSearchParams }) {
       : undefined;
 
   const run = async (): Promise<void> => {
-    if (isSending.value || isRunning) return;
+    if (isSending.value || isRunning || uploading.value.length > 0) return;
     problem.value = "";
-    const now = readInput(draft.value.input);
+    const now = readDraft(draft.value, parent);
     if ("problem" in now) {
       problem.value = now.problem;
       return;
     }
     isSending.value = true;
     try {
-      const body = { code: draft.value.code, job_type: draft.value.jobType };
+      const { body } = now.call;
       const { job_id } =
         parent === undefined
-          ? await submit({ ...body, input_data: now.input })
-          : await fork(parent, body);
+          ? await submit(body as AsyncSubmitRequest)
+          : await fork(parent, body as ForkRequest);
       ran.value = draft.value.code;
       go(addressOf("", { fork: parent, job: job_id }), { replace: true });
       // On a narrow screen the run is below the code.
@@ -109,7 +118,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
           <button
             class="primary"
             title="Ctrl+Enter"
-            disabled={isSending.value}
+            disabled={isSending.value || uploading.value.length > 0}
             onClick={() => void run()}
           >
             Run <kbd>Ctrl ⏎</kbd>
@@ -119,7 +128,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
       {parent !== undefined && (
         <p class="note">
           <span>
-            Fork of <ExecutionLink id={parent} />: it runs on the same input.
+            Fork of <ExecutionLink id={parent} />: it runs on the same input and files.
           </span>
           <label class="check">
             <input
@@ -156,7 +165,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
               onChange: (next: string) => changeDraft({ input: next }),
             })}
           />
-          {"input" in read && <Programs submission={{ code, input: read.input, jobType }} />}
+          <Inputs parentFiles={parent === undefined ? undefined : (forked.value?.files ?? [])} />
+          {"call" in read && <Programs title="The same from a program" call={read.call} />}
         </section>
         <section aria-label="Run" class="run" id="run">
           <Problem
@@ -176,6 +186,19 @@ export function Playground({ query }: { query: URLSearchParams }) {
       </div>
     </>
   );
+}
+
+/** What is sent for the draft, or what is wrong with it. */
+function readDraft(now: Draft, parent: string | undefined): { call: Call } | { problem: string } {
+  const read = readInput(now.input);
+  if ("problem" in read) return read;
+  const split = splitArguments(now.args);
+  if ("problem" in split) return split;
+  const { code, jobType, stdin, files } = now;
+  const { args } = split;
+  if (parent === undefined) return { call: executeCall({ ...now, ...read, args, files }) };
+  const body = { code, job_type: jobType, args, stdin };
+  return { call: { path: `/jobs/${parent}/fork`, body } };
 }
 
 function JobTypeChoice() {

@@ -1,8 +1,8 @@
 import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
-import { AddAgent, Agents } from "../parts/agents.tsx";
+import { AddAgent, Agents } from "../panels/agents.tsx";
 import { Age, Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
-import { timesOf } from "../parts/result.tsx";
+import { timesOf } from "../panels/result.tsx";
 import { ExecutionTable } from "./executions.tsx";
 import { clock, useFeed } from "../service/feed.ts";
 import { getJob, getPool, type Listed, listExecutions } from "../service/records.ts";

@@ -151,6 +151,7 @@ export type ResourceUsage = {
     wall_time_ms: number;
 };
 export type Relationship = "rerun" | "fork";
+export type SubmissionMode = "sync" | "async";
 export type ExecutionRecord = {
     execution_id: string;
     status: ExecutionStatus;
@@ -200,6 +201,15 @@ export type ExecutionRecord = {
     callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
+    /** How often an agent has taken it. This field and those below it are only in a record with `view=all`. */
+    attempt?: number | undefined;
+    /** Identifies the request that made the job in the service's log. */
+    correlation_id?: string | undefined;
+    mode?: SubmissionMode | undefined;
+    /** Time limit of the code in seconds. */
+    timeout?: number | undefined;
+    startup_timeout?: number | undefined;
+    requirements?: string[] | undefined;
 };
 export type SubmittedJob = {
     job_id: string;
@@ -431,6 +441,15 @@ export type NarrowedRecord = {
     callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
+    /** How often an agent has taken it. This field and those below it are only in a record with `view=all`. */
+    attempt?: number | undefined;
+    /** Identifies the request that made the job in the service's log. */
+    correlation_id?: string | undefined;
+    mode?: SubmissionMode | undefined;
+    /** Time limit of the code in seconds. */
+    timeout?: number | undefined;
+    startup_timeout?: number | undefined;
+    requirements?: string[] | undefined;
 };
 export type NarrowedPage = {
     items: NarrowedRecord[];
@@ -938,7 +957,7 @@ export function getJobResult({ id, wait, timeout, view }: {
     id: string;
     wait?: boolean;
     timeout?: number;
-    view?: "full";
+    view?: "full" | "all";
 }, opts?: Oazapfts.RequestOpts) {
     return oazapfts.fetchJson<{
         status: 200;
@@ -1124,7 +1143,7 @@ export function listExecutions({ status, jobType, parentExecutionId, batchId, me
     before?: string;
     limit?: number;
     offset?: number;
-    view?: "full";
+    view?: "full" | "all";
     fields?: string;
 }, opts?: Oazapfts.RequestOpts) {
     return oazapfts.fetchJson<{
@@ -1152,7 +1171,7 @@ export function listExecutions({ status, jobType, parentExecutionId, batchId, me
  */
 export function getExecution({ id, view }: {
     id: string;
-    view?: "full";
+    view?: "full" | "all";
 }, opts?: Oazapfts.RequestOpts) {
     return oazapfts.fetchJson<{
         status: 200;

@@ -32,6 +32,7 @@ __all__ = [
     "PhaseAtExit",
     "Artifact",
     "ResourceUsage",
+    "SubmissionMode",
     "SubmittedJob",
     "SubmittedJobOptional",
     "AsyncSubmitRequest",
@@ -113,6 +114,8 @@ ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
 PhaseAtExit = Literal["startup", "execution", "completed", "failed"]
+
+SubmissionMode = Literal["sync", "async"]
 
 QueueStatus = Literal["pending", "running", "completed"]
 
@@ -321,6 +324,15 @@ class ExecutionRecordOptional(TypedDict, total=False):
     callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
+    #: How often an agent has taken it. This field and those below it are only in a record with `view=all`.
+    attempt: int
+    #: Identifies the request that made the job in the service's log.
+    correlation_id: str
+    mode: SubmissionMode
+    #: Time limit of the code in seconds.
+    timeout: int
+    startup_timeout: int
+    requirements: List[str]
 
 
 class ExecutionRecord(ExecutionRecordOptional):
@@ -640,6 +652,15 @@ class NarrowedRecordOptional(TypedDict, total=False):
     callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
+    #: How often an agent has taken it. This field and those below it are only in a record with `view=all`.
+    attempt: int
+    #: Identifies the request that made the job in the service's log.
+    correlation_id: str
+    mode: SubmissionMode
+    #: Time limit of the code in seconds.
+    timeout: int
+    startup_timeout: int
+    requirements: List[str]
 
 
 class NarrowedRecord(NarrowedRecordOptional):

@@ -2,8 +2,8 @@ import { isEnded, type Followed } from "../service/follow.ts";
 import { clock } from "../service/feed.ts";
 import { formatDuration } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
-import { ExecutionLink, Problem, Status } from "./common.tsx";
-import { OutputView } from "./output.tsx";
+import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
+import { OutputView } from "../parts/output.tsx";
 
 const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
 

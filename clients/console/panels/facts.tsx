@@ -3,7 +3,7 @@ import { addressOf } from "../model/address.ts";
 import { formatTime } from "../model/time.ts";
 import { formatDuration } from "../model/time.ts";
 import type { ExecutionRecord } from "../service/records.ts";
-import { copy } from "./copy.ts";
+import { copy } from "../parts/copy.ts";
 
 /** Everything else that the record says. */
 export function Facts({ record }: { record: ExecutionRecord }) {
@@ -33,10 +33,12 @@ export function Facts({ record }: { record: ExecutionRecord }) {
     ["Exit code", record.exit_code],
     ["CPU time", usage && formatDuration(usage.cpu_time_ms)],
     ["Memory", usage && `${usage.max_rss_mb.toFixed(1)} MiB at most`],
+    ["Time limit", record.timeout && `${record.timeout} s`],
     ["Runtime", record.container_runtime],
     ["Sandbox", record.container_backend === "zygote" ? "forked" : null],
-    ["Attempts", record.max_attempts && `${record.max_attempts} at most`],
+    ["Attempts", attemptsOf(record)],
     ["Idempotency key", record.idempotency_key],
+    ["Correlation id", record.correlation_id && <span class="id">{record.correlation_id}</span>],
     ["Trace", record.traceparent && <span class="id">{record.traceparent}</span>],
     ["Batch", batch_id && <a href={addressOf("executions", { batch_id })}>{batch_id}</a>],
     ...Object.entries(metadata ?? {}).map(([name, value]): [string, ComponentChildren] => [
@@ -56,4 +58,10 @@ export function Facts({ record }: { record: ExecutionRecord }) {
         ))}
     </dl>
   );
+}
+
+function attemptsOf({ attempt, max_attempts: most }: ExecutionRecord): string | undefined {
+  if (attempt === undefined || attempt === 0)
+    return most === undefined ? undefined : `at most ${most}`;
+  return most === undefined ? String(attempt) : `${attempt} of at most ${most}`;
 }

@@ -3,7 +3,7 @@ import { useEffect } from "preact/hooks";
 import { addressOf, executionAddress } from "../model/address.ts";
 import { go } from "../service/location.ts";
 import { filterNames, listJobTypes } from "../service/records.ts";
-import { attempt } from "./announce.ts";
+import { attempt } from "../parts/announce.ts";
 
 const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
 const periods: [string, string, number][] = [

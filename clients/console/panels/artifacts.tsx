@@ -2,9 +2,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { parseCsv } from "../model/csv.ts";
 import { formatBytes } from "../model/time.ts";
-import { artifacts as stored } from "../service/client.ts";
-import type { Artifact } from "../service/records.ts";
-import { attempt } from "./announce.ts";
+import { type Artifact, openArtifact } from "../service/records.ts";
+import { attempt } from "../parts/announce.ts";
 
 /** What is shown here; anything else is for download only. */
 type Kind = "picture" | "text" | "json" | "csv";
@@ -22,8 +21,15 @@ function kindOf({ content_type, name, size_bytes }: Artifact): Kind | undefined 
   return isText ? "text" : undefined;
 }
 
+interface ArtifactsProps {
+  id: string;
+  artifacts: Artifact[];
+  /** Whether it was given them; otherwise it wrote them. */
+  isInput?: boolean;
+}
+
 /** The files of an execution: pictures, text, JSON and tables are shown, all can be downloaded. */
-export function Artifacts({ id, artifacts }: { id: string; artifacts: Artifact[] }) {
+export function Artifacts({ id, artifacts, isInput = false }: ArtifactsProps) {
   return (
     <ul class="artifacts">
       {artifacts.map((artifact) => (
@@ -31,22 +37,22 @@ export function Artifacts({ id, artifacts }: { id: string; artifacts: Artifact[]
           key={artifact.sha256 + artifact.name}
           id={id}
           artifact={artifact}
-          isOpen={artifacts.length <= 4}
+          isOpen={!isInput && artifacts.length <= 4}
+          isInput={isInput}
         />
       ))}
     </ul>
   );
 }
 
-function ArtifactItem({
-  id,
-  artifact,
-  isOpen,
-}: {
+interface ItemProps {
   id: string;
   artifact: Artifact;
   isOpen: boolean;
-}) {
+  isInput: boolean;
+}
+
+function ArtifactItem({ id, artifact, isOpen, isInput }: ItemProps) {
   const kind = kindOf(artifact);
   const open = useSignal(isOpen);
   const { name, size_bytes, content_type } = artifact;
@@ -70,19 +76,19 @@ function ArtifactItem({
         <button
           class="small end"
           aria-label={`Download ${name}`}
-          onClick={() => void attempt(() => download(id, name))}
+          onClick={() => void attempt(() => download(id, name, isInput))}
         >
           Download
         </button>
       </div>
-      {kind && open.value && <Shown id={id} artifact={artifact} kind={kind} />}
+      {kind && open.value && <Shown id={id} artifact={artifact} kind={kind} isInput={isInput} />}
     </li>
   );
 }
 
 /** A link cannot carry the key: the bytes are fetched, then saved. */
-async function download(id: string, name: string): Promise<void> {
-  const blob = await (await stored.open(id, name)).blob();
+async function download(id: string, name: string, isInput: boolean): Promise<void> {
+  const blob = await (await openArtifact(id, name, isInput)).blob();
   const url = URL.createObjectURL(blob);
   const link = Object.assign(document.createElement("a"), {
     href: url,
@@ -92,14 +98,21 @@ async function download(id: string, name: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-function Shown({ id, artifact, kind }: { id: string; artifact: Artifact; kind: Kind }) {
+interface ShownProps {
+  id: string;
+  artifact: Artifact;
+  kind: Kind;
+  isInput: boolean;
+}
+
+function Shown({ id, artifact, kind, isInput }: ShownProps) {
   const loaded = useSignal<{ url?: string; text?: string; problem?: string }>({});
   useEffect(() => {
     let url: string | undefined;
     const ended = new AbortController();
     void (async () => {
       try {
-        const answer = await stored.open(id, artifact.name, { signal: ended.signal });
+        const answer = await openArtifact(id, artifact.name, isInput, ended.signal);
         if (kind !== "picture") loaded.value = { text: await answer.text() };
         else {
           url = URL.createObjectURL(await answer.blob());

@@ -1,5 +1,5 @@
 import { giveKey } from "../service/key.ts";
-import { Dialog } from "./common.tsx";
+import { Dialog } from "../parts/common.tsx";
 
 /** Asks for the API key. It cannot be closed without one: nothing can be shown. */
 export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {

@@ -1,9 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { formatTime } from "../model/time.ts";
 import { drain, invite, type PoolAgent, resume } from "../service/operate.ts";
-import { announce, attempt } from "./announce.ts";
-import { Age, Dialog, Empty, Status } from "./common.tsx";
-import { copy } from "./copy.ts";
+import { announce, attempt } from "../parts/announce.ts";
+import { Age, Dialog, Empty, Status } from "../parts/common.tsx";
+import { copy } from "../parts/copy.ts";
 
 interface Props {
   agents: PoolAgent[];

@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals";
-import { type Language, snippet, type Submission } from "../model/snippets.ts";
+import type { ComponentChildren } from "preact";
+import { type Call, type Language, snippet } from "../model/snippets.ts";
+import { copy } from "../parts/copy.ts";
 import { key } from "../service/key.ts";
-import { copy } from "./copy.ts";
 
 const languages: [Language, string][] = [
   ["curl", "curl"],
@@ -9,13 +10,34 @@ const languages: [Language, string][] = [
   ["typescript", "TypeScript"],
 ];
 
-/** The same submission from a program. */
-export function Programs({ submission }: { submission: Submission }) {
-  const chosen = useSignal<Language>("curl");
-  const text = snippet(chosen.value, location.origin, submission, key.value !== "");
+interface Props {
+  title: string;
+  call: Call;
+  /** What is to be known about it. */
+  children?: ComponentChildren;
+}
+
+/** A call as a program. Its text is made when it is opened. */
+export function Programs({ title, call, children }: Props) {
+  const isOpen = useSignal(false);
   return (
-    <details class="programs">
-      <summary>The same from a program</summary>
+    <details class="programs" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
+      <summary>{title}</summary>
+      {isOpen.value && (
+        <>
+          {children}
+          <Program call={call} />
+        </>
+      )}
+    </details>
+  );
+}
+
+function Program({ call }: { call: Call }) {
+  const chosen = useSignal<Language>("curl");
+  const text = snippet(chosen.value, location.origin, call, key.value !== "");
+  return (
+    <>
       <div class="choices" role="group" aria-label="Language">
         {languages.map(([language, title]) => (
           <button
@@ -35,6 +57,6 @@ export function Programs({ submission }: { submission: Submission }) {
       <pre tabIndex={0} aria-label="Program">
         {text}
       </pre>
-    </details>
+    </>
   );
 }

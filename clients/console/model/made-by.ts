@@ -1,0 +1,48 @@
+import type { ExecutionRecord } from "../../typescript/src/generated.ts";
+import type { Call } from "./snippets.ts";
+
+interface Submitted {
+  code: string;
+  input: Record<string, unknown>;
+}
+
+/** The request that made an execution, from its record with `view=all`. Files are named, without their bytes. */
+export function callThatMade(record: ExecutionRecord, { code, input }: Submitted): Call {
+  const { parent_execution_id: parent, relationship, requirements = [] } = record;
+  const given = {
+    job_type: record.job_type,
+    timeout: record.timeout,
+    idempotency_key: record.idempotency_key ?? undefined,
+    args: record.args,
+    stdin: record.stdin,
+    metadata: record.metadata,
+    run_at: record.run_at,
+    queue_timeout: record.queue_timeout,
+    max_attempts: record.max_attempts,
+    callback_url: record.callback_url,
+  };
+  if (parent && relationship) {
+    const path = `/jobs/${parent}/${relationship}`;
+    return { path, body: named({ ...(relationship === "fork" && { code }), ...given }) };
+  }
+  const files = filesOf(record).map(({ name }) => ({ name, file_id: `<file_id of ${name}>` }));
+  return {
+    path: record.mode === "sync" ? "/execute" : "/execute/async",
+    body: named({
+      code,
+      input_data: Object.keys(input).length > 0 ? input : undefined,
+      files: files.length > 0 ? files : undefined,
+      startup_timeout: record.startup_timeout,
+      requirements: requirements.length > 0 ? requirements : undefined,
+      ...given,
+    }),
+  };
+}
+
+/** The files that it was given, without its own code and input. */
+export const filesOf = ({ input_artifacts = [] }: ExecutionRecord) =>
+  input_artifacts.filter(({ name }) => !name.startsWith("_"));
+
+function named(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}
