@@ -1,5 +1,4 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import { isTerminal } from "../../shared/wire/execution.ts";
 import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
@@ -13,7 +12,7 @@ import { resolveJobType } from "../domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
-import { tellWatchers } from "../jobs/watched.ts";
+import { tellEnd, tellFreed, tellWatchers } from "../jobs/watched.ts";
 import { AppError } from "../errors.ts";
 import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findTokenHash } from "../store/agents/agents.ts";
@@ -101,16 +100,14 @@ export async function releaseLease(
   leaseId: string,
   report: ReleaseReport,
 ): Promise<void> {
-  const { db, notifier, now } = deps;
+  const { db, now } = deps;
   const delayMs = report.agent_stops ? 0 : Math.round(200 + Math.random() * 800);
   const event = report.agent_stops
     ? ({ kind: "leave", leaseId } as const)
     : ({ kind: "release", leaseId, error: report.error, retryAt: now() + delayMs } as const);
   const result = await advance(db, { leaseId }, event, now());
   if (result.kind !== "changed") throw leaseLost(leaseId);
-  if (isTerminal(result.execution.status)) notifier.notify(`execution:${result.execution.id}`);
-  else notifier.notify("job", delayMs);
-  tellWatchers(deps, result.execution);
+  tellFreed(deps, result.execution, delayMs);
 }
 
 /** Returns whether this post ended the execution; false if it repeats the post that did. */
@@ -120,7 +117,7 @@ export async function recordResult(
   leaseId: string,
   report: ResultReport,
 ): Promise<boolean> {
-  const { db, notifier, now, sha256 } = deps;
+  const { db, now, sha256 } = deps;
   const hash = await sha256(canonicalJson(report));
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const result = await finishExecution(
@@ -139,7 +136,7 @@ export async function recordResult(
     execution,
   );
   if (result.kind === "changed") {
-    notifier.notify(`execution:${result.execution.id}`);
+    tellEnd(deps, result.execution);
     return true;
   }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);

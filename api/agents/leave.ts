@@ -1,10 +1,10 @@
-import { isTerminal } from "../../shared/wire/execution.ts";
 import type { LeaveRequest } from "../../shared/wire/lease.ts";
 import { giveUpBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { findAgent, forgetAgent, markLeft } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
+import { tellFreed } from "../jobs/watched.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { leasesOf } from "../store/jobs/lease.ts";
 
@@ -42,11 +42,10 @@ export async function leave(
 }
 
 async function freeJob(
-  { db, notifier, now }: Deps,
+  deps: Deps,
   event: { kind: "leave" | "crash"; leaseId: string },
 ): Promise<void> {
-  const result = await advance(db, { leaseId: event.leaseId }, event, now());
+  const result = await advance(deps.db, { leaseId: event.leaseId }, event, deps.now());
   if (result.kind !== "changed") return;
-  const { id, status } = result.execution;
-  notifier.notify(isTerminal(status) ? `execution:${id}` : "job");
+  tellFreed(deps, result.execution);
 }

@@ -6,12 +6,11 @@ import type {
   PollRequest,
   RenewReply,
 } from "../../shared/wire/lease.ts";
-import { isTerminal } from "../../shared/wire/execution.ts";
 import { refuseRevoked } from "./tokens.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";
 import { readEnvironments } from "../jobs/environments.ts";
-import { isWatched, tellWatchers } from "../jobs/watched.ts";
+import { isWatched, tellFreed } from "../jobs/watched.ts";
 import { AppError } from "../errors.ts";
 import { keepReady } from "./keep-ready.ts";
 import {
@@ -177,7 +176,7 @@ async function renewHeld(
 
 /** Ends or requeues executions whose lease has expired, and wakes the requests that wait for them. */
 export async function sweepLeases(deps: Deps): Promise<void> {
-  const { db, notifier, now, log } = deps;
+  const { db, now, log } = deps;
   for (const execution of await expireLeases(db, now())) {
     log
       .with({ correlationId: execution.correlationId })
@@ -185,8 +184,7 @@ export async function sweepLeases(deps: Deps): Promise<void> {
         id: execution.id,
         status: execution.status,
       });
-    notifier.notify(isTerminal(execution.status) ? `execution:${execution.id}` : "job");
-    tellWatchers(deps, execution);
+    tellFreed(deps, execution);
   }
 }
 

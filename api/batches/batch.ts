@@ -3,6 +3,7 @@ import type { Batch } from "../../shared/wire/batch.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
+import { tellEnd } from "../jobs/watched.ts";
 import { cancelMembers, findBatch } from "../store/jobs/batches.ts";
 
 /** @throws AppError 404 when the batch is unknown. */
@@ -36,8 +37,6 @@ export async function cancelBatch(deps: Deps, id: string): Promise<Batch> {
   const agents = new Set(changed.flatMap(({ agentId }) => agentId ?? []));
   for (const agent of agents) notifier.notify(`agent:${agent}`);
   const ended = changed.filter(({ status }) => isTerminal(status));
-  for (const execution of ended.slice(0, mostWakes)) {
-    notifier.notify(`execution:${execution.id}`);
-  }
+  for (const execution of ended.slice(0, mostWakes)) tellEnd(deps, execution);
   return readBatch(deps, id);
 }

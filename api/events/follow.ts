@@ -22,7 +22,7 @@ export async function* follow(
   signal: AbortSignal,
 ): AsyncGenerator<JobEvent | "idle"> {
   const { db, notifier, now, shareRead } = deps;
-  const wakes = notifier.subscribe([`execution:${id}`, `output:${id}`]);
+  const wakes = notifier.subscribe([`output:${id}`]);
   const tell = teller(deps, from);
   let spokeAt = now();
   try {

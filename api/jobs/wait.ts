@@ -8,6 +8,7 @@ import { findExecution, type FullExecution, withPayload } from "../store/jobs/re
 import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { rideOut } from "./ride-out.ts";
+import { tellEnd } from "./watched.ts";
 
 /** Wake-ups are hints, so the database is queried at least this often. */
 export const backstopMs = 5_000;
@@ -53,8 +54,8 @@ function timeToStart({ status, attempt, startBy }: ExecutionRow): number {
 }
 
 /** Ends the executions that no agent has leased within their `queue_timeout`. */
-export async function endOverdueJobs({ db, notifier, now }: Deps): Promise<void> {
-  for (const { id } of await endOverdue(db, now())) notifier.notify(`execution:${id}`);
+export async function endOverdueJobs(deps: Deps): Promise<void> {
+  for (const execution of await endOverdue(deps.db, deps.now())) tellEnd(deps, execution);
 }
 
 /**
@@ -166,11 +167,11 @@ export async function cancel(deps: Deps, id: string): Promise<ExecutionRow> {
   }
 }
 
-async function requestCancel({ db, notifier, now }: Deps, id: string): Promise<Advanced> {
-  const result = await advance(db, { id }, { kind: "cancel" }, now());
+async function requestCancel(deps: Deps, id: string): Promise<Advanced> {
+  const result = await advance(deps.db, { id }, { kind: "cancel" }, deps.now());
   if (result.kind === "changed") {
-    notifier.notify(`execution:${id}`);
-    if (result.execution.agentId) notifier.notify(`agent:${result.execution.agentId}`);
+    if (isTerminal(result.execution.status)) tellEnd(deps, result.execution);
+    if (result.execution.agentId) deps.notifier.notify(`agent:${result.execution.agentId}`);
   }
   return result;
 }

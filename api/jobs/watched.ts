@@ -1,3 +1,4 @@
+import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { watchExecution } from "../store/jobs/watch.ts";
@@ -11,6 +12,19 @@ type Watched = Pick<ExecutionRow, "id" | "watchedUntil">;
 /** Whether somebody follows an execution's events. */
 export function isWatched({ watchedUntil }: Pick<Watched, "watchedUntil">, now: number): boolean {
   return (watchedUntil ?? 0) > now;
+}
+
+/** Wakes whoever waits for the end of an execution, and the clients that follow it. */
+export function tellEnd(deps: Deps, execution: Watched): void {
+  deps.notifier.notify(`execution:${execution.id}`);
+  tellWatchers(deps, execution);
+}
+
+/** Tells that an execution has lost its lease, and so has ended, or can be leased again after `delayMs`. */
+export function tellFreed(deps: Deps, execution: ExecutionRow, delayMs = 0): void {
+  if (isTerminal(execution.status)) return tellEnd(deps, execution);
+  deps.notifier.notify("job", delayMs);
+  tellWatchers(deps, execution);
 }
 
 /** Wakes the clients that follow an execution. If nobody follows it, nothing is sent. */

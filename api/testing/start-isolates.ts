@@ -78,6 +78,9 @@ export async function startIsolates(vars: Record<string, string>): Promise<Isola
             { binding: "second", service: "second" },
             { binding: "alone", service: "alone" },
           ],
+          durable_objects: {
+            bindings: [{ name: "WAKES", class_name: "Wakes", script_name: "airlock" }],
+          },
         },
       },
       airlock,

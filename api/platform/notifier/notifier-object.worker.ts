@@ -3,6 +3,7 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../../shared/log-line.ts";
 import type { Notifier, Topic } from "../../deps.ts";
 import { newSubscription } from "./notifier-memory.ts";
+import { isOfFollowers } from "./wakes.worker.ts";
 
 /** The part of a Durable Object binding to `Wakes` that wake-ups need. */
 export interface WakesObjects {
@@ -13,10 +14,10 @@ export interface WakesObjects {
 }
 type Upgraded = Response & { webSocket?: (WebSocket & { accept(): void }) | null };
 
-/** Delivers wake-ups across isolates through one Durable Object. */
+/** Delivers wake-ups across isolates through Durable Objects: one for each job that is followed, and one for all else. */
 export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   // A stub belongs to the request that made it.
-  const wakes = () => objects.getByName("wakes");
+  const wakes = (topics: Topic[]) => objects.getByName(topics.find(isOfFollowers) ?? "wakes");
   const lost = (error: unknown) =>
     log.warn("cannot use the Wakes object, querying the database instead: {reason}", {
       reason: describeError(error),
@@ -25,7 +26,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   async function connect(topics: Topic[]): Promise<WebSocket> {
     const query = new URLSearchParams(topics.map((topic): [string, string] => ["topic", topic]));
     const headers = { Upgrade: "websocket" };
-    const { status, webSocket } = await wakes().fetch(`https://wakes/?${query.toString()}`, {
+    const { status, webSocket } = await wakes(topics).fetch(`https://wakes/?${query.toString()}`, {
       headers,
     });
     if (!webSocket) throw new Error(`the object answered ${status}`);
@@ -35,7 +36,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
 
   return {
     notify(topic, delayMs = 0) {
-      const sent = pause(delayMs).then(() => wakes().wake(topic));
+      const sent = pause(delayMs).then(() => wakes([topic]).wake(topic));
       waitUntil(sent.catch(lost));
     },
     subscribe(topics) {

@@ -1,7 +1,12 @@
 import { DurableObject, type ServerSocket } from "cloudflare:workers";
+import { paced } from "./paced.ts";
 
 /** The two ends of a connection; the runtime defines it. */
 declare const WebSocketPair: new () => { 0: WebSocket; 1: ServerSocket };
+
+/** Wake-ups of those who follow one job, at most ten a second, have an object of their own. */
+export const isOfFollowers = (topic: string): boolean => topic.startsWith("output:");
+const restMs = 100;
 
 /**
  * Passes wake-ups between isolates, which share no memory. Its only state is a socket for each waiter,
@@ -9,6 +14,8 @@ declare const WebSocketPair: new () => { 0: WebSocket; 1: ServerSocket };
  * query the database at least every `backstopMs`.
  */
 export class Wakes extends DurableObject {
+  #tellFollowers: (() => void) | undefined;
+
   /** Accepts a waiter's socket. The query has `topic=…` once for each topic. */
   fetch(request: Request): Response {
     const { 0: webSocket, 1: ours } = new WebSocketPair();
@@ -17,6 +24,12 @@ export class Wakes extends DurableObject {
   }
 
   wake(topic: string): void {
+    if (!isOfFollowers(topic)) return this.#send(topic);
+    this.#tellFollowers ??= paced(() => this.#send(topic), restMs);
+    this.#tellFollowers();
+  }
+
+  #send(topic: string): void {
     for (const socket of this.ctx.getWebSockets(topic)) {
       if (socket.readyState === open) socket.send("");
     }

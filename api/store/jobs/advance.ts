@@ -50,8 +50,13 @@ export async function advance(
       updateUnchanged(execution, change),
       ...(companion.statements ?? []),
     ]);
-    if (updated?.rowsAffected === 1) {
-      return { kind: "changed", execution: { ...execution, ...change } as ExecutionRow };
+    const [row] = updated?.rows ?? [];
+    if (row) {
+      const { watched_until: watchedUntil } = row;
+      return {
+        kind: "changed",
+        execution: { ...execution, ...change, watchedUntil } as ExecutionRow,
+      };
     }
   }
 }
@@ -90,6 +95,8 @@ function updateOf(columns: string[]): Statement {
     query
       .update(executions)
       .set(set)
-      .where(and(...isUnchanged)),
+      .where(and(...isUnchanged))
+      // A follower may have come since the row was read, and would not be told of the change.
+      .returning({ watchedUntil: executions.watchedUntil }),
   );
 }

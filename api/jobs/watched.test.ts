@@ -1,0 +1,76 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { recordLog, recordResult, releaseLease } from "../agents/lease-posts.ts";
+import { sweepLeases } from "../agents/poll.ts";
+import type { Deps, Topic } from "../deps.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { cancel } from "./wait.ts";
+import { keepWatched } from "./watched.ts";
+
+let store: TempStore;
+let deps: Deps;
+let told: Topic[];
+let clock: number;
+beforeEach(async () => {
+  store = await openTempStore();
+  told = [];
+  clock = 10;
+  deps = testDeps(store.db, store.folder, () => clock);
+  const notify = (topic: Topic): void => void told.push(topic);
+  deps = { ...deps, notifier: { ...deps.notifier, notify } };
+});
+afterEach(() => store.close());
+
+async function leased() {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  return row!;
+}
+type Job = Awaited<ReturnType<typeof leased>>;
+
+const error = { type: "docker_error", message: "", phase: "startup" } as const;
+const changes: [what: string, change: (job: Job) => Promise<unknown>][] = [
+  [
+    "output",
+    async ({ id }) => {
+      const parts = [{ stream: "stdout" as const, offset: 0, data_base64: btoa("text") }];
+      await recordLog(deps, (await findExecution(store.db, id))!, { parts });
+    },
+  ],
+  ["a result", (job) => recordResult(deps, job, job.leaseId!, success)],
+  [
+    "a lease that is given back",
+    (job) => releaseLease(deps, job.leaseId!, { error, agent_stops: false }),
+  ],
+  ["a lease that expires", () => ((clock = 1000), sweepLeases(deps))],
+];
+
+test.each(changes)("%s sends no wake-up to followers if there are none", async (_, change) => {
+  await change(await leased());
+  expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([]);
+});
+
+test.each(changes)(
+  "%s wakes the followers, also those that came just before",
+  async (_, change) => {
+    // What the post reads first does not know of the followers.
+    const job = await leased();
+    await keepWatched(deps, job);
+    await change(job);
+    expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([`output:${job.id}`]);
+  },
+);
+
+test("the cancellation of a queued job wakes its followers", async () => {
+  const { id } = newExecution();
+  await submitExecution(store.db, { ...newExecution(), id }, 10);
+  await keepWatched(deps, (await findExecution(store.db, id))!);
+  await cancel(deps, id);
+  expect(told).toContain(`output:${id}`);
+});
