@@ -2,6 +2,7 @@ import type {
   WebhookDelivery,
   WebhookDeliveryPage,
   WebhookEvent,
+  WebhookEventPage,
 } from "../../shared/wire/webhook.ts";
 import { correlationId, jobId } from "./examples.ts";
 
@@ -47,4 +48,11 @@ export const webhookDeliveryPage: WebhookDeliveryPage = {
   limit: 100,
   has_more: false,
   count: 1,
+};
+
+export const webhookEventPage: WebhookEventPage = {
+  items: [{ webhook_id: `evt_${jobId}`, event: webhookEvent }],
+  cursor: "12",
+  has_more: false,
+  listening_s: 120,
 };

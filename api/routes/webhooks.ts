@@ -4,16 +4,23 @@ import {
   WebhookDelivery,
   WebhookDeliveryPage,
   WebhookEvent,
+  WebhookEventPage,
 } from "../../shared/wire/webhook.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jobId } from "../openapi/examples.ts";
 import { problem } from "../openapi/problem-responses.ts";
-import { body, json, pageQuery, problems } from "../openapi/responses.ts";
-import { webhookDelivery, webhookDeliveryPage, webhookEvent } from "../openapi/webhook-examples.ts";
+import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses.ts";
+import {
+  webhookDelivery,
+  webhookDeliveryPage,
+  webhookEvent,
+  webhookEventPage,
+} from "../openapi/webhook-examples.ts";
 import { listDeliveries } from "../store/webhooks/list.ts";
 import { resend, toDelivery } from "../webhooks/deliveries.ts";
+import { listenForEvents } from "../webhooks/listen.ts";
 
 const query = z.object({
   status: DeliveryStatus.optional(),
@@ -30,6 +37,19 @@ const query = z.object({
     minimum: 1,
     description: "Id of the last delivery of the previous page: only older ones.",
   }),
+  limit: pageQuery.limit,
+});
+
+const eventsQuery = z.object({
+  after: z
+    .string()
+    .regex(/^[0-9]{1,15}$/, "must be a cursor of an earlier answer")
+    .optional()
+    .openapi({ description: "The `cursor` of the last answer. Without it: from now on." }),
+  wait: integerQuery(
+    { minimum: 0, maximum: 20, default: 0 },
+    "Seconds to wait until there is an event.",
+  ),
   limit: pageQuery.limit,
 });
 
@@ -84,6 +104,30 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { id } = c.req.valid("param");
     if (!/^[1-9][0-9]{0,15}$/.test(id)) throw notFound(`Webhook delivery ${id}`);
     return c.json(await resend(deps, Number(id)), 202);
+  });
+
+  const events = createRoute({
+    method: "get",
+    path: "/webhooks/events",
+    operationId: "listenForWebhookEvents",
+    tags: ["Webhooks"],
+    summary: "Events as receivers get them, to fetch instead of being called",
+    description:
+      "For a receiver that the service cannot reach, such as one on a developer's machine: `airlock listen` fetches events, signs them and calls it. The first request, without `after`, answers at once with the cursor from which to continue. While somebody asks, every execution that ends is an event, whether a receiver is configured or not.",
+    request: { query: eventsQuery },
+    responses: {
+      200: json(WebhookEventPage, "The events after the cursor, oldest first.", {
+        example: webhookEventPage,
+      }),
+      ...problems("invalid_request"),
+    },
+  });
+  app.openapi(events, async (c) => {
+    const { after, wait, limit } = c.req.valid("query");
+    const from = after === undefined ? undefined : Number(after);
+    const signal = AbortSignal.any([c.req.raw.signal, deps.streamsEnd]);
+    const terms = { after: from, limit, waitMs: wait * 1000 };
+    return c.json(await listenForEvents(deps, terms, signal), 200);
   });
 
   describeCall(app);

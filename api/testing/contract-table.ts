@@ -160,7 +160,11 @@ export const contractGroups: readonly Group[] = [
   {
     file: "webhooks.ts",
     title: "Webhooks",
-    endpoints: ["GET /webhooks/deliveries", "POST /webhooks/deliveries/{id}/resend"],
+    endpoints: [
+      "GET /webhooks/deliveries",
+      "POST /webhooks/deliveries/{id}/resend",
+      "GET /webhooks/events",
+    ],
     rows: webhookRows,
   },
   {

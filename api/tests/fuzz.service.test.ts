@@ -45,6 +45,7 @@ const operations = [
   "listArtifacts",
   "listWebhookDeliveries",
   "resendWebhookDelivery",
+  "listenForWebhookEvents",
   "getPoolHistory",
   "listHosts",
   "inviteHost",

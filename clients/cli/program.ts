@@ -3,6 +3,7 @@ import { addAgents } from "./src/commands/agents.ts";
 import { addBatch } from "./src/commands/batch.ts";
 import { addDlq } from "./src/commands/dlq.ts";
 import { addFiles } from "./src/commands/files.ts";
+import { addListen } from "./src/commands/listen.ts";
 import { addJobs } from "./src/commands/jobs.ts";
 import { addRun } from "./src/commands/run.ts";
 import { addService } from "./src/commands/service.ts";
@@ -32,6 +33,7 @@ export function createProgram(version: string): Command {
   addDlq(program);
   addAgents(program);
   addWebhooks(program);
+  addListen(program);
   addService(program);
   program
     .command("completion")

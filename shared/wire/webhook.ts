@@ -43,6 +43,28 @@ export const WebhookEvent = z
   .meta({ id: "WebhookEvent", description: "An execution has ended." });
 export type WebhookEvent = z.infer<typeof WebhookEvent>;
 
+const WebhookMessage = z
+  .object({
+    webhook_id: z.string().meta({
+      description: "The header `webhook-id` of a call with this event.",
+      example: "evt_019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
+    }),
+    event: WebhookEvent,
+  })
+  .meta({ id: "WebhookMessage", description: "One event, as a call has it in its body." });
+
+export const WebhookEventPage = z
+  .object({
+    items: z.array(WebhookMessage).meta({ description: "Oldest first." }),
+    cursor: z.string().meta({ description: "The next request's `after`." }),
+    has_more: z.boolean().meta({ description: "Ask again at once: more events are there." }),
+    listening_s: z.int().meta({
+      description: "Ask again within this many seconds; what ends later may be no event.",
+    }),
+  })
+  .meta({ id: "WebhookEventPage" });
+export type WebhookEventPage = z.infer<typeof WebhookEventPage>;
+
 export const deliveryStatuses = ["pending", "delivered", "failed"] as const;
 export const DeliveryStatus = z.enum(deliveryStatuses).meta({
   id: "DeliveryStatus",

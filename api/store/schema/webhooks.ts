@@ -5,7 +5,7 @@ import { deliveryStatuses } from "../../../shared/wire/webhook.ts";
 import { inList } from "./columns.ts";
 
 /**
- * Events that receivers want to hear of. A trigger on the transition writes them (0009_webhook_triggers.sql), so that no way
+ * Events that receivers want to hear of. A trigger on the transition writes them (0011_webhook_listeners.sql), so that no way
  * to end an execution is forgotten. Times are epoch milliseconds.
  */
 export const webhookEvents = sqliteTable(

@@ -11,6 +11,7 @@ import { endOverdue } from "../jobs/overdue.ts";
 import { submitExecution, type NewExecution } from "../jobs/submit.ts";
 import { removeExecution } from "../retention.ts";
 import { fanOut, keepWantedTypes, newEvents } from "./events.ts";
+import { eventsAfter, keepListening, lastEvent } from "./listen.ts";
 
 let store: TempStore;
 beforeEach(async () => {
@@ -163,6 +164,41 @@ describe("an execution that ends", () => {
         links: { record: `/executions/${id}`, result: `/jobs/${id}/result` },
       },
     });
+  });
+});
+
+describe("while somebody listens, an execution that ends", () => {
+  const heard = async (after = 0) =>
+    (await eventsAfter(store.db, after, 100)).map((one) => one.executionId);
+
+  test("is an event that the sender never sees, until the interest expires", async () => {
+    expect(await keepListening(store.db, 1400, 1501)).toBe(1501);
+    const id = await submit();
+    await complete("succeeded")();
+    expect(await heard()).toEqual([id]);
+    expect(await events()).toEqual([]);
+    expect(await heard(await lastEvent(store.db))).toEqual([]);
+    await store.db.client.execute("update settings set value = '1500' where value = '1501'");
+    await submit();
+    await complete("succeeded")();
+    expect(await heard()).toEqual([id]);
+  });
+
+  test.each(["callback_url", "endpoint"])("is the sender's as well with a %s", async (which) => {
+    await keepListening(store.db, 9000, 9000);
+    if (which === "endpoint") await keepWantedTypes(store.db, ["execution.oom"]);
+    const id = await submit(which === "endpoint" ? {} : { callbackUrl: "https://a.example/b" });
+    await complete("oom")();
+    expect(await heard()).toEqual([id]);
+    expect(await events()).toMatchObject([{ executionId: id }]);
+  });
+
+  test("an interest is extended, never shortened, and stored only when little of it is left", async () => {
+    expect(await keepListening(store.db, 1000, 2000)).toBe(2000);
+    expect(await keepListening(store.db, 1900, 2900)).toBe(2000);
+    expect(await keepListening(store.db, 2001, 3000)).toBe(3000);
+    await Promise.all([keepListening(store.db, 4000, 5000), keepListening(store.db, 3500, 4500)]);
+    expect(await keepListening(store.db, 4999, 6000)).toBe(5000);
   });
 });
 

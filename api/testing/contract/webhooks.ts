@@ -1,5 +1,9 @@
 import { expect } from "vitest";
-import { WebhookDelivery, WebhookDeliveryPage } from "../../../shared/wire/webhook.ts";
+import {
+  WebhookDelivery,
+  WebhookDeliveryPage,
+  WebhookEventPage,
+} from "../../../shared/wire/webhook.ts";
 import { waitUntil } from "../../../shared/testing/wait-until.ts";
 import { answer, type Receiver, startReceiver } from "../receiver.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
@@ -51,6 +55,20 @@ async function callsAbout(receiver: Receiver, id: string, count = 1) {
   const about = () => receiver.received.filter(({ event }) => event.data.job_id === id);
   while (about().length < count) await receiver.calls(receiver.received.length + 1);
   return about();
+}
+
+const events = async (api: Api, query = "") =>
+  WebhookEventPage.parse(body(await api.get(`/webhooks/events?${query}`)));
+
+/** Events from a cursor on, until one is about this job. */
+async function eventsUpTo(api: Api, id: string, cursor: string) {
+  const items: WebhookEventPage["items"] = [];
+  while (!items.some(({ event }) => event.data.job_id === id)) {
+    const page = await events(api, `after=${cursor}&wait=20`);
+    items.push(...page.items);
+    cursor = page.cursor;
+  }
+  return { items, cursor };
 }
 
 /** A job that has failed. */
@@ -214,6 +232,64 @@ export const webhookRows: Row[] = [
       const page = body(await api.get("/webhooks/deliveries?limit=1")) as { has_more: boolean };
       expect(page.has_more).toBe(true);
     },
+  ),
+  {
+    rule: "Without any receiver, who listens gets every later end once, in order, as the body of a call",
+    async check(api) {
+      const { cursor, items } = await events(api);
+      expect(items).toEqual([]);
+      const metadata = { order: "4711" };
+      const { job_id } = await api.submit({ metadata });
+      await api.post(`/jobs/${job_id}/cancel`);
+      const failed = await fail(api);
+      const heard = await eventsUpTo(api, failed, cursor);
+      expect(heard.items.map((one) => one.event.data.job_id)).toEqual([job_id, failed]);
+      expect(heard.items[0]).toMatchObject({
+        webhook_id: `evt_${job_id}`,
+        event: { type: "execution.cancelled", data: { status: "cancelled", metadata } },
+      });
+      expect(await events(api, `after=${heard.cursor}`)).toMatchObject({ items: [] });
+      const first = await events(api, `after=${cursor}&limit=1`);
+      expect(first).toMatchObject({ has_more: true, items: [heard.items[0]] });
+      expect((await events(api, `after=${first.cursor}`)).items).toEqual([heard.items[1]]);
+      expect(await list(api, `job_id=${failed}`)).toEqual([]);
+    },
+  },
+  {
+    rule: "Who waits for events is answered when a job ends, and is told how soon to ask again",
+    async check(api) {
+      const { cursor } = await events(api);
+      const { job_id } = await api.submit();
+      const waiting = events(api, `after=${cursor}&wait=20`);
+      await api.post(`/jobs/${job_id}/cancel`);
+      const { items, listening_s } = await waiting;
+      expect(items).toMatchObject([{ webhook_id: `evt_${job_id}` }]);
+      expect(listening_s).toBeGreaterThan(0);
+      expect(listening_s).toBeLessThanOrEqual(140);
+    },
+  },
+  withReceiver(
+    "Who listens gets the events of configured receivers too, which are called once as ever",
+    async (api, receiver) => {
+      const { cursor } = await events(api);
+      const id = await fail(api, { callback_url: `${own}/own` });
+      const calls = await callsAbout(receiver, id, 2);
+      const { items } = await eventsUpTo(api, id, cursor);
+      const about = items.filter(({ event }) => event.data.job_id === id);
+      expect(about).toEqual([{ webhook_id: calls[0]!.id, event: calls[0]!.event }]);
+      expect(JSON.stringify(about[0]!.event)).toBe(calls[0]!.body);
+      expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
+    },
+  ),
+  ...each(
+    [
+      ["after=x", "after"],
+      ["after=-1", "after"],
+      ["wait=21", "wait"],
+      ["limit=0", "limit"],
+    ] as const,
+    ([query]) => `GET /webhooks/events?${query} is 400 at that path`,
+    async (api, [query, path]) => expectFault(await api.get(`/webhooks/events?${query}`), path),
   ),
   ...each(
     ["999999999", "0", "a"],

@@ -569,6 +569,56 @@ export type WebhookDeliveryPage = {
     /** Items in this response. */
     count: number;
 };
+export type WebhookError = {
+    "type": ExecutionErrorType;
+    phase: ExecutionPhase;
+};
+export type WebhookLinks = {
+    record: string;
+    result: string;
+};
+export type WebhookData = {
+    job_id: string;
+    status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
+    job_type: string;
+    /** Attempts that were made; 0 if it never started. */
+    attempt: number;
+    created_at: string;
+    started_at: string | null;
+    ended_at: string;
+    exit_code: number | null;
+    error: WebhookError | null;
+    correlation_id: string;
+    metadata?: {
+        [key: string]: string;
+    } | undefined;
+    batch_id?: string | undefined;
+    parent_execution_id?: string | undefined;
+    relationship?: Relationship | undefined;
+    traceparent?: string | undefined;
+    links: WebhookLinks;
+};
+export type WebhookEvent = {
+    "type": WebhookType;
+    /** When the execution ended. */
+    timestamp: string;
+    data: WebhookData;
+};
+export type WebhookMessage = {
+    /** The header `webhook-id` of a call with this event. */
+    webhook_id: string;
+    event: WebhookEvent;
+};
+export type WebhookEventPage = {
+    /** Oldest first. */
+    items: WebhookMessage[];
+    /** The next request's `after`. */
+    cursor: string;
+    /** Ask again at once: more events are there. */
+    has_more: boolean;
+    /** Ask again within this many seconds; what ends later may be no event. */
+    listening_s: number;
+};
 export type BreakerState = "closed" | "open" | "half_open";
 export type CircuitBreaker = {
     state: BreakerState;
@@ -718,41 +768,6 @@ export type Invitation = {
 };
 export type Probe = {
     status: "ok";
-};
-export type WebhookError = {
-    "type": ExecutionErrorType;
-    phase: ExecutionPhase;
-};
-export type WebhookLinks = {
-    record: string;
-    result: string;
-};
-export type WebhookData = {
-    job_id: string;
-    status: "succeeded" | "failed" | "timeout" | "oom" | "cancelled";
-    job_type: string;
-    /** Attempts that were made; 0 if it never started. */
-    attempt: number;
-    created_at: string;
-    started_at: string | null;
-    ended_at: string;
-    exit_code: number | null;
-    error: WebhookError | null;
-    correlation_id: string;
-    metadata?: {
-        [key: string]: string;
-    } | undefined;
-    batch_id?: string | undefined;
-    parent_execution_id?: string | undefined;
-    relationship?: Relationship | undefined;
-    traceparent?: string | undefined;
-    links: WebhookLinks;
-};
-export type WebhookEvent = {
-    "type": WebhookType;
-    /** When the execution ended. */
-    timestamp: string;
-    data: WebhookData;
 };
 /**
  * Run code and wait for its result
@@ -1331,6 +1346,25 @@ export function resendWebhookDelivery({ id }: {
     }>(`/webhooks/deliveries/${encodeURIComponent(id)}/resend`, {
         ...opts,
         method: "POST"
+    });
+}
+/**
+ * Events as receivers get them, to fetch instead of being called
+ */
+export function listenForWebhookEvents({ after, wait, limit }: {
+    after?: string;
+    wait?: number;
+    limit?: number;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: WebhookEventPage;
+    }>(`/webhooks/events${QS.query(QS.explode({
+        after,
+        wait,
+        limit
+    }))}`, {
+        ...opts
     });
 }
 /**

@@ -74,6 +74,8 @@ __all__ = [
     "WebhookDeliveryPage",
     "WebhookDelivery",
     "DeliveryStatus",
+    "WebhookEventPage",
+    "WebhookMessage",
     "Health",
     "HealthOptional",
     "CircuitBreaker",
@@ -783,6 +785,25 @@ class WebhookDelivery(TypedDict):
     created_at: str
     next_attempt_at: Optional[str]
     ended_at: Optional[str]
+
+
+class WebhookEventPage(TypedDict):
+    #: Oldest first.
+    items: List[WebhookMessage]
+    #: The next request's `after`.
+    cursor: str
+    #: Ask again at once: more events are there.
+    has_more: bool
+    #: Ask again within this many seconds; what ends later may be no event.
+    listening_s: int
+
+
+class WebhookMessage(TypedDict):
+    """One event, as a call has it in its body."""
+
+    #: The header `webhook-id` of a call with this event.
+    webhook_id: str
+    event: WebhookEvent
 
 
 class HealthOptional(TypedDict, total=False):

@@ -1,0 +1,55 @@
+import { asc, eq, gt, max, sql } from "drizzle-orm";
+import type { StoredEvent } from "../../domain/webhooks/event.ts";
+import type { Database } from "../database.ts";
+import { settings, webhookEvents } from "../schema.ts";
+
+const untilSetting = "webhook_listening_until";
+
+/**
+ * Lets every execution that ends become an event until at least `wanted` (epoch ms). It writes up to
+ * `extended`, so that the next calls only read.
+ *
+ * @returns The time until which events are kept.
+ */
+export async function keepListening(
+  { orm }: Database,
+  wanted: number,
+  extended: number,
+): Promise<number> {
+  const [kept] = await orm
+    .select({ value: settings.value })
+    .from(settings)
+    .where(eq(settings.name, untilSetting));
+  const until = Number(kept?.value ?? 0);
+  if (until >= wanted) return until;
+  await orm
+    .insert(settings)
+    .values({ name: untilSetting, value: String(extended) })
+    .onConflictDoUpdate({
+      target: settings.name,
+      set: { value: String(extended) },
+      setWhere: sql`cast(${settings.value} as integer) < ${extended}`,
+    });
+  return extended;
+}
+
+/** The number of the newest event; 0 if there is none. Later events have higher numbers. */
+export async function lastEvent({ orm }: Database): Promise<number> {
+  const [row] = await orm.select({ seq: max(webhookEvents.seq) }).from(webhookEvents);
+  return row?.seq ?? 0;
+}
+
+/** Events with a higher number, oldest first. */
+export async function eventsAfter(
+  { orm }: Database,
+  after: number,
+  most: number,
+): Promise<(StoredEvent & { seq: number })[]> {
+  const { seq, executionId, type, data, createdAt } = webhookEvents;
+  return orm
+    .select({ seq, executionId, type, data, createdAt })
+    .from(webhookEvents)
+    .where(gt(seq, after))
+    .orderBy(asc(seq))
+    .limit(most);
+}

@@ -1,0 +1,50 @@
+import type { WebhookEventPage } from "../../shared/wire/webhook.ts";
+import type { Deps } from "../deps.ts";
+import { toEvent, webhookId } from "../domain/webhooks/event.ts";
+import { eventsAfter, keepListening, lastEvent } from "../store/webhooks/listen.ts";
+
+/** Events are written for so long after a request, and the time is extended at half of it. */
+const listeningMs = 120_000;
+/** How often a waiting request looks: nothing wakes it, so that ends cost nothing more. */
+const lookMs = 500;
+
+/**
+ * Events after a cursor, once there are any or `waitMs` have passed. Without a cursor, the place from
+ * which the client listens from now on. Asking makes the service write events for two minutes.
+ */
+export async function listenForEvents(
+  { db, now }: Deps,
+  { after, limit, waitMs }: { after: number | undefined; limit: number; waitMs: number },
+  signal: AbortSignal,
+): Promise<WebhookEventPage> {
+  // The first answer is a cursor, at once.
+  const end = now() + (after === undefined ? 0 : waitMs);
+  const until = await keepListening(db, end + listeningMs / 2, end + listeningMs);
+  // Read after the interest is stored: every later end has a higher number.
+  const from = after ?? (await lastEvent(db));
+  let rows = await eventsAfter(db, from, limit + 1);
+  while (rows.length === 0 && now() < end && !signal.aborted) {
+    await pause(Math.min(lookMs, end - now()), signal);
+    rows = await eventsAfter(db, from, limit + 1);
+  }
+  const shown = rows.slice(0, limit);
+  return {
+    items: shown.map((row) => ({ webhook_id: webhookId(row), event: toEvent(row) })),
+    cursor: String(shown.at(-1)?.seq ?? from),
+    has_more: rows.length > limit,
+    listening_s: Math.max(0, Math.floor((until - now()) / 1000)),
+  };
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, ms);
+    function done(): void {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      resolve();
+    }
+    signal.addEventListener("abort", done, { once: true });
+    if (signal.aborted) done();
+  });
+}
