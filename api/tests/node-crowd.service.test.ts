@@ -55,11 +55,11 @@ test.each([
   ["200 bodies that never end", 200, `${head}Content-Length: 1000\r\n\r\n{"code": "`],
   ["200 bodies without a length", 200, `${head}Transfer-Encoding: chunked\r\n\r\n5\r\n{"cod`],
 ])("fault 12: while there are %s, other clients are served", async (_what, size, bytes) => {
-  const before = await api.stored();
+  const before = await api.newest();
   const held = await crowd(size, bytes);
   const first = await serveJob();
   for (const socket of held) if (bytes !== "") socket.write(bytes.includes("{") ? " " : "s");
   const second = await serveJob();
   // No unfinished request became a job.
-  expect(await api.stored()).toEqual([second, first, ...before]);
+  expect(await api.newest()).toEqual([second, first, ...before].slice(0, 10));
 });

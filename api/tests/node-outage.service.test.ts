@@ -140,7 +140,7 @@ test("a synchronous request survives 10 s without its remote database", async ()
 
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await reply).status).toBe(200);
-  expect(await api.stored()).toEqual([execution_id]);
+  expect(await api.newest()).toEqual([execution_id]);
 });
 
 /** A proxy of the database that loses the answers to a number of writes to a table; returns its address. */
@@ -188,7 +188,7 @@ test.each(["/execute", "/execute/async"])(
     await agent.result(lease_id);
     expect((await reply).status).toBeLessThan(300);
     expect((await reply).text).toContain(`"job_id":"${execution_id}"`);
-    expect(await api.stored()).toEqual([execution_id]);
+    expect(await api.newest()).toEqual([execution_id]);
     database.close();
   },
 );

@@ -47,7 +47,7 @@ test("a poll and a waiter of one isolate are woken by another isolate, long befo
   await agent.poll();
   const fastest = await fastestOf(5, async () => {
     const polled = agent.poll({ wait_s: 20 });
-    await second.stored();
+    await second.newest();
     const answer = first.post("/execute", { code: "print(1)" });
     const { jobs } = await polled;
     expect((await agent.result(jobs[0]!.lease_id)).status).toBe(200);
@@ -62,7 +62,7 @@ test("the Durable Object of the wake-ups may sleep while a poll waits", async ()
   await agent.poll();
   const fastest = await fastestOf(3, async () => {
     const polled = agent.poll({ wait_s: 20 });
-    await second.stored();
+    await second.newest();
     await evict("hibernate");
     await first.submit();
     const { jobs } = await polled;
@@ -75,7 +75,7 @@ test("the Durable Object of the wake-ups may sleep while a poll waits", async ()
 test("nothing is lost if the Durable Object dies or is out of reach while a poll waits", async () => {
   const agents = [second.agent(), alone.agent()];
   const polls = agents.map((agent) => agent.poll({ wait_s: 20, free_slots: 1 }));
-  await second.stored();
+  await second.newest();
   await evict("close");
   const submitted = [await first.submit(), await alone.submit()].map(({ job_id }) => job_id);
   const replies = await Promise.all(polls);

@@ -86,9 +86,12 @@ export class Api {
     return ExecutionRecord.parse(body(await this.get(`/executions/${id}${query}`)));
   }
 
-  /** Ids of the stored executions, newest first. */
-  async stored(): Promise<string[]> {
-    const page = ExecutionPage.parse(body(await this.get("/executions?limit=1000")));
+  /**
+   * Ids of the ten newest executions, newest first: equal before and after if nothing was stored between.
+   * Longer lists took half of the CPU time of these tests.
+   */
+  async newest(): Promise<string[]> {
+    const page = ExecutionPage.parse(body(await this.get("/executions?limit=10")));
     return page.items.map(({ execution_id }) => execution_id);
   }
 

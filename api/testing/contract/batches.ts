@@ -130,13 +130,13 @@ export const batchRows: Row[] = [
     server: queue,
     async check(api) {
       await api.submit();
-      const stored = await api.stored();
+      const stored = await api.newest();
       const jobs = Array.from({ length: maxQueueSize }, (_, n) => job(n));
       const key = { idempotency_key: crypto.randomUUID() };
       const refused = await api.post("/execute/batch", { jobs, atomic: true, ...key });
       expect(problemOf(refused)).toMatchObject({ status: 503, code: "unavailable" });
       expect(refused.headers.get("Retry-After")).toBe("5");
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
       // Its key is still free.
       await submit(api, jobs.slice(1), { atomic: true, ...key });
     },
@@ -145,11 +145,11 @@ export const batchRows: Row[] = [
     rule: "An atomic batch that the queue can never hold is 422",
     server: queue,
     async check(api) {
-      const stored = await api.stored();
+      const stored = await api.newest();
       const jobs = Array.from({ length: maxQueueSize + 1 }, (_, n) => job(n));
       const refused = await api.post("/execute/batch", { jobs, atomic: true });
       expect(problemOf(refused)).toMatchObject({ status: 422, code: "batch_too_large" });
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
   },
   ...each(
@@ -159,11 +159,11 @@ export const batchRows: Row[] = [
     ] as const,
     ([status]) => `An atomic batch with a job that is ${status} is ${status} with the job's path`,
     async (api, [status, bad, path]) => {
-      const stored = await api.stored();
+      const stored = await api.newest();
       const refused = await api.post("/execute/batch", { jobs: [job(0), bad], atomic: true });
       expect(refused.status).toBe(status);
       expect(problemOf(refused).errors?.map((fault) => fault.path)).toEqual([path]);
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
   ),
   {
@@ -201,7 +201,7 @@ export const batchRows: Row[] = [
       const header = { "Idempotency-Key": crypto.randomUUID() };
       const first = await submit(api, jobs, {}, header);
       await api.post(`/jobs/${first.jobs[0]!.job_id}/cancel`);
-      const stored = await api.stored();
+      const stored = await api.newest();
       const again = await submit(api, jobs, { idempotency_key: header["Idempotency-Key"] });
       expect(again.id).toBe(first.id);
       expect(again.jobs.map(({ job_id, status }) => [job_id, status])).toEqual([
@@ -218,7 +218,7 @@ export const batchRows: Row[] = [
         expect([400, 409]).toContain(refused.status);
       }
       expect((await api.post("/execute/batch", { jobs: [job(0)] }, header)).status).toBe(409);
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
   },
   {

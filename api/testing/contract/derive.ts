@@ -137,7 +137,7 @@ export const deriveRows: Row[] = [
     (what) => `A ${what} of nothing is 404, with a wrong field 400, above max_timeout 422`,
     async (api, what) => {
       const { job_id } = await api.submit();
-      const stored = await api.stored();
+      const stored = await api.newest();
       const send = (id: string, fields: object) =>
         api.post(`/jobs/${id}/${what}`, { ...(what === "fork" && { code: "1" }), ...fields });
       expect((await send(nobody, {})).status).toBe(404);
@@ -150,7 +150,7 @@ export const deriveRows: Row[] = [
       const tooLong = await send(job_id, { timeout: maxTimeoutS + 1 });
       expect(tooLong.status).toBe(422);
       expect(problemOf(tooLong).errors?.[0]?.path).toBe("timeout");
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
   ),
   {

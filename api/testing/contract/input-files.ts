@@ -303,9 +303,9 @@ export const inputFileRows: Row[] = [
 ];
 
 async function refuse(api: Api, { files, path }: { files: object[]; path: string }): Promise<void> {
-  const stored = await api.stored();
+  const stored = await api.newest();
   for (const where of ["/execute", "/execute/async"]) {
     expectFault(await api.post(where, { code, files }), path);
   }
-  expect(await api.stored()).toEqual(stored);
+  expect(await api.newest()).toEqual(stored);
 }

@@ -22,12 +22,12 @@ const large = { server: "with a long queue" } as const;
 const many = (count: number): string[] => Array.from({ length: count }, () => "");
 
 async function refuse(api: Api, { fields, path }: { fields: object; path: string }): Promise<void> {
-  const stored = await api.stored();
+  const stored = await api.newest();
   for (const where of ["/execute", "/execute/async"])
     expectFault(await api.post(where, { code: "print(1)", ...fields }), path);
   const jobs = [{ code: "print(1)" }, { code: "print(1)", ...fields }];
   expectFault(await api.post("/execute/batch", { jobs, atomic: true }), `jobs.1.${path}`);
-  expect(await api.stored()).toEqual(stored);
+  expect(await api.newest()).toEqual(stored);
 }
 
 export const inputRows: Row[] = [

@@ -186,7 +186,7 @@ export const jobTypeRows: Row[] = [
           { path: "job_type", message: "must be built first" },
         ]);
       }
-      expect(await api.stored()).toEqual([]);
+      expect(await api.newest()).toEqual([]);
     },
   },
   {

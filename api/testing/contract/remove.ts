@@ -27,7 +27,7 @@ export const removeRows: Row[] = [
       ]) {
         expect((await api.get(path)).status).toBe(404);
       }
-      expect(await api.stored()).not.toContain(job_id);
+      expect(await api.newest()).not.toContain(job_id);
       expect((await api.get("/dlq?limit=1000")).text).not.toContain(job_id);
       expect((await remove(api, job_id)).status).toBe(404);
     },
@@ -49,12 +49,12 @@ export const removeRows: Row[] = [
       const { job_id } = await api.submit(fields);
       await api.post(`/jobs/${job_id}/cancel`);
       expect((await remove(api, job_id)).status).toBe(200);
-      const stored = await api.stored();
+      const stored = await api.newest();
       for (const again of [fields, { ...fields, code: "print(2)" }]) {
         const refused = problemOf(await api.post("/execute/async", again));
         expect(refused).toMatchObject({ code: "conflict", existing_job_id: job_id });
       }
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
   },
 ];

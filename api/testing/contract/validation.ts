@@ -66,9 +66,9 @@ const faults: [path: string, value: unknown][] = [
 ];
 
 async function expectNothingStored(api: Api, run: () => Promise<void>): Promise<void> {
-  const before = await api.stored();
+  const before = await api.newest();
   await run();
-  expect(await api.stored()).toEqual(before);
+  expect(await api.newest()).toEqual(before);
 }
 
 const show = (value: unknown): string => (JSON.stringify(value) ?? "absent").slice(0, 40);

@@ -119,12 +119,12 @@ export const webhookRows: Row[] = [
     ] as const,
     ([what]) => `A callback_url ${what} is 400, and nothing is stored`,
     async (api, [, url]) => {
-      const stored = await api.stored();
+      const stored = await api.newest();
       expectFault(
         await api.post("/execute/async", { code: "1", callback_url: url }),
         "callback_url",
       );
-      expect(await api.stored()).toEqual(stored);
+      expect(await api.newest()).toEqual(stored);
     },
     { server },
   ),
