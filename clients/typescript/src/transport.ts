@@ -61,8 +61,9 @@ export function transport(service: ConnectOptions): Transport {
     const signal = caller ? AbortSignal.any([caller, ending.signal]) : ending.signal;
     try {
       const response = await fetchIt(url + path, { ...init, signal });
+      if (response.status < 200) throw new ConnectionError(brokenHead);
       if (!response.ok && response.status !== 304) throw await problemError(response);
-      return isWhole ? await readWhole(response) : response;
+      return isWhole ? await readWhole(response, init.method) : response;
     } catch (error) {
       caller?.throwIfAborted();
       if (error instanceof AirlockError) throw error;
@@ -151,10 +152,16 @@ function isWorthRepeating(error: unknown, isSafe: boolean): boolean {
   return error.code === "unavailable" && (isSafe || error.jobId === undefined);
 }
 
-async function readWhole(response: Response): Promise<Response> {
+/** Over http://, Chromium takes what it has of a head that breaks off, such as a status of 2 for 201. */
+const brokenHead = "The answer broke off in its head.";
+
+async function readWhole(response: Response, method = "GET"): Promise<Response> {
   const { status, headers } = response;
   const bytes = await response.arrayBuffer();
-  return new Response(bytes.byteLength > 0 ? bytes : null, { status, headers });
+  if (bytes.byteLength > 0) return new Response(bytes, { status, headers });
+  const isEmpty = status === 204 || status === 304 || headers.get("Content-Length") === "0";
+  if (!isEmpty && method !== "HEAD") throw new ConnectionError(brokenHead);
+  return new Response(null, { status, headers });
 }
 
 function reasonOf(error: unknown): string {

@@ -12,6 +12,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { openBrowser } from "../../../api/testing/browser.ts";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
+import { type CuttingProxy, startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
+import { connect } from "../src/index.ts";
 
 const require = createRequire(createRequire(import.meta.url).resolve("wrangler/package.json"));
 const { default: workerd } = require("workerd") as { default: string };
@@ -30,7 +32,7 @@ const exercise = `
 import { connect, InvalidRequestError, verifyWebhook } from "./clients/typescript/src/index.ts";
 export async function exercise(url) {
   const client = connect({ url });
-  const { job_id } = await client.submit({ code: "print(1)" });
+  const { job_id } = await client.submit({ code: "1\\n" });
   const record = await client.wait(job_id);
   const refused = await client.submit("").catch((error) => error);
   const { file_id } = await client.files.upload("ä.txt", "text");
@@ -45,12 +47,27 @@ export async function exercise(url) {
     event: event.type,
   };
 }
+export async function follow(url, jobId) {
+  const ids = [];
+  let text = "";
+  for await (const { id, event, data } of connect({ url }).stream(jobId)) {
+    if (id) ids.push(id);
+    if (event === "stdout") text += data.text;
+  }
+  return { ids, text };
+}
+export async function submitAndWait(url, metadata) {
+  const client = connect({ url });
+  const { job_id } = await client.submit({ code: "2", metadata });
+  return (await client.wait(job_id)).stdout;
+}
 `;
 const worker = `
 export default {
   fetch: async (request) => {
     try {
-      return Response.json(await exercise(new URL(request.url).searchParams.get("api")));
+      const [name, ...args] = await request.json();
+      return Response.json(await { exercise, follow, submitAndWait }[name](...args));
     } catch (error) {
       return Response.json({ thrown: error.stack });
     }
@@ -58,29 +75,33 @@ export default {
 };`;
 
 let api: NodeProcess;
+let proxy: CuttingProxy;
 let folder: string;
 const stopping = new AbortController();
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "airlock-runtimes-"));
   api = await startNode({ AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+  proxy = await startCuttingProxy(api.url);
   void finishJobs(new ScriptedAgent(api.url, token), stopping.signal);
 });
 afterAll(async () => {
   stopping.abort();
+  await proxy[Symbol.asyncDispose]();
   await api.close();
   rmSync(folder, { recursive: true });
 });
 
+/** Ends each job with what its code is. */
 async function finishJobs(agent: ScriptedAgent, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const { jobs } = await agent
       .poll({ free_slots: 1, wait_s: 2 }, signal)
       .catch(() => ({ jobs: [] }));
-    for (const { lease_id } of jobs) {
+    for (const { lease_id, code } of jobs) {
       await agent.result(lease_id, {
         status: "succeeded",
         exit_code: 0,
-        stdout_base64: btoa("1\n"),
+        stdout_base64: btoa(code),
       });
     }
   }
@@ -107,7 +128,39 @@ const done = {
   event: "execution.succeeded",
 };
 
-test("the client works in workerd", async () => {
+/** Makes jobs, over answers that break off at many points of their heads and bodies. */
+async function expectOneEach(
+  submitAndWait: (metadata: Record<string, string>) => Promise<unknown>,
+  runtime: string,
+): Promise<void> {
+  for (const answer of [1, 9, 10, 12, 13, 20, 45, 100, 150, 200, 250, 300, 400, 500]) {
+    const before = proxy.cuts();
+    proxy.cutNext({ answer }, { answer });
+    expect([answer, await submitAndWait({ runtime, cut: String(answer) })]).toEqual([answer, "2"]);
+    expect(proxy.cuts() - before).toBe(2);
+    const { items } = await connect({ url: api.url }).api.listExecutions({
+      metadata: [`runtime:${runtime}`, `cut:${answer}`],
+    });
+    expect(items).toHaveLength(1);
+  }
+}
+
+/** Follows a job whose output has many events, over answers that break off at many points. */
+async function expectWhole(follow: (jobId: string) => Promise<unknown>): Promise<void> {
+  const stdout = Array.from({ length: 40_000 }, (_, n) => `line ${n}\n`).join("");
+  const airlock = connect({ url: api.url });
+  const { execution_id } = await airlock.run(stdout);
+  const unbroken = (await follow(execution_id)) as { ids: string[]; text: string };
+  expect(unbroken.text === stdout).toBe(true);
+  expect(unbroken.ids.length).toBeGreaterThan(10);
+  const before = proxy.cuts();
+  const cuts = [1, 100, 500, 20_000, 100_000, 150_000, 50_000, 10, 30_000];
+  proxy.cutNext(...cuts.map((answer) => ({ answer })));
+  expect(await follow(execution_id)).toEqual(unbroken);
+  expect(proxy.cuts() - before).toBe(cuts.length);
+}
+
+test("the client works in workerd, also over connections that break", async () => {
   writeFileSync(join(folder, "worker.js"), await bundle(exercise + worker, "esm"));
   writeFileSync(
     join(folder, "config.capnp"),
@@ -131,23 +184,36 @@ const config :Workerd.Config = (
     const lines = createInterface(child.stdio[3] as Readable);
     const [line] = (await once(lines, "line")) as [string];
     const { port } = JSON.parse(line) as { port: number };
-    const answer = await fetch(`http://127.0.0.1:${port}/?api=${encodeURIComponent(api.url)}`);
-    expect(await answer.json()).toEqual(done);
+    const call = async (...args: unknown[]): Promise<unknown> => {
+      const init = { method: "POST", body: JSON.stringify(args) };
+      return (await fetch(`http://127.0.0.1:${port}/`, init)).json();
+    };
+    expect(await call("exercise", api.url)).toEqual(done);
+    await expectOneEach((metadata) => call("submitAndWait", proxy.url, metadata), "workerd");
+    await expectWhole((id) => call("follow", proxy.url, id));
   } finally {
     child.kill("SIGKILL");
     await once(child, "exit");
   }
 });
 
-test("the client works in a browser, from a page of the service", async () => {
-  const script = await bundle(`${exercise}\nglobalThis.exercise = exercise;`, "iife");
+test("the client works in a browser, from a page of the service, also over connections that break", async () => {
+  const script = await bundle(
+    `${exercise}\nObject.assign(globalThis, { exercise, follow, submitAndWait });`,
+    "iife",
+  );
   const browser = await openBrowser();
   try {
     const page = await browser.newPage();
-    await page.goto(`${api.url}/docs`);
+    await page.goto(`${proxy.url}/docs`);
     await page.evaluate(script);
     expect(await page.evaluate(`exercise("")`)).toEqual(done);
     expect(await page.evaluate(`exercise(location.origin)`)).toEqual(done);
+    await expectOneEach(
+      (metadata) => page.evaluate(`submitAndWait(location.origin, ${JSON.stringify(metadata)})`),
+      "browser",
+    );
+    await expectWhole((id) => page.evaluate(`follow(location.origin, "${id}")`));
   } finally {
     await browser.close();
   }
