@@ -16,7 +16,7 @@ export type Row = {
   readonly reaches?: (of: (series: string) => Summary) => boolean;
 };
 
-export type Unit = "ms" | "/s" | "MB" | "×";
+export type Unit = "ms" | "/s" | "s/min" | "MB" | "×";
 
 /** The samples of one side. */
 export type Series = {

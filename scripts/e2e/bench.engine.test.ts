@@ -5,6 +5,7 @@ import { connectEngine } from "../../agent/container/engine.ts";
 import { labels } from "../../agent/sandbox/profile.ts";
 import { measureRow } from "../bench/results.ts";
 import { cold } from "../bench/rows/cold.ts";
+import { live, liveProcesses } from "../bench/rows/live.ts";
 import { trace } from "../bench/rows/trace.ts";
 import { worker } from "../bench/rows/worker.ts";
 import { steps } from "../bench/trace/steps.ts";
@@ -25,6 +26,8 @@ async function quickWorld() {
 test.each([
   [cold, ["Airlock", "bare engine, cold cycle"]],
   [worker, ["workerd and sqld", "Node and a file"]],
+  [live, ["print to client"]],
+  [liveProcesses, ["print to client"]],
 ])("$name is measured against real containers, and leaves nothing behind", async (row, sides) => {
   const world = await quickWorld();
   const before = new Set(childrenOf(process.pid));

@@ -8,16 +8,10 @@ import { memoryNotifier } from "../../api/platform/notifier/notifier-memory.ts";
 import { database } from "../../api/store/database.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 import { testDeps } from "../../api/testing/test-deps.ts";
+import { counted, type DatabaseCounts } from "../bench/metered-sqld.ts";
 
 /** What an operation takes of the database and of the wake-ups. */
-export type Cost = {
-  /** Requests to the database: each is a statement, or several in one transaction. */
-  readonly calls: number;
-  /** Of the calls, those that wrote. */
-  readonly writes: number;
-  /** As libSQL counts them, which is what Turso bills; indexes and triggers are in it. */
-  readonly rowsRead: number;
-  readonly rowsWritten: number;
+export type Cost = DatabaseCounts & {
   /** Topics told, and waits begun: each is a request to the Durable Object of a worker. */
   readonly wakes: number;
 };
@@ -31,6 +25,8 @@ export type MeteredService = AsyncDisposable & {
   readonly costOf: (times: number, work: () => Promise<unknown>) => Promise<Cost>;
 };
 
+const nothing: DatabaseCounts = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0 };
+
 export const token = "a-token-of-16-characters";
 
 /** The service's own routes and store in this process, over a libSQL server that tells what each call took. */
@@ -40,16 +36,11 @@ export async function startMetered(): Promise<MeteredService> {
   ends.defer(() => rmSync(folder, { recursive: true }));
   const sqld = await startSqld(join(folder, "db"));
   ends.defer(() => sqld.close());
-  let [now, calls, writes, rowsRead, rowsWritten, wakes] = [Date.now(), 0, 0, 0, 0, 0];
+  let [now, wakes, asked] = [Date.now(), 0, nothing];
 
   async function metered(request: Request): Promise<Response> {
     const response = await fetch(request);
-    const text = await response.clone().text();
-    const written = sumOf(text, "rows_written");
-    calls += 1;
-    writes += Number(written > 0);
-    rowsWritten += written;
-    rowsRead += sumOf(text, "rows_read");
+    asked = counted(asked, await response.clone().text());
     return response;
   }
   const client = createClient({ url: sqld.url, fetch: metered });
@@ -85,18 +76,13 @@ export async function startMetered(): Promise<MeteredService> {
     app,
     advance: (ms) => (now += ms),
     costOf: async (times, work) => {
-      [calls, writes, rowsRead, rowsWritten, wakes] = [0, 0, 0, 0, 0];
+      [asked, wakes] = [nothing, 0];
       for (let n = 0; n < times; n++) await work();
-      const sums = { calls, writes, rowsRead, rowsWritten, wakes };
+      const sums = { ...asked, wakes };
       return Object.fromEntries(
         Object.entries(sums).map(([name, sum]) => [name, sum / times]),
       ) as Cost;
     },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };
-}
-
-function sumOf(text: string, field: string): number {
-  const found = text.matchAll(new RegExp(`"${field}":(\\d+)`, "g"));
-  return [...found].reduce((sum, [, digits]) => sum + Number(digits), 0);
 }

@@ -42,6 +42,17 @@ export class FakeAgent {
     return (JSON.parse(text) as PollReply).jobs.map(({ lease_id }) => lease_id);
   }
 
+  /** Tells the API that it lives; its leases last as they are. */
+  async live(): Promise<void> {
+    await this.#api.send("POST", "/agent/v1/renew", this.#status);
+  }
+
+  /** Posts output of a running job. */
+  async print(leaseId: string, offset: number, text: string): Promise<void> {
+    const part = { stream: "stdout", offset, data_base64: btoa(text) };
+    await this.#api.send("POST", `/agent/v1/leases/${leaseId}/logs`, { parts: [part] });
+  }
+
   async finish(leaseId: string): Promise<void> {
     await this.#api.send("POST", `/agent/v1/leases/${leaseId}/result`, succeeded);
   }

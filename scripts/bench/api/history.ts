@@ -24,8 +24,10 @@ export async function fillHistory(folder: string, count: number): Promise<void> 
 /** What the filling left to the kernel would else be written at the service's first checkpoint. */
 async function bringToDisk(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    await using file = await open(join(folder, name));
-    await file.sync();
+    // The log is removed when the last connection has closed, maybe only now.
+    const file = await open(join(folder, name)).catch(() => undefined);
+    await file?.sync();
+    await file?.close();
   }
 }
 

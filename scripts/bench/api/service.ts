@@ -18,6 +18,9 @@ export type Answer = { readonly status: number; readonly text: string };
 
 /** The API alone, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to it. */
 export type ApiService = AsyncDisposable & {
+  readonly url: string;
+  /** Headers of the first client. */
+  readonly headers: Readonly<Record<string, string>>;
   /** Sends by one of four clients' keys. Throws Error on an answer that is no success. */
   readonly send: (
     method: "GET" | "POST",
@@ -33,10 +36,20 @@ export type ApiService = AsyncDisposable & {
   readonly worstStallMs: () => Promise<number>;
 };
 
-/** Starts it over as many finished executions, with these job types. */
+/** Starts it on a file with as many finished executions, with these job types. */
 export async function startApi(finished: number, jobTypes: object = {}): Promise<ApiService> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
   await fillHistory(folder, finished);
+  return startIn(folder, { AIRLOCK_JOB_TYPES: JSON.stringify(jobTypes) });
+}
+
+/** Starts it on a libSQL server. */
+export async function startApiOn(databaseUrl: string): Promise<ApiService> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
+  return startIn(folder, { AIRLOCK_DATABASE_URL: databaseUrl });
+}
+
+async function startIn(folder: string, vars: Record<string, string>): Promise<ApiService> {
   const child = fork(entry, [], {
     execArgv: ["--max-semi-space-size=8", "--import", "tsx", "--import", meter],
     stdio: ["ignore", "ignore", "ignore", "ipc"],
@@ -46,10 +59,10 @@ export async function startApi(finished: number, jobTypes: object = {}): Promise
       AIRLOCK_DATA_DIR: folder,
       AIRLOCK_API_AUTH_ENABLED: "true",
       AIRLOCK_API_KEYS: CLIENT_KEYS.join(","),
-      AIRLOCK_JOB_TYPES: JSON.stringify(jobTypes),
       AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_MAX_QUEUE_SIZE: "1000000",
+      ...vars,
     },
   });
   const exited = once(child, "exit");
@@ -60,6 +73,8 @@ export async function startApi(finished: number, jobTypes: object = {}): Promise
   const status = (): string => readFileSync(`/proc/${child.pid}/status`, "utf8");
 
   return {
+    url: started.url,
+    headers: { authorization: `Bearer ${CLIENT_KEYS[0]}` },
     send: async (method, path, body, client = 0) => {
       const isAgents = path.startsWith("/agent/");
       const key = CLIENT_KEYS[client % CLIENT_KEYS.length];

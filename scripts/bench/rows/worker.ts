@@ -2,7 +2,7 @@ import { HELLO } from "../bare.ts";
 import type { Client } from "../client.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";
-import { startWorkerService } from "../worker-service.ts";
+import { startWorkerService } from "../remote-service.ts";
 
 export const worker: Row = {
   name: "worker",
