@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { createWriteStream, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { Readable } from "node:stream";
@@ -12,6 +13,8 @@ export interface SaveOptions {
   names?: readonly string[];
   /** Whether files that exist are replaced. */
   force?: boolean | undefined;
+  /** Ends it; what is fetched by half is removed. */
+  signal?: AbortSignal | undefined;
 }
 
 /** Fetches files of a job into a folder. Checks every name first, so that nothing is saved by half. */
@@ -19,7 +22,7 @@ export async function saveArtifacts(
   { airlock, terminal }: Tool,
   jobId: string,
   folder: string,
-  { names, force = false }: SaveOptions,
+  { names, force = false, signal }: SaveOptions,
 ): Promise<string[]> {
   const found = await airlock.artifacts.list(jobId);
   const wanted = names?.length ? names : found.map(({ name }) => name);
@@ -36,11 +39,16 @@ export async function saveArtifacts(
   }
   for (const { name, path, size } of targets) {
     mkdirSync(dirname(path), { recursive: true });
-    const answer = await airlock.artifacts.open(jobId, name);
-    const partial = `${path}.part`;
+    const answer = await airlock.artifacts.open(jobId, name, { signal });
+    // Nobody else's file has this name: neither the user's nor another artifact's.
+    const partial = `${path}.${randomUUID()}.part`;
     try {
       const body = Readable.fromWeb(answer.body as ReadableStream<Uint8Array>);
-      await pipeline(withProgress(body, name, size, terminal.watched), createWriteStream(partial));
+      await pipeline(
+        withProgress(body, name, size, terminal.watched),
+        createWriteStream(partial, { flags: "wx" }),
+        { signal },
+      );
     } catch (error) {
       rmSync(partial, { force: true });
       throw error;

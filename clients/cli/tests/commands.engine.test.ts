@@ -1,4 +1,12 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -133,6 +141,21 @@ test("artifacts are listed, and fetched into a folder without replacing files", 
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
   expect((await airlock.run(["artifacts", id, "a.txt", "-o", out, "--force"])).code).toBe(0);
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
+});
+
+test("a file that is being fetched gets a name of its own: other files named .part are kept", async () => {
+  const id = await detached(
+    "for name in ('a.txt', 'a.txt.part'): open('/output/' + name, 'w').write(name)",
+  );
+  const out = join(folder, "parts");
+  mkdirSync(out);
+  writeFileSync(join(out, "a.txt.part"), "mine");
+  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out])).code).toBe(0);
+  expect(readFileSync(join(out, "a.txt.part"), "utf8")).toBe("mine");
+  expect(readdirSync(out).toSorted()).toEqual(["a.txt", "a.txt.part"]);
+  const names = ["a.txt.part", "a.txt"];
+  expect((await airlock.run(["artifacts", id, ...names, "-o", out, "--force"])).code).toBe(0);
+  expect(names.map((name) => readFileSync(join(out, name), "utf8"))).toEqual(names);
 });
 
 test("rerun and fork show the output of the new job", async () => {

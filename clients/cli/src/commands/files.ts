@@ -1,8 +1,9 @@
 import { createWriteStream, existsSync } from "node:fs";
 import { basename } from "node:path";
 import type { Command } from "commander";
-import { UsageError } from "../exit.ts";
-import { saveArtifacts } from "../save-artifacts.ts";
+import { exitCode, UsageError } from "../exit.ts";
+import { interruptible } from "../interrupt.ts";
+import { type SaveOptions, saveArtifacts } from "../save-artifacts.ts";
 import { openFile } from "../open-file.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { bytes } from "../words.ts";
@@ -58,7 +59,7 @@ export function addFiles(program: Command): void {
         const body = await tool.airlock.files.get(id);
         if (path === "-") return tool.terminal.write(body);
         await new Promise((resolve, reject) =>
-          createWriteStream(path)
+          createWriteStream(path, { flags: force ? "w" : "wx" })
             .on("error", reject)
             .end(body, () => resolve(undefined)),
         );
@@ -87,13 +88,7 @@ export function addFiles(program: Command): void {
         ) => {
           const { airlock, terminal } = tool;
           if (options.out !== undefined) {
-            const saved = await saveArtifacts(tool, id, options.out, {
-              names,
-              force: options.force,
-            });
-            if (terminal.json) return terminal.document(saved);
-            for (const path of saved) terminal.line(path);
-            return;
+            return fetchThem(tool, id, options.out, { names, force: options.force });
           }
           const found = await airlock.artifacts.list(id);
           if (terminal.json) return terminal.document(found);
@@ -109,4 +104,24 @@ export function addFiles(program: Command): void {
         },
       ),
     );
+}
+
+async function fetchThem(
+  tool: Tool,
+  id: string,
+  folder: string,
+  options: SaveOptions,
+): Promise<number> {
+  const { terminal } = tool;
+  return interruptible(async (signal) => {
+    try {
+      const saved = await saveArtifacts(tool, id, folder, { ...options, signal });
+      if (terminal.json) terminal.document(saved);
+      else for (const path of saved) terminal.line(path);
+      return 0;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      return exitCode.interrupted;
+    }
+  });
 }
