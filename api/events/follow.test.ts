@@ -1,0 +1,65 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { JobEvent } from "../../shared/wire/events.ts";
+import { recordLog, recordResult } from "../agents/lease-posts.ts";
+import type { Deps } from "../deps.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { findExecution } from "../store/jobs/read.ts";
+import { submitExecution } from "../store/jobs/submit.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { follow } from "./follow.ts";
+
+let store: TempStore;
+let deps: Deps;
+/** Reads that were made, by the first word of their key. */
+let reads: Record<string, number>;
+beforeEach(async () => {
+  store = await openTempStore();
+  const { shareRead, ...rest } = testDeps(store.db, store.folder, () => 10);
+  reads = {};
+  const counted: Deps["shareRead"] = (key, read) =>
+    shareRead(key, () => {
+      const [kind = ""] = key.split(" ");
+      reads[kind] = (reads[kind] ?? 0) + 1;
+      return read();
+    });
+  deps = { ...rest, shareRead: counted };
+});
+afterEach(() => store.close());
+
+test("100 clients of a process that follow one job share their reads", async () => {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  const posts = 5;
+  let arrived = 0;
+  let everybody = Promise.withResolvers<void>();
+  const clients = Array.from({ length: 100 }, async () => {
+    const events: JobEvent[] = [];
+    for await (const event of follow(deps, execution.id, undefined, new AbortController().signal)) {
+      if (event === "idle") continue;
+      events.push(event);
+      if (event.event === "end") continue;
+      arrived += 1;
+      if (arrived % 100 === 0) everybody.resolve();
+    }
+    return events;
+  });
+  for (let n = 0; n < posts; n++) {
+    await everybody.promise;
+    everybody = Promise.withResolvers();
+    const parts = [{ stream: "stdout" as const, offset: n, data_base64: btoa(String(n)) }];
+    await recordLog(deps, (await findExecution(store.db, execution.id))!, { parts });
+  }
+  await everybody.promise;
+  await recordResult(deps, job!, job!.leaseId!, { ...success, stdout_base64: btoa("01234") });
+  for (const events of await Promise.all(clients)) {
+    const texts = events.flatMap((event) => (event.event === "stdout" ? event.data.text : []));
+    expect(texts.join("")).toBe("01234");
+    expect(events.filter(({ event }) => event === "end")).toHaveLength(1);
+  }
+  // Each alone would read several times as often as there are posts.
+  for (const times of Object.values(reads)) expect(times).toBeLessThan(10 * posts);
+});

@@ -1,0 +1,72 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Follower } from "../testing/follower.ts";
+import { Api } from "../testing/contract/api.ts";
+import { servers } from "../testing/contract/servers.ts";
+import { working } from "../testing/contract/working.ts";
+import { type NodeProcess, startNode } from "../testing/start-node.ts";
+
+const MiB = 1024 * 1024;
+const pieces = 64;
+const slowClients = 20;
+/** Far less than one client's output. */
+const growthBytes = 40 * MiB;
+
+let service: NodeProcess;
+beforeAll(async () => {
+  const most = String((pieces + 2) * MiB);
+  service = await startNode({ ...servers.open, AIRLOCK_MAX_STDOUT_BYTES: most });
+});
+afterAll(() => service.close());
+
+const pieceOf = (n: number): string => `piece ${n}\n`.padStart(64, "-").repeat(MiB / 64);
+const follow = (id: string) => Follower.open(service.url, `/jobs/${id}/events`);
+
+function residentBytes(): number {
+  const status = readFileSync(`/proc/${service.child.pid}/status`, "utf8");
+  return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) * 1024;
+}
+
+/** Reads a client's output up to a number of bytes, and hashes it. */
+async function readOutput(client: Follower, hash = createHash("sha256"), bytes = 0) {
+  for (let read = 0; read < bytes;) {
+    const event = await client.next();
+    if (!event) throw new Error("the stream ended early");
+    if (event.event !== "stdout") continue;
+    read += event.data.text.length;
+    hash.update(event.data.text);
+  }
+  return hash;
+}
+
+test("clients that do not read cost no memory, and later get every byte", async () => {
+  const { agent, job_id, lease_id } = await working(new Api(service.url));
+  await using fast = await follow(job_id);
+  const sent = createHash("sha256");
+  const received = createHash("sha256");
+  const write = async (from: number, to: number): Promise<void> => {
+    for (let n = from; n < to; n++) {
+      const data_base64 = btoa(pieceOf(n));
+      sent.update(pieceOf(n));
+      const parts = [{ stream: "stdout", offset: n * MiB, data_base64 }];
+      expect((await agent.post(lease_id, "logs", { parts })).status).toBe(200);
+      await readOutput(fast, received, MiB);
+    }
+  };
+  await write(0, pieces / 2);
+  const before = residentBytes();
+  const slow = await Promise.all(Array.from({ length: slowClients }, () => follow(job_id)));
+  await write(pieces / 2, pieces);
+  expect(residentBytes() - before).toBeLessThan(growthBytes);
+
+  const whole = sent.digest("hex");
+  expect(received.digest("hex")).toBe(whole);
+  for (const client of slow.splice(0, 1)) {
+    expect((await readOutput(client, undefined, pieces * MiB)).digest("hex")).toBe(whole);
+    await client[Symbol.asyncDispose]();
+  }
+  expect(residentBytes() - before).toBeLessThan(growthBytes);
+  await Promise.all(slow.map((client) => client[Symbol.asyncDispose]()));
+  await agent.close();
+});
