@@ -88,7 +88,8 @@ export async function runLease(
       log.warn("the job is not run: {reason}", { reason: lastLine(error.message) });
     if (isInfrastructure(error, lease)) {
       log.error("run failed: {reason}", { reason: describeError(error) });
-      deps.engine.checkSoon();
+      // Before the lease is released: the next poll must not offer slots of an engine that is gone.
+      await deps.engine.checkNow();
     }
     return await postOutcome(deps, lease, failureOutcome(error, lease, timesOf(deps, run)), takes);
   } finally {
@@ -163,7 +164,8 @@ async function runCode(
   drop.signal.throwIfAborted();
   if (!report.started)
     throw new EngineError("other", report.lostReason ?? "the code did not begin");
-  if (report.isHostLost && !cancel.signal.aborted) return motherLost;
+  if (report.isHostLost && !cancel.signal.aborted)
+    return (await deps.engine.checkNow()) ? motherLost : engineLost;
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that kills its own container must not be run again; the lease is released only if the
   // engine is gone too.
