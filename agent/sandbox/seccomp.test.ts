@@ -54,7 +54,7 @@ describe("what starts jobs by forking", () => {
         ),
     };
   };
-  const forJobs = ["unshare SCMP_CMP_EQ 68020000 0", "unshare SCMP_CMP_EQ 2000000 0"];
+  const forJobs = ["clone SCMP_CMP_EQ 68020011 0", "unshare SCMP_CMP_EQ 2000000 0"];
 
   test("a zygote may make a job's namespaces and mounts besides, but no user namespace", () => {
     expect(own(zygoteProfile)).toEqual({

@@ -179,8 +179,21 @@ const unshare = (flags: number): Guard => ({
 
 const KEYCTL_JOIN_SESSION_KEYRING = 1;
 
+const SIGCHLD = 17;
+
 const jobNamespaces: readonly Guard[] = [
-  unshare(NEWNS | NEWPID | NEWNET | NEWIPC),
+  // A fork in exactly these namespaces.
+  {
+    name: "clone",
+    args: [
+      {
+        index: 0,
+        value: NEWNS | NEWPID | NEWNET | NEWIPC | SIGCHLD,
+        valueTwo: 0,
+        op: "SCMP_CMP_EQ",
+      },
+    ],
+  },
   // Entered after the job is in its control groups, which are then its root.
   unshare(NEWCGROUP),
 ];

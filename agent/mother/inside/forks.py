@@ -108,6 +108,10 @@ def serve_mother():
     # The kernel then reaps every child.
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     gc.collect()
+    kernel.use_large_pages()
+    # Libraries that know of forks end their threads at the first one.
+    if posix.fork() == 0:
+        posix._exit(0)
     while True:
         request, rights, _, _ = control.recvmsg(64, _socket.CMSG_SPACE(8))
         if not request:
@@ -115,7 +119,7 @@ def serve_mother():
         data = rights[0][2]
         stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
         try:
-            if posix.fork() == 0:
+            if kernel.fork_into(kernel.JOB_NAMESPACES) == 0:
                 break
         except OSError:
             pass  # the mother reads the end of the job's stream
