@@ -29,6 +29,7 @@ import { withForks } from "./pool/with-forks.ts";
 import { createForks, type Forks, notProbed } from "./mother/forks.ts";
 import { EngineError } from "./sandbox/types.ts";
 import { idCount, motherSpec } from "./mother/keep-mother.ts";
+import { createVolumeReaper } from "./mother/volumes.ts";
 import { authFor } from "./image/registry.ts";
 import { createRuntimeChoice } from "./policy/runtime-choice.ts";
 import { classify } from "./sandbox/output/classify.ts";
@@ -64,6 +65,10 @@ export async function createDeps(
   const { nowMs } = clock;
   const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, nowMs };
   const reap = createReaper(engine, owner);
+  const { forks: how } = config;
+  const mother = motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId);
+  const ownVolumes = how.mode === "engine" ? [] : [mother.roots, mother.sets];
+  const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
   const watch = createEngineWatch({
     ping: async (signal) => {
       await spool.check();
@@ -80,6 +85,8 @@ export async function createDeps(
     sweep: async (signal) => {
       const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
+      const volumes = await reapVolumes(signal);
+      if (volumes > 0) log.info("removed {volumes} volumes of agents that are gone", { volumes });
       // Containers of dead agents are removed first, so that a job that is leased again does not
       // run twice.
       await spool.removeLeftOvers(isAlive, reportCrash);
@@ -120,13 +127,12 @@ export async function createDeps(
     },
   };
   const limits = buildLimits(config.policy);
-  const { forks: how } = config;
   const forks =
     how.mode === "engine"
       ? null
       : createForks({
           engine,
-          mother: motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId),
+          mother,
           motherImage: (signal) => images.resolve(how.image, signal),
           ids: [how.firstId, idCount],
           packages: {

@@ -17,6 +17,7 @@ import type { MotherProfile } from "./mother-profile.ts";
 import { ownPlace } from "./place.ts";
 import { type ContainerProfile, labels, namePrefix } from "../sandbox/profile.ts";
 import { EngineError } from "../sandbox/types.ts";
+import { type VolumeCalls, volumeCalls } from "./volume-calls.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -32,7 +33,7 @@ export interface ContainerEntry {
 }
 
 /** A container engine. Every method throws EngineError, or its signal's reason on abort. */
-export interface Engine extends ImageCalls {
+export interface Engine extends ImageCalls, VolumeCalls {
   /** Returns when the engine answers; costs the engine almost nothing. */
   ping(signal: AbortSignal): Promise<void>;
   /** The engine's version and its runtimes. */
@@ -56,8 +57,6 @@ export interface Engine extends ImageCalls {
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** The files of a container as a tar. */
   exportFiles(id: string, signal: AbortSignal): Promise<Readable>;
-  /** Makes a volume of this name if it is missing. It gets the agent's label unless agents share it. */
-  createVolume(name: string, agentName: string | null, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
 }
@@ -178,14 +177,6 @@ export function connectEngine(
         const files = await docker.getContainer(id).export({ abortSignal });
         return files as Readable;
       }),
-    createVolume: (name, agentName, signal) =>
-      call(signal, async (abortSignal) => {
-        await docker.createVolume({
-          Name: name,
-          ...(agentName !== null && { Labels: { [labels.agentName]: agentName } }),
-          abortSignal,
-        });
-      }),
     list: (name, value, signal) =>
       call(signal, async (abortSignal) => {
         const filters = labelFilter(name, value);
@@ -198,6 +189,7 @@ export function connectEngine(
         }));
       }),
     ...imageCalls(docker, call),
+    ...volumeCalls(docker, call),
   };
 }
 

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import type { AgentIdentity } from "../../shared/wire/lease.ts";
 import type { MotherSpec } from "../container/mother-profile.ts";
 import type { Engine } from "../container/engine.ts";
@@ -6,6 +6,7 @@ import { hostname } from "../sandbox/profile.ts";
 import { type Mother, startMother } from "./mother.ts";
 import { mostZygotes } from "./lineages.ts";
 import { createVolumes, type VolumeDeps } from "./unpacker.ts";
+import { rootsVolume, setsVolume } from "./volumes.ts";
 
 export interface MotherDeps {
   readonly engine: Engine;
@@ -53,10 +54,9 @@ export function motherSpec(
   maxJobBytes: number | null,
   firstId: number,
 ): MotherSpec {
-  const hash = createHash("sha256").update(name).digest("hex").slice(0, 16);
   return {
-    roots: `airlock-roots-${firstId}`,
-    sets: `airlock-sets-${hash}`,
+    roots: rootsVolume(firstId),
+    sets: setsVolume(name),
     agentId: id,
     agentName: name,
     memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,

@@ -42,7 +42,7 @@ export async function createVolumes(
   { engine, spec }: Pick<VolumeDeps, "engine" | "spec">,
   limit: AbortSignal,
 ): Promise<void> {
-  await engine.createVolume(spec.roots, null, limit);
+  await engine.createVolume(spec.roots, "", limit);
   await engine.createVolume(spec.sets, spec.agentName, limit);
 }
 

@@ -1,0 +1,55 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, expect, test } from "vitest";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { rawEngine, removeVolume } from "../sandbox/testing/raw-engine.ts";
+import { createVolumeReaper, setsVolume } from "./volumes.ts";
+
+const signal = AbortSignal.timeout(120_000);
+const { engine, image } = await testEngine();
+const [gone, busy, own, odd] = ["gone", "busy", "own", "odd"].map(
+  (word) => `volumes-${word}-${randomUUID()}`,
+) as [string, string, string, string];
+/** Not of an agent's mother: another name, no label. */
+const [otherName, unlabelled] = [`volumes-${randomUUID()}`, setsVolume(odd)];
+const all = [gone, busy, own].map(setsVolume).concat(otherName, unlabelled);
+afterAll(() => Promise.all(all.map(removeVolume)));
+
+async function left(): Promise<string[]> {
+  const { Volumes } = await rawEngine.listVolumes();
+  return all.filter((name) => Volumes.some(({ Name }) => Name === name));
+}
+
+test("only volumes of other agents are removed that no container has had for an hour", async () => {
+  for (const name of [gone, busy, own]) {
+    await engine.createVolume(setsVolume(name), name, signal);
+  }
+  await engine.createVolume(otherName, odd, signal);
+  await rawEngine.createVolume({ Name: unlabelled });
+  const holder = await rawEngine.createContainer({
+    Image: image,
+    HostConfig: { Binds: [`${setsVolume(busy)}:/sets`] },
+  });
+  // Other tests have volumes on this engine, too.
+  const unusedVolumes = async () =>
+    (await engine.unusedVolumes(signal)).filter(({ name }) => all.includes(name));
+  let nowMs = 0;
+  const reap = createVolumeReaper({ ...engine, unusedVolumes }, [setsVolume(own)], () => nowMs);
+  const others = all.slice(1);
+  try {
+    expect(await reap(signal)).toBe(0);
+    nowMs = 3600_000 - 1;
+    expect(await reap(signal)).toBe(0);
+    expect(await left()).toEqual(all);
+    nowMs += 1;
+    expect(await reap(signal)).toBe(1);
+    expect(await left()).toEqual(others);
+    // A container that is there only at times has it for long enough.
+    await holder.remove();
+    expect(await reap(signal)).toBe(0);
+    nowMs += 3600_000;
+    expect(await reap(signal)).toBe(1);
+    expect(await left()).toEqual(others.slice(1));
+  } finally {
+    await holder.remove({ force: true }).catch(() => {});
+  }
+});
