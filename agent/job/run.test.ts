@@ -239,23 +239,24 @@ describe("a container that is lost", () => {
   });
 
   it.each([
-    ["with its mother", { isHostLost: true }, "The container engine was lost while the code ran."],
+    [
+      "with its mother",
+      { isHostLost: true as const },
+      "The container engine was lost while the code ran.",
+    ],
     ["before the code started", { started: false }, "The container could not be started."],
-  ])(
-    "%s and the engine hands the lease back once that is known",
-    async (_, how, message) => {
-      const sandbox = createFakeSandbox({ begins: !("started" in how) });
-      t.start = () => Promise.resolve(sandbox);
-      const { ended } = t.begin();
-      await sandbox.running;
-      t.health = new EngineError("unavailable", "connect ECONNREFUSED");
-      sandbox.finish({ ending: "lost", lostReason: "gone", ...how });
-      const { json } = await t.api.request("/release");
-      expect(t.deps.engine.breaker().failure_count).toBe(1);
-      expect(json).toMatchObject({ error: { message } });
-      await ended;
-    },
-  );
+  ])("%s and the engine hands the lease back once that is known", async (_, how, message) => {
+    const sandbox = createFakeSandbox({ begins: !("started" in how) });
+    t.start = () => Promise.resolve(sandbox);
+    const { ended } = t.begin();
+    await sandbox.running;
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone", ...how });
+    const { json } = await t.api.request("/release");
+    expect(t.deps.engine.breaker().failure_count).toBe(1);
+    expect(json).toMatchObject({ error: { message } });
+    await ended;
+  });
 
   it("because of memory is the code's fault, whatever state the engine is in", async () => {
     Object.assign(t.deps, { judge: classify });
