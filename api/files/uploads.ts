@@ -5,10 +5,24 @@ import { isArtifactName } from "../../shared/artifact-name.ts";
 import { contentTypeOf } from "../domain/content-type.ts";
 import { fileKey } from "../domain/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
+import { sha256 } from "../hash.ts";
 import { postponeRemoval } from "../store/retention.ts";
-import { expectBytes, findFiles, recordFile, removeFile, type FileRow } from "../store/files.ts";
+import {
+  expectBytes,
+  findByUploadKey,
+  findFiles,
+  recordFile,
+  removeFile,
+  type FileRow,
+} from "../store/files.ts";
 
 const hourMs = 3_600_000;
+/** The idempotency key of an upload. Keys of different API keys are different keys. */
+export interface UploadKey {
+  idempotencyKey: string;
+  keyId: string | undefined;
+}
+
 /** Longer than any upload may take. */
 const longestUploadMs = 24 * hourMs;
 
@@ -22,6 +36,7 @@ export async function storeFile(
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Announced,
+  key?: UploadKey,
 ): Promise<UploadedFile> {
   checkName(name);
   const max = config.max_file_bytes;
@@ -33,18 +48,21 @@ export async function storeFile(
   // The note must be on disk before the bytes are.
   await db.durable();
   try {
-    const sha256 = await artifacts.put(fileKey({ id }), body, announced);
+    const hash = await artifacts.put(fileKey({ id }), body, announced);
     const createdAt = now();
     const file = {
       id,
       name,
       sizeBytes: announced.sizeBytes,
-      sha256,
+      sha256: hash,
       contentType: contentTypeOf(name),
       createdAt,
       expiresAt: createdAt + Math.round(config.file_retention_hours * hourMs),
+      uploadKey: key ? await sha256(JSON.stringify([key.keyId, key.idempotencyKey])) : null,
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
+    const earlier = file.uploadKey && (await findByUploadKey(db, file.uploadKey, createdAt));
+    if (earlier) return repeated(earlier, file);
   } catch (error) {
     // If the database is out of reach, the earlier due time of the removal stays.
     await postponeRemoval(db, id, now()).catch(() => {});
@@ -52,6 +70,13 @@ export async function storeFile(
     throw new AppError("invalid_request", error.message);
   }
   throw unavailable("The upload took too long; send it again.", 5);
+}
+
+/** The answer to an upload whose key an earlier one has used. */
+function repeated(earlier: FileRow, file: FileRow): UploadedFile {
+  if (earlier.name === file.name && earlier.sha256 === file.sha256) return toUploadedFile(earlier);
+  const detail = `The idempotency key was used for another file: ${earlier.id}.`;
+  throw new AppError("conflict", detail);
 }
 
 function checkName(name: string): void {

@@ -1,4 +1,5 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { idempotencyHeader } from "../../shared/wire/submission.ts";
 import { FileDeleted, FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/store-key.ts";
@@ -15,7 +16,7 @@ import {
 } from "../openapi/downloads-openapi.ts";
 import { fileId, filePage, uploadedFile } from "../openapi/file-examples.ts";
 import { problem } from "../openapi/problem-responses.ts";
-import { json, pageQuery, problems } from "../openapi/responses.ts";
+import { json, originOf, pageQuery, problems } from "../openapi/responses.ts";
 import { listFiles } from "../store/files.ts";
 
 const params = z.object({
@@ -46,6 +47,11 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
         }),
       }),
       headers: z.object({
+        "Idempotency-Key": idempotencyHeader.optional().openapi({
+          description:
+            "The same upload sent again with the same key stores nothing, and gets the same answer.",
+          example: "prices-of-monday",
+        }),
         "X-Airlock-SHA256": z.string().optional().openapi({
           description: "The file's SHA-256 in 64 hex digits. An upload that differs is refused.",
           example: uploadedFile.sha256,
@@ -56,6 +62,9 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     responses: {
       201: json(UploadedFile, "Stored.", { example: uploadedFile }, "Location"),
       ...problems("invalid_request", "length_required"),
+      409: problem("conflict", {
+        detail: `The idempotency key was used for another file: ${fileId}.`,
+      }),
       413: problem("too_large", {
         detail: `The file is larger than ${config.max_file_bytes} bytes (max_file_bytes).`,
       }),
@@ -64,7 +73,9 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(upload, async (c) => {
     const announced = readFileHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
-    const file = await storeFile(deps, c.req.valid("query").name, body, announced);
+    const idempotencyKey = c.req.valid("header")["Idempotency-Key"];
+    const key = idempotencyKey ? { idempotencyKey, keyId: originOf(deps, c).keyId } : undefined;
+    const file = await storeFile(deps, c.req.valid("query").name, body, announced, key);
     return c.json(file, 201, { Location: `/files/${file.file_id}` });
   });
 

@@ -24,7 +24,10 @@ export async function expectBytes(db: Database, prefix: string, dueAt: number): 
   await db.orm.insert(removals).values({ prefix, dueAt });
 }
 
-/** Records an uploaded file; false if the removal of its bytes has begun. */
+/**
+ * Records an uploaded file; false if the removal of its bytes has begun, or another one has its
+ * idempotency key.
+ */
 export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
   const isExpected = exists(
     query
@@ -32,9 +35,13 @@ export async function recordFile(db: Database, file: FileRow): Promise<boolean> 
       .from(removals)
       .where(eq(removals.prefix, file.id)),
   );
+  const itself = query
+    .select({ one: sql`1` })
+    .from(files)
+    .where(eq(files.id, file.id));
   const [inserted] = await batch(db, [
-    insertWhere(files, file, isExpected),
-    db.orm.delete(removals).where(eq(removals.prefix, file.id)),
+    insertWhere(files, file, isExpected).append(sql` on conflict do nothing`),
+    db.orm.delete(removals).where(and(eq(removals.prefix, file.id), exists(itself))),
   ]);
   return inserted?.rowsAffected === 1;
 }
@@ -53,6 +60,19 @@ export async function findFiles(db: Database, ids: string[], now: number): Promi
     .select()
     .from(files)
     .where(and(inArray(files.id, ids), isThere(now)));
+}
+
+/** The file that an upload with this key has stored. */
+export async function findByUploadKey(
+  db: Database,
+  uploadKey: string,
+  now: number,
+): Promise<FileRow | undefined> {
+  const [file] = await db.orm
+    .select()
+    .from(files)
+    .where(and(eq(files.uploadKey, uploadKey), sql`${files.uploadKey} is not null`, isThere(now)));
+  return file;
 }
 
 /** A page of files, newest first. Ids are UUIDs of version 7, so they are ordered by time. */

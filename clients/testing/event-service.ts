@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { buffer } from "node:stream/consumers";
 
 type Event = { id?: string; event: string; data: Record<string, unknown> };
 
@@ -10,7 +9,6 @@ export interface EventService extends AsyncDisposable {
   readonly events: readonly Event[];
   /** How many times it was asked. */
   readonly asked: () => number;
-  readonly uploads: Buffer[];
 }
 
 /**
@@ -20,18 +18,10 @@ export interface EventService extends AsyncDisposable {
  */
 export async function startEventService(perAnswer = Infinity): Promise<EventService> {
   const events = eventsOfJob();
-  const uploads: Buffer[] = [];
   let asked = 0;
-  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  function answer(request: IncomingMessage, response: ServerResponse): void {
     asked++;
-    const { pathname, searchParams } = new URL(request.url!, "http://x");
-    if (pathname === "/files") {
-      const bytes = await buffer(request);
-      uploads.push(bytes);
-      response.writeHead(201, { "Content-Type": "application/json" });
-      response.end(JSON.stringify({ file_id: "f", name: searchParams.get("name") }));
-      return;
-    }
+    const { searchParams } = new URL(request.url!, "http://x");
     const after = searchParams.get("after");
     const from = after === null ? 0 : events.findIndex(({ id }) => id === after) + 1;
     if (from === events.length) return void response.writeHead(204).end();
@@ -41,17 +31,13 @@ export async function startEventService(perAnswer = Infinity): Promise<EventServ
     }
     response.end();
   }
-  const server = createServer((request, response) => {
-    // A request that broke off has no answer.
-    answer(request, response).catch(() => response.destroy());
-  });
+  const server = createServer(answer);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     events,
     asked: () => asked,
-    uploads,
     async [Symbol.asyncDispose]() {
       server.close();
       server.closeAllConnections();

@@ -24,16 +24,16 @@ const IdempotencyKey = z
     example: "order-4711",
   });
 
+export const idempotencyHeader = z
+  .string()
+  .regex(/^[\x20-\x7e]{1,255}$/, "must be 1 to 255 printable ASCII characters");
+
 /** The same key as a header, for clients that repeat requests without looking into their bodies. */
 export const IdempotencyHeader = z.object({
-  "Idempotency-Key": z
-    .string()
-    .regex(/^[\x20-\x7e]{1,255}$/, "must be 1 to 255 printable ASCII characters")
-    .optional()
-    .meta({
-      description: "The same as `idempotency_key` in the body. Two that differ are 400.",
-      example: "order-4711",
-    }),
+  "Idempotency-Key": idempotencyHeader.optional().meta({
+    description: "The same as `idempotency_key` in the body. Two that differ are 400.",
+    example: "order-4711",
+  }),
 });
 
 export const Metadata = z

@@ -1,5 +1,13 @@
 import { sql } from "drizzle-orm";
-import { check, index, integer, primaryKey, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import {
+  check,
+  index,
+  integer,
+  primaryKey,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from "drizzle-orm/sqlite-core";
 import { bytes } from "./columns.ts";
 import { executions } from "./executions.ts";
 
@@ -15,8 +23,15 @@ export const files = sqliteTable(
     createdAt: integer("created_at").notNull(),
     /** When it expires. It is then removed, unless an execution refers to it. */
     expiresAt: integer("expires_at").notNull(),
+    /** SHA-256 of the API key's id and the upload's idempotency key, if it has one. */
+    uploadKey: text("upload_key"),
   },
-  (t) => [index("files_expires_at").on(t.expiresAt)],
+  (t) => [
+    index("files_expires_at").on(t.expiresAt),
+    uniqueIndex("files_upload_key")
+      .on(t.uploadKey)
+      .where(sql`${t.uploadKey} IS NOT NULL`),
+  ],
 );
 
 /** The files of a submission, which its code finds under /input. */

@@ -60,6 +60,7 @@ export const webhookDeliveries = sqliteTable(
       .on(t.receiver, t.dueAt)
       .where(sql`${t.status} = 'pending'`),
     index("webhook_deliveries_execution").on(t.executionId),
+    index("webhook_deliveries_endpoint").on(t.receiver, t.id),
     index("webhook_deliveries_status").on(t.status, t.id),
     index("webhook_deliveries_changed_at").on(t.changedAt),
     check("delivery_status_known", sql`${t.status} IN (${inList(deliveryStatuses)})`),

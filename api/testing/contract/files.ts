@@ -77,6 +77,31 @@ export const fileRows: Row[] = [
     },
   },
   {
+    rule: "An upload that is sent again with its Idempotency-Key stores one file; another one with that key is 409",
+    async check(api) {
+      const key = { "Idempotency-Key": crypto.randomUUID() };
+      const upload = (name: string, content: string) => send(api, name, content, key);
+      const first = await upload("again.txt", "content");
+      const again = await upload("again.txt", "content");
+      expect([first.status, again.status, again.text]).toEqual([201, 201, first.text]);
+      const { file_id } = UploadedFile.parse(body(first));
+      for (const other of [
+        await upload("other.txt", "content"),
+        await upload("again.txt", "CONTENT"),
+      ]) {
+        expect(problemOf(other)).toMatchObject({
+          status: 409,
+          code: "conflict",
+          detail: `The idempotency key was used for another file: ${file_id}.`,
+        });
+      }
+      const names = (await stored(api)).items.map(({ name }) => name);
+      expect(names.filter((name) => name === "again.txt")).toHaveLength(1);
+      expect(names).not.toContain("other.txt");
+      expect((await send(api, "x", "", { "Idempotency-Key": "é" })).status).toBe(400);
+    },
+  },
+  {
     rule: "An empty file is a file",
     async check(api) {
       const { file_id, size_bytes } = await uploaded(api, "empty", "");

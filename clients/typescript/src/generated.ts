@@ -861,8 +861,9 @@ export function cancelBatch({ id }: {
 /**
  * Upload a file to use in jobs
  */
-export function uploadFile({ name, xAirlockSha256, body }: {
+export function uploadFile({ name, idempotencyKey, xAirlockSha256, body }: {
     name: string;
+    idempotencyKey?: string;
     xAirlockSha256?: string;
     body: Blob;
 }, opts?: Oazapfts.RequestOpts) {
@@ -876,6 +877,7 @@ export function uploadFile({ name, xAirlockSha256, body }: {
         method: "POST",
         body,
         headers: oazapfts.mergeHeaders(opts?.headers, {
+            "Idempotency-Key": idempotencyKey,
             "X-Airlock-SHA256": xAirlockSha256
         })
     });

@@ -112,17 +112,17 @@ function headersOf(
   const headers = new Headers(init.headers);
   for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
   if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
-  const needsKey = makesJobs.test(path) && init.method === "POST";
+  const needsKey = takesKey.test(path) && init.method === "POST";
   if (needsKey && !headers.has("Idempotency-Key") && !hasKey(init.body)) {
     headers.set("Idempotency-Key", newKey());
   }
   return headers;
 }
 
-/** Requests that make jobs; with a key, a repeat makes none. */
-const makesJobs = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$/;
-/** A repeat of `/cancel` changes nothing; of a file that was stored twice, one expires unused. */
-const canComeTwice = /\/cancel$|^\/files\?/;
+/** Requests that make jobs or files; with a key, a repeat makes none. */
+const takesKey = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?/;
+/** A repeat changes nothing. */
+const canComeTwice = /\/cancel$/;
 
 function hasKey(body: RequestInit["body"]): boolean {
   if (typeof body !== "string") return false;
@@ -139,7 +139,7 @@ function newKey(): string {
 function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return true;
   if (method !== "POST") return false;
-  return makesJobs.test(path) || headers.has("Idempotency-Key") || canComeTwice.test(path);
+  return takesKey.test(path) || headers.has("Idempotency-Key") || canComeTwice.test(path);
 }
 
 function isWorthRepeating(error: unknown, isSafe: boolean): boolean {

@@ -1,9 +1,17 @@
+import { createHash } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { type CuttingProxy, startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
+import { startUploadService, uploadBytes, uploadCuts } from "../../testing/upload-service.ts";
 import { startEventService } from "../../testing/event-service.ts";
-import { type Airlock, connect, ConnectionError, type JobEvent } from "../src/index.ts";
+import {
+  type Airlock,
+  connect,
+  ConnectionError,
+  type JobEvent,
+  TooLargeError,
+} from "../src/index.ts";
 
 const token = "agent-token-0123456789";
 let api: NodeProcess;
@@ -86,19 +94,33 @@ test("a stream goes on when an answer ends before the job does, and from a given
   expect(await eventsOf(client.stream("j", { after: "c/end" }))).toEqual([]);
 });
 
-test("an upload whose connection breaks at any point arrives whole", async () => {
-  await using service = await startEventService();
-  await using breaking = await startCuttingProxy(service.url);
-  const client = connect({ url: breaking.url });
-  const body = new Uint8Array(300_000).fill(7);
-  for (const request of [1, 100, 1_000, 100_000, 299_999]) {
-    breaking.cutNext({ request });
-    expect(await client.files.upload("a b.bin", body)).toMatchObject({ name: "a b.bin" });
-    expect(service.uploads.at(-1)).toEqual(Buffer.from(body));
+const body = Uint8Array.from({ length: uploadBytes }, (_, n) => n);
+
+test("an upload whose connection breaks at any point stores one file", async () => {
+  await using service = await startUploadService();
+  const client = connect({ url: service.proxy.url });
+  for (const [n, cut] of uploadCuts.entries()) {
+    service.proxy.cutNext(cut);
+    expect(await client.files.upload(String(n), body)).toMatchObject({ name: String(n) });
   }
-  breaking.cutNext({ answer: 30 });
-  await client.files.upload("c", "text");
-  expect(breaking.cuts()).toBe(6);
+  expect(service.proxy.cuts()).toBe(uploadCuts.length);
+  const hash = createHash("sha256").update(body).digest("hex");
+  const all = uploadCuts.map((_, n) => `${n} ${uploadBytes} ${hash}`);
+  expect(await service.files()).toEqual(all.sort());
+});
+
+test("an upload that is not sent again is an error and leaves nothing; so does one that is too large", async () => {
+  await using service = await startUploadService();
+  const client = connect({ url: service.proxy.url, retries: 0 });
+  for (const cut of uploadCuts.filter(({ request }) => request !== undefined)) {
+    service.proxy.cutNext(cut);
+    await expect(client.files.upload("a", body)).rejects.toThrow(ConnectionError);
+  }
+  for (const size of [uploadBytes + 1, 3 * uploadBytes]) {
+    const upload = client.files.upload("a", new Uint8Array(size));
+    await expect(upload).rejects.toThrow(TooLargeError);
+  }
+  expect(await service.files()).toEqual([]);
 });
 
 test("a service that is away is asked again, then a ConnectionError says its address", async () => {

@@ -26,10 +26,10 @@ from .refusal import problem_error
 
 Body = Union[bytes, BinaryIO, None]
 
-# Requests that make jobs; with a key, a repeat makes none.
-_MAKES_JOBS = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$")
-# A repeat of /cancel changes nothing; of a file that was stored twice, one expires unused.
-_CAN_COME_TWICE = re.compile(r"/cancel$|^/files$")
+# Requests that make jobs or files; with a key, a repeat makes none.
+_TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/files$")
+# A repeat changes nothing.
+_CAN_COME_TWICE = re.compile(r"/cancel$")
 _FIRST_S = 0.25
 _LONGEST_S = 8.0
 _LONGEST_ASKED_S = 60.0
@@ -193,7 +193,7 @@ class Transport:
         every = dict(headers)
         if self.key is not None:
             every["Authorization"] = f"Bearer {self.key}"
-        if method == "POST" and _MAKES_JOBS.search(path) and "Idempotency-Key" not in every:
+        if method == "POST" and _TAKES_KEY.search(path) and "Idempotency-Key" not in every:
             every["Idempotency-Key"] = uuid.uuid4().hex
         return every
 

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { ScriptedAgent } from "../../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../../api/testing/start-node.ts";
 import { startCuttingProxy } from "../../../../scripts/testing/cutting-proxy.ts";
+import { startUploadService, uploadBytes, uploadCuts } from "../../../testing/upload-service.ts";
 import { startEventService } from "../../../testing/event-service.ts";
 import type { PythonClient } from "../../../testing/python-client.ts";
 
@@ -40,25 +41,45 @@ print(json.dumps([list(client.stream("j", after=after)) for after in (None, "c/3
     ]);
   });
 
-  test("an upload whose connection breaks at any point arrives whole, from memory and from disk", async () => {
-    await using service = await startEventService();
-    await using proxy = await startCuttingProxy(service.url);
-    const cuts = [1, 100, 1_000, 100_000, 299_999];
-    proxy.cutNext(...cuts.flatMap((request) => [{ request }, {}, { request }, {}]));
+  test("an upload whose connection breaks at any point stores one file, from memory and from disk", async () => {
+    await using service = await startUploadService();
+    const cuts = uploadCuts.flatMap((cut) => [cut, {}, cut, {}]);
+    service.proxy.cutNext(...cuts);
     const program = `
-import pathlib, tempfile
+import hashlib, pathlib, tempfile
 client = airlock.connect(sys.argv[1])
-body = bytes([7]) * 300_000
+body = bytes(range(256)) * (${uploadBytes} // 256)
 with tempfile.NamedTemporaryFile() as file:
     file.write(body); file.flush()
-    for _ in range(${cuts.length}):
-        client.files.upload("a b.bin", body)
-        client.files.upload("a b.bin", pathlib.Path(file.name))
-print("1")`;
-    await python.run(program, proxy.url);
-    expect(proxy.cuts()).toBe(2 * cuts.length);
-    const whole = service.uploads.filter((bytes) => bytes.equals(Buffer.alloc(300_000, 7)));
-    expect(whole).toHaveLength(2 * cuts.length);
+    for n in range(${uploadCuts.length}):
+        client.files.upload(f"{n} memory", body)
+        client.files.upload(f"{n} disk", pathlib.Path(file.name))
+digest = hashlib.sha256(body).hexdigest()
+print(json.dumps(sorted(f"{n} {of} {len(body)} {digest}" for n in range(${uploadCuts.length}) for of in ("memory", "disk"))))`;
+    expect(await service.files()).toEqual([]);
+    expect(await python.run(program, service.proxy.url)).toEqual(await service.files());
+    expect(service.proxy.cuts()).toBe(2 * uploadCuts.length);
+  });
+
+  test("an upload that is not sent again is an error and leaves nothing; so does one that is too large", async () => {
+    await using service = await startUploadService();
+    const cuts = uploadCuts.filter(({ request }) => request !== undefined);
+    service.proxy.cutNext(...cuts);
+    const program = `
+client = airlock.connect(sys.argv[1], retries=0)
+ends = []
+for size in [${uploadBytes}] * ${cuts.length} + [${uploadBytes + 1}, ${3 * uploadBytes}]:
+    try:
+        client.files.upload("a", bytes(size))
+    except airlock.AirlockError as error:
+        ends.append(type(error).__name__)
+print(json.dumps(ends))`;
+    expect(await python.run(program, service.proxy.url)).toEqual([
+      ...cuts.map(() => "ConnectionError"),
+      "TooLargeError",
+      "TooLargeError",
+    ]);
+    expect(await service.files()).toEqual([]);
   });
 
   test("a submission and a wait whose connections break at any point make and find one job", async () => {
