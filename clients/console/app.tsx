@@ -15,6 +15,7 @@ import { HealthView } from "./views/health.tsx";
 import { JobTypes } from "./views/job-types.tsx";
 import { Playground } from "./views/playground.tsx";
 import { Queue } from "./views/queue.tsx";
+import { Webhooks } from "./views/webhooks.tsx";
 
 const places = [
   ["", "Playground"],
@@ -22,6 +23,7 @@ const places = [
   ["queue", "Queue and agents"],
   ["job-types", "Job types"],
   ["dead-letters", "Dead letters"],
+  ["webhooks", "Webhooks"],
   ["health", "Health"],
 ] as const;
 
@@ -115,6 +117,8 @@ function View() {
       return <JobTypes />;
     case "dead-letters":
       return <DeadLetters query={now.query} />;
+    case "webhooks":
+      return <Webhooks query={now.query} />;
     case "health":
       return <HealthView />;
     case "nowhere":

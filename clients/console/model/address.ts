@@ -3,7 +3,7 @@ export type Route =
   | { view: "playground"; query: URLSearchParams }
   | { view: "executions"; query: URLSearchParams }
   | { view: "execution"; id: string; query: URLSearchParams }
-  | { view: "queue" | "job-types" | "dead-letters" | "health"; query: URLSearchParams }
+  | { view: "queue" | "job-types" | "dead-letters" | "webhooks" | "health"; query: URLSearchParams }
   | { view: "nowhere"; query: URLSearchParams };
 
 const base = "/console";
@@ -25,7 +25,7 @@ export function routeOf(path: string, search: string): Route {
   return { view: "nowhere", query };
 }
 
-const plain = ["queue", "job-types", "dead-letters", "health"] as const;
+const plain = ["queue", "job-types", "dead-letters", "webhooks", "health"] as const;
 const isPlain = (view: string): view is (typeof plain)[number] =>
   (plain as readonly string[]).includes(view);
 

@@ -3,6 +3,7 @@ import { formatTime } from "../model/time.ts";
 import { drain, invite, type PoolAgent, resume } from "../service/operate.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Dialog, Empty, Status } from "../parts/common.tsx";
+import { actions, number, Table } from "../parts/table.tsx";
 import { copy } from "../parts/copy.ts";
 
 interface Props {
@@ -20,33 +21,24 @@ export function Agents({ agents, onChange }: Props) {
     );
   }
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">State</th>
-          <th scope="col">Agent</th>
-          <th scope="col" class="number">
-            Slots
-          </th>
-          <th scope="col" class="number">
-            Warm
-          </th>
-          <th scope="col">GPUs</th>
-          <th scope="col">Jobs run as</th>
-          <th scope="col">Engine</th>
-          <th scope="col">Breaker</th>
-          <th scope="col">Seen</th>
-          <th scope="col">
-            <span class="hidden">Actions</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {agents.map((agent) => (
-          <AgentRow key={agent.id} agent={agent} onChange={onChange} />
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={[
+        "State",
+        "Agent",
+        number("Slots"),
+        number("Warm"),
+        "GPUs",
+        "Jobs run as",
+        "Engine",
+        "Breaker",
+        "Seen",
+        actions,
+      ]}
+    >
+      {agents.map((agent) => (
+        <AgentRow key={agent.id} agent={agent} onChange={onChange} />
+      ))}
+    </Table>
   );
 }
 

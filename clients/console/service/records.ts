@@ -66,6 +66,7 @@ export async function listExecutions(
   query: URLSearchParams,
   limit: number,
   signal: AbortSignal,
+  fields = listed,
 ): Promise<Page<Listed>> {
   const of = (name: string): string | undefined => query.get(name) || undefined;
   const asked = {
@@ -80,10 +81,25 @@ export async function listExecutions(
   };
   const given = Object.entries(asked).filter(([, value]) => value !== undefined && value !== "");
   const page = await api.listExecutions(
-    { ...Object.fromEntries(given), limit, fields: listed },
+    { ...Object.fromEntries(given), limit, fields },
     { signal },
   );
   return page as Page<Listed>;
+}
+
+/** The ids of all executions that the filters find, page by page. */
+export async function* allExecutions(
+  query: URLSearchParams,
+  signal: AbortSignal,
+): AsyncGenerator<string[], void> {
+  const asked = new URLSearchParams(query);
+  asked.delete("before");
+  for (;;) {
+    const { items, has_more: hasMore } = await listExecutions(asked, 1000, signal, "status");
+    yield items.map(({ execution_id: id }) => id);
+    if (!hasMore) return;
+    asked.set("before", items.at(-1)!.execution_id);
+  }
 }
 
 export const getExecution = (id: string, signal?: AbortSignal): Promise<ExecutionRecord> =>
@@ -123,7 +139,11 @@ export const submit = async (request: AsyncSubmitRequest): Promise<SubmittedJob>
   (await api.executeAsync({ asyncSubmitRequest: request })) as SubmittedJob;
 export const fork = (id: string, request: ForkRequest): Promise<DerivedJob> =>
   api.forkJob({ id, forkRequest: request });
-export const rerun = (id: string): Promise<DerivedJob> => api.rerunJob({ id });
+/** With a key, it can be repeated by the caller, and is not repeated here. */
+export const rerun = (id: string, idempotencyKey?: string): Promise<DerivedJob> =>
+  idempotencyKey === undefined
+    ? api.rerunJob({ id })
+    : api.rerunJob({ id, idempotencyKey }, { retries: 0 });
 export const cancel = (id: string): Promise<JobStatus> => api.cancelJob({ id });
 
 export const listJobTypes = (signal?: AbortSignal): Promise<JobType[]> =>
@@ -139,13 +159,28 @@ export const getDeadLetterStats = (signal?: AbortSignal): Promise<DeadLetterStat
 export function listDeadLetters(
   query: URLSearchParams,
   signal: AbortSignal,
+  limit = 50,
 ): Promise<DeadLetterPage> {
   const type = query.get("error_type") as DeadLetterPage["items"][number]["error_type"] | null;
   const before = query.get("before");
   return api.listDeadLetters(
-    { limit: 50, ...(type && { errorType: type }), ...(before && { before: Number(before) }) },
+    { limit, ...(type && { errorType: type }), ...(before && { before: Number(before) }) },
     { signal },
   );
+}
+/** All dead letters of an error type, or of all, page by page. */
+export async function* allDeadLetters(
+  query: URLSearchParams,
+  signal: AbortSignal,
+): AsyncGenerator<DeadLetterPage["items"], void> {
+  const asked = new URLSearchParams(query);
+  asked.delete("before");
+  for (;;) {
+    const { items, has_more: hasMore } = await listDeadLetters(asked, signal, 1000);
+    yield items;
+    if (!hasMore) return;
+    asked.set("before", String(items.at(-1)!.id));
+  }
 }
 export const removeDeadLetter = (id: number): Promise<DeadLetterDeleted> =>
   api.deleteDeadLetter({ id });

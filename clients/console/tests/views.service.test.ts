@@ -1,37 +1,22 @@
 import { AxeBuilder } from "@axe-core/playwright";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openBrowser } from "../../../api/testing/browser.ts";
-import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
-import { type NodeProcess, startNodeIn } from "../../../api/testing/start-node.ts";
+import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-
-const token = "agent-token-0123456789";
-const vars = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" };
-const patienceMs = 120_000;
+import { type ConsoleWorld, patienceMs, startConsole } from "./console-world.ts";
 
 const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 const traceback =
   'Traceback (most recent call last):\n  File "/code/main.py", line 3, in <module>\n  File "/code/main.py", line 2, in mean\nZeroDivisionError: division by zero\n';
 
 describe("the console's views", needs("chromium"), () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-console-"));
-  let browser: Browser;
-  let context: BrowserContext;
-  let api: NodeProcess;
+  let world: ConsoleWorld;
   let agent: ScriptedAgent;
   let failed: string;
   beforeAll(async () => {
-    browser = await openBrowser();
-    context = await browser.newContext();
-    context.setDefaultTimeout(patienceMs);
-    api = await startNodeIn(folder, vars);
-    agent = new ScriptedAgent(api.url, token);
-    await agent.poll();
-    failed = await submit(failing, { order: "4711" });
+    world = await startConsole();
+    agent = world.agent;
+    failed = await world.submit(failing, { metadata: { order: "4711" } });
     const job = await agent.takeJob();
     await agent.result(job.lease_id, {
       status: "failed",
@@ -45,26 +30,7 @@ describe("the console's views", needs("chromium"), () => {
       stderr_base64: btoa(traceback),
     });
   });
-  afterAll(async () => {
-    await browser.close();
-    await api.close();
-    rmSync(folder, { recursive: true });
-  });
-
-  async function submit(code: string, metadata: Record<string, string> = {}): Promise<string> {
-    const reply = await fetch(`${api.url}/execute/async`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ code, metadata }),
-    });
-    return ((await reply.json()) as { job_id: string }).job_id;
-  }
-
-  async function open(path: string): Promise<Page> {
-    const page = await context.newPage();
-    await page.goto(api.url + path);
-    return page;
-  }
+  afterAll(() => world.close());
 
   async function drop(page: Page, name: string, text: string): Promise<void> {
     const file = `new File([${JSON.stringify(text)}], ${JSON.stringify(name)})`;
@@ -76,7 +42,7 @@ describe("the console's views", needs("chromium"), () => {
   }
 
   test("a failed execution is found by its metadata, shows its error, and is forked with a diff to it", async () => {
-    const page = await open("/console/executions");
+    const page = await world.open("/console/executions");
     await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4711");
     await page.keyboard.press("Enter");
     await page.waitForURL(/metadata=order%3A4711/);
@@ -105,7 +71,7 @@ describe("the console's views", needs("chromium"), () => {
   });
 
   test("a dropped file, arguments and stdin reach the job, its calls as programs, and its fork", async () => {
-    const page = await open("/console");
+    const page = await world.open("/console");
     await page.getByRole("textbox", { name: "Python code" }).waitFor();
     await drop(page, "prices.csv", "tea,3\n");
     await drop(page, "too-much.csv", "1\n");
@@ -129,7 +95,7 @@ describe("the console's views", needs("chromium"), () => {
     expect(job).toMatchObject({ args: ["--sum", "a b"], files: [{ name: "prices.csv" }] });
     await agent.result(job.lease_id, { stdout_base64: btoa("3\n") });
 
-    const shown = await open(`/console/executions/${job.execution_id}`);
+    const shown = await world.open(`/console/executions/${job.execution_id}`);
     await shown.getByRole("region", { name: "Input files" }).getByText("prices.csv").click();
     await shown.getByRole("cell", { name: "tea" }).or(shown.getByText("tea")).first().waitFor();
     await shown.getByText("The call that made it").click();
@@ -153,14 +119,14 @@ describe("the console's views", needs("chromium"), () => {
   });
 
   test("a running job is stopped from the playground", async () => {
-    const page = await open("/console");
+    const page = await world.open("/console");
     await page.getByRole("textbox", { name: "Python code" }).waitFor();
     await page.getByRole("button", { name: "Run", exact: false }).first().click();
     const job = await agent.takeJob();
     await agent.post(job.lease_id, "started", { job_ref: null });
     await page.getByRole("button", { name: "Stop" }).click();
     const asked = async (): Promise<boolean> => {
-      const reply = await fetch(`${api.url}/jobs/${job.execution_id}`);
+      const reply = await fetch(`${world.url}/jobs/${job.execution_id}`);
       return ((await reply.json()) as { cancel_requested?: boolean }).cancel_requested === true;
     };
     await expect.poll(asked, { timeout: patienceMs }).toBe(true);
@@ -174,35 +140,35 @@ describe("the console's views", needs("chromium"), () => {
   });
 
   test("a dead letter is removed", async () => {
-    const page = await open("/console/dead-letters");
+    const page = await world.open("/console/dead-letters");
     await page.getByRole("link", { name: "division_error" }).click();
     await page.getByRole("button", { name: "Remove", exact: true }).first().click();
     await page.getByText("No dead letter has the error division_error.").waitFor();
-    const left = (await (await fetch(`${api.url}/dlq/stats`)).json()) as { total: number };
+    const left = (await (await fetch(`${world.url}/dlq/stats`)).json()) as { total: number };
     expect(left.total).toBe(0);
     await page.close();
   });
 
   test("a job that waits says why", async () => {
-    const id = await submit("1");
-    const page = await open("/console/queue");
+    const id = await world.submit("1");
+    const page = await world.open("/console/queue");
     await page.getByTitle(id).waitFor();
-    const { message } = (await (await fetch(`${api.url}/jobs/${id}`)).json()) as {
+    const { message } = (await (await fetch(`${world.url}/jobs/${id}`)).json()) as {
       message: string;
     };
     expect(await page.getByRole("cell", { name: message }).innerText()).toBe(message);
     await page.close();
-    await fetch(`${api.url}/jobs/${id}/cancel`, { method: "POST" });
+    await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
   });
 
   test("of 1 MiB of output, only the rows in view exist", async () => {
-    const id = await submit("print('much')");
+    const id = await world.submit("print('much')");
     const job = await agent.takeJob();
     const lines = Array.from({ length: 30_000 }, (_, i) => `line ${i} of a long output, indeed`);
     await agent.result(job.lease_id, {
       stdout_base64: btoa(`${lines.join("\n")}\n`.slice(0, 1 << 20)),
     });
-    const page = await open(`/console/executions/${id}`);
+    const page = await world.open(`/console/executions/${id}`);
     await page.getByText("line 3 of a long output").waitFor();
     await page.getByRole("searchbox", { name: "Find in output" }).fill("line 28000 ");
     await page.getByText("1 of 1", { exact: true }).waitFor();
@@ -222,13 +188,13 @@ describe("the console's views", needs("chromium"), () => {
         "/queue",
         "/job-types",
         "/dead-letters",
+        "/webhooks",
         "/health",
         "/nowhere",
       ];
       for (const path of paths) {
-        const page = await context.newPage();
+        const page = await world.open(`/console${path}`);
         await page.emulateMedia({ colorScheme });
-        await page.goto(`${api.url}/console${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
         await page.waitForLoadState("networkidle");
         const { violations } = await new AxeBuilder({ page }).analyze();
@@ -239,14 +205,13 @@ describe("the console's views", needs("chromium"), () => {
   );
 
   test("it says that the service is gone, and goes on when it is back", async () => {
-    const page = await open("/console/executions");
+    const page = await world.open("/console/executions");
     await page.getByTitle(failed).waitFor();
-    const { port } = new URL(api.url);
-    await api.close();
+    await world.stopService();
     await page.getByText("The service has not answered since").waitFor();
     // The list from before is still shown.
     await page.getByTitle(failed).waitFor();
-    api = await startNodeIn(folder, { ...vars, AIRLOCK_PORT: port });
+    await world.startService();
     await page.getByText("The service has not answered since").waitFor({ state: "detached" });
     expect(await page.getByTitle(failed).count()).toBe(1);
     await page.close();

@@ -1,8 +1,13 @@
+import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
 import { attempt, announce } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { Pages } from "../parts/pages.tsx";
+import { actions, Table, wide } from "../parts/table.tsx";
+import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { useFeed } from "../service/feed.ts";
 import {
+  allDeadLetters,
   type DeadLetterPage,
   getDeadLetterStats,
   listDeadLetters,
@@ -12,10 +17,35 @@ import {
 
 type Letter = DeadLetterPage["items"][number];
 
+const remove = ({ id }: Letter): Promise<unknown> => removeDeadLetter(id);
+
+async function runAgain(letter: Letter, run?: string): Promise<void> {
+  await rerun(letter.job_id, run && `${run} ${letter.id}`);
+  await remove(letter);
+}
+
+const rerunOf = (query: URLSearchParams): BulkJob<Letter> => ({
+  title: "Run again",
+  things: "dead letters",
+  note: "Each is queued as a new job, and is then no dead letter. If the queue is full, the rest waits until there is room.",
+  collect: (signal) => allDeadLetters(query, signal),
+  act: runAgain,
+});
+
+const removalOf = (query: URLSearchParams): BulkJob<Letter> => ({
+  title: "Remove",
+  things: "dead letters",
+  note: "The executions stay.",
+  isDangerous: true,
+  collect: (signal) => allDeadLetters(query, signal),
+  act: remove,
+});
+
 /** Asynchronous jobs that failed, by error type: read, run again, remove. */
 export function DeadLetters({ query }: { query: URLSearchParams }) {
   const stats = useFeed("dead letter stats", getDeadLetterStats);
   const page = useFeed(`dead letters ${query}`, (signal) => listDeadLetters(query, signal));
+  const bulk = useSignal<BulkJob<Letter> | undefined>(undefined);
   const { data, problem, refresh } = page.value;
   const type = query.get("error_type") ?? undefined;
   const counts = Object.entries(stats.value.data?.by_error_type ?? {}).toSorted(
@@ -26,17 +56,9 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
     refresh();
     stats.value.refresh();
   };
-  const remove = async (letters: Letter[]): Promise<void> => {
-    for (const { id } of letters) await removeDeadLetter(id);
-    announce(letters.length === 1 ? "Removed" : `${letters.length} removed`);
-    looksAgain();
-  };
-  const runAgain = async (letters: Letter[]): Promise<void> => {
-    for (const { id, job_id } of letters) {
-      await rerun(job_id);
-      await removeDeadLetter(id);
-    }
-    announce(letters.length === 1 ? "Queued again" : `${letters.length} queued again`);
+  const one = async (act: (letter: Letter) => Promise<unknown>, letter: Letter, done: string) => {
+    await act(letter);
+    announce(done);
     looksAgain();
   };
 
@@ -46,25 +68,16 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
       <Heading title="Dead letters">
         {items.length > 0 && (
           <>
-            <button
-              onClick={() =>
-                confirm(`Run ${items.length} jobs again?`) && void attempt(() => runAgain(items))
-              }
-            >
-              Rerun these {items.length}
-            </button>
-            <button
-              class="danger"
-              onClick={() =>
-                confirm(`Remove ${items.length} dead letters? The executions stay.`) &&
-                void attempt(() => remove(items))
-              }
-            >
-              Remove these {items.length}
+            <button onClick={() => (bulk.value = rerunOf(query))}>Rerun all</button>
+            <button class="danger" onClick={() => (bulk.value = removalOf(query))}>
+              Remove all
             </button>
           </>
         )}
       </Heading>
+      {bulk.value && (
+        <Bulk job={bulk.value} onClose={() => ((bulk.value = undefined), looksAgain())} />
+      )}
       {counts.length > 0 && (
         <nav class="kinds" aria-label="Error types">
           <a href={addressOf("dead-letters")} aria-current={type ? undefined : "page"}>
@@ -83,51 +96,50 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
       )}
       <Problem text={problem} />
       {items.length > 0 && (
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Error</th>
-              <th scope="col">Execution</th>
-              <th scope="col">Job type</th>
-              <th scope="col">Submitted</th>
-              <th scope="col">From</th>
-              <th scope="col" class="wide">
-                Message
-              </th>
-              <th scope="col">
-                <span class="hidden">Actions</span>
-              </th>
+        <Table
+          columns={[
+            "Error",
+            "Execution",
+            "Job type",
+            "Submitted",
+            "From",
+            wide("Message"),
+            actions,
+          ]}
+        >
+          {items.map((letter) => (
+            <tr key={letter.id}>
+              <td class="strong">{letter.error_type}</td>
+              <td>
+                <ExecutionLink id={letter.job_id} />
+              </td>
+              <td>{letter.job_data.job_type}</td>
+              <td class="quiet number-left">
+                <Age at={letter.created_at} />
+              </td>
+              <td class="quiet" title={`Correlation id ${letter.correlation_id}`}>
+                {letter.client_ip}
+              </td>
+              <td class="wide quiet" title={letter.error_message}>
+                {letter.error_message}
+              </td>
+              <td class="row-actions">
+                <button
+                  class="small"
+                  onClick={() => void attempt(() => one(runAgain, letter, "Queued again"))}
+                >
+                  Rerun
+                </button>{" "}
+                <button
+                  class="small"
+                  onClick={() => void attempt(() => one(remove, letter, "Removed"))}
+                >
+                  Remove
+                </button>
+              </td>
             </tr>
-          </thead>
-          <tbody>
-            {items.map((letter) => (
-              <tr key={letter.id}>
-                <td class="strong">{letter.error_type}</td>
-                <td>
-                  <ExecutionLink id={letter.job_id} />
-                </td>
-                <td>{letter.job_data.job_type}</td>
-                <td class="quiet number-left">
-                  <Age at={letter.created_at} />
-                </td>
-                <td class="quiet" title={`Correlation id ${letter.correlation_id}`}>
-                  {letter.client_ip}
-                </td>
-                <td class="wide quiet" title={letter.error_message}>
-                  {letter.error_message}
-                </td>
-                <td class="row-actions">
-                  <button class="small" onClick={() => void attempt(() => runAgain([letter]))}>
-                    Rerun
-                  </button>{" "}
-                  <button class="small" onClick={() => void attempt(() => remove([letter]))}>
-                    Remove
-                  </button>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+          ))}
+        </Table>
       )}
       {data && items.length === 0 && (
         <Empty>
@@ -136,21 +148,12 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
             : "No dead letters: every queued job ended well."}
         </Empty>
       )}
-      <nav class="pages" aria-label="Pages">
-        {query.get("before") && (
-          <a href={addressOf("dead-letters", { error_type: type })}>Newest</a>
-        )}
-        {data?.has_more && (
-          <a
-            href={addressOf("dead-letters", {
-              error_type: type,
-              before: String(items.at(-1)?.id),
-            })}
-          >
-            Older
-          </a>
-        )}
-      </nav>
+      <Pages
+        view="dead-letters"
+        filters={{ error_type: type }}
+        isFirst={!query.get("before")}
+        before={data?.has_more ? String(items.at(-1)?.id) : undefined}
+      />
     </>
   );
 }

@@ -1,11 +1,20 @@
+import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
-import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
+import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
+import { Pages } from "../parts/pages.tsx";
+import { number, Table, wide } from "../parts/table.tsx";
 import { timesOf } from "../panels/result.tsx";
 import { clock, useFeed } from "../service/feed.ts";
-import { filterNames, type Listed, listExecutions, rerun } from "../service/records.ts";
+import {
+  allExecutions,
+  filterNames,
+  type Listed,
+  listExecutions,
+  rerun,
+} from "../service/records.ts";
 
 const pageSize = 50;
 
@@ -17,24 +26,19 @@ export function Executions({ query }: { query: URLSearchParams }) {
     filterNames.map((name) => [name, query.get(name) ?? undefined]),
   );
   const isFiltered = filterNames.some((name) => query.get(name));
+  const isRerunning = useSignal(false);
   const last = data?.items.at(-1);
-
-  const rerunAll = async (items: Listed[]): Promise<void> => {
-    if (!confirm(`Run ${items.length} executions again?`)) return;
-    for (const { execution_id } of items) await rerun(execution_id);
-    announce(`${items.length} executions queued again`);
-    refresh();
-  };
 
   return (
     <>
       <Heading title="Executions">
         {isFiltered && data && data.items.length > 0 && (
-          <button onClick={() => void attempt(() => rerunAll(data.items))}>
-            Rerun these {data.items.length}
-          </button>
+          <button onClick={() => (isRerunning.value = true)}>Rerun all of these</button>
         )}
       </Heading>
+      {isRerunning.value && (
+        <Bulk job={rerunOf(query)} onClose={() => ((isRerunning.value = false), refresh())} />
+      )}
       <Filters key={query.toString()} query={query} />
       <Problem text={problem} />
       {data && data.items.length > 0 && <ExecutionTable items={data.items} />}
@@ -52,42 +56,43 @@ export function Executions({ query }: { query: URLSearchParams }) {
         </Empty>
       )}
       {!data && !problem && <Empty>Loading…</Empty>}
-      <nav class="pages" aria-label="Pages">
-        {query.get("before") && <a href={addressOf("executions", filters)}>Newest</a>}
-        {data?.has_more && last && (
-          <a href={addressOf("executions", { ...filters, before: last.execution_id })}>Older</a>
-        )}
-      </nav>
+      <Pages
+        view="executions"
+        filters={filters}
+        isFirst={!query.get("before")}
+        before={data?.has_more ? last?.execution_id : undefined}
+      />
     </>
   );
 }
 
+function rerunOf(query: URLSearchParams): BulkJob<string> {
+  return {
+    title: "Run again",
+    things: "executions",
+    note: "Each is queued as a new job. If the queue is full, the rest waits until there is room.",
+    collect: (signal) => allExecutions(query, signal),
+    act: (id, run) => rerun(id, `${run} ${id}`),
+  };
+}
+
 export function ExecutionTable({ items }: { items: Listed[] }) {
   return (
-    <table class="list executions">
-      <thead>
-        <tr>
-          <th scope="col">Status</th>
-          <th scope="col">Execution</th>
-          <th scope="col">Job type</th>
-          <th scope="col">Submitted</th>
-          <th scope="col" class="number">
-            Waited
-          </th>
-          <th scope="col" class="number">
-            Ran
-          </th>
-          <th scope="col" class="wide">
-            Error
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {items.map((item) => (
-          <ExecutionRow key={item.execution_id} item={item} />
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={[
+        "Status",
+        "Execution",
+        "Job type",
+        "Submitted",
+        number("Waited"),
+        number("Ran"),
+        wide("Error"),
+      ]}
+    >
+      {items.map((item) => (
+        <ExecutionRow key={item.execution_id} item={item} />
+      ))}
+    </Table>
   );
 }
 

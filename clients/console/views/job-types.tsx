@@ -5,6 +5,7 @@ import { Output } from "../model/output.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Heading, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
+import { actions, number, Table, wide } from "../parts/table.tsx";
 import { useFeed } from "../service/feed.ts";
 import {
   type Build,
@@ -32,40 +33,27 @@ export function JobTypes() {
       <Heading title="Job types" />
       <Problem text={problem} />
       {data && (
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Image</th>
-              <th scope="col">Job type</th>
-              <th scope="col">Python</th>
-              <th scope="col" class="number">
-                Memory
-              </th>
-              <th scope="col" class="number">
-                CPUs
-              </th>
-              <th scope="col" class="number">
-                Time limit
-              </th>
-              <th scope="col" class="wide">
-                Packages
-              </th>
-              <th scope="col">
-                <span class="hidden">Actions</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.map((type) => (
-              <JobTypeRow
-                key={type.name}
-                type={type}
-                onBuild={build}
-                onShow={(name) => (shown.value = name)}
-              />
-            ))}
-          </tbody>
-        </table>
+        <Table
+          columns={[
+            "Image",
+            "Job type",
+            "Python",
+            number("Memory"),
+            number("CPUs"),
+            number("Time limit"),
+            wide("Packages"),
+            actions,
+          ]}
+        >
+          {data.map((type) => (
+            <JobTypeRow
+              key={type.name}
+              type={type}
+              onBuild={build}
+              onShow={(name) => (shown.value = name)}
+            />
+          ))}
+        </Table>
       )}
       {shown.value && <BuildLog key={shown.value} name={shown.value} />}
     </>

@@ -2,6 +2,8 @@ import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
 import { AddAgent, Agents } from "../panels/agents.tsx";
 import { Age, Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { number, Table, wide } from "../parts/table.tsx";
+import { Hosts } from "../panels/hosts.tsx";
 import { timesOf } from "../panels/result.tsx";
 import { ExecutionTable } from "./executions.tsx";
 import { clock, useFeed } from "../service/feed.ts";
@@ -50,6 +52,8 @@ export function Queue() {
       )}
       <h2>Agents</h2>
       {stats && <Agents agents={stats.agents} onChange={refresh} />}
+      <h2>Hosts</h2>
+      <Hosts />
       <h2>Waiting</h2>
       {jobs && jobs.length > 0 && <WaitingTable jobs={jobs} />}
       {jobs?.length === 0 && <Empty>No job waits.</Empty>}
@@ -83,37 +87,22 @@ export function Figure({ name, value, of }: { name: string; value: number | stri
 
 function WaitingTable({ jobs }: { jobs: Waiting[] }) {
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Execution</th>
-          <th scope="col">Job type</th>
-          <th scope="col">Submitted</th>
-          <th scope="col" class="number">
-            Waits
-          </th>
-          <th scope="col" class="wide">
-            Why
-          </th>
+    <Table columns={["Execution", "Job type", "Submitted", number("Waits"), wide("Why")]}>
+      {jobs.map((job) => (
+        <tr key={job.execution_id}>
+          <td>
+            <ExecutionLink id={job.execution_id} />
+          </td>
+          <td>{job.job_type}</td>
+          <td class="quiet number-left">
+            <Age at={job.created_at} />
+          </td>
+          <td class="number" data-name="waits">
+            {formatDuration(timesOf(job, clock.value).waited)}
+          </td>
+          <td class="wide words">{job.reason}</td>
         </tr>
-      </thead>
-      <tbody>
-        {jobs.map((job) => (
-          <tr key={job.execution_id}>
-            <td>
-              <ExecutionLink id={job.execution_id} />
-            </td>
-            <td>{job.job_type}</td>
-            <td class="quiet number-left">
-              <Age at={job.created_at} />
-            </td>
-            <td class="number" data-name="waits">
-              {formatDuration(timesOf(job, clock.value).waited)}
-            </td>
-            <td class="wide words">{job.reason}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }

@@ -1,0 +1,144 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { announce } from "../parts/announce.ts";
+import { Dialog, Problem } from "../parts/common.tsx";
+
+export interface BulkJob<Item> {
+  /** What is done, such as "Run again". */
+  title: string;
+  /** What it is done to, such as "executions". */
+  things: string;
+  /** What the person should know before. */
+  note?: string;
+  isDangerous?: boolean;
+  /** All items, page by page. */
+  collect: (signal: AbortSignal) => AsyncIterable<Item[]>;
+  /** Must be safe to repeat with the same `run`, which is another one for each opened dialog. */
+  act: (item: Item, run: string) => Promise<unknown>;
+}
+
+interface Props<Item> {
+  job: BulkJob<Item>;
+  onClose: () => void;
+}
+
+interface Progress {
+  state: "counting" | "ready" | "working" | "stopped" | "done";
+  done: number;
+  problem?: string | undefined;
+  waits?: string | undefined;
+}
+
+const pauseS = 5;
+
+/**
+ * Does something to all that a filter finds: counts, asks, then one after the other. Where the service
+ * has no room for the next one, it says so and waits, as long as the dialog is open.
+ */
+export function Bulk<Item>({ job, onClose }: Props<Item>) {
+  const { title, things, note, isDangerous } = job;
+  const items = useSignal<Item[]>([]);
+  const progress = useSignal<Progress>({ state: "counting", done: 0 });
+  const ended = useSignal(new AbortController());
+  const set = (changes: Partial<Progress>): void => {
+    progress.value = { ...progress.value, ...changes };
+  };
+
+  useEffect(() => {
+    const { signal } = ended.value;
+    void (async () => {
+      try {
+        for await (const page of job.collect(signal)) items.value = [...items.value, ...page];
+        set({ state: "ready" });
+      } catch (error) {
+        if (!signal.aborted) set({ state: "stopped", problem: (error as Error).message });
+      }
+    })();
+    return () => ended.value.abort();
+  }, []);
+
+  const work = async (): Promise<void> => {
+    const { signal } = ended.value;
+    const run = `console ${Date.now()} ${Math.random()}`;
+    set({ state: "working" });
+    for (const item of items.value) {
+      try {
+        if (
+          !(await actInTime(
+            () => job.act(item, run),
+            signal,
+            (waits) => set({ waits }),
+          ))
+        )
+          break;
+      } catch (error) {
+        set({ state: "stopped", problem: (error as Error).message, waits: undefined });
+        return;
+      }
+      set({ done: progress.value.done + 1, waits: undefined });
+    }
+    set({ state: signal.aborted ? "stopped" : "done", waits: undefined });
+    announce(`${title}: ${progress.value.done} of ${items.value.length} ${things}`);
+  };
+
+  const { state, done, problem, waits } = progress.value;
+  const count = items.value.length.toLocaleString("en");
+  const isWorking = state === "working";
+  return (
+    <Dialog label={title} onClose={onClose}>
+      <form method="dialog">
+        <h2>{title}</h2>
+        <p role="status">
+          {state === "counting" && `Counting… ${count} so far.`}
+          {state === "ready" && `${count} ${things}.`}
+          {isWorking && `${done.toLocaleString("en")} of ${count} done.`}
+          {state === "stopped" && `Stopped after ${done.toLocaleString("en")} of ${count}.`}
+          {state === "done" && `All ${count} done.`}
+        </p>
+        {isWorking && <progress max={items.value.length} value={done} aria-label={title} />}
+        {waits && <p class="quiet">{waits}</p>}
+        {state === "ready" && note && <p class="quiet">{note}</p>}
+        <Problem text={problem} />
+        <p class="actions">
+          {state === "ready" && items.value.length > 0 && (
+            <button
+              type="button"
+              class={isDangerous ? "danger" : "primary"}
+              onClick={() => void work()}
+            >
+              {title} ({count})
+            </button>
+          )}
+          <button type="submit" onClick={() => ended.value.abort()}>
+            {isWorking ? "Stop" : state === "done" || state === "stopped" ? "Close" : "Cancel"}
+          </button>
+        </p>
+      </form>
+    </Dialog>
+  );
+}
+
+/** Acts once there is room: a full queue and the rate limit pass. @returns false if it was stopped meanwhile. */
+async function actInTime(
+  act: () => Promise<unknown>,
+  signal: AbortSignal,
+  say: (text: string) => void,
+): Promise<boolean> {
+  while (!signal.aborted) {
+    try {
+      await act();
+      return true;
+    } catch (error) {
+      if (!isPassing(error)) throw error;
+      const seconds = (error instanceof ProblemError && error.retryAfterS) || pauseS;
+      say(`${error.message} The rest follows as soon as the service takes it. Keep this open.`);
+      await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    }
+  }
+  return false;
+}
+
+const isPassing = (error: unknown): error is AirlockError =>
+  error instanceof ConnectionError ||
+  (error instanceof ProblemError && [429, 503].includes(error.status));

@@ -1,0 +1,74 @@
+import { ForbiddenError } from "../../typescript/src/errors.ts";
+import { announce, attempt } from "../parts/announce.ts";
+import { Age, Empty, Problem, Status } from "../parts/common.tsx";
+import { actions, Table } from "../parts/table.tsx";
+import { useFeed } from "../service/feed.ts";
+import { type JoinedHost, listHosts, revoke } from "../service/operate.ts";
+
+const quietMs = 30_000;
+
+/** Without an operator's key, hosts are not shown. */
+async function loadHosts(signal: AbortSignal): Promise<JoinedHost[] | "forbidden"> {
+  try {
+    return (await listHosts(signal)).hosts;
+  } catch (error) {
+    if (error instanceof ForbiddenError) return "forbidden";
+    throw error;
+  }
+}
+
+/** Hosts that have joined with a code: each has a token of its own, which can be revoked. */
+export function Hosts() {
+  const feed = useFeed("hosts", loadHosts, undefined, quietMs);
+  const { data, problem, refresh } = feed.value;
+  const end = async ({ id, name }: JoinedHost): Promise<void> => {
+    const warning = `Revoke ${name}? Its agents get no more work, and what they run goes to others. It must join again.`;
+    if (!confirm(warning)) return;
+    await revoke(id);
+    announce(`${name} is revoked`);
+    refresh();
+  };
+  if (data === "forbidden") {
+    return <Empty>Hosts are shown with a key that is in operator_keys of the configuration.</Empty>;
+  }
+  return (
+    <>
+      <Problem text={problem} />
+      {data?.length === 0 && (
+        <Empty>No host has joined with a code. Agents with a configured token are not hosts.</Empty>
+      )}
+      {data && data.length > 0 && (
+        <Table columns={["Token", "Host", "Agents", "Joined", "Last used", actions]}>
+          {data.map((host) => (
+            <tr key={host.id}>
+              <td>
+                <Status status={host.revoked_at === null ? "valid" : "revoked"} />
+              </td>
+              <td class="strong">{host.name}</td>
+              <td class="number-left" data-name="agents">
+                {host.agents.length}
+              </td>
+              <td class="quiet number-left" data-name="joined">
+                <Age at={host.joined_at} />
+              </td>
+              <td class="quiet number-left" data-name="last used">
+                {host.last_used_at ? <Age at={host.last_used_at} /> : "never"}
+              </td>
+              <td class="row-actions">
+                {host.revoked_at === null && (
+                  <button
+                    class="small danger"
+                    aria-label={`Revoke ${host.name}`}
+                    onClick={() => void attempt(() => end(host))}
+                  >
+                    Revoke
+                  </button>
+                )}
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </>
+  );
+}

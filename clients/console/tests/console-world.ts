@@ -1,0 +1,69 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { openBrowser } from "../../../api/testing/browser.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNodeIn } from "../../../api/testing/start-node.ts";
+
+export const token = "agent-token-0123456789";
+export const patienceMs = 120_000;
+
+/** A service with the console, a browser at it, and an agent that does what the test says. */
+export interface ConsoleWorld {
+  readonly url: string;
+  readonly agent: ScriptedAgent;
+  open(path: string): Promise<Page>;
+  /** Queues code; answers with the job's id. */
+  submit(code: string, fields?: object): Promise<string>;
+  /** Ends the service as a power cut does. */
+  stopService(): Promise<void>;
+  /** Starts it again, at its address. */
+  startService(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * @param fill Puts something into the data folder before the service starts.
+ */
+export async function startConsole(
+  vars: Record<string, string> = {},
+  fill: (folder: string) => Promise<void> = async () => {},
+): Promise<ConsoleWorld> {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-console-"));
+  await fill(folder);
+  const all = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false", ...vars };
+  let api: NodeProcess = await startNodeIn(folder, all);
+  const { url } = api;
+  const browser = await openBrowser();
+  const context = await browser.newContext();
+  context.setDefaultTimeout(patienceMs);
+  const agent = new ScriptedAgent(url, token);
+  await agent.poll();
+  return {
+    url,
+    agent,
+    async open(path) {
+      const page = await context.newPage();
+      await page.goto(url + path);
+      return page;
+    },
+    async submit(code, fields = {}) {
+      const reply = await fetch(`${url}/execute/async`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ code, ...fields }),
+      });
+      return ((await reply.json()) as { job_id: string }).job_id;
+    },
+    stopService: () => api.close(),
+    async startService() {
+      api = await startNodeIn(folder, { ...all, AIRLOCK_PORT: new URL(url).port });
+    },
+    async close() {
+      await browser.close();
+      await api.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}

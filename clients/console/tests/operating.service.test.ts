@@ -1,0 +1,148 @@
+import { createHash } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { receiverSecret, startReceiver } from "../../../api/testing/receiver.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type ConsoleWorld, patienceMs, startConsole } from "./console-world.ts";
+
+const queueSize = 5;
+const failure = {
+  status: "failed",
+  exit_code: 1,
+  error: { type: "value_error", message: "ValueError: x", phase: "execution" },
+} as const;
+
+describe("what an operator does in the console", needs("chromium"), () => {
+  let world: ConsoleWorld;
+  let receiver: Awaited<ReturnType<typeof startReceiver>>;
+  beforeAll(async () => {
+    receiver = await startReceiver((response) => response.writeHead(410).end());
+    world = await startConsole({
+      AIRLOCK_MAX_QUEUE_SIZE: String(queueSize),
+      AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
+        orders: { url: `${receiver.url}/`, secrets: [receiverSecret] },
+      }),
+      AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
+    });
+  });
+  afterAll(async () => {
+    await world.close();
+    await receiver.close();
+  });
+
+  async function fail(count: number, fields: object): Promise<string[]> {
+    const ids: string[] = [];
+    for (let i = 0; i < count; i++) {
+      ids.push(await world.submit("1/0", fields));
+      const { lease_id } = await world.agent.takeJob();
+      await world.agent.result(lease_id, failure);
+    }
+    return ids;
+  }
+
+  const read = async (path: string): Promise<unknown> => (await fetch(world.url + path)).json();
+
+  test("all that a filter shows is run again: counted, asked, and waiting while the queue is full", async () => {
+    const count = queueSize + 2;
+    const ids = await fail(count, { metadata: { night: "monday" } });
+    await fail(1, {});
+    const page = await world.open("/console/executions?metadata=night:monday");
+    await page.getByRole("button", { name: "Rerun all of these" }).click();
+    const dialog = page.getByRole("dialog", { name: "Run again" });
+    await dialog.getByText(`${count} executions.`).waitFor();
+    await dialog.getByRole("button", { name: `Run again (${count})` }).click();
+    await dialog.getByText(`The queue is full (max_queue_size ${queueSize}).`).waitFor();
+    await dialog.getByText(`${queueSize} of ${count} done.`).waitFor();
+    for (let i = 0; i < count; i++) {
+      await world.agent.result((await world.agent.takeJob()).lease_id);
+    }
+    await dialog.getByText(`All ${count} done.`).waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    for (const id of ids) {
+      expect(await read(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
+    }
+    await page.close();
+  });
+
+  test("all dead letters of an error type are removed", async () => {
+    await fail(2, {});
+    const page = await world.open("/console/dead-letters?error_type=value_error");
+    await page.getByRole("button", { name: "Remove all" }).click();
+    const dialog = page.getByRole("dialog", { name: "Remove" });
+    await dialog.getByRole("button", { name: /^Remove \(/ }).click();
+    await dialog.getByText(/^All \d+ done\.$/).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByText("No dead letter has the error value_error.").waitFor();
+    expect(await read("/dlq/stats")).toMatchObject({ total: 0 });
+    await page.close();
+  });
+
+  test("a delivery that failed shows the answer, and is sent again", async () => {
+    const [id] = await fail(1, {});
+    const page = await world.open(`/console/webhooks?job_id=${id}`);
+    await page.getByRole("cell", { name: "failed" }).first().waitFor();
+    await page.getByRole("cell", { name: /HTTP 410/ }).waitFor();
+    receiver.answering = (response) => void response.writeHead(204).end();
+    await page.getByRole("button", { name: /^Send delivery/ }).click();
+    await page.getByRole("cell", { name: "delivered" }).waitFor();
+    expect(await page.getByRole("cell", { name: "orders" }).count()).toBe(1);
+    await page.close();
+  });
+
+  test("without deliveries, the view says how to configure a receiver", async () => {
+    const other = await startConsole();
+    const page = await other.open("/console/webhooks");
+    const shown = page.getByLabel("Configuration");
+    expect(await shown.innerText()).toContain("[webhook_endpoints.orders]");
+    await other.close();
+  });
+
+  test("a host's token is revoked", async () => {
+    const invitation = await fetch(`${world.url}/hosts/invitations`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ name: "gpu-7" }),
+    });
+    const { code } = (await invitation.json()) as { code: string };
+    const token_sha256 = createHash("sha256").update("ala_secret").digest("hex");
+    const joined = await fetch(`${world.url}/agent/v1/join`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ code, token_sha256, name: "its-own" }),
+    });
+    expect(joined.status).toBeLessThan(300);
+    const page = await world.open("/console/queue");
+    page.on("dialog", (dialog) => void dialog.accept());
+    await page.getByRole("button", { name: "Revoke gpu-7" }).click();
+    await page.getByRole("cell", { name: "revoked" }).waitFor();
+    const { hosts } = (await read("/hosts")) as { hosts: { revoked_at: string | null }[] };
+    expect(hosts[0]?.revoked_at).not.toBeNull();
+    await page.close();
+  });
+
+  test("an agent is drained and resumed, and a code to join is shown", async () => {
+    const page = await world.open("/console/queue");
+    await page.getByRole("button", { name: "Drain scripted" }).click();
+    await page.getByRole("cell", { name: "draining" }).waitFor();
+    expect(await read("/pool/stats")).toMatchObject({ agents: [{ state: "draining" }] });
+    await page.getByRole("button", { name: "Resume scripted" }).click();
+    await page.getByRole("cell", { name: "draining" }).waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Add an agent" }).click();
+    const dialog = page.getByRole("dialog", { name: "Add an agent" });
+    await dialog.getByText(/join --url .* --code /).waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await page.close();
+  });
+
+  test("a job type is built while its log is shown", async () => {
+    const page = await world.open("/console/job-types");
+    await page.getByRole("button", { name: "Build default", exact: true }).click();
+    const build = await world.agent.takeBuild();
+    await page.getByText("No output yet.").waitFor();
+    const data_base64 = Buffer.from("Step 1 of 3\n").toString("base64");
+    await world.agent.postBuild(build.lease_id, "logs", { offset: 0, data_base64 });
+    const log = page.getByRole("region", { name: "Log of the build", exact: true });
+    await expect.poll(() => log.innerText(), { timeout: patienceMs }).toContain("Step 1 of 3");
+    await page.close();
+  });
+});

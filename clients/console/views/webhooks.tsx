@@ -1,0 +1,157 @@
+import { addressOf } from "../model/address.ts";
+import { announce, attempt } from "../parts/announce.ts";
+import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
+import { Pages } from "../parts/pages.tsx";
+import { actions, number, Table, wide } from "../parts/table.tsx";
+import { clock, useFeed } from "../service/feed.ts";
+import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/webhooks.ts";
+import { formatDuration } from "../model/time.ts";
+
+const statuses: Delivery["status"][] = ["pending", "delivered", "failed"];
+
+/** Calls to receivers: what became of each, and sending it again. */
+export function Webhooks({ query }: { query: URLSearchParams }) {
+  const feed = useFeed(`webhooks ${query}`, (signal) => listDeliveries(query, signal));
+  const { data, problem, refresh } = feed.value;
+  const filters = Object.fromEntries(
+    deliveryFilters.map((name) => [name, query.get(name) ?? undefined]),
+  );
+  const isFiltered = deliveryFilters.some((name) => query.get(name));
+  const again = async ({ id }: Delivery): Promise<void> => {
+    await resend(id);
+    announce("It is sent again now");
+    refresh();
+  };
+  const items = data?.items ?? [];
+  return (
+    <>
+      <Heading title="Webhooks" />
+      {(items.length > 0 || isFiltered) && (
+        <nav class="kinds" aria-label="States">
+          {[undefined, ...statuses].map((status) => (
+            <a
+              key={status ?? "all"}
+              href={addressOf("webhooks", { ...filters, status })}
+              aria-current={filters["status"] === status ? "page" : undefined}
+            >
+              {status ?? "all"}
+            </a>
+          ))}
+          {filters["endpoint"] && (
+            <a href={addressOf("webhooks", { ...filters, endpoint: undefined })}>
+              to {filters["endpoint"]} ✕
+            </a>
+          )}
+          {filters["job_id"] && (
+            <a href={addressOf("webhooks", { ...filters, job_id: undefined })}>of one job ✕</a>
+          )}
+        </nav>
+      )}
+      <Problem text={problem} />
+      {items.length > 0 && (
+        <Table
+          columns={[
+            "Status",
+            "Event",
+            "Execution",
+            "Receiver",
+            number("Calls"),
+            "Made",
+            wide("Last answer"),
+            actions,
+          ]}
+        >
+          {items.map((delivery) => (
+            <DeliveryRow
+              key={delivery.id}
+              delivery={delivery}
+              onResend={() => void attempt(() => again(delivery))}
+            />
+          ))}
+        </Table>
+      )}
+      {data && items.length === 0 && (isFiltered ? <NoMatch /> : <HowTo />)}
+      {!data && !problem && <Empty>Loading…</Empty>}
+      <Pages
+        view="webhooks"
+        filters={filters}
+        isFirst={!query.get("before")}
+        before={data?.has_more ? String(items.at(-1)?.id) : undefined}
+      />
+    </>
+  );
+}
+
+function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () => void }) {
+  const { status, type, job_id, endpoint, callback_url, attempts, created_at } = delivery;
+  return (
+    <tr>
+      <td>
+        <Status status={status} />
+      </td>
+      <td>{type.replace("execution.", "")}</td>
+      <td>
+        <ExecutionLink id={job_id} />
+      </td>
+      <td title={callback_url ?? undefined}>
+        {endpoint ? <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a> : "its own"}
+      </td>
+      <td class="number" data-name="calls">
+        {attempts}
+      </td>
+      <td class="quiet number-left">
+        <Age at={created_at} />
+      </td>
+      <td class="wide quiet" title={answerOf(delivery)}>
+        {answerOf(delivery)}
+      </td>
+      <td class="row-actions">
+        <button class="small" aria-label={`Send delivery ${delivery.id} again`} onClick={onResend}>
+          Resend
+        </button>
+      </td>
+    </tr>
+  );
+}
+
+function answerOf({ last_status_code, last_error, callback_url, next_attempt_at }: Delivery) {
+  const next = next_attempt_at === null ? undefined : Date.parse(next_attempt_at) - clock.value;
+  const parts = [
+    last_status_code === null ? undefined : `HTTP ${last_status_code}`,
+    last_error ?? undefined,
+    next === undefined ? undefined : next <= 0 ? "due now" : `again in ${formatDuration(next)}`,
+    callback_url ?? undefined,
+  ];
+  return parts.filter((part) => part !== undefined).join(", ");
+}
+
+const NoMatch = () => (
+  <Empty>
+    No delivery matches. <a href={addressOf("webhooks")}>Show all</a>
+  </Empty>
+);
+
+const configuration = `[webhook_endpoints.orders]
+url = "https://hooks.example/airlock"
+secrets = ["whsec_…"]`;
+
+/** Without a receiver there are no deliveries. */
+function HowTo() {
+  return (
+    <div class="how-to">
+      <p>
+        No webhook was sent in the last 7 days. Airlock calls your service when an execution ends,
+        once the configuration names it:
+      </p>
+      {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
+      <pre class="json" tabIndex={0} aria-label="Configuration">
+        {configuration}
+      </pre>
+      <p>
+        A secret is made by <code>echo "whsec_$(openssl rand -base64 32)"</code>. A single job names
+        its own receiver with <code>callback_url</code>, if <code>webhook_callbacks</code> allows
+        its host. docs/guides/webhooks.md has a receiver in 20 lines.
+      </p>
+    </div>
+  );
+}
