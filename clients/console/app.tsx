@@ -1,3 +1,4 @@
+import { useEffect, useRef } from "preact/hooks";
 import { addressOf } from "./model/address.ts";
 import { formatTime } from "./model/time.ts";
 import { announcement } from "./parts/announce.ts";
@@ -17,7 +18,7 @@ import { Playground } from "./views/playground.tsx";
 import { Queue } from "./views/queue.tsx";
 import { Webhooks } from "./views/webhooks.tsx";
 
-const places = [
+const views = [
   ["", "Playground"],
   ["executions", "Executions"],
   ["queue", "Queue and agents"],
@@ -29,6 +30,12 @@ const places = [
 
 export function App() {
   const health = useFeed("health", getHealth);
+  const places = useRef<HTMLUListElement>(null);
+  // On a narrow screen the list of views is wider than the screen.
+  useEffect(() => {
+    const here = places.current?.querySelector("[aria-current]");
+    here?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [route.value.view]);
   return (
     <>
       <a class="skip" href="#view" onClick={skip}>
@@ -39,8 +46,8 @@ export function App() {
           <a class="brand" href={addressOf("")}>
             Airlock
           </a>
-          <ul>
-            {places.map(([view, title]) => (
+          <ul ref={places}>
+            {views.map(([view, title]) => (
               <li key={view}>
                 <a href={addressOf(view)} aria-current={isHere(view) ? "page" : undefined}>
                   {title}

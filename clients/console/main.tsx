@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
-import { followLinks } from "./service/location.ts";
+import { followKeys, followLinks } from "./service/location.ts";
 
 followLinks();
+followKeys();
 render(<App />, document.getElementById("app")!);

@@ -42,5 +42,11 @@ export function addressOf(
   return query === "" ? path : `${path}?${query}`;
 }
 
+/** The line that an address such as "…#L12" names, from 0. */
+export function lineOf(hash: string): number | undefined {
+  const line = /^#L([1-9]\d{0,8})$/.exec(hash)?.[1];
+  return line === undefined ? undefined : Number(line) - 1;
+}
+
 export const executionAddress = (id: string): string =>
   addressOf(`executions/${encodeURIComponent(id)}`);

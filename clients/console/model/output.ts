@@ -113,6 +113,12 @@ export class Output {
     return low;
   }
 
+  /** The row at which a line begins, from 0; undefined while it is not there. */
+  rowOf(line: number, columns: number): number | undefined {
+    this.rowCount(columns);
+    return line < this.#lines.length ? this.#starts[line] : undefined;
+  }
+
   /** The rows in which a text is found, without regard to case. */
   find(wanted: string, columns: number): number[] {
     this.rowCount(columns);

@@ -11,3 +11,12 @@ export function readInput(text: string): { input: Record<string, unknown> } | { 
     return { problem: `The input is no JSON: ${(error as Error).message}` };
   }
 }
+
+/** JSON in lines, for people; anything else as it is. */
+export function laidOut(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { joinArguments, splitArguments } from "./arguments.ts";
-import { addressOf, routeOf } from "./address.ts";
+import { addressOf, lineOf, routeOf } from "./address.ts";
 import { parseCsv } from "./csv.ts";
 import { errorLine } from "./error-line.ts";
 import { phasesOf } from "./phases.ts";
@@ -19,6 +19,14 @@ test.each([
   ["/console/nothing", "nowhere"],
 ])("%s is the view %s", (path, view) => {
   expect(routeOf(path, "").view).toBe(view);
+});
+
+test("an address can name a line of the output", () => {
+  expect(["#L1", "#L120", "", "#L0", "#x", "#L1x"].map(lineOf)).toEqual([
+    0,
+    119,
+    ...Array<undefined>(4).fill(undefined),
+  ]);
 });
 
 test("an address has the parameters that have a value", () => {

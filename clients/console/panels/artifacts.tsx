@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { parseCsv } from "../model/csv.ts";
+import { laidOut } from "../model/read-input.ts";
 import { formatBytes } from "../model/time.ts";
 import { type Artifact, openArtifact } from "../service/records.ts";
 import { attempt } from "../parts/announce.ts";
@@ -9,6 +10,7 @@ import { attempt } from "../parts/announce.ts";
 type Kind = "picture" | "text" | "json" | "csv";
 const shownBytes = 2 * 1024 * 1024;
 const shownRows = 100;
+const shownCharacters = 200_000;
 
 function kindOf({ content_type, name, size_bytes }: Artifact): Kind | undefined {
   if (/^image\/(png|jpeg|gif|webp|avif|svg\+xml)\b/.test(content_type)) {
@@ -135,17 +137,9 @@ function Shown({ id, artifact, kind, isInput }: ShownProps) {
   return (
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
     <pre tabIndex={0} aria-label={artifact.name}>
-      {kind === "json" ? pretty(text) : text.slice(0, 200_000)}
+      {(kind === "json" ? laidOut(text) : text).slice(0, shownCharacters)}
     </pre>
   );
-}
-
-function pretty(text: string): string {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2).slice(0, 200_000);
-  } catch {
-    return text.slice(0, 200_000);
-  }
 }
 
 function Table({ rows }: { rows: string[][] }) {

@@ -95,6 +95,8 @@ export function Filters({ query }: { query: URLSearchParams }) {
           type="search"
           defaultValue={now["metadata"] ?? ""}
           placeholder="an id, or key:value"
+          title="Ctrl+K"
+          aria-keyshortcuts="Control+K"
           spellcheck={false}
           onInput={(event) => {
             if (event.currentTarget.value === "" && now["metadata"])

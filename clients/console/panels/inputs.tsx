@@ -26,7 +26,7 @@ export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined })
         <label>
           Standard input
           <textarea
-            rows={1}
+            rows={Math.min(5, stdin.split("\n", 5).length)}
             value={stdin}
             spellcheck={false}
             onInput={(event) => changeDraft({ stdin: event.currentTarget.value })}

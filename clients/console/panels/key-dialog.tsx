@@ -4,7 +4,7 @@ import { Dialog } from "../parts/common.tsx";
 /** Asks for the API key. It cannot be closed without one: nothing can be shown. */
 export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
   return (
-    <Dialog label="API key" onClose={() => {}}>
+    <Dialog label="API key">
       <form
         onSubmit={(event) => {
           event.preventDefault();

@@ -8,12 +8,12 @@ import { OutputView } from "../parts/output.tsx";
 const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
 
 /** One line about a job: state, where it is, how long it took. */
-export function Summary({ followed }: { followed: Followed }) {
+export function Summary({ followed, isLinked }: { followed: Followed; isLinked: boolean }) {
   const { record, id } = followed;
   return (
     <p class="summary" role="status">
       <Status status={stateOf(followed)} />
-      <ExecutionLink id={id} />
+      {isLinked && <ExecutionLink id={id} />}
       {record && <Times record={record} />}
       {followed.waits && <span class="quiet">{followed.waits}</span>}
     </p>

@@ -167,6 +167,7 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
           "aria-label": label,
           spellcheck: "false",
           tabindex: "0",
+          ...(!isReadOnly && { "aria-description": "Escape, then Tab, leaves the editor." }),
         }),
         EditorView.updateListener.of(({ docChanged, state }) => {
           if (docChanged) onChange(state.doc.toString());

@@ -31,14 +31,16 @@ export function ExecutionLink({ id, isWhole = false }: { id: string; isWhole?: b
 
 interface HeadingProps {
   title: string;
+  /** What the tab says instead, such as how a run stands that is watched from another tab. */
+  tabTitle?: string | undefined;
   children?: ComponentChildren;
 }
 
 /** The head of a view: its name, and what can be done. It also names the tab. */
-export function Heading({ title, children }: HeadingProps) {
+export function Heading({ title, tabTitle = title, children }: HeadingProps) {
   useEffect(() => {
-    document.title = `${title} – Airlock`;
-  }, [title]);
+    document.title = `${tabTitle} – Airlock`;
+  }, [tabTitle]);
   return (
     <header class="heading">
       <h1 tabIndex={-1}>{title}</h1>
@@ -61,7 +63,8 @@ export function Empty({ children }: { children: ComponentChildren }) {
 
 interface DialogProps {
   label: string;
-  onClose: () => void;
+  /** Without it the dialog stays, also after Escape. */
+  onClose?: () => void;
   children: ComponentChildren;
 }
 
@@ -69,7 +72,11 @@ export function Dialog({ label, onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   return (
-    <dialog ref={dialog} aria-label={label} onClose={onClose}>
+    <dialog
+      ref={dialog}
+      aria-label={label}
+      onClose={onClose ?? (() => dialog.current?.showModal())}
+    >
       {children}
     </dialog>
   );

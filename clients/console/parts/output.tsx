@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Look, Piece } from "../model/ansi.ts";
+import { lineOf } from "../model/address.ts";
 import type { Output, Row } from "../model/output.ts";
 import { formatBytes } from "../model/time.ts";
 import { copy } from "./copy.ts";
@@ -31,6 +32,8 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
   const wanted = useSignal("");
   const at = useSignal(0);
   const isFollowing = useRef(true);
+  /** A line that the address names, so that it can be shared. */
+  const linked = useSignal(lineOf(location.hash));
   const gutter = `${String(output.lineCount).length + 1}ch`;
 
   useLayoutEffect(() => {
@@ -62,6 +65,20 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
     if (box && current !== undefined) box.scrollTop = current * rowHeight - box.clientHeight / 2;
   }, [current]);
 
+  const linkedRow =
+    linked.value === undefined ? undefined : output.rowOf(linked.value, columns.value);
+  useEffect(() => {
+    const box = scroller.current;
+    if (!box || linkedRow === undefined) return;
+    isFollowing.current = false;
+    const at = linkedRow * rowHeight - box.scrollTop;
+    if (at < 0 || at >= box.clientHeight) box.scrollTop += at - box.clientHeight / 2;
+  }, [linkedRow]);
+  const link = (line: number): void => {
+    linked.value = line;
+    history.replaceState(null, "", `#L${line + 1}`);
+  };
+
   const first = Math.max(0, Math.floor(top.value / rowHeight) - margin);
   const rows = output.rows(first, Math.ceil(height.value / rowHeight) + 2 * margin, columns.value);
   const step = (by: number): void => {
@@ -75,6 +92,8 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
           type="search"
           placeholder="Find in output"
           aria-label="Find in output"
+          title="Ctrl+K"
+          aria-keyshortcuts="Control+K"
           value={wanted.value}
           onInput={(event) => {
             wanted.value = event.currentTarget.value;
@@ -91,7 +110,7 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
               ? "not found"
               : `${Math.min(at.value, found.length - 1) + 1} of ${found.length}`}
         </span>
-        <span class="quiet number end">
+        <span class="quiet number end output-size">
           {output.lineCount} {output.lineCount === 1 ? "line" : "lines"},{" "}
           {formatBytes(output.bytes)}
         </span>
@@ -102,6 +121,7 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
       {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
       <div
         class="output-text"
+        style={{ "--rows": isLive ? "16" : String(total) }}
         ref={scroller}
         tabIndex={0}
         role="region"
@@ -124,7 +144,8 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
                 row={row}
                 gutter={gutter}
                 needle={wanted.value.toLowerCase()}
-                isCurrent={first + i === current}
+                isCurrent={first + i === current || row.line === linked.value}
+                onLink={link}
               />
             ))}
           </div>
@@ -139,15 +160,23 @@ interface RowProps {
   gutter: string;
   needle: string;
   isCurrent: boolean;
+  onLink: (line: number) => void;
 }
 
-function OutputRow({ row, gutter, needle, isCurrent }: RowProps) {
+function OutputRow({ row, gutter, needle, isCurrent, onLink }: RowProps) {
   const name = `output-row ${row.stream}${isCurrent ? " current" : ""}`;
   return (
     <div class={name}>
-      <span class="output-number" style={{ width: gutter }} aria-hidden="true">
+      <button
+        class="output-number"
+        style={{ width: gutter }}
+        aria-hidden="true"
+        tabIndex={-1}
+        title="Put this line into the address"
+        onClick={() => onLink(row.line)}
+      >
         {row.isContinued ? "" : row.line + 1}
-      </span>
+      </button>
       <span>
         {row.pieces.map((piece) => marked(piece, needle))}
         {row.pieces.length === 0 && "\n"}

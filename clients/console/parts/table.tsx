@@ -33,7 +33,7 @@ function Head({ column }: { column: Column }) {
   if (typeof column === "string") return <th scope="col">{column}</th>;
   const { title, kind } = column;
   return (
-    <th scope="col" class={kind}>
+    <th scope="col" class={kind === "actions" ? undefined : kind}>
       {kind === "actions" ? <span class="hidden">{title}</span> : title}
     </th>
   );

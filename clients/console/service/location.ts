@@ -24,10 +24,29 @@ export function followLinks(): void {
     const link = (event.target as Element).closest("a");
     const isPlain =
       event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
-    if (!link || !isPlain || link.target !== "" || link.hasAttribute("download")) return;
+    if (
+      event.defaultPrevented ||
+      !link ||
+      !isPlain ||
+      link.target !== "" ||
+      link.hasAttribute("download")
+    )
+      return;
     const { origin, pathname, search } = new URL(link.href);
     if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
     event.preventDefault();
     go(pathname + search);
+  });
+}
+
+/** Ctrl+K goes to the search field of the view: the filter of a list, or the search in output. */
+export function followKeys(): void {
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const field = document.querySelector<HTMLInputElement>("main input[type=search]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
   });
 }

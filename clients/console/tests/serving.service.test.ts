@@ -68,6 +68,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await dialog.getByLabel("Key").fill("a-wrong-key-of-20-chars");
     await page.keyboard.press("Enter");
     await dialog.getByText("does not accept this key").waitFor();
+    await page.keyboard.press("Escape");
     await dialog.getByLabel("Key").fill(key);
     await page.keyboard.press("Enter");
     await dialog.waitFor({ state: "detached" });

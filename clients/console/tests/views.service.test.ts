@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "./console-world.ts";
+import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
 
 const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 const traceback =

@@ -5,7 +5,7 @@ import { errorLine } from "../model/error-line.ts";
 import { failurePrompt } from "../model/prompt.ts";
 import { joinArguments } from "../model/arguments.ts";
 import { callThatMade, filesOf } from "../model/made-by.ts";
-import { readInput } from "../model/read-input.ts";
+import { laidOut, readInput } from "../model/read-input.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Heading, Problem, shortId } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
@@ -40,11 +40,14 @@ export function Execution({ id }: { id: string }) {
   const record = followed?.record;
   return (
     <>
-      <Heading title={`Execution ${shortId(id)}`}>
+      <Heading
+        title={`Execution ${shortId(id)}`}
+        tabTitle={record && `${record.status}: execution ${shortId(id)}`}
+      >
         {record && <Actions record={record} submitted={submitted.value} />}
       </Heading>
       <Problem text={problem} />
-      {followed && <Summary followed={followed} />}
+      {followed && <Summary followed={followed} isLinked={false} />}
       {record && (
         <div class="execution">
           <div class="execution-main">
@@ -181,7 +184,7 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
         class="shown"
         label="Input of this execution"
         language="json"
-        text={JSON.stringify(input, null, 2)}
+        text={laidOut(submitted.input)}
       />
       <Given record={record} />
       <Programs

@@ -86,7 +86,7 @@ export function ExecutionTable({ items }: { items: Listed[] }) {
         "Submitted",
         number("Waited"),
         number("Ran"),
-        wide("Error"),
+        wide("Error and metadata"),
       ]}
     >
       {items.map((item) => (

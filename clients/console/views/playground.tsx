@@ -4,7 +4,7 @@ import { addressOf } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
 import { joinArguments, splitArguments } from "../model/arguments.ts";
 import { filesOf } from "../model/made-by.ts";
-import { readInput } from "../model/read-input.ts";
+import { laidOut, readInput } from "../model/read-input.ts";
 import { type Call, executeCall } from "../model/snippets.ts";
 import { attempt } from "../parts/announce.ts";
 import { Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
@@ -48,7 +48,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
       const [submitted, record] = await Promise.all([getSubmitted(parent), getExecution(parent)]);
       forked.value = { ...submitted, files: filesOf(record) };
       changeDraft({
-        ...submitted,
+        code: submitted.code,
+        input: laidOut(submitted.input),
         jobType: record.job_type,
         args: joinArguments(record.args ?? []),
         stdin: record.stdin ?? "",
@@ -110,7 +111,10 @@ export function Playground({ query }: { query: URLSearchParams }) {
 
   return (
     <>
-      <Heading title="Playground">
+      <Heading
+        title="Playground"
+        tabTitle={followed?.record && `${followed.record.status}: playground`}
+      >
         <JobTypeChoice />
         {isRunning ? (
           <button onClick={() => void attempt(() => cancel(followed.id))}>Stop</button>
@@ -154,7 +158,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
             original={showsChanges.value ? forked.value?.code : undefined}
             isFocused
           />
-          <h2>Input</h2>
+          <h2>{parent === undefined ? "Input" : "Input, as its parent had it"}</h2>
           <Editor
             key={`input ${editing}`}
             class="input"
@@ -176,7 +180,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
           />
           {followed ? (
             <>
-              <Summary followed={followed} />
+              <Summary followed={followed} isLinked />
               <Result followed={followed} />
             </>
           ) : (

@@ -52,8 +52,6 @@ export function Queue() {
       )}
       <h2>Agents</h2>
       {stats && <Agents agents={stats.agents} onChange={refresh} />}
-      <h2>Hosts</h2>
-      <Hosts />
       <h2>Waiting</h2>
       {jobs && jobs.length > 0 && <WaitingTable jobs={jobs} />}
       {jobs?.length === 0 && <Empty>No job waits.</Empty>}
@@ -69,6 +67,8 @@ export function Queue() {
       ) : (
         <Empty>No job runs.</Empty>
       )}
+      <h2>Hosts</h2>
+      <Hosts />
     </>
   );
 }

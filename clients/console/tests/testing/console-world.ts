@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
-import { openBrowser } from "../../../api/testing/browser.ts";
-import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
-import { type NodeProcess, startNodeIn } from "../../../api/testing/start-node.ts";
+import { openBrowser } from "../../../../api/testing/browser.ts";
+import { ScriptedAgent } from "../../../../api/testing/scripted-agent.ts";
+import { type NodeProcess, startNodeIn } from "../../../../api/testing/start-node.ts";
 
 export const token = "agent-token-0123456789";
 export const patienceMs = 120_000;

@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { fillHistory } from "../../../scripts/bench/api/history.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
+
+const executions = 100_000;
+const code = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
+
+describe(`the console with ${executions} executions`, needs("chromium"), () => {
+  let world: ConsoleWorld;
+  beforeAll(async () => {
+    world = await startConsole({}, (folder) => fillHistory(folder, executions));
+  });
+  afterAll(() => world.close());
+
+  async function fail(submit: () => Promise<unknown>): Promise<string> {
+    await submit();
+    const job = await world.agent.takeJob();
+    await world.agent.result(job.lease_id, {
+      status: "failed",
+      exit_code: 1,
+      error: { type: "division_error", message: "ZeroDivisionError", phase: "execution" },
+    });
+    return job.execution_id;
+  }
+
+  test("pages of the list follow each other, and lead back to the newest", async () => {
+    const page = await world.open("/console/executions");
+    const last = (n: number) => page.getByTitle(`-${String(n).padStart(12, "0")}`);
+    await last(executions - 1).waitFor();
+    expect(await page.getByRole("row").count()).toBe(51);
+    await page.getByRole("link", { name: "Older" }).click();
+    await last(executions - 51).waitFor();
+    expect(await last(executions - 50).count()).toBe(0);
+    await page.getByRole("link", { name: "Newest" }).click();
+    await last(executions - 1).waitFor();
+    await page.close();
+  });
+
+  test("a failed job is found by filters, compared with its parent, forked and run again", async () => {
+    const parent = await fail(() => world.submit(code, { metadata: { order: "4711" } }));
+    const child = await fail(() =>
+      fetch(`${world.url}/jobs/${parent}/fork`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ code: `${code}print('forked')\n`, metadata: { order: "4712" } }),
+      }),
+    );
+    const page = await world.open("/console/executions");
+    await page.getByLabel("Status").selectOption("failed");
+    await page.getByRole("cell", { name: "ValueError: x" }).first().waitFor();
+    await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4712");
+    await page.keyboard.press("Enter");
+    await page.getByRole("row").nth(2).waitFor({ state: "detached" });
+    await page.getByTitle(child).click();
+    await page.getByRole("checkbox", { name: "Compare with its parent" }).check();
+    const shown = page.getByRole("textbox", { name: "Code of this execution" });
+    await expect
+      .poll(() => shown.locator(".cm-changedLine").allInnerTexts())
+      .toEqual(["print('forked')"]);
+
+    await page.getByRole("button", { name: "Rerun" }).click();
+    const rerun = await world.agent.takeJob();
+    await world.agent.result(rerun.lease_id);
+    await page.getByText("Rerun of").waitFor();
+    await page.getByRole("link", { name: "Fork" }).click();
+    await page.getByRole("textbox", { name: "Python code" }).getByText("print('forked')").click();
+    await page.keyboard.press("Control+Enter");
+    const fork = await world.agent.takeJob();
+    expect(fork.code).toBe(`${code}print('forked')\n`);
+    await world.agent.result(fork.lease_id);
+    await page.getByText("succeeded").waitFor();
+    await page.close();
+  });
+});
