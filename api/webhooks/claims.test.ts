@@ -1,0 +1,75 @@
+import { setImmediate } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
+import { postFromNode } from "../platform/webhooks/post.node.ts";
+import { answer, type Answering } from "../testing/receiver.ts";
+import { eachInWebhookWorld, type WebhookWorld } from "../testing/webhook-world.ts";
+import { sendForever, sendSome, webhookSender } from "./sender.ts";
+
+let world: WebhookWorld;
+eachInWebhookWorld((own) => (world = own));
+
+test("several senders make each call once", async () => {
+  for (let n = 0; n < 40; n++) await world.end();
+  const senders = [world.sender(), world.sender(), world.sender()];
+  await Promise.all(senders.map((one) => sendSome(one, 1000)));
+  expect(world.receiver.received).toHaveLength(40);
+  expect(new Set(world.receiver.received.map(({ id }) => id)).size).toBe(40);
+});
+
+test("a call whose sender died is made again after its claim", async () => {
+  world.receiver.answering = () => {};
+  await world.end();
+  const dying = world.sender();
+  await dying.turn();
+  await world.receiver.calls(1);
+  world.receiver.answering = answer(200);
+  const claimedUntil = (await world.send())!;
+  expect(claimedUntil).toBe(world.clock + 60_000);
+  expect(world.receiver.received).toHaveLength(1);
+  world.passTo(claimedUntil);
+  expect(await world.send()).toBeUndefined();
+  expect(world.receiver.received).toHaveLength(2);
+  // The claim of the first sender has expired: its outcome no longer counts.
+  await dying.stop();
+  expect(await world.deliveries()).toMatchObject([{ status: "delivered", attempts: 2 }]);
+});
+
+test("a sender that stops hands its calls back; they do not count", async () => {
+  world.receiver.answering = () => {};
+  await world.end();
+  const stopped = world.sender();
+  await stopped.turn();
+  await world.receiver.calls(1);
+  await stopped.stop();
+  expect(await world.deliveries()).toMatchObject([
+    { status: "pending", attempts: 0, dueAt: world.clock },
+  ]);
+});
+
+test("a receiver that does not answer leaves places for the others", async () => {
+  const silent: Answering = (response, { path }) => {
+    if (path === "/good") response.writeHead(200).end();
+  };
+  world.receiver.answering = silent;
+  world.configure({
+    webhook_endpoints: {
+      bad: world.endpoint(`${world.receiver.url}/bad`),
+      good: world.endpoint(`${world.receiver.url}/good`),
+    },
+  });
+  const count = 30;
+  for (let n = 0; n < count; n++) await world.end();
+  const wakes = memoryNotifier();
+  const stopping = new AbortController();
+  const own = webhookSender(world.deps, postFromNode(world.deps.config), {
+    onPlace: () => wakes.notify("webhook"),
+  });
+  const sending = sendForever(own, world.deps, wakes.subscribe(["webhook"]), stopping.signal);
+  const isGood = ({ path }: { path: string }) => path === "/good";
+  while (world.receiver.received.filter(isGood).length < count) await setImmediate();
+  expect(world.receiver.received.filter((call) => !isGood(call)).length).toBeLessThanOrEqual(4);
+  stopping.abort();
+  await sending;
+  await own.stop();
+});
