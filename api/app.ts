@@ -1,5 +1,6 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
+import { openStreams } from "./events/open-streams.ts";
 import { identifyKey, requireApiKey } from "./http/access/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
@@ -45,11 +46,12 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const limit = rateLimit(deps);
   app.use(identifyKey(deps), limit, requireApiKey(deps));
   // /docs shows them in this order.
-  executeRoutes(app, deps);
+  const streams = openStreams(deps);
+  executeRoutes(app, deps, streams);
   batchRoutes(app, deps);
   fileRoutes(app, deps);
   jobRoutes(app, deps);
-  eventRoutes(app, deps);
+  eventRoutes(app, deps, streams);
   deriveRoutes(app, deps);
   artifactRoutes(app, deps);
   executionRoutes(app, deps);

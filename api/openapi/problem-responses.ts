@@ -102,6 +102,12 @@ export const keyConflict = problem("conflict", {
   job_id: jobId,
 });
 
+/** The refusal of an event stream, also where the rate of requests is not limited. */
+export const tooManyStreams = problem("rate_limited", {
+  detail:
+    "1000 event streams of this API key are open (max_event_streams): close some, or poll GET /jobs/{id}/logs.",
+});
+
 /** The description of a refusal that all endpoints share. */
 export function problemRef(code: ErrorCode): { $ref: string } {
   return { $ref: `#/components/responses/${nameOf(code)}` };

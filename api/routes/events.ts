@@ -5,19 +5,20 @@ import { type EventCursor, parseCursor } from "../domain/event-cursor.ts";
 import { AppError, notFound } from "../errors.ts";
 import { contentTypes, formatOf } from "../events/encode.ts";
 import { follow } from "../events/follow.ts";
+import { endingWith, type OpenStreams } from "../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../events/stream.ts";
 import { readLog } from "../events/log.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendStored } from "../http/stored-file.ts";
 import { eventLines, eventsDescription, serverSentEvents } from "../openapi/event-examples.ts";
-import { problem, problemRef } from "../openapi/problem-responses.ts";
+import { problem, problemRef, tooManyStreams } from "../openapi/problem-responses.ts";
 import { headers } from "../openapi/response-headers.ts";
 import { integerQuery, jobIdParam, problems } from "../openapi/responses.ts";
 import { findExecution } from "../store/jobs/read.ts";
 
 const text = z.string();
 
-export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenStreams): void {
   const events = createRoute({
     method: "get",
     path: "/jobs/{id}/events",
@@ -51,6 +52,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       },
       204: { description: "The client has the `end`: there is nothing more." },
       400: problem("invalid_request", badCursor("after", "x")),
+      429: tooManyStreams,
       ...problems("not_found"),
     },
   });
@@ -62,7 +64,9 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const format = formatOf(c.req.header("Accept"));
     if (c.req.method === "HEAD") return c.body(null, 200, eventHeaders(format));
     const signals = [c.req.raw.signal, deps.streamsEnd];
-    const body = eventStream(deps, format, (stop) => follow(deps, id, from, stop), signals);
+    const end = streams.begin(c.get("apiKeyHash"));
+    const events = (stop: AbortSignal) => endingWith(follow(deps, id, from, stop), end);
+    const body = eventStream(deps, format, events, signals);
     return c.body(body, 200, eventHeaders(format));
   });
 

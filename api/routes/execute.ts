@@ -15,6 +15,7 @@ import { preferredWaitS } from "../http/prefer.ts";
 import { jsonBody } from "../http/json-body.ts";
 import { wantsEvents } from "../events/encode.ts";
 import { followSync } from "../events/follow-sync.ts";
+import { endingWith, type OpenStreams } from "../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../events/stream.ts";
 import { asEvents } from "../openapi/event-examples.ts";
 import { keyed } from "../jobs/idempotency.ts";
@@ -27,7 +28,7 @@ import {
   submittedJob,
   syncResult,
 } from "../openapi/examples.ts";
-import { keyConflict } from "../openapi/problem-responses.ts";
+import { keyConflict, tooManyStreams } from "../openapi/problem-responses.ts";
 import { body, json, originOf, problems } from "../openapi/responses.ts";
 
 const submitProblems = {
@@ -43,7 +44,7 @@ const prefer = z.string().optional().openapi({
 
 const ended = json(SyncResult, "The run has ended.", { example: syncResult });
 
-export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenStreams): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
 
   const refuseWhileDraining = createMiddleware<AppEnv>(async (_c, next) => {
@@ -63,19 +64,25 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     request: { headers: IdempotencyHeader, ...body(ExecuteRequest, { examples: executeExamples }) },
     responses: {
       200: { ...ended, content: { ...ended.content, ...asEvents } },
+      429: tooManyStreams,
       ...submitProblems,
     },
   });
   app.openapi(execute, async (c) => {
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const { job_id } = await submit(deps, request, origin);
     const hasKey = request.idempotency_key !== undefined;
     if (wantsEvents(c.req.header("Accept"))) {
-      const events = (stop: AbortSignal) => followSync(deps, job_id, hasKey, stop);
+      const end = streams.begin(c.get("apiKeyHash"));
+      const { job_id } = await submit(deps, request, origin).catch((error: unknown) => {
+        end();
+        throw error;
+      });
+      const events = (stop: AbortSignal) => endingWith(followSync(deps, job_id, hasKey, stop), end);
       const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
       return c.body(body, 200, eventHeaders("sse"));
     }
+    const { job_id } = await submit(deps, request, origin);
     return c.json(toSyncResult(await waitForSync(deps, job_id, hasKey, c.req.raw.signal)), 200);
   });
 

@@ -92,6 +92,13 @@ export const apiSettings = {
     .min(1024)
     .default(32 * MiB)
     .describe("Largest body of POST /execute/batch, in bytes."),
+  max_event_streams: z
+    .int()
+    .min(1)
+    .default(1000)
+    .describe(
+      "Event streams that each API key, or without keys all clients together, can have open at one API process.",
+    ),
   max_file_bytes: z
     .int()
     .min(0)

@@ -74,6 +74,7 @@ const examples: Record<keyof Config, Example> = {
   max_artifact_bytes: number(0, 7, -1, ">=0"),
   max_request_bytes: number(2048, 4096, 1023, ">=1024"),
   max_batch_bytes: number(2048, 4096, 1023, ">=1024"),
+  max_event_streams: number(1, 5000, 0, ">=1"),
   max_file_bytes: number(0, 2 ** 30, 6 * 2 ** 30, "<=5368709120"),
   file_retention_hours: number(0.5, 48, 0, ">=0.001"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),

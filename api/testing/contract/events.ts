@@ -1,8 +1,9 @@
 import { expect } from "vitest";
 import type { JobEvent } from "../../../shared/wire/events.ts";
 import { Follower, textOf } from "../follower.ts";
-import { type Api, body, expectFault } from "./api.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { type Row } from "./row.ts";
+import { apiKeys, maxEventStreams } from "./servers.ts";
 import { failure, release, working } from "./working.ts";
 
 const follow = (api: Api, id: string, query = "", headers: Record<string, string> = {}) =>
@@ -182,6 +183,38 @@ export const eventRows: Row[] = [
       expectFault(await api.get(`/jobs/${job_id}/events?after=x`), "after");
       const headers = { "Last-Event-ID": "1-q0-0-0" };
       expectFault(await api.get(`/jobs/${job_id}/events`, headers), "Last-Event-ID");
+    },
+  },
+  {
+    rule: "An API key that has `max_event_streams` streams open gets 429 for one more; others do not, and a closed one makes room",
+    server: "with keys",
+    only: { on: "node", why: "On Workers, the platform bounds what an isolate serves." },
+    async check(api) {
+      const [mine, others] = apiKeys.map((key) => ({ "X-API-Key": key }));
+      const { headers, text } = await api.post("/execute/async", { code: "print(1)" }, mine);
+      expect(headers.get("Location")).toBeTruthy();
+      const { job_id } = JSON.parse(text) as { job_id: string };
+      const path = `/jobs/${job_id}/events`;
+      const open = await Promise.all(
+        Array.from({ length: maxEventStreams }, () => follow(api, job_id, "", mine)),
+      );
+      expect(open.map(({ status }) => status)).toEqual(open.map(() => 200));
+      const refused = await api.get(path, mine);
+      expect([refused.status, problemOf(refused).code]).toEqual([429, "rate_limited"]);
+      expect(refused.headers.get("Retry-After")).toBe("10");
+      const stream = { Accept: "text/event-stream" };
+      const run = { code: "print(1)" };
+      expect((await api.post("/execute", run, { ...mine, ...stream })).status).toBe(429);
+      await using other = await follow(api, job_id, "", others);
+      expect(other.status).toBe(200);
+
+      await open[0]![Symbol.asyncDispose]();
+      for (let status = 429; status !== 200;) {
+        await using again = await follow(api, job_id, "", mine);
+        ({ status } = again);
+      }
+      await api.post(`/jobs/${job_id}/cancel`, undefined, mine);
+      for (const client of [other, ...open.slice(1)]) await client.rest();
     },
   },
   {

@@ -10,6 +10,7 @@ export const customHeader = "X-Airlock-Key";
 export const maxRequestBytes = 64 * 1024;
 export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
+export const maxEventStreams = 2;
 /** Longer than a slow machine needs for the first post of a lease. */
 const leaseTtlS = 4;
 export const maxFileBytes = 1_000_000;
@@ -48,7 +49,7 @@ const receiverUrl = `http://127.0.0.1:${receiverPort}`;
 /** The configurations that rows of the table need, as AIRLOCK_ variables. */
 export const servers = {
   open: common,
-  "with keys": { ...common, ...locked },
+  "with keys": { ...common, ...locked, AIRLOCK_MAX_EVENT_STREAMS: String(maxEventStreams) },
   "behind a reverse proxy": { ...common, AIRLOCK_ALLOWED_HOSTS: "Tools.example" },
   "with a header of its own": {
     ...common,
