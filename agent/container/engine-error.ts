@@ -21,8 +21,19 @@ export function engineError(error: unknown): EngineError {
   });
 }
 
+/** @throws EngineError: a container of the agent's own failed, and said this on stderr. */
+export function failedContainer(what: string, stderr: string): never {
+  throw new EngineError(isDiskFull(stderr) ? "disk_full" : "other", `${what}: ${stderr.trim()}`);
+}
+
+/** In the words of the C library, which engines and Python repeat. */
+function isDiskFull(message: string): boolean {
+  return /no space left on device|disk quota exceeded/i.test(message);
+}
+
 function codeOf(message: string, statusCode: number | undefined): EngineErrorCode {
   if (statusCode === undefined) return "unavailable";
+  if (statusCode >= 500 && isDiskFull(message)) return "disk_full";
   if (statusCode === 404 && /no such image|image not known/i.test(message)) {
     return "image_not_found";
   }

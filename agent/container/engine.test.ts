@@ -59,6 +59,7 @@ test.each([
     false,
   ],
   [500, "exec: python3: no such file or directory", "command_not_found", true],
+  [500, "write /var/lib/x: no space left on device", "disk_full", true],
   [500, "server misbehaving", "other", true],
 ])("status %i, %s: %s", async (status, message, code, transient) => {
   const engine = await fakeEngine(failing(status, message));

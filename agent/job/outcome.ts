@@ -71,13 +71,13 @@ export function failureOutcome(error: unknown, lease: Lease, times: Times): Outc
     return ended("failed", startupError("docker_error", error.message), times);
   }
   if (!error.transient) return ended("failed", startupError("internal_error", broken), times);
-  return error.code === "unavailable"
-    ? release("service_unavailable", unavailable)
-    : release("internal_error", broken);
+  if (error.code === "unavailable") return release("service_unavailable", unavailable);
+  return release("internal_error", error.code === "disk_full" ? fullDisk : broken);
 }
 
 const unavailable = "The container engine is not available.";
 const broken = "The container could not be started.";
+const fullDisk = "The disk of the container engine is full.";
 
 /** An agent that stops hands back a job whose code has not started. */
 function outcomeOfCancel(lease: Lease, times: Times): Outcome {

@@ -3,7 +3,7 @@ import { abortable } from "../waiting/abortable.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { RunCancelled } from "../lease/leases.ts";
 import type { StartSandbox } from "../pool/pool.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError, type EngineErrorCode } from "../sandbox/types.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 
 let t: TestAgent;
@@ -14,13 +14,14 @@ beforeEach(async () => {
 });
 afterEach(() => t[Symbol.asyncDispose]());
 
-const transient = (code: "unavailable" | "other") =>
+const transient = (code: EngineErrorCode) =>
   new EngineError(code, "secret path", { transient: true });
 const neverReady: StartSandbox = (_spec, signal) => abortable(new Promise(() => {}), signal);
 
 it.each([
   [transient("unavailable"), "service_unavailable", "The container engine is not available."],
   [transient("other"), "internal_error", "The container could not be started."],
+  [transient("disk_full"), "internal_error", "The disk of the container engine is full."],
   [new Error("bug"), "internal_error", "The container could not be started."],
 ])("%s hands the lease back", async (error, type, message) => {
   t.start = () => Promise.reject(error);

@@ -56,22 +56,31 @@ async function unpackRoot(deps: VolumeDeps, imageId: string, program: Buffer): P
   await using unpacker = await startUnpacker(deps, program, limit);
   // One line: whether the files are there already. None says that it has ended.
   const first = await unpacker.nextLine();
-  if (first?.includes("false")) await fill(deps, imageId, unpacker, limit);
-  await unpacker.end();
+  const ended = unpacker.end();
+  ended.catch(() => {});
+  if (first?.includes("false")) await fill(deps, imageId, unpacker, ended, limit);
+  await ended;
 }
 
-/** Sends the files of an image; an unpacker that needs none of them has ended. */
+/** Sends the files of an image, until the unpacker has ended: on a full disk it reads no more of them. */
 async function fill(
   { engine, spec }: VolumeDeps,
   imageId: string,
   { label, input }: Unpacker,
+  ended: Promise<void>,
   limit: AbortSignal,
 ): Promise<void> {
   const source = await engine.create(sourceProfile(spec, imageId, label), callLimit());
+  const enough = new AbortController();
+  ended.catch(() => {}).finally(() => enough.abort());
+  const signal = AbortSignal.any([limit, enough.signal]);
   try {
     const files: Readable = await engine.exportFiles(source, limit);
-    await pipeline(files, input).catch((error: unknown) => {
-      if ((error as { code?: string }).code !== "EPIPE") throw error;
+    await pipeline(files, input, { signal }).catch(async (error: unknown) => {
+      limit.throwIfAborted();
+      // The unpacker's own error, if that is why nobody reads.
+      await ended;
+      throw error;
     });
   } finally {
     await engine.remove(source, callLimit()).catch(() => {});

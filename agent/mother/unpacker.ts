@@ -2,8 +2,8 @@ import { createHash, randomUUID } from "node:crypto";
 import type { Writable } from "node:stream";
 import type { Engine } from "../container/engine.ts";
 import { linkOf } from "../container/attach.ts";
+import { failedContainer } from "../container/engine-error.ts";
 import { type MotherSpec, unpackProfile } from "../container/mother-profile.ts";
-import { EngineError } from "../sandbox/types.ts";
 
 /** The volumes that the mothers of an agent read, and what containers that write in them need. */
 export interface VolumeDeps {
@@ -81,13 +81,12 @@ export async function startUnpacker(
           return next.done ? undefined : Buffer.from(next.value).toString("utf8");
         },
         async end() {
-          while (!(await said.next()).done);
+          // What it does not read any more fails the stream that it speaks on, too.
+          while (!(await said.next().catch(() => ({ done: true }))).done);
           await engine.wait(id, limit);
           hasEnded = true;
           const { exitCode } = await engine.inspect(id, callLimit());
-          if (exitCode !== 0) {
-            throw new EngineError("other", `files were not unpacked: ${link.diagnostics()}`);
-          }
+          if (exitCode !== 0) failedContainer("files were not unpacked", link.diagnostics());
         },
         async [Symbol.asyncDispose]() {
           // The end of its input makes it remove what it has begun.

@@ -221,7 +221,10 @@ export type EngineErrorCode =
   | "image_not_found"
   | "conflict"
   | "command_not_found"
+  | "disk_full"
   | "other";
+
+const transientCodes: readonly EngineErrorCode[] = ["unavailable", "disk_full", "other"];
 
 /**
  * The engine failed, or a container failed before its code started. If `transient`, a retry may
@@ -239,6 +242,6 @@ export class EngineError extends Error {
   ) {
     super(message, { cause });
     this.code = code;
-    this.transient = transient ?? (code === "unavailable" || code === "other");
+    this.transient = transient ?? transientCodes.includes(code);
   }
 }
