@@ -8,6 +8,8 @@ import type { AgentDeps } from "./agent.ts";
 import { isAlive } from "./health/alive.ts";
 import { createChangeSignal } from "./waiting/change-signal.ts";
 import { createClient } from "./api/client.ts";
+import { rotateToken } from "./api/join.ts";
+import { createRotation } from "./api/rotation.ts";
 import { systemClock } from "./waiting/clock.ts";
 import type { AgentConfig } from "./config.ts";
 import { countErrors } from "./health/count-errors.ts";
@@ -199,6 +201,7 @@ export async function createDeps(
     seccomp: config.seccomp,
     judge: classify,
     polled: ready.resolve,
+    rotateToken: createRotation({ log, clock }, () => rotateToken(process.env)),
     drainGraceMs: config.drainGraceMs,
   };
 }

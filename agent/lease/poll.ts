@@ -30,6 +30,8 @@ export type PollDeps = StatusDeps & {
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** Fetches those of these images that other agents have built. */
   readonly fetchImages: (references: readonly string[]) => void;
+  /** Replaces the token that this host joined with. */
+  readonly rotateToken: () => void;
   /**
    * Called when the API has answered a poll and knows the state of every image that it asked about.
    */
@@ -130,6 +132,7 @@ async function pollOnce(
       for (const job of reply.jobs) accept(deps, job, askedMs);
       for (const build of reply.builds) acceptBuild(deps, build, askedMs);
     }
+    if (reply.rotate === true) deps.rotateToken();
     const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
     const isKnown = await inventory.want(reply.images_wanted, lookUp);
     deps.fetchImages(reply.images_wanted);

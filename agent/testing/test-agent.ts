@@ -158,6 +158,7 @@ export async function createTestAgent({
     seccomp: true,
     requirements: { allowed: false, cache: null },
     judge: judgeSimply,
+    rotateToken: () => {},
     polled: () => {},
     drainGraceMs: 10_000,
   };

@@ -1,7 +1,12 @@
 import type { JoinedHost } from "../../shared/wire/hosts.ts";
 import type { Deps } from "../deps.ts";
-import { notFound } from "../errors.ts";
-import { listTokens, revokeToken, type AgentTokenRow } from "../store/agents/agent-tokens.ts";
+import { AppError, notFound } from "../errors.ts";
+import {
+  askForRotation,
+  type AgentTokenRow,
+  listTokens,
+  revokeToken,
+} from "../store/agents/agent-tokens.ts";
 import { listAgents, setDraining, type AgentRow } from "../store/agents/agents.ts";
 
 /** Every host that has joined, the oldest first. */
@@ -13,6 +18,23 @@ export async function listHosts({ db }: Deps): Promise<JoinedHost[]> {
 /** Voids a host's token. A repeat changes nothing. @throws AppError 404 for an unknown host. */
 export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
   await revokeToken(deps.db, id, deps.now());
+  return wakeHost(deps, id);
+}
+
+/**
+ * Asks a host to replace its token. Its agents hear of it by their polls.
+ *
+ * @throws AppError 404 for an unknown host, 409 for a revoked one.
+ */
+export async function rotateHost(deps: Deps, id: string): Promise<JoinedHost> {
+  const isAsked = await askForRotation(deps.db, id, deps.now());
+  const host = await wakeHost(deps, id);
+  if (isAsked) return host;
+  throw new AppError("conflict", `The token of ${host.name} is revoked: the host must join again.`);
+}
+
+/** The host, whose agents look again what they are told. @throws AppError 404 for an unknown host. */
+async function wakeHost(deps: Deps, id: string): Promise<JoinedHost> {
   const host = (await listHosts(deps)).find((joined) => joined.id === id);
   if (!host) throw notFound(`Host ${id}`);
   for (const agent of host.agents) deps.notifier.notify(`agent:${agent}`);
@@ -26,13 +48,14 @@ export async function drainAgent(deps: Deps, id: string, drains: boolean): Promi
 }
 
 function describeHost(token: AgentTokenRow, agents: AgentRow[]): JoinedHost {
-  const { id, name, createdAt, lastUsedAt, revokedAt } = token;
+  const { id, name, createdAt, lastUsedAt, revokedAt, rotationAskedAt } = token;
   return {
     id,
     name,
     joined_at: time(createdAt),
     last_used_at: lastUsedAt === null ? null : time(lastUsedAt),
     revoked_at: revokedAt === null ? null : time(revokedAt),
+    ...(rotationAskedAt !== null && { rotation_asked_at: time(rotationAskedAt) }),
     agents: agents.filter(({ tokenHash }) => tokenHash === id).map((agent) => agent.id),
   };
 }

@@ -38,14 +38,15 @@ export async function poll(
   signal: AbortSignal,
 ): Promise<PollReply> {
   const { config, db, notifier, now } = deps;
-  const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
+  const began = now();
+  const deadline = began + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const wakes = notifier.subscribe(topicsOf(request));
   try {
     await register(deps, request, tokenHash);
     let seenAt = now();
     let wanted: string | undefined;
     for (;;) {
-      const reply = await look(deps, request, tokenHash, signal);
+      const { askedAt, reply } = await look(deps, request, tokenHash, signal);
       const wants = JSON.stringify(reply.images_wanted);
       wanted ??= wants;
       const left = deadline - now();
@@ -53,7 +54,7 @@ export async function poll(
       const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
-      if (wants !== wanted) return reply;
+      if (wants !== wanted || (askedAt ?? 0) >= began) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
       // Most wake-ups are for a job; then the rest of the reply has not changed.
       const jobs = await lookForJobs(deps, request, tokenHash, signal).catch((error: unknown) => {
@@ -83,8 +84,8 @@ async function look(
   request: PollRequest,
   tokenHash: string,
   signal: AbortSignal,
-): Promise<PollReply> {
-  const [environments, renewed] = await Promise.all([
+): Promise<{ reply: PollReply; askedAt: number | null }> {
+  const [environments, renewed, askedAt] = await Promise.all([
     readEnvironments(deps),
     renewHeld(deps, request),
     refuseRevoked(deps, tokenHash),
@@ -99,7 +100,9 @@ async function look(
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
   const images_wanted = imagesOf(environments);
   const keep_ready = await keepReady(deps, request, environments);
-  return { ...renewed, cancel, images_wanted, keep_ready, jobs, builds };
+  const rotates = askedAt !== null && { rotate: true };
+  const reply = { ...renewed, cancel, images_wanted, keep_ready, jobs, builds, ...rotates };
+  return { reply, askedAt };
 }
 
 async function lookForJobs(

@@ -5,8 +5,8 @@ import {
   addJoinCode,
   exchangeCode,
   findToken,
-  isRevoked,
   chooseNextName,
+  readOrders,
   recordTokenUse,
   replaceToken,
 } from "../store/agents/agent-tokens.ts";
@@ -87,9 +87,15 @@ async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefin
   return row.id;
 }
 
-/** @throws AppError 401 when the token of a waiting agent has been revoked. */
-export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<void> {
-  if (await isRevoked(db, tokenId)) throw unauthorized("The agent's token was revoked.");
+/**
+ * Returns since when an agent is asked to replace its token; null if it is not.
+ *
+ * @throws AppError 401 when the token of a waiting agent has been revoked.
+ */
+export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<number | null> {
+  const { revokedAt, rotationAskedAt } = (await readOrders(db, tokenId)) ?? {};
+  if (typeof revokedAt === "number") throw unauthorized("The agent's token was revoked.");
+  return rotationAskedAt ?? null;
 }
 
 /** Makes a join code. One host can use it once, until it expires. Only its hash is stored. */

@@ -1,7 +1,7 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { PoolAgent } from "../../shared/wire/health.ts";
 import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../shared/wire/hosts.ts";
-import { drainAgent, listHosts, revokeHost } from "../agents/hosts.ts";
+import { drainAgent, listHosts, revokeHost, rotateHost } from "../agents/hosts.ts";
 import { invite } from "../agents/tokens.ts";
 import type { Deps } from "../deps.ts";
 import { poolStats } from "../domain/capacity.ts";
@@ -11,6 +11,7 @@ import type { AppEnv } from "../http/context.ts";
 import { jsonBody } from "../http/json-body.ts";
 import { poolStats as poolExample } from "../openapi/examples.ts";
 import { agentId, invitation, joinedHost } from "../openapi/host-examples.ts";
+import { problem } from "../openapi/problem-responses.ts";
 import { body, json, problems } from "../openapi/responses.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";
@@ -84,6 +85,28 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(revoke, async (c) => c.json(await revokeHost(deps, c.req.valid("param").id), 200));
+
+  const rotate = createRoute({
+    method: "post",
+    path: "/hosts/{id}/rotate",
+    operationId: "rotateHost",
+    tags,
+    summary: "Ask a host to replace its token",
+    description:
+      "A running agent of the host makes a new token at its next poll, which a call ends, and the old one is void then. Its jobs go on. The token itself never leaves the host. `rotation_asked_at` is there until it is done.",
+    middleware: operator,
+    request: { params: hostParam },
+    responses: {
+      200: json(JoinedHost, "The host after the call.", {
+        example: { ...joinedHost, rotation_asked_at: "2026-11-22T10:00:00.000Z" },
+      }),
+      ...problems("forbidden", "not_found"),
+      409: problem("conflict", {
+        detail: "The token of gpu-1 is revoked: the host must join again.",
+      }),
+    },
+  });
+  app.openapi(rotate, async (c) => c.json(await rotateHost(deps, c.req.valid("param").id), 200));
 
   async function describeAgent(id: string): Promise<PoolAgent> {
     const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);

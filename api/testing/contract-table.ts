@@ -64,6 +64,7 @@ export const contractGroups: readonly Group[] = [
       "GET /hosts",
       "POST /hosts/invitations",
       "POST /hosts/{id}/revoke",
+      "POST /hosts/{id}/rotate",
       "POST /agents/{id}/drain",
       "POST /agents/{id}/resume",
     ],

@@ -50,6 +50,7 @@ const operations = [
   "listHosts",
   "inviteHost",
   "revokeHost",
+  "rotateHost",
   "drainAgent",
   "resumeAgent",
   // Last, because it removes the jobs that the others know.

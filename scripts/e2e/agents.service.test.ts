@@ -73,6 +73,15 @@ test("a host joins with a code, works with its token, changes to a new one, and 
   const listed = await operate("list");
   expect(listed.said).toMatch(/gpu-1 .*Z .*Z .*-$/m);
 
+  // Asked by an operator, the running agent does the same by itself.
+  const { url } = api;
+  const asked = await run("clients/cli/main.ts", ["agents", "rotate", "gpu-1"], {
+    AIRLOCK_URL: url,
+  });
+  expect(asked).toMatchObject({ code: 0, said: "gpu-1 has a new token; the old one is void\n" });
+  expect(secrets).not.toContain(kept().token);
+  secrets.push(kept().token);
+
   expect(await operate("revoke", "gpu-1")).toMatchObject({ code: 0 });
   expect(await agent.exit).toBe(2);
   const log = await agent.stderr;

@@ -28,17 +28,32 @@ export async function findToken(db: Database, hash: string): Promise<AgentTokenR
   return row;
 }
 
-const revokedById = rowsQuery(
-  { revokedAt: agentTokens.revokedAt },
+const { revokedAt, rotationAskedAt } = agentTokens;
+const ordersById = rowsQuery(
+  { revokedAt, rotationAskedAt },
   query
-    .select({ revokedAt: agentTokens.revokedAt })
+    .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)
     .where(eq(agentTokens.id, sql.placeholder("id"))),
 );
 
-export async function isRevoked(db: Database, id: string): Promise<boolean> {
-  const [row] = await revokedById(db, { id });
-  return row !== undefined && row.revokedAt !== null;
+/** What operators have decided about a token; undefined for a configured one. */
+export async function readOrders(
+  db: Database,
+  id: string,
+): Promise<Pick<AgentTokenRow, "revokedAt" | "rotationAskedAt"> | undefined> {
+  const [row] = await ordersById(db, { id });
+  return row;
+}
+
+/** Notes that a token is to be replaced by its host. False if there is no such token, or it is revoked. */
+export async function askForRotation(db: Database, id: string, now: number): Promise<boolean> {
+  const asked = await db.orm
+    .update(agentTokens)
+    .set({ rotationAskedAt: now })
+    .where(and(eq(agentTokens.id, id), isNull(revokedAt)))
+    .returning({ id: agentTokens.id });
+  return asked.length > 0;
 }
 
 export async function recordTokenUse(db: Database, id: string, now: number): Promise<void> {
@@ -49,7 +64,7 @@ export async function recordTokenUse(db: Database, id: string, now: number): Pro
 export async function replaceToken(db: Database, nextHash: string, now: number): Promise<void> {
   await db.orm
     .update(agentTokens)
-    .set({ tokenHash: nextHash, nextHash: null, lastUsedAt: now })
+    .set({ tokenHash: nextHash, nextHash: null, lastUsedAt: now, rotationAskedAt: null })
     .where(eq(agentTokens.nextHash, nextHash));
 }
 
@@ -112,7 +127,7 @@ export async function listTokens(db: Database): Promise<AgentTokenRow[]> {
 export async function revokeToken(db: Database, id: string, now: number): Promise<boolean> {
   const revoked = await db.orm
     .update(agentTokens)
-    .set({ revokedAt: now, nextHash: null })
+    .set({ revokedAt: now, nextHash: null, rotationAskedAt: null })
     .where(and(eq(agentTokens.id, id), isNull(agentTokens.revokedAt)))
     .returning({ id: agentTokens.id });
   return revoked.length > 0;

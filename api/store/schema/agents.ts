@@ -43,6 +43,8 @@ export const agentTokens = sqliteTable("agent_tokens", {
   createdAt: integer("created_at").notNull(),
   lastUsedAt: integer("last_used_at"),
   revokedAt: integer("revoked_at"),
+  /** Since when an operator waits for the host to replace it. */
+  rotationAskedAt: integer("rotation_asked_at"),
 });
 
 /** One-time codes with which a host can join. */

@@ -39,6 +39,7 @@ const guarded: [method: string, path: string][] = [
   ["GET", "/hosts"],
   ["POST", "/hosts/invitations"],
   ["POST", "/hosts/x/revoke"],
+  ["POST", "/hosts/x/rotate"],
   ["POST", "/agents/x/drain"],
   ["POST", "/agents/x/resume"],
 ];
@@ -85,6 +86,38 @@ export const hostRows: Row[] = [
       while ((await agent.send("POST", "/poll", poll)).status !== 401) await sleep(100);
       const { revoked_at } = body(first) as JoinedHost;
       expect(body(await api.post(`/hosts/${id}/revoke`))).toMatchObject({ revoked_at });
+    },
+  },
+  {
+    ...local,
+    rule: "A host that is asked to rotate hears of it in the answer to a poll that waits, until its new token is used",
+    async check(api) {
+      const { id, token } = await joined(api, "to-rotate");
+      const agent = api.agent(token);
+      expect(await agent.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
+      const waiting = agent.poll({ free_slots: 0, wait_s: 20 });
+      const asked = await api.post(`/hosts/${id}/rotate`);
+      expect(body(asked)).toMatchObject({ id, rotation_asked_at: expect.any(String) as string });
+      expect(await waiting).toMatchObject({ rotate: true });
+
+      const next = `ala_${randomBytes(32).toString("hex")}`;
+      const token_sha256 = createHash("sha256").update(next).digest("hex");
+      const order = JSON.stringify({ token_sha256 });
+      expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
+      expect(await host(api, id)).toHaveProperty("rotation_asked_at");
+      const heir = api.agent(next);
+      expect(await heir.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
+      expect(await host(api, id)).not.toHaveProperty("rotation_asked_at");
+    },
+  },
+  {
+    ...local,
+    rule: "POST /hosts/{id}/rotate of a revoked host is 409, of an unknown one 404",
+    async check(api) {
+      const { id } = await joined(api, "revoked-before");
+      await api.post(`/hosts/${id}/revoke`);
+      expect((await api.post(`/hosts/${id}/rotate`)).status).toBe(409);
+      expect((await api.post("/hosts/none/rotate")).status).toBe(404);
     },
   },
   {

@@ -748,6 +748,8 @@ export type JoinedHost = {
     last_used_at: string | null;
     /** Since when its token is void. */
     revoked_at: string | null;
+    /** Since when its token is to be replaced; absent once that is done. */
+    rotation_asked_at?: string | undefined;
     /** Ids of its agents, as in `GET /pool/stats`: one for each start of the program. */
     agents: string[];
 };
@@ -1444,6 +1446,20 @@ export function revokeHost({ id }: {
         status: 200;
         data: JoinedHost;
     }>(`/hosts/${encodeURIComponent(id)}/revoke`, {
+        ...opts,
+        method: "POST"
+    });
+}
+/**
+ * Ask a host to replace its token
+ */
+export function rotateHost({ id }: {
+    id: string;
+}, opts?: Oazapfts.RequestOpts) {
+    return oazapfts.fetchJson<{
+        status: 200;
+        data: JoinedHost;
+    }>(`/hosts/${encodeURIComponent(id)}/rotate`, {
         ...opts,
         method: "POST"
     });

@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
-import { UsageError } from "../exit.ts";
+import { exitCode, UsageError } from "../exit.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { age, parseDuration } from "../words.ts";
 
@@ -89,6 +90,9 @@ export function addAgents(program: Command): void {
           terminal.line(`${host.name} is revoked; what it runs goes to others when its leases end`);
       }),
     );
+  addCommand(agents, "rotate", "give a host a new token; its jobs go on")
+    .argument("<host>", "its id or name, from airlock agents hosts")
+    .action(does(rotate));
   for (const [verb, summary, done] of [
     ["drain", "give an agent no new work", "ends its jobs and takes no new ones"],
     ["resume", "give a drained agent work again", "takes work again"],
@@ -106,6 +110,34 @@ export function addAgents(program: Command): void {
         }),
       );
   }
+}
+
+/** How long to wait for the host. A running agent answers within seconds. */
+const rotationMs = 30_000;
+
+/** Asks a host for a new token, and waits until it has one. */
+async function rotate({ airlock, terminal }: Tool, given: string): Promise<number> {
+  const { hosts } = await airlock.api.listHosts();
+  const open = hosts.filter(({ revoked_at }) => !revoked_at);
+  let host = await airlock.api.rotateHost({
+    id: one(open, given, "host", "airlock agents hosts").id,
+  });
+  const { id, name } = host;
+  const end = Date.now() + rotationMs;
+  while (host.rotation_asked_at !== undefined && Date.now() < end) {
+    await sleep(500);
+    const { hosts: now } = await airlock.api.listHosts();
+    host = now.find((one) => one.id === id) ?? host;
+  }
+  const isDone = host.rotation_asked_at === undefined;
+  if (terminal.json) terminal.document(host);
+  else if (isDone) terminal.line(`${name} has a new token; the old one is void`);
+  else {
+    terminal.note(
+      `airlock: ${name} has not done so yet, and keeps its token until an agent on it polls.\nOn that host, as the agent's user: npm run agent -- rotate`,
+    );
+  }
+  return isDone ? 0 : exitCode.failed;
 }
 
 /** Finds the one item with this id or name. */

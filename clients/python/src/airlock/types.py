@@ -98,6 +98,7 @@ __all__ = [
     "EndedCounts",
     "HostList",
     "JoinedHost",
+    "JoinedHostOptional",
     "Invitation",
     "InvitationRequest",
     "Probe",
@@ -969,7 +970,12 @@ class HostList(TypedDict):
     hosts: List[JoinedHost]
 
 
-class JoinedHost(TypedDict):
+class JoinedHostOptional(TypedDict, total=False):
+    #: Since when its token is to be replaced; absent once that is done.
+    rotation_asked_at: str
+
+
+class JoinedHost(JoinedHostOptional):
     """A host that has joined with a code."""
 
     id: str

@@ -1,0 +1,1 @@
+ALTER TABLE `agent_tokens` ADD `rotation_asked_at` integer;
