@@ -8,8 +8,8 @@ import { type Artifact, JobId } from "../../shared/wire/execution.ts";
 import { type Api, readArtifact, readArtifacts } from "./api.ts";
 import { artifactLink, artifactUri, parseArtifactUri } from "./artifact-uri.ts";
 import { tool } from "./call.ts";
-import { maxTextLength } from "./capped-text.ts";
-import { base64, File, filesOf, isPicture, pictureOf } from "./result.ts";
+import { headAndTail, maxTextLength } from "./capped-text.ts";
+import { base64, File, filesOf, isPicture, listFiles, pictureOf } from "./result.ts";
 
 /** Largest file that is read whole: in base64 it stays below the 10 MB that clients accept of a message. */
 const maxResourceBytes = 5 * 1024 * 1024;
@@ -22,11 +22,9 @@ export const listArtifacts = tool({
   output: z.object({ files: z.array(File) }),
   isReadOnly: true,
   async run({ api }, { job_id }) {
-    const files = filesOf(job_id, await readArtifacts(api, job_id));
-    const lines = files.map(
-      (file) => `${file.name} (${file.content_type}, ${file.size_bytes} bytes)`,
-    );
-    const text = lines.join("\n") || "The job has no files.";
+    const artifacts = await readArtifacts(api, job_id);
+    const files = filesOf(job_id, artifacts);
+    const text = headAndTail(listFiles(artifacts), maxTextLength) || "The job has no files.";
     return { content: [{ type: "text", text }], structuredContent: { files } };
   },
 });

@@ -7,7 +7,7 @@ import { cancel, post } from "./api.ts";
 import { type Call, tool } from "./call.ts";
 import { describeJobTypes, type Facts } from "./facts.ts";
 import { follow, WaitSeconds } from "./follow.ts";
-import { JobOutcome } from "./result.ts";
+import { JobOutcome, unreadResult } from "./result.ts";
 
 const { code, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
 const { name, text, base64, file_id } = InputFile.shape;
@@ -67,6 +67,9 @@ export const executeCode = tool({
     const end = cancelOnAbort(call, job_id);
     try {
       return await follow(call, job_id, wait_seconds);
+    } catch (error) {
+      if (call.signal.aborted) throw error;
+      return unreadResult(job_id, error);
     } finally {
       end();
     }
@@ -78,7 +81,7 @@ function describe(facts: Facts): string {
 - print() to stdout and stderr; both come back, the head and tail of long text.
 - \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` and \`args\` are the code's own.
 - A JSON object written to /output/result.json comes back as \`output\`.
-- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP up to 1 MiB) come back as images, e.g. plt.savefig("/output/plot.png"); other files as links, for read_artifact.
+- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png"); other files as links, for read_artifact.
 - To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
 - If the job takes longer than \`wait_seconds\`, the answer has its job_id and it goes on: call get_job.

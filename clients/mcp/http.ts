@@ -1,7 +1,13 @@
-import { createMcpHandler } from "@modelcontextprotocol/server";
+import {
+  createMcpHandler,
+  isLegacyRequest,
+  type Server,
+  WebStandardStreamableHTTPServerTransport,
+} from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { ExecutionPage, isTerminal } from "../../shared/wire/execution.ts";
-import { type Api, askToCancel } from "./api.ts";
+import { cancelCall, markOf } from "./cancel-call.ts";
+import { executeCode } from "./execute-code.ts";
+import { getJob } from "./job-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
 
 export const sessionHeader = "Mcp-Session-Id";
@@ -9,6 +15,10 @@ const SessionId = z.uuid();
 const Cancelled = z.object({
   method: z.literal("notifications/cancelled"),
   params: z.object({ requestId: z.union([z.string(), z.number()]) }),
+});
+const Waiting = z.object({
+  method: z.literal("tools/call"),
+  params: z.object({ name: z.enum([executeCode.name, getJob.name]) }),
 });
 const Initialize = z.object({ method: z.literal("initialize") });
 
@@ -44,26 +54,50 @@ export async function serveMcp(
       if (refusal) return refusal;
     }
   }
-  const { fetch } = createMcpHandler(
-    ({ era }) =>
-      mcpServer({
-        ...connection,
-        metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
-        abortCancels: () => era === "modern" && !isStopping(),
-      }),
+  const serverFor = (era: "modern" | "legacy") =>
+    mcpServer({
+      ...connection,
+      metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
+      abortCancels: () => era === "modern" && !isStopping(),
+    });
+  // Calls that do not wait are answered with JSON: the official Python client takes at most 1 MiB of an event.
+  const isQuick = parsed !== undefined && !messages.some(waits);
+  const { fetch } = createMcpHandler(({ era }) => serverFor(era), {
+    responseMode: isQuick ? "auto" : "sse",
     // workerd notices that a client has closed its connection when it next writes to it.
-    { responseMode: "sse", keepAliveMs: 2000 },
-  );
+    keepAliveMs: 2000,
+  });
   // In workerd only the original request's signal tells that the client has gone.
   const response = await (parsed === undefined && body !== ""
     ? fetch(new Request(request.url, { method: request.method, headers: request.headers, body }))
-    : fetch(request, { parsedBody: parsed }));
+    : isQuick && request.method === "POST" && (await isLegacyRequest(request, parsed))
+      ? answerWithJson(request, parsed, serverFor("legacy"))
+      : fetch(request, { parsedBody: parsed }));
   const answer = new Response(response.body, response);
   answer.headers.set("X-Accel-Buffering", "no");
   if (response.ok && messages.some((message) => Initialize.safeParse(message).success)) {
     answer.headers.set(sessionHeader, crypto.randomUUID());
   }
   return answer;
+}
+
+/** What the SDK's handler does for clients of 2025, which it answers with events only. */
+async function answerWithJson(
+  request: Request,
+  parsedBody: unknown,
+  server: Server,
+): Promise<Response> {
+  const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
+  await server.connect(transport);
+  try {
+    return await transport.handleRequest(request, { parsedBody });
+  } finally {
+    await server.close();
+  }
+}
+
+function waits(message: unknown): boolean {
+  return Waiting.safeParse(message).success;
 }
 
 /** Of one request. The SDK has the same bound, but looks for cancellations later. */
@@ -73,40 +107,6 @@ function tooMany(): Response {
   const message = `Invalid Request: Batch must not exceed ${maxMessages} messages`;
   const error = { code: -32600, message };
   return Response.json({ jsonrpc: "2.0", error, id: null }, { status: 400 });
-}
-
-/** A value of an execution's metadata has at most 512 characters. */
-function markOf(session: string, requestId: string | number): Record<string, string> {
-  const call = `${session}:${JSON.stringify(requestId)}`;
-  return call.length <= 512 ? { mcp_call: call } : {};
-}
-
-const lookAgainAfterMs = 1000;
-/** The longest time that a call waits for its job. */
-const callLastsMs = 10 * 60_000;
-
-/**
- * Cancels the jobs of a call. The call may still be storing its job, so it looks twice. Returns the answer
- * of a request that failed.
- */
-async function cancelCall(api: Api, mark: Record<string, string>): Promise<Response | undefined> {
-  const [entry] = Object.entries(mark);
-  if (!entry) return undefined;
-  const query = new URLSearchParams({
-    metadata: entry.join(":"),
-    created_after: new Date(Date.now() - callLastsMs).toISOString(),
-  });
-  for (const pauseMs of [0, lookAgainAfterMs]) {
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    const response = await api(`/executions?${query.toString()}`);
-    if (!response.ok) return response;
-    const { items } = ExecutionPage.parse(await response.json());
-    const open = items.filter(({ status }) => !isTerminal(status));
-    const answers = await Promise.all(open.map((job) => askToCancel(api, job.execution_id)));
-    const failed = answers.find(({ status }) => status >= 500);
-    if (failed || items.length > 0) return failed;
-  }
-  return undefined;
 }
 
 /** Undefined if it is not JSON; the SDK then sends the error. */

@@ -8,6 +8,7 @@ import {
   ExecutionStatus,
   JobId,
   type JobStatus,
+  JsonObjectSchema,
 } from "../../shared/wire/execution.ts";
 import { type Api, readArtifact, readOutput } from "./api.ts";
 import { artifactLink, artifactUri } from "./artifact-uri.ts";
@@ -19,6 +20,8 @@ const pictureTypes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /** A result shows at most so many pictures, and links at most so many files. */
 const maxPictures = 8;
 const maxLinks = 50;
+/** Pictures that a result shows: the Python client takes 1 MiB of an event, and base64 adds a third. */
+const maxPicturesBytes = 512 * 1024;
 
 export const File = z.object({
   name: z.string(),
@@ -36,10 +39,9 @@ export const JobOutcome = z.object({
   duration_ms: z.int().nullable().optional().describe("Run time of the code."),
   stdout: z.string().optional().describe("Long text is shortened: its head and tail are kept."),
   stderr: z.string().optional(),
-  output: z
-    .record(z.string(), z.unknown())
-    .optional()
-    .describe("The code's /output/result.json; left out if it is too long."),
+  output: JsonObjectSchema.optional().describe(
+    "The code's /output/result.json; left out if it is too long.",
+  ),
   error: z
     .object({ type: z.string(), message: z.string(), phase: z.string() })
     .optional()
@@ -54,7 +56,13 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
   const error = record.error ? ExecutionError.parse(record.error) : undefined;
   const json = record.output === null ? "" : JSON.stringify(record.output);
   const texts = shareLength(
-    { stdout: record.stdout, stderr: record.stderr, output: json, error: error?.message ?? "" },
+    {
+      stdout: record.stdout,
+      stderr: record.stderr,
+      output: json,
+      error: error?.message ?? "",
+      files: listFiles(artifacts.slice(0, maxLinks)),
+    },
     maxTextLength - reserved,
   );
   const structuredContent: JobOutcome = {
@@ -74,6 +82,7 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
     section("stdout", texts.stdout),
     section("stderr", texts.stderr),
     section("output", texts.output),
+    section("files, for read_artifact", texts.files),
     artifacts.length > maxLinks ? `${artifacts.length} files; list_artifacts has all.` : "",
   ];
   return {
@@ -113,6 +122,13 @@ export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallTo
   return { content, structuredContent };
 }
 
+/** The result of a job that is stored but cannot be read now: a model that got an error would run its code again. */
+export function unreadResult(jobId: string, error: unknown): CallToolResult {
+  const reason = error instanceof Error ? error.message : String(error);
+  const text = `Job ${jobId} is submitted, but its result could not be read: ${reason}\nCall get_job with this job_id; the code need not be sent again.`;
+  return { content: [{ type: "text", text }], isError: true };
+}
+
 export function filesOf(jobId: string, artifacts: Artifact[]): z.infer<typeof File>[] {
   return artifacts.map(({ name, size_bytes, content_type }) => {
     return { name, size_bytes, content_type, uri: artifactUri(jobId, name) };
@@ -132,9 +148,23 @@ export function base64(bytes: Uint8Array): string {
   return encodeBase64(bytes.slice().buffer);
 }
 
-/** Pictures are shown; other files are links. */
+/** One line for each file. Not every client shows a model the links. */
+export function listFiles(artifacts: Artifact[]): string {
+  const lines = artifacts.map(
+    ({ name, content_type, size_bytes }) => `${name} (${content_type}, ${size_bytes} bytes)`,
+  );
+  return lines.join("\n");
+}
+
+/** Pictures are shown while there is room; other files are links. */
 async function showFiles(api: Api, id: string, artifacts: Artifact[]): Promise<ContentBlock[]> {
-  const pictures = new Set(artifacts.filter(isPicture).slice(0, maxPictures));
+  const pictures = new Set<Artifact>();
+  let left = maxPicturesBytes;
+  for (const artifact of artifacts.filter(isPicture)) {
+    if (pictures.size === maxPictures || artifact.size_bytes > left) continue;
+    pictures.add(artifact);
+    left -= artifact.size_bytes;
+  }
   const blocks: ContentBlock[] = [];
   for (const artifact of artifacts.slice(0, maxLinks)) {
     if (pictures.has(artifact)) blocks.push(await pictureOf(api, id, artifact));

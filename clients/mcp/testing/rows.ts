@@ -252,6 +252,27 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     });
   });
 
+  test("a result shows 512 KiB of pictures, and names all files in its text", async () => {
+    const called = client.call("execute_code", { code: "1" });
+    const { lease_id } = await agent.takeJob();
+    for (const [name, kiB] of [
+      ["a.png", 400],
+      ["b.png", 1024],
+      ["c.png", 100],
+    ] as const) {
+      await agent.upload(lease_id, name, "p".repeat(kiB * 1024));
+    }
+    await agent.result(lease_id);
+    const { content, structuredContent } = await called;
+    expect(content.map(({ type }) => type)).toEqual(["text", "image", "resource_link", "image"]);
+    expect(content[0]?.["text"]).toMatch(/b\.png \(image\/png, 1048576 bytes\)/);
+    const whole = await client.call("read_artifact", {
+      job_id: structuredContent?.["job_id"],
+      name: "b.png",
+    });
+    expect(whole.content).toMatchObject([{ type: "image", data: btoa("p".repeat(1024 * 1024)) }]);
+  });
+
   test("long files of text are read in parts that end at whole characters", async () => {
     const called = client.call("execute_code", { code: "1" });
     const { lease_id } = await agent.takeJob();

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { executeCode } from "./execute-code.ts";
+
+const submitted = {
+  job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
+  status: "queued",
+  created_at: "2026-11-21T09:30:00.000Z",
+  queue_position: 1,
+  correlation_id: "c",
+};
+
+test("a job whose result cannot be read is named, so that its code is not sent again", async () => {
+  const result = await executeCode.run(
+    {
+      api: async (path) =>
+        path === "/execute/async"
+          ? Response.json(submitted, { status: 202 })
+          : new Response("", { status: 503 }),
+      signal: new AbortController().signal,
+      report: undefined,
+      metadata: {},
+      abortCancels: () => true,
+      keep: () => {},
+    },
+    { code: "1", wait_seconds: 45 } as never,
+  );
+  expect(result.isError).toBe(true);
+  expect(result.content).toMatchObject([
+    { type: "text", text: expect.stringContaining(submitted.job_id) as unknown },
+  ]);
+});

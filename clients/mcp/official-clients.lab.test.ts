@@ -1,0 +1,116 @@
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { needs } from "../../scripts/testing/needs.ts";
+import { startTestService, type TestService } from "../../scripts/testing/test-service.ts";
+import { programOf } from "../../shared/testing/program.ts";
+
+const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
+const run = promisify(execFile);
+const key = "lab-key-0123456789abcdef";
+const toolNames = ["execute_code", "get_job", "cancel_job", "list_artifacts", "read_artifact"];
+
+const { entry, flags } = programOf("clients/cli/main.ts");
+/** `airlock mcp`. */
+const command = [process.execPath, ...flags, entry, "mcp"];
+
+let folder: string;
+let service: TestService;
+let variables: NodeJS.ProcessEnv;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-mcp-"));
+  service = await startTestService({ key });
+  await service.startAgent();
+  // Nothing that `airlock login` or the inspector has stored on this machine.
+  const own = { HOME: folder, XDG_CONFIG_HOME: folder };
+  variables = { ...process.env, ...own, AIRLOCK_URL: service.url, AIRLOCK_KEY: key };
+});
+afterAll(async () => {
+  await service?.[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+describe("the official Python client", needs("venv"), () => {
+  const python = () => join(folder, "venv/bin/python");
+  beforeAll(async () => {
+    await run("python3", ["-m", "venv", join(folder, "venv")]);
+    await run(python(), ["-m", "pip", "install", "--quiet", pinned.python]);
+  });
+  const argsOf = (task: string, mode: string, where: string) => [
+    "clients/mcp/testing/official_client.py",
+    task,
+    mode,
+    where,
+    ...(where === "stdio" ? command : []),
+  ];
+
+  describe.each(["http", "stdio"])("over %s", (where) => {
+    test.each([
+      ["auto", "2026-07-28"],
+      ["legacy", "2025-11-25"],
+    ])(
+      "%s: runs code with files, stdin and args, sees progress, reads files",
+      async (mode, version) => {
+        const { stdout } = await run(python(), argsOf("run", mode, where), { env: variables });
+        const found = JSON.parse(stdout) as { progress: string[] };
+        expect(found).toMatchObject({
+          version,
+          tools: toolNames,
+          job: { status: "succeeded", stdout: "one two three\n" },
+          picture: ["image"],
+          blob: Math.ceil((4 * 1024 * 1024) / 3) * 4,
+        });
+        expect(found.progress.at(-1)).toContain("running\none two three\n");
+      },
+    );
+
+    test.each(["auto", "legacy"])("%s: a cancelled call ends its job", async (mode) => {
+      const child = spawn(python(), argsOf("cancel", mode, where), {
+        env: variables,
+        stdio: ["pipe", "pipe", "inherit"],
+      });
+      const exited = once(child, "exit");
+      const [line] = (await once(createInterface(child.stdout), "line")) as [string];
+      expect(line).toBe('"cancelled"');
+      const { json } = await service.send<{ items: { execution_id: string }[] }>(
+        "GET",
+        "/executions?limit=1",
+      );
+      await service.untilStatus(json.items[0]?.execution_id ?? "", "cancelled");
+      child.stdin.end("\n");
+      expect(await exited).toEqual([0, null]);
+    });
+  });
+});
+
+describe("the inspector's command line", () => {
+  beforeAll(async () => {
+    const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
+    await run("npm", ["install", "--prefix", folder, ...options, pinned.inspector]);
+  });
+  const inspect = async (where: string, ...args: string[]) => {
+    const program = join(folder, "node_modules/.bin/mcp-inspector");
+    const target =
+      where === "http"
+        ? [`${service.url}/mcp`, "--header", `Authorization: Bearer ${key}`]
+        : [...command, "-e", `AIRLOCK_URL=${service.url}`, "-e", `AIRLOCK_KEY=${key}`];
+    const all = [program, "--cli", ...target, ...args];
+    const { stdout } = await run(process.execPath, all, { env: variables });
+    return JSON.parse(stdout) as object;
+  };
+
+  test.each(["http", "stdio"])("lists the tools and calls one over %s", async (where) => {
+    // --strict: schemas that some models do not take are a failure.
+    const listed = await inspect(where, "--method", "tools/list", "--strict");
+    expect(listed).toMatchObject({ tools: toolNames.map((name) => ({ name })) });
+    const call = ["--method", "tools/call", "--tool-name", "execute_code", "--tool-arg"];
+    expect(await inspect(where, ...call, "code=print(6*7)")).toMatchObject({
+      structuredContent: { status: "succeeded", stdout: "42\n" },
+    });
+  });
+});
