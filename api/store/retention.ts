@@ -101,20 +101,27 @@ const buryKey = statement(sql`
   on conflict do nothing`);
 
 /** Gives the idempotency keys away again of executions that clients removed before a time. */
-export async function forgetTombstones(db: Database, before: number, rows: number): Promise<void> {
+export async function forgetTombstones(
+  db: Database,
+  before: number,
+  rows: number,
+): Promise<number> {
   const old = db.orm
     .select({ id: tombstones.executionId })
     .from(tombstones)
     .where(lt(tombstones.removedAt, before))
     .limit(rows);
-  await db.orm.delete(tombstones).where(inArray(tombstones.executionId, old));
+  const { rowsAffected } = await db.orm
+    .delete(tombstones)
+    .where(inArray(tombstones.executionId, old));
+  return rowsAffected;
 }
 
 /**
  * Removes up to `rows` builds that ended before a time, with their logs. The last build of each job
  * type stays, and so does the last successful build of each specification.
  */
-export async function removeBuilds(db: Database, before: number, rows: number): Promise<void> {
+export async function removeBuilds(db: Database, before: number, rows: number): Promise<number> {
   const lastOfType = db.orm
     .select({ seq: max(builds.seq) })
     .from(builds)
@@ -135,12 +142,13 @@ export async function removeBuilds(db: Database, before: number, rows: number): 
       ),
     )
     .limit(rows);
-  if (old.length === 0) return;
+  if (old.length === 0) return 0;
   const ids = old.map(({ id }) => id);
   await batch(db, [
     db.orm.delete(buildLogs).where(inArray(buildLogs.buildId, ids)),
     db.orm.delete(builds).where(inArray(builds.id, ids)),
   ]);
+  return ids.length;
 }
 
 /** Prefixes of stored bytes whose removal is due. */

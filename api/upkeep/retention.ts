@@ -41,56 +41,49 @@ const batchesPerSweep = 20;
  */
 export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
-  const moreLetters = await removeDeadLetters(deps, now() - config.dlq_retention_days * dayMs);
+  const { rows } = batch;
+  const ago = (days: number): number => now() - days * dayMs;
   const days = config.execution_retention_days ?? (await readDefaultRetention(db)) ?? 0;
-  const moreEnded = days > 0 && (await removeEnded(deps, now() - days * dayMs));
+  const removals: (() => Promise<boolean>)[] = [
+    async () => (await pruneDeadLetters(db, ago(config.dlq_retention_days), rows)) === rows,
+  ];
   if (days > 0) {
-    await removeBuilds(db, now() - days * dayMs, batch.rows);
-    await forgetBatches(db, now() - days * dayMs, batch.rows);
-    await forgetTombstones(db, now() - days * dayMs, batch.rows);
+    removals.push(
+      () => removeEnded(deps, ago(days)),
+      async () => (await removeBuilds(db, ago(days), rows)) === rows,
+      async () => (await forgetBatches(db, ago(days), rows)) === rows,
+      async () => (await forgetTombstones(db, ago(days), rows)) === rows,
+    );
   }
-  const moreFiles = await removeFiles(deps);
-  const moreDeliveries = await removeDeliveries(deps);
+  removals.push(
+    async () => (await removeExpiredFiles(db, now(), rows, now() + hourMs)) === rows,
+    () => forgetDeliveries(db, ago(deliveriesDays), rows),
+  );
+  let isMore = false;
+  for (const removeSome of removals) isMore = (await repeat(removeSome)) || isMore;
   await dropArchives(deps);
-  const moreBytes = await removeBytes(deps);
-  return moreLetters || moreEnded || moreFiles || moreDeliveries || moreBytes;
+  return (await removeBytes(deps)) || isMore;
 }
 
-async function removeDeadLetters({ db }: Deps, before: number): Promise<boolean> {
+/** Removes as many as there are, in bounded statements between which others get their turn. */
+async function repeat(removeSome: () => Promise<boolean>): Promise<boolean> {
   for (let done = 0; done < batchesPerSweep; done++) {
-    if ((await pruneDeadLetters(db, before, batch.rows)) < batch.rows) return false;
+    if (!(await removeSome())) return false;
     await othersTurn();
   }
   return true;
 }
 
-/** As many as others: a busy service makes thousands a minute. */
-async function removeDeliveries({ db, now }: Deps): Promise<boolean> {
-  const before = now() - deliveriesDays * dayMs;
-  for (let done = 0; done < batchesPerSweep; done++) {
-    if (!(await forgetDeliveries(db, before, batch.rows))) return false;
-    await othersTurn();
-  }
-  return true;
-}
-
+/** Returns whether there may be more. */
 async function removeEnded({ db, log, now }: Deps, before: number): Promise<boolean> {
-  for (let done = 0; done < batchesPerSweep; done++) {
-    const ids = await endedBefore(db, before, batch);
-    if (ids.length === 0) return false;
-    await removeExecutions(db, ids, now() + hourMs);
-    log.debug("removed {count} executions that ended before {before}", {
-      count: ids.length,
-      before: new Date(before).toISOString(),
-    });
-    await othersTurn();
-  }
+  const ids = await endedBefore(db, before, batch);
+  if (ids.length === 0) return false;
+  await removeExecutions(db, ids, now() + hourMs);
+  log.debug("removed {count} executions that ended before {before}", {
+    count: ids.length,
+    before: new Date(before).toISOString(),
+  });
   return true;
-}
-
-async function removeFiles({ db, now }: Deps): Promise<boolean> {
-  const removed = await removeExpiredFiles(db, now(), batch.rows, now() + hourMs);
-  return removed === batch.rows;
 }
 
 /**

@@ -31,3 +31,22 @@ test("the key of a removed execution is given away again when its record would h
   await sweep(deps);
   expect(await submit()).toMatchObject({ kind: "accepted" });
 });
+
+test("a sweep removes as many old tombstones and batches as there are", async () => {
+  const now = 200 * dayMs;
+  const deps = testDeps(store.db, store.folder, () => now, { execution_retention_days: 7 });
+  const { client } = store.db;
+  const numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 300)";
+  await client.batch(
+    [
+      `${numbers} insert into tombstones select '', 'k' || i, 't' || i, 1 from n`,
+      `${numbers} insert into batches (id, submission_hash, outcome, created_at) select 'b' || i, '', x'', 1 from n`,
+    ],
+    "write",
+  );
+  await sweep(deps);
+  const { rows } = await client.execute(
+    "select (select count(*) from tombstones), (select count(*) from batches)",
+  );
+  expect([rows[0]?.[0], rows[0]?.[1]]).toEqual([0, 0]);
+});

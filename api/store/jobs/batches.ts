@@ -95,7 +95,7 @@ const standings = statement(sql`
   where ${executions.id} in ${listed("ids")}`);
 
 /** Removes up to `rows` batches made before a time that have no members any more. */
-export async function forgetBatches(db: Database, before: number, rows: number): Promise<void> {
+export async function forgetBatches(db: Database, before: number, rows: number): Promise<number> {
   const members = db.orm
     .select({ one: sql`1` })
     .from(executions)
@@ -105,5 +105,6 @@ export async function forgetBatches(db: Database, before: number, rows: number):
     .from(batches)
     .where(and(lt(batches.createdAt, before), notExists(members)))
     .limit(rows);
-  await db.orm.delete(batches).where(sql`${batches.id} in ${old}`);
+  const { rowsAffected } = await db.orm.delete(batches).where(sql`${batches.id} in ${old}`);
+  return rowsAffected;
 }
