@@ -227,9 +227,51 @@ export async function wholeOutput(
 
 /** Whether exactly these parts are stored: then their post is a repeat. */
 async function isStored(db: Database, attempt: Attempt, parts: Part[]): Promise<boolean> {
-  const whole = await wholeOutput(db, attempt);
+  const anywhere = Number.MAX_SAFE_INTEGER;
+  const begin = { stdout: anywhere, stderr: anywhere };
+  const end = { stdout: 0, stderr: 0 };
+  for (const { stream, offset, data: bytes } of parts) {
+    begin[stream] = Math.min(begin[stream], offset);
+    end[stream] = Math.max(end[stream], offset + bytes.length);
+  }
+  const firstRow = await findOutput(db, attempt, begin);
+  const stored = await storedParts(db, attempt, firstRow, end);
   return parts.every(({ stream, offset, data: bytes }) => {
-    const stored = whole[stream].subarray(offset, offset + bytes.length);
-    return stored.length === bytes.length && stored.every((byte, i) => byte === bytes[i]);
+    const matching = stored
+      .filter((part) => part.stream === stream)
+      .reduce((sum, part) => sum + equalBytes(part, offset, bytes), 0);
+    return matching === bytes.length;
   });
+}
+
+/** Stored output from a row on, until both streams have reached these offsets. */
+async function storedParts(
+  db: Database,
+  attempt: Attempt,
+  firstRow: number,
+  until: Offsets,
+): Promise<Part[]> {
+  const parts: Part[] = [];
+  const reached = { stdout: 0, stderr: 0 };
+  for (let from = firstRow; ;) {
+    const rows = await readOutput(db, attempt, from);
+    const last = rows.at(-1);
+    if (!last) return parts;
+    for (const part of rows.flatMap((row) => row.parts)) {
+      reached[part.stream] = part.offset + part.data.length;
+      parts.push(part);
+    }
+    if (streamNames.every((name) => reached[name] >= until[name])) return parts;
+    from = last.next;
+  }
+}
+
+/** How many of the bytes at an offset a stored part has in the same places. */
+function equalBytes({ offset: begin, data: stored }: Part, offset: number, bytes: Uint8Array) {
+  let equal = 0;
+  const last = Math.min(begin + stored.length, offset + bytes.length);
+  for (let at = Math.max(begin, offset); at < last; at++) {
+    if (stored[at - begin] === bytes[at - offset]) equal++;
+  }
+  return equal;
 }

@@ -1,0 +1,57 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Client, InStatement, ResultSet } from "@libsql/client";
+import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { database, type Database } from "../database.ts";
+import { claimNext } from "./claim.ts";
+import { type Part, recordOutput } from "./output.ts";
+import { submitExecution } from "./submit.ts";
+
+const now = 100;
+const maxBytes = 10_000_000;
+let store: TempStore;
+let rowsRead = 0;
+let db: Database;
+beforeAll(async () => {
+  store = await openTempStore();
+  db = database(counting(store.db.client));
+});
+afterAll(() => store.close());
+
+/** A client that counts the rows that it brings. */
+function counting(client: Client): Client {
+  return Object.assign(Object.create(client) as Client, {
+    async execute(statement: InStatement): Promise<ResultSet> {
+      const result = await client.execute(statement);
+      rowsRead += result.rows.length;
+      return result;
+    },
+  });
+}
+
+async function running(): Promise<{ executionId: string; attempt: number; leaseId: string }> {
+  const { id } = newExecution();
+  await submitExecution(db, newExecution({ id }), 10);
+  const terms = { agentId: "agent", expiresAt: 200, now };
+  const [lease] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
+  return { executionId: id, attempt: 1, leaseId: lease!.leaseId! };
+}
+
+const bytes = (size: number, byte = 7): Uint8Array => new Uint8Array(size).fill(byte);
+
+test("a repeat is recognised by the rows that it is in, also across rows; others are a conflict", async () => {
+  const lease = await running();
+  const post = (parts: Part[]) => recordOutput(db, lease, parts, maxBytes, now);
+  const at = (offset: number, size = 50_000, byte = 7): Part[] => [
+    { stream: "stdout", offset, data: bytes(size, byte) },
+    { stream: "stderr", offset: offset / 100, data: bytes(size / 100, byte) },
+  ];
+  for (let n = 0; n < 40; n++) expect(await post(at(n * 50_000))).toBe("recorded");
+  rowsRead = 0;
+  for (const n of [0, 20, 39]) expect(await post(at(n * 50_000))).toBe("recorded");
+  // Of the 80 rows; each post looks for the end and the first row, too.
+  expect(rowsRead).toBeLessThan(30);
+  expect(await post(at(20 * 50_000, 50_000, 8))).toBe("conflict");
+  expect(await post(at(39 * 50_000, 60_000))).toBe("conflict");
+  expect(await post([{ stream: "stderr", offset: 500, data: bytes(500) }])).toBe("recorded");
+  expect(await post([{ stream: "stderr", offset: 19_999, data: bytes(2) }])).toBe("conflict");
+});
