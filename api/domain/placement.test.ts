@@ -11,12 +11,20 @@ import {
   withBase,
   withBuilt,
 } from "../testing/placement-world.ts";
+import type { InputWay } from "../../shared/wire/file.ts";
 import type { AgentReport } from "./capacity.ts";
 import { mayBuild, mayRun, servingAgents, whyNobodyBuilds } from "./placement.ts";
 
 const accepting = (...job_types: string[]) => agent({ accepts: { job_types, builds: true } });
 const withoutBuilds = agent({ accepts: { job_types: null, builds: false } });
 const gpu = agent({ labels: { gpu: "a100" } });
+const giving = (inputs: InputWay, images: string[] = []) =>
+  agent({ accepts: { job_types: null, builds: true, inputs }, images });
+const [mounting, mountingBase, sending] = [
+  giving("mount"),
+  giving("mount", [base]),
+  giving("frames", [base]),
+];
 const idleGpu = { ...withoutBuilds, labels: { gpu: "a100" } };
 
 describe("a job may be given to an agent", () => {
@@ -24,6 +32,20 @@ describe("a job may be given to an agent", () => {
     ["that has the base image of a type that is not built", true, withBase, plain, [withBase]],
     ["that lacks it, while nobody has it: it may pull", true, agent(), plain, [agent()]],
     ["that lacks it, while another has it", false, agent(), plain, [agent(), withBase]],
+    [
+      "that mounts files and lacks it, while another has it that does not",
+      true,
+      mounting,
+      plain,
+      [sending],
+    ],
+    [
+      "that lacks it, while another has it that mounts files",
+      false,
+      agent(),
+      plain,
+      [mountingBase],
+    ],
     ["that has the built image", true, withBuilt, built, [withBuilt]],
     ["that has only the base image of a built type", false, withBase, built, [withBase]],
     ["of a type that is not built, in production mode", false, withBase, inProduction, [withBase]],

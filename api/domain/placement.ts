@@ -53,6 +53,15 @@ export function givesInputs(
   return inputs === null || waysOf(accepts.inputs).includes(inputs);
 }
 
+/** Whether one agent can give a job all inputs that another can. */
+function givesAll(
+  { accepts }: Pick<AgentReport, "accepts">,
+  other: Pick<AgentReport, "accepts">,
+): boolean {
+  const ways = waysOf(accepts.inputs);
+  return waysOf(other.accepts.inputs).every((way) => ways.includes(way));
+}
+
 /** The properties of an agent that decide which jobs it may get. */
 export type Placed = Pick<AgentReport, "labels" | "gpus" | "images" | "accepts">;
 
@@ -91,8 +100,8 @@ function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environm
 }
 
 /**
- * Whether an agent can run jobs of a type: it has the image, or no agent has it and this one may try
- * to pull it. A built image cannot be pulled.
+ * Whether an agent can run jobs of a type: it has the image, or no agent has it that can give jobs the
+ * same inputs, and this one may try to pull it. A built image cannot be pulled.
  */
 function canRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
   if (!isEquipped(agent, environment)) return false;
@@ -101,7 +110,10 @@ function canRun(agent: Placed, environment: Environment, serving: AgentReport[])
   if (environment.built || environment.mustBeBuilt) return false;
   return !serving.some(
     (other) =>
-      other.images.includes(image) && isEquipped(other, environment) && accepts(other, environment),
+      other.images.includes(image) &&
+      isEquipped(other, environment) &&
+      accepts(other, environment) &&
+      givesAll(other, agent),
   );
 }
 
