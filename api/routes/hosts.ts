@@ -116,45 +116,40 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   }
 
   const [shown] = poolExample.agents;
-  const drain = createRoute({
-    method: "post",
-    path: "/agents/{id}/drain",
-    operationId: "drainAgent",
-    tags,
-    summary: "Give an agent no new work",
-    description:
-      "It ends the jobs that it runs. A new start of its program takes work again, and so does `POST /agents/{id}/resume`.",
-    middleware: operator,
-    request: { params: agentParam },
-    responses: {
-      200: json(PoolAgent, "The agent after the call.", {
-        example: { ...shown!, state: "draining" },
-      }),
-      ...problems("forbidden", "not_found"),
+  const turns = [
+    {
+      path: "/agents/{id}/drain",
+      operationId: "drainAgent",
+      summary: "Give an agent no new work",
+      description:
+        "It ends the jobs that it runs. A new start of its program takes work again, and so does `POST /agents/{id}/resume`.",
+      isDraining: true,
+      example: { ...shown!, state: "draining" as const },
     },
-  });
-  app.openapi(drain, async (c) => {
-    const { id } = c.req.valid("param");
-    await drainAgent(deps, id, true);
-    return c.json(await describeAgent(id), 200);
-  });
-
-  const resume = createRoute({
-    method: "post",
-    path: "/agents/{id}/resume",
-    operationId: "resumeAgent",
-    tags,
-    summary: "Give a drained agent work again",
-    middleware: operator,
-    request: { params: agentParam },
-    responses: {
-      200: json(PoolAgent, "The agent after the call.", { example: shown! }),
-      ...problems("forbidden", "not_found"),
+    {
+      path: "/agents/{id}/resume",
+      operationId: "resumeAgent",
+      summary: "Give a drained agent work again",
+      isDraining: false,
+      example: shown!,
     },
-  });
-  app.openapi(resume, async (c) => {
-    const { id } = c.req.valid("param");
-    await drainAgent(deps, id, false);
-    return c.json(await describeAgent(id), 200);
-  });
+  ];
+  for (const { isDraining, example, ...words } of turns) {
+    const route = createRoute({
+      method: "post",
+      ...words,
+      tags,
+      middleware: operator,
+      request: { params: agentParam },
+      responses: {
+        200: json(PoolAgent, "The agent after the call.", { example }),
+        ...problems("forbidden", "not_found"),
+      },
+    });
+    app.openapi(route, async (c) => {
+      const { id } = c.req.valid("param");
+      await drainAgent(deps, id, isDraining);
+      return c.json(await describeAgent(id), 200);
+    });
+  }
 }
