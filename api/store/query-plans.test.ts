@@ -8,7 +8,21 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
-import { cancelMembers, findBatch } from "./jobs/batches.ts";
+import { cancelMembers, findBatch, forgetBatches, readStandings } from "./jobs/batches.ts";
+import {
+  findByUploadKey,
+  findFiles,
+  keepNeeded,
+  listFiles,
+  recordFile,
+  removeExpiredFiles,
+} from "./files.ts";
+import { filesOf, findInputFile } from "./jobs/input-files.ts";
+import { findOutput, outputEnds, readOutput, recordOutput } from "./jobs/output.ts";
+import { claimDue, eventsOf, findDelivery, nextDue } from "./webhooks/deliveries.ts";
+import { newEvents } from "./webhooks/events.ts";
+import { listDeliveries } from "./webhooks/list.ts";
+import { forgetDeliveries } from "./webhooks/retention.ts";
 import { readCounts } from "./jobs/counts.ts";
 import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
@@ -18,7 +32,13 @@ import { endOverdue } from "./jobs/overdue.ts";
 import { readQueueStats } from "./jobs/queue.ts";
 import { listExecutions } from "./jobs/list.ts";
 import { findArtifact, findByLease, findExecution, queuePosition } from "./jobs/read.ts";
-import { endedBefore, removeExecutions } from "./retention.ts";
+import {
+  dueRemovals,
+  endedBefore,
+  forgetTombstones,
+  removeBuilds,
+  removeExecutions,
+} from "./retention.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import { recordArtifact } from "./jobs/uploads.ts";
 
@@ -66,8 +86,8 @@ function recording(client: Client): Client {
   });
 }
 
-/** Returns how SQLite finds the executions for the statements of `run`. */
-async function searches(run: () => Promise<unknown>): Promise<string[]> {
+/** The steps of the plans of all statements that `run` sends. */
+async function plansOf(run: () => Promise<unknown>): Promise<string[]> {
   sent.length = 0;
   await run();
   const plans = [];
@@ -76,7 +96,12 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
     const plan = await explainer.execute({ sql: `EXPLAIN QUERY PLAN ${sql}`, args: args ?? [] });
     plans.push(...plan.rows.map((row) => row["detail"] as string));
   }
-  return plans
+  return plans;
+}
+
+/** Returns how SQLite finds the executions for the statements of `run`. */
+async function searches(run: () => Promise<unknown>): Promise<string[]> {
+  return (await plansOf(run))
     .filter((step) => / executions | dead_letters .*_(error_type|created_at) ?/.test(step))
     .map((step) => step.replace(/ (executions|dead_letters) USING (COVERING )?(INDEX )?/, " "));
 }
@@ -194,4 +219,71 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
 ])("%s uses its index", async (_what, expected, run) => {
   expect(await searches(run)).toEqual(expected);
+});
+
+const any = { status: undefined, endpoint: undefined, jobId: undefined, before: undefined };
+const part = { stream: "stdout", offset: 0, data: new Uint8Array(1) } as const;
+const attempt = { executionId: id, attempt: 1 };
+const file = {
+  id: "f",
+  name: "a",
+  sizeBytes: 1,
+  sha256: "",
+  contentType: "",
+  createdAt: 1,
+  expiresAt: 2,
+  uploadKey: "k",
+};
+const claimTerms = { now, until: 200, most: 10, each: 5, except: [] };
+
+/** Statements that read a whole table or index: a LIMIT ends them early, or the table is small. */
+test.each<[string, string[], () => Promise<unknown>]>([
+  ["a list of deliveries", ["SCAN webhook_deliveries"], () => listDeliveries(db, any, 10)],
+  [
+    "a list of deliveries of an endpoint",
+    [],
+    () => listDeliveries(db, { ...any, endpoint: "e" }, 10),
+  ],
+  [
+    "a list of deliveries by status",
+    [],
+    () => listDeliveries(db, { ...any, status: "failed" }, 10),
+  ],
+  ["a list of deliveries of a job", [], () => listDeliveries(db, { ...any, jobId: id }, 10)],
+  ["the time of the next call", [], () => nextDue(db, [])],
+  ["a claim of deliveries", [], () => claimDue(db, claimTerms)],
+  ["a claimed delivery's event", [], () => eventsOf(db, [{ eventSeq: 1 } as never])],
+  ["new events", ["SCAN webhook_events USING INDEX webhook_events_new"], () => newEvents(db, 10)],
+  ["old deliveries", [], () => forgetDeliveries(db, now, 10)],
+  ["a delivery", [], () => findDelivery(db, 1)],
+  ["an uploaded file", [], () => recordFile(db, file)],
+  ["a file by its key", [], () => findByUploadKey(db, "k", now)],
+  ["files by id", [], () => findFiles(db, ["f"], now)],
+  ["a list of files", [], () => listFiles(db, "g", now, 10, 0)],
+  ["expired files", [], () => removeExpiredFiles(db, now, 10, now)],
+  ["bytes that are needed", [], () => keepNeeded(db, "f", now)],
+  ["files of executions", [], () => filesOf(db, [id])],
+  ["a job's file", [], () => findInputFile(db, id, { name: "a" })],
+  ["output", [], () => recordOutput(db, { ...attempt, leaseId: lease }, [part], 10, now)],
+  ["the end of output", [], () => outputEnds(db, attempt)],
+  ["a place in output", [], () => findOutput(db, attempt, { stdout: 1, stderr: 1 })],
+  ["a part of output", [], () => readOutput(db, attempt, 0)],
+  [
+    "a batch's standing",
+    ["SCAN executions USING COVERING INDEX executions_position", "SCAN queue_length"],
+    () => readStandings(db, [id]),
+  ],
+  ["old batches", [], () => forgetBatches(db, now, 10)],
+  ["old tombstones", [], () => forgetTombstones(db, now, 10)],
+  [
+    "old builds",
+    ["SCAN builds", "SCAN builds", "SCAN builds USING COVERING INDEX builds_built"],
+    () => removeBuilds(db, now, 10),
+  ],
+  ["due removals", [], () => dueRemovals(db, now, 10)],
+])("%s needs no other rows than its own", async (_what, expected, run) => {
+  const isScan = (step: string) => /^SCAN (?!CONSTANT|json_each|waiting|\()/.test(step);
+  const plans = await plansOf(run);
+  expect(plans.length).toBeGreaterThan(0);
+  expect(plans.filter(isScan)).toEqual(expected);
 });

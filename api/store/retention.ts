@@ -106,16 +106,14 @@ export async function forgetTombstones(
   before: number,
   rows: number,
 ): Promise<number> {
-  const old = db.orm
-    .select({ id: tombstones.executionId })
-    .from(tombstones)
-    .where(lt(tombstones.removedAt, before))
-    .limit(rows);
-  const { rowsAffected } = await db.orm
-    .delete(tombstones)
-    .where(inArray(tombstones.executionId, old));
+  const { rowsAffected } = await db.client.execute(dropTombstones({ before, rows }));
   return rowsAffected;
 }
+
+const given = sql.placeholder;
+const dropTombstones = statement(sql`
+  delete from ${tombstones} where rowid in (
+    select rowid from ${tombstones} where removed_at < ${given("before")} limit ${given("rows")})`);
 
 /**
  * Removes up to `rows` builds that ended before a time, with their logs. The last build of each job
