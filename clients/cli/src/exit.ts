@@ -62,9 +62,11 @@ export function describeFailure(error: unknown): { error: Record<string, unknown
 export function explainFailure(error: unknown): string {
   if (!(error instanceof ProblemError) || error.code === undefined) return messageOf(error);
   const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
-  const hint =
-    error.code === "unauthorized" ? "\nairlock login stores a key; --key gives one." : "";
-  return `${error.message}\n(${error.code}${correlation})${hint}`;
+  const message =
+    error.code === "unauthorized"
+      ? "the API key is missing or wrong: airlock login stores one, --key gives one"
+      : error.message;
+  return `${message}\n(${error.code}${correlation})`;
 }
 
 function messageOf(error: unknown): string {

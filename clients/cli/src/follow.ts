@@ -46,9 +46,14 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
   return status === "succeeded" ? 0 : error ? exitCode.service : exitCode.failed;
 }
 
-/** One line for people about how a job ended, unless it simply succeeded. */
+/**
+ * One line for people about how a job ended, unless it simply succeeded. Code that exits with a status of
+ * its own has said why on its stderr.
+ */
 export function explainEnd({ status, error, exit_code: own }: EndedRecord): string | undefined {
   if (status === "succeeded") return undefined;
   const code = own === null || own === undefined ? "" : ` (exit code ${own})`;
-  return `${status}${code}${error ? `: ${error.type}: ${error.message}` : ""}`;
+  const saysWhy = status === "failed" && code !== "" && own !== 0;
+  const what = error && (saysWhy ? error.type : `${error.type}: ${error.message}`);
+  return `${status}${code}${what ? `: ${what}` : ""}`;
 }

@@ -32,7 +32,7 @@ export function does(work: Work) {
     const terminal = openTerminal(globals.json === true);
     try {
       const settings = readSettings(globals, process.env);
-      const airlock = connect(settings);
+      const airlock = connect({ ...settings, fetch: sayingWhenGone(settings.url, terminal) });
       // Commander adds the command itself.
       const args = given.slice(0, -1) as never[];
       process.exitCode = (await work({ settings, airlock, terminal }, ...args)) ?? 0;
@@ -40,6 +40,22 @@ export function does(work: Work) {
       process.exitCode = exitCodeOf(error);
       if (terminal.json) terminal.document(describeFailure(error));
       else terminal.note(`airlock: ${explainFailure(error)}`);
+    }
+  };
+}
+
+/** The global `fetch`; once it fails, a person who watches hears why the command goes on waiting. */
+function sayingWhenGone(url: string, terminal: Terminal): typeof fetch {
+  let isSaid = false;
+  return async (input, init) => {
+    try {
+      return await fetch(input, init);
+    } catch (error) {
+      if (!isSaid && terminal.watched && init?.signal?.aborted !== true) {
+        terminal.note(terminal.style("dim", `${url} does not answer; trying again …`));
+        isSaid = true;
+      }
+      throw error;
     }
   };
 }

@@ -10,6 +10,7 @@ import { interruptible } from "../interrupt.ts";
 import { saveArtifacts } from "../save-artifacts.ts";
 import { readScriptMetadata } from "../script-metadata.ts";
 import { openFile } from "../open-file.ts";
+import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { collect, parseNumber, parsePairs } from "../words.ts";
 
@@ -109,12 +110,22 @@ export async function submitAndFollow(
     }
     if (terminal.watched) terminal.note(terminal.style("dim", address));
     const record = await toItsEnd(tool, job_id, signal);
-    if (out !== undefined) await saveArtifacts(tool, job_id, out, { force });
+    const saved = out === undefined ? [] : await saveArtifacts(tool, job_id, out, { force });
     if (terminal.json) terminal.document(await airlock.wait(job_id));
+    else if (terminal.watched) {
+      if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
+      for (const path of saved) terminal.note(terminal.style("dim", `saved ${path}`));
+    }
     const end = explainEnd(record);
     if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
     return signal.aborted ? exitCode.interrupted : exitCodeOfRecord(record);
   });
+}
+
+/** The job's result, as much of it as fits into a line or two. */
+function outputOf({ output }: EndedRecord): string {
+  const text = plain(JSON.stringify(output));
+  return text.length > 160 ? `${text.slice(0, 159)}…` : text;
 }
 
 /** An interrupt cancels the job; what it wrote until then still arrives. */
@@ -138,7 +149,10 @@ export async function readText(file: string): Promise<string> {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    throw new UsageError(`${file} cannot be read: ${(error as Error).message}`);
+    const { code, message } = error as NodeJS.ErrnoException;
+    throw new UsageError(
+      code === "ENOENT" ? `there is no file ${file}` : `${file} cannot be read: ${message}`,
+    );
   }
 }
 

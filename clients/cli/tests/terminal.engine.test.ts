@@ -1,0 +1,52 @@
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { programArgs } from "../../../shared/testing/program.ts";
+
+let folder: string;
+let service: TestService;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-terminal-"));
+  service = await startTestService();
+  await service.startAgent();
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+/** What a person sees in a terminal of their own, without its colours. */
+async function seen(url: string, ...args: string[]): Promise<string> {
+  const command = [process.execPath, ...programArgs("clients/cli/main.ts"), ...args].join(" ");
+  const env = { ...process.env, AIRLOCK_URL: url, NO_COLOR: "1", XDG_CONFIG_HOME: folder };
+  return new Promise((resolve) => {
+    // Another exit code than 0 is no failure here.
+    execFile("script", ["-qec", command, "/dev/null"], { env }, (_, stdout) => {
+      resolve(stdout.replaceAll("\r\n", "\n"));
+    });
+  });
+}
+
+test("in a terminal, run shows the job's address, its output, its result, and where files were saved", async () => {
+  const path = join(folder, "makes.py");
+  writeFileSync(
+    path,
+    "print('hello'); open('/output/a.txt', 'w').write('A'); open('/output/result.json', 'w').write('{\"n\": 1}')",
+  );
+  const shown = await seen(service.url, "run", path, "-o", join(folder, "out"));
+  expect(shown.split("\n").slice(1)).toEqual([
+    "hello",
+    'output: {"n":1}',
+    `saved ${join(folder, "out", "a.txt")}`,
+    "",
+  ]);
+  expect(shown).toMatch(/^http:.*\/console\/executions\//);
+});
+
+test("in a terminal, a command says at once that the service does not answer", async () => {
+  const shown = await seen("http://127.0.0.1:9", "ps");
+  expect(shown).toContain("http://127.0.0.1:9 does not answer; trying again …\nairlock: ");
+});
