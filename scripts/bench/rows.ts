@@ -5,6 +5,7 @@ import { apiHistory } from "./rows/api-history.ts";
 import { apiJobs } from "./rows/api-jobs.ts";
 import { apiSubmits } from "./rows/api-submits.ts";
 import { cold } from "./rows/cold.ts";
+import { cpu } from "./rows/cpu.ts";
 import { forked, forkedPreload, forkedThroughput } from "./rows/forked.ts";
 import { live, liveProcesses, liveWorker } from "./rows/live.ts";
 import { preload } from "./rows/preload.ts";
@@ -25,6 +26,7 @@ export const rows: readonly Row[] = [
   forked,
   forkedThroughput,
   forkedPreload,
+  cpu,
   requirements,
   apiSubmits,
   apiBatch,

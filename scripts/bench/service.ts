@@ -18,6 +18,7 @@ export type ServiceOptions = {
 export type Service = AsyncDisposable &
   Client & {
     readonly url: string;
+    readonly agentName: string;
     /** Process ids by the entry point. */
     readonly pids: () => { readonly api: number; readonly agent: number };
     readonly log: () => string;
@@ -67,6 +68,7 @@ export async function startService(
 
   return {
     url,
+    agentName,
     log: () => started.output(),
     ...clientOf(url, engine, agentName, http),
     pids: () => ({

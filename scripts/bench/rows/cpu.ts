@@ -1,0 +1,95 @@
+import { readFileSync } from "node:fs";
+import { labels } from "../../../agent/sandbox/profile.ts";
+import { ensureScienceImage } from "../../setup/science-image.ts";
+import { HELLO } from "../bare.ts";
+import type { Row, Series } from "../row.ts";
+import type { Service } from "../service.ts";
+import type { World } from "../world.ts";
+
+/** Source: proc_pid_stat(5); Linux has 100 ticks a second for programs on every architecture. */
+const msPerTick = 10;
+
+export const cpu: Row = {
+  name: "cpu",
+  what: "CPU time of each hello by who uses it, one job after the other",
+  goal: "preloaded ≤ hello + 3 ms",
+  measure: async (world) => {
+    const image = JSON.stringify(await ensureScienceImage(world.docker));
+    const preloaded = `[job_types.preloaded]\nbase_image = ${image}\npreload = ["numpy", "pandas"]\n`;
+    await using forked = await world.startService({
+      config: { container_backend: "zygote" },
+      toml: preloaded,
+    });
+    await using plain = await world.startService({ config: { container_backend: "engine" } });
+    return [
+      ...(await measure(world, forked, "forked", "default")),
+      ...(await measure(world, forked, "forked, numpy and pandas preloaded", "preloaded")),
+      ...(await measure(world, plain, "containers", "default")),
+    ];
+  },
+  reaches: (of) => of("forked, numpy and pandas preloaded: job").p50 <= of("forked: job").p50 + 3,
+};
+
+async function measure(
+  world: World,
+  service: Service,
+  name: string,
+  job_type: string,
+): Promise<Series[]> {
+  const jobs = world.quick ? 2 : 100;
+  await service.warmUp(world.samples(200), { job_type });
+  const samples = new Map<string, number[]>();
+  for (let round = 0; round < world.samples(5); round++) {
+    await service.settled();
+    const before = await used(world, service);
+    const machineBefore = ofMachine();
+    for (let n = 0; n < jobs; n++) await service.execute(HELLO, { job_type });
+    const machine = ofMachine() - machineBefore;
+    const after = await used(world, service);
+    // What nobody else has of it is the engine's, the kernel's and the client's.
+    before.set("whole machine", 0);
+    after.set("whole machine", machine);
+    for (const [who, ms] of after) {
+      const own = samples.get(who) ?? [];
+      samples.set(who, [...own, (ms - (before.get(who) ?? 0)) / jobs]);
+    }
+  }
+  return [...samples].map(([who, each]) => ({
+    name: `${name}: ${who}`,
+    unit: "ms",
+    samples: each,
+  }));
+}
+
+/** CPU time in ms so far. */
+async function used({ docker }: World, service: Service): Promise<Map<string, number>> {
+  const { api, agent } = service.pids();
+  const found = new Map([
+    ["API", ofProcess(api)],
+    ["agent", ofProcess(agent)],
+  ]);
+  const filters = { label: [`${labels.agentName}=${service.agentName}`] };
+  const all = await docker.listContainers({ filters });
+  const mother = all.find(({ Labels }) => Labels[labels.leaseId]?.startsWith("mother-"));
+  if (mother) {
+    const container = docker.getContainer(mother.Id);
+    const { cpu_stats } = await container.stats({ stream: false, "one-shot": true });
+    const own = ofProcess((await container.inspect()).State.Pid);
+    found.set("mother", own);
+    found.set("job, with its forks", cpu_stats.cpu_usage.total_usage / 1e6 - own);
+  }
+  return found;
+}
+
+function ofProcess(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  const words = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return (Number(words[11]) + Number(words[12])) * msPerTick;
+}
+
+/** All but idle and iowait. */
+function ofMachine(): number {
+  const [line = ""] = readFileSync("/proc/stat", "utf8").split("\n");
+  const [user, nice, system, , , irq, softirq] = line.trim().split(/\s+/).slice(1).map(Number);
+  return (user! + nice! + system! + irq! + softirq!) * msPerTick;
+}
