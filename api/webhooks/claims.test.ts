@@ -1,4 +1,5 @@
 import { setImmediate } from "node:timers/promises";
+import type { InStatement, ResultSet } from "@libsql/client";
 import { expect, test } from "vitest";
 import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import { postFromNode } from "../platform/webhooks/post.node.ts";
@@ -71,5 +72,24 @@ test("a receiver that does not answer leaves places for the others", async () =>
   expect(world.receiver.received.filter((call) => !isGood(call)).length).toBeLessThanOrEqual(4);
   stopping.abort();
   await sending;
+  await own.stop();
+});
+
+test("a call that ends while the sender looks for the next one tells that there is a place", async () => {
+  for (let n = 0; n < 2; n++) await world.end();
+  const { deps, store } = world;
+  const { client } = store.db;
+  const execute = async (query: InStatement): Promise<ResultSet> => {
+    const isLooking = typeof query !== "string" && query.sql.includes("min(due_at)");
+    if (isLooking && own.isBusy()) await own.oneEnded();
+    return client.execute(query);
+  };
+  const slow = { ...deps, db: { ...store.db, client: { ...client, execute } } };
+  let places = 0;
+  const own = webhookSender(slow, postFromNode(deps.config), { each: 1, onPlace: () => places++ });
+  expect(await own.turn()).toMatchObject({ begun: 1 });
+  expect(await own.turn()).toMatchObject({ begun: 0 });
+  expect(places).toBe(1);
+  expect(await own.turn()).toMatchObject({ begun: 1 });
   await own.stop();
 });

@@ -100,9 +100,11 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
     async turn(most = Infinity) {
       await fanOutNew();
       const except = busyReceivers();
+      // A call that ends during the query must wake, too.
+      isPlaceWanted = except.length > 0;
       const dueAt = await nextDue(db, except);
       const free = Math.min(most, atOnce - calls.size);
-      isPlaceWanted = except.length > 0 || free <= 0;
+      isPlaceWanted ||= free <= 0;
       const isDue = dueAt !== undefined && dueAt <= now();
       if (!isDue || free <= 0 || stopping.signal.aborted) return { begun: 0, dueAt };
       const claimed = await claimDue(db, {
