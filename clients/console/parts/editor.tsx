@@ -13,6 +13,21 @@ interface Props {
   isFocused?: boolean;
 }
 
+let last: Promise<void> = Promise.resolve();
+
+/** Editors are made one after the other, each in a task of its own: several in one hold up the page. */
+function inTurn(make: () => void): void {
+  last = last.then(
+    () =>
+      new Promise((resolve) => {
+        setTimeout(() => {
+          resolve();
+          make();
+        });
+      }),
+  );
+}
+
 /** Code to read or, with `onChange`, to write; then `text` is what it begins with. The text is there before the editor's program is. */
 export function Editor(props: Props) {
   const { label, language, text, onChange, failedLine, original, isFocused } = props;
@@ -23,7 +38,7 @@ export function Editor(props: Props) {
 
   useEffect(() => {
     let isClosed = false;
-    void import("./code-mirror.ts").then(({ openEditor }) => {
+    const open = ({ openEditor }: typeof import("./code-mirror.ts")): void => {
       if (isClosed || !host.current) return;
       const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
       const opened = openEditor(root, {
@@ -37,7 +52,8 @@ export function Editor(props: Props) {
       opened.markLine(latest.current.failedLine);
       if (isFocused) opened.focus();
       editor.current = opened;
-    });
+    };
+    void import("./code-mirror.ts").then((program) => inTurn(() => open(program)));
     return () => {
       isClosed = true;
       editor.current?.close();
