@@ -71,13 +71,12 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
     const path = join(folder, randomUUID());
     const ready = previous.catch(() => {}).then(() => write(file, open, path, end.signal));
     const entry = { users: 0, path, bytes: file.size_bytes, ready, open, end, isComplete: false };
-    ready.then(
-      () => (entry.isComplete = true),
-      () => {
-        forget(file.sha256, entry);
-        return rm(path, { force: true }).catch(() => {});
-      },
-    );
+    const drop = (): void => {
+      forget(file.sha256, entry);
+      void rm(path, { force: true }).catch(() => {});
+    };
+    // The last job may have left when the last byte was on disk, and the store forgot the file.
+    ready.then(() => (end.signal.aborted ? drop() : void (entry.isComplete = true)), drop);
     return entry;
   }
 

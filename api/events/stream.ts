@@ -50,7 +50,8 @@ export function eventStream(
           if (step.done !== true) return controller.enqueue(encodeEvent(format, step.value));
         } catch (error) {
           // The client continues from its cursor.
-          if (!isStoreOutage(error)) log.error("events: {error}", { error });
+          const isExpected = isStoreOutage(error) || hungUp.signal.aborted;
+          if (!isExpected) log.error("events: {error}", { error });
         }
         finished();
         controller.close();

@@ -9,6 +9,7 @@ import { remove } from "../jobs/remove.ts";
 import { submit } from "../jobs/submit.ts";
 import { derive } from "../jobs/derive.ts";
 import { advance } from "../store/jobs/advance.ts";
+import { removeExpiredFiles } from "../store/files.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { sweep } from "../upkeep/sweep.ts";
@@ -69,6 +70,21 @@ test("a file is removed when it expires, its bytes an hour later", async () => {
   expect([await isThere(id), isStored(id)]).toEqual([false, true]);
   await after(hourMs);
   expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test("a file that a job comes to refer to while the sweep removes it stays", async () => {
+  const id = await upload();
+  const expiresAt = clock + 24 * hourMs;
+  const { client } = store.db;
+  const batch: typeof client.batch = async (...given) => {
+    clock = expiresAt - 1;
+    await jobWith(id);
+    clock = expiresAt;
+    return client.batch(...given);
+  };
+  const racing = Object.create(client, { batch: { value: batch } }) as typeof client;
+  await removeExpiredFiles({ ...store.db, client: racing }, expiresAt, 10, expiresAt);
+  expect([await isThere(id), await removals()]).toEqual([true, []]);
 });
 
 test("an expired file cannot be used, also before the sweep", async () => {

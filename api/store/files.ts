@@ -94,17 +94,17 @@ export async function listFiles(
 
 /** Removes a file; false if there is none. Its bytes are removed later, unless an execution refers to them. */
 export async function removeFile(db: Database, id: string, bytesDueAt: number): Promise<boolean> {
-  const [, removed] = await batch(db, removal(db, [id], bytesDueAt));
+  const [, removed] = await batch(db, removal(db, eq(files.id, id), bytesDueAt));
   return removed?.rowsAffected === 1;
 }
 
 /** Only ids of files become removals: a client names them, and the sweep removes what it finds under any prefix. */
-function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapper[] {
+function removal({ orm }: Database, which: SQL | undefined, bytesDueAt: number): SQLWrapper[] {
   return [
     sql`insert into ${removals} (prefix, due_at)
-      select ${files.id}, ${bytesDueAt} from ${files} where ${inArray(files.id, ids)}
+      select ${files.id}, ${bytesDueAt} from ${files} where ${which}
       on conflict do nothing`,
-    orm.delete(files).where(inArray(files.id, ids)),
+    orm.delete(files).where(which),
   ];
 }
 
@@ -115,13 +115,12 @@ export async function removeExpiredFiles(
   rows: number,
   bytesDueAt: number,
 ): Promise<number> {
-  const expired = await db.orm
-    .select({ id: files.id })
-    .from(files)
-    .where(and(lte(files.expiresAt, now), notExists(references)))
-    .limit(rows);
+  const isExpired = and(lte(files.expiresAt, now), notExists(references));
+  const expired = await db.orm.select({ id: files.id }).from(files).where(isExpired).limit(rows);
   const ids = expired.map(({ id }) => id);
-  if (ids.length > 0) await batch(db, removal(db, ids, bytesDueAt));
+  // A job may have come to refer to one of them meanwhile.
+  const which = and(inArray(files.id, ids), isExpired);
+  if (ids.length > 0) await batch(db, removal(db, which, bytesDueAt));
   return ids.length;
 }
 
