@@ -79,7 +79,9 @@ export async function answered(response: Response): Promise<Response> {
     throw new ProtocolError(ProtocolErrorCode.InternalError, `The service answered ${status}.`);
   }
   const { detail, errors = [] } = problem.data;
-  const faults = errors.map(({ path, message }) => `${path}: ${message}`);
+  const faults = errors
+    .map(({ path, message }) => `${path}: ${message}`)
+    .filter((fault) => !detail.includes(fault));
   throw new ProtocolError(
     isFaultOfRequest(response.status)
       ? ProtocolErrorCode.InvalidParams

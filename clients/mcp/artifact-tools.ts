@@ -52,7 +52,11 @@ export const readArtifactTool = tool({
     }
     const part = await readText(api, job_id, artifact, offset);
     if (part === undefined) {
-      return { content: [artifactLink(job_id, artifact)], structuredContent: { ...file } };
+      const text = `${name} is no text. ${howToUse(job_id, name)}`;
+      return {
+        content: [{ type: "text", text }, artifactLink(job_id, artifact)],
+        structuredContent: { ...file },
+      };
     }
     const { text, end } = part;
     const more = end < artifact.size_bytes ? { next_offset: end } : {};
@@ -76,7 +80,7 @@ export async function readResource(api: Api, uri: string): Promise<ReadResourceR
   if (artifact.size_bytes > maxResourceBytes) {
     throw new ResourceNotFoundError(
       uri,
-      `${name} has ${artifact.size_bytes} bytes, and at most ${maxResourceBytes} can be read at once: read it in parts with read_artifact, or download it: GET /jobs/${jobId}/artifacts/${name}.`,
+      `${name} has ${artifact.size_bytes} bytes, and at most ${maxResourceBytes} can be read at once. Read text in parts with read_artifact. ${howToUse(jobId, name)}`,
     );
   }
   const bytes = await readArtifact(api, jobId, name);
@@ -84,6 +88,12 @@ export async function readResource(api: Api, uri: string): Promise<ReadResourceR
   const mimeType = artifact.content_type;
   const body = text === undefined ? { blob: base64(bytes) } : { text };
   return { contents: [{ uri, mimeType, ...body }] };
+}
+
+/** What a model can do with a file that it cannot be shown. */
+function howToUse(jobId: string, name: string): string {
+  const artifact = JSON.stringify({ job_id: jobId, name });
+  return `Code can use it: give it to execute_code in files, with "artifact": ${artifact}. Or download it: GET /jobs/${jobId}/artifacts/${name}.`;
 }
 
 async function findArtifact(api: Api, jobId: string, name: string): Promise<Artifact> {

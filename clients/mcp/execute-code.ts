@@ -78,10 +78,10 @@ export const executeCode = tool({
 
 function describe(facts: Facts): string {
   return `Runs Python code in a new isolated container and returns what it wrote. Nothing is kept from one call to the next: no variables, no files.
-- print() to stdout and stderr; both come back, the head and tail of long text.
+- print() what you want to see: the value of the last expression is not shown. stdout and stderr come back, the head and tail of long text.
 - \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` and \`args\` are the code's own.
 - A JSON object written to /output/result.json comes back as \`output\`.
-- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png"); other files as links, for read_artifact.
+- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png") (plt.show() shows nothing); other files as links, for read_artifact.
 - To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
 - If the job takes longer than \`wait_seconds\`, the answer has its job_id and it goes on: call get_job.

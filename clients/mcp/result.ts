@@ -83,6 +83,7 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
     section("stderr", texts.stderr),
     section("output", texts.output),
     section("files, for read_artifact", texts.files),
+    Object.values(texts).join("") === "" ? "It wrote nothing: print() what you want to see." : "",
     artifacts.length > maxLinks ? `${artifacts.length} files; list_artifacts has all.` : "",
   ];
   return {
@@ -100,8 +101,10 @@ const reserved = 500;
 
 /** The result of a job that goes on, with its output so far. */
 export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallToolResult> {
-  const { job_id, status, message } = job;
-  const next = `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
+  const { job_id, status, message, cancel_requested } = job;
+  const next = cancel_requested
+    ? `The job was asked to end: call get_job with job_id ${job_id} for its result.`
+    : `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
   const [stdout, stderr] = await Promise.all([
     readOutput(api, job_id, "stdout"),
     readOutput(api, job_id, "stderr"),

@@ -296,8 +296,11 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
       job_id: job?.["job_id"],
       name: "bytes.bin",
     });
-    expect(binary.content).toMatchObject([{ type: "resource_link", name: "bytes.bin" }]);
-    const uri = binary.content[0]?.["uri"] as string;
+    expect(binary.content).toMatchObject([
+      { type: "text", text: expect.stringContaining('"artifact"') as unknown },
+      { type: "resource_link", name: "bytes.bin" },
+    ]);
+    const uri = binary.content[1]?.["uri"] as string;
     expect((await client.read(uri)).contents[0]?.blob).toBe("AP8A");
   });
 
@@ -363,6 +366,30 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     await agent.result((await agent.takeJob()).lease_id);
     const left = await client.call("cancel_job", { job_id: ended?.["job_id"] });
     expect(left.structuredContent).toMatchObject({ status: "succeeded" });
+  });
+
+  test("cancel_job waits for the end of a running job, which is no error", async () => {
+    const { structuredContent: job } = await client.call("execute_code", {
+      code: "1",
+      wait_seconds: 0,
+    });
+    const { lease_id } = await agent.takeJob();
+    const cancelled = client.call("cancel_job", { job_id: job?.["job_id"] });
+    for (;;) {
+      const { cancel } = await agent.poll({ free_slots: 0, wait_s: 2 });
+      if (cancel.includes(lease_id)) break;
+    }
+    const error = { type: "cancelled", message: "", phase: "execution" } as const;
+    await agent.result(lease_id, {
+      status: "cancelled",
+      exit_code: null,
+      error,
+      stdout_base64: btoa("so far\n"),
+    });
+    expect(await cancelled).toMatchObject({
+      isError: false,
+      structuredContent: { status: "cancelled", stdout: "so far\n" },
+    });
   });
 
   test("progress shows the newest output, and a call that ends before its job has the output so far", async () => {
