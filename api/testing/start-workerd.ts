@@ -18,10 +18,12 @@ const { default: workerd } = require("workerd") as { default: string };
  * `wrangler dev` does not pass on that a client hung up. There is no bucket and no assets.
  *
  * @param hasWakes Whether it reaches the Durable Object of the wake-ups.
+ * @param around The main module, if it is another one, which imports the worker as "./worker.js".
  */
 export async function startWorkerd(
   vars: Record<string, string>,
   hasWakes: boolean,
+  around?: string,
 ): Promise<RunningService & { databaseUrl: string; database: RunningDatabase }> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-workerd-"));
   const [database, { folder: bundle }] = await Promise.all([
@@ -30,7 +32,12 @@ export async function startWorkerd(
   ]);
   const config = join(folder, "config.capnp");
   await writeFile(join(folder, "worker.js"), await readFile(join(bundle, "worker.js")));
-  await writeFile(config, await capnp(workerVars(database.url, vars), hasWakes));
+  const modules = ["worker.js"];
+  if (around !== undefined) {
+    await writeFile(join(folder, "around.js"), around);
+    modules.unshift("around.js");
+  }
+  await writeFile(config, await capnp(modules, workerVars(database.url, vars), hasWakes));
   const child = spawn(workerd, ["serve", "--control-fd=3", config], {
     stdio: ["ignore", "inherit", "inherit", "pipe"],
   });
@@ -59,7 +66,11 @@ async function portOf(control: Readable): Promise<number> {
 }
 
 /** Source: https://github.com/cloudflare/workerd/blob/main/src/workerd/server/workerd.capnp */
-async function capnp(vars: Record<string, string>, hasWakes: boolean): Promise<string> {
+async function capnp(
+  modules: readonly string[],
+  vars: Record<string, string>,
+  hasWakes: boolean,
+): Promise<string> {
   const deployed = parse(await readFile("wrangler.toml", "utf8")) as {
     compatibility_date: string;
     compatibility_flags: string[];
@@ -72,7 +83,7 @@ async function capnp(vars: Record<string, string>, hasWakes: boolean): Promise<s
 const config :Workerd.Config = (
   services = [
     (name = "airlock", worker = (
-      modules = [(name = "worker.js", esModule = embed "worker.js")],
+      modules = [${modules.map((name) => `(name = "${name}", esModule = embed "${name}")`).join(", ")}],
       compatibilityDate = ${quoted(deployed.compatibility_date)},
       compatibilityFlags = [${deployed.compatibility_flags.map(quoted).join(", ")}],
       bindings = [

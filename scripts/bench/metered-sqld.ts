@@ -24,6 +24,8 @@ export type MeteredSqld = AsyncDisposable & {
   readonly url: string;
   /** Everything since it started. */
   readonly counts: () => DatabaseCounts;
+  /** Calls that have not been answered yet. */
+  readonly pending: () => number;
 };
 
 export async function startMeteredSqld(): Promise<MeteredSqld> {
@@ -32,11 +34,13 @@ export async function startMeteredSqld(): Promise<MeteredSqld> {
   started.defer(() => rmSync(folder, { recursive: true }));
   const sqld = started.adopt(await startSqld(join(folder, "db")), (sqld) => sqld.close());
   const upstream = started.adopt(new Pool(sqld.url), (pool) => pool.destroy());
+  let pending = 0;
   let counts: DatabaseCounts = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0 };
 
   async function pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method = "GET", url: path = "/", headers } = request;
     const { "content-type": type = "application/json" } = headers;
+    pending += 1;
     try {
       const answer = await upstream.request({
         method,
@@ -52,6 +56,8 @@ export async function startMeteredSqld(): Promise<MeteredSqld> {
       response.end(body);
     } catch {
       response.destroy();
+    } finally {
+      pending -= 1;
     }
   }
   const server = createServer((request, response) => void pass(request, response));
@@ -66,6 +72,7 @@ export async function startMeteredSqld(): Promise<MeteredSqld> {
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     counts: () => counts,
+    pending: () => pending,
     [Symbol.asyncDispose]: () => all.disposeAsync(),
   };
 }

@@ -1,14 +1,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createClient } from "@libsql/client/web";
 import { createApp } from "../../api/app.ts";
 import type { Deps, Notifier } from "../../api/deps.ts";
 import { memoryNotifier } from "../../api/platform/notifier/notifier-memory.ts";
 import { database } from "../../api/store/database.ts";
-import { startSqld } from "../../api/testing/start-sqld.ts";
 import { testDeps } from "../../api/testing/test-deps.ts";
-import { counted, type DatabaseCounts } from "../bench/metered-sqld.ts";
+import type { DatabaseCounts } from "../bench/metered-sqld.ts";
+import { openServer } from "./metered-database.ts";
 
 /** What an operation takes of the database and of the wake-ups. */
 export type Cost = DatabaseCounts & {
@@ -25,26 +24,15 @@ export type MeteredService = AsyncDisposable & {
   readonly costOf: (times: number, work: () => Promise<unknown>) => Promise<Cost>;
 };
 
-const nothing: DatabaseCounts = { calls: 0, writes: 0, rowsRead: 0, rowsWritten: 0 };
-
 export const token = "a-token-of-16-characters";
 
-/** The service's own routes and store in this process, over a libSQL server that tells what each call took. */
+/** The service's own routes and store in this process, over a libSQL server that is counted. Time passes when it waits. */
 export async function startMetered(): Promise<MeteredService> {
   await using ends = new AsyncDisposableStack();
   const folder = mkdtempSync(join(tmpdir(), "airlock-scaling-"));
   ends.defer(() => rmSync(folder, { recursive: true }));
-  const sqld = await startSqld(join(folder, "db"));
-  ends.defer(() => sqld.close());
-  let [now, wakes, asked] = [Date.now(), 0, nothing];
-
-  async function metered(request: Request): Promise<Response> {
-    const response = await fetch(request);
-    asked = counted(asked, await response.clone().text());
-    return response;
-  }
-  const client = createClient({ url: sqld.url, fetch: metered });
-  ends.defer(() => client.close());
+  const { client, url, counts } = ends.use(await openServer(folder));
+  let [now, wakes] = [Date.now(), 0];
 
   const local = memoryNotifier();
   /** Nobody else is there to wake a poll before its time is up, which it is at once. */
@@ -64,7 +52,7 @@ export async function startMetered(): Promise<MeteredService> {
   };
   const config = {
     agent_tokens: [token],
-    database_url: sqld.url,
+    database_url: url,
     api_rate_limit_requests: 1_000_000,
     max_queue_size: 10_000,
   };
@@ -76,12 +64,17 @@ export async function startMetered(): Promise<MeteredService> {
     app,
     advance: (ms) => (now += ms),
     costOf: async (times, work) => {
-      [asked, wakes] = [nothing, 0];
+      const before = { ...counts(), wakes };
       for (let n = 0; n < times; n++) await work();
-      const sums = { ...asked, wakes };
-      return Object.fromEntries(
-        Object.entries(sums).map(([name, sum]) => [name, sum / times]),
-      ) as Cost;
+      const after = { ...counts(), wakes };
+      const took = (name: keyof Cost) => (after[name] - before[name]) / times;
+      return {
+        calls: took("calls"),
+        writes: took("writes"),
+        rowsRead: took("rowsRead"),
+        rowsWritten: took("rowsWritten"),
+        wakes: took("wakes"),
+      };
     },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };
