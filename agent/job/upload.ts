@@ -3,6 +3,7 @@ import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import type { SpooledArtifact } from "../sandbox/types.ts";
+import { OVER } from "../waiting/clock.ts";
 
 export type UploadDeps = { readonly client: Pick<Client, "upload">; readonly log: Logger };
 
@@ -34,7 +35,7 @@ export async function uploadArtifacts(
   try {
     await Promise.all(Array.from({ length: AT_ONCE }, work));
   } finally {
-    failure.abort();
+    failure.abort(OVER);
   }
 }
 

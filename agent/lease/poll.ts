@@ -10,7 +10,7 @@ import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import type { Client } from "../api/client.ts";
-import type { Clock } from "../waiting/clock.ts";
+import { type Clock, OVER } from "../waiting/clock.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Lease, Leases } from "./leases.ts";
 import { createOutageLog, type OutageLog } from "../api/outage-log.ts";
@@ -113,11 +113,11 @@ async function pollOnce(
   const toldOfPool = JSON.stringify(request.pool);
   let hasNews = false;
   using _listening = changes.subscribe(() => {
-    if (isOutdated(request, deps)) outdated.abort();
+    if (isOutdated(request, deps)) outdated.abort(OVER);
     if (hasNews || toldOfPool === JSON.stringify(deps.pool.stats())) return;
     hasNews = true;
     clock.sleep(POOL_NEWS_MS, over.signal).then(
-      () => outdated.abort(),
+      () => outdated.abort(OVER),
       () => {},
     );
   });
@@ -148,7 +148,7 @@ async function pollOnce(
 /** A signal that aborts when it is disposed. */
 function whenOver(): Disposable & { readonly signal: AbortSignal } {
   const over = new AbortController();
-  return { signal: over.signal, [Symbol.dispose]: () => over.abort() };
+  return { signal: over.signal, [Symbol.dispose]: () => over.abort(OVER) };
 }
 
 const noneMissing: Missing = [];
