@@ -22,7 +22,7 @@ export type Tool = {
 export type ToolName = keyof typeof table;
 
 /** The browser's path in Debian's package. */
-export const CHROMIUM = "/usr/bin/chromium";
+export const CHROMIUM = "/usr/bin/chromium-headless-shell";
 const SWIFT = "/usr/lib/python3/dist-packages/swift";
 const REGISTRY_FOLDER = "/var/cache/airlock/docker-registry";
 const REGISTRY = join(REGISTRY_FOLDER, "usr/bin/docker-registry");
@@ -35,8 +35,12 @@ const has =
 const table = {
   // Supervisors that run on this machine get a loopback of their own.
   ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
-  // The browser of the tests of /docs.
-  chromium: { tiers: ["service"], isThere: () => existsSync(CHROMIUM), packages: ["chromium"] },
+  // The browser of the tests of /docs and the console: Chromium without its own windows, which took most of its CPU time.
+  chromium: {
+    tiers: ["service"],
+    isThere: () => existsSync(CHROMIUM),
+    packages: ["chromium-headless-shell"],
+  },
   // The Python client runs on this machine's Python.
   python3: { tiers: ["service", "engine"], isThere: has("python3"), packages: ["python3"] },
   venv: {
