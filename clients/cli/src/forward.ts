@@ -93,7 +93,7 @@ function reasonOf(error: unknown): string {
     return `no answer within ${timeoutMs / 1000} s`;
   }
   const cause: unknown = error instanceof Error ? error.cause : undefined;
-  const code = cause instanceof Error && "code" in cause ? String(cause.code) : undefined;
-  if (code === "ECONNREFUSED") return "nothing listens there";
-  return `no connection: ${code ?? (error instanceof Error ? error.message : String(error))}`;
+  if (!(cause instanceof Error)) return String(error);
+  if ("code" in cause && cause.code === "ECONNREFUSED") return "nothing listens there";
+  return `no connection: ${cause.message}`;
 }

@@ -68,7 +68,7 @@ export function layOut(
   );
   const before = widths.slice(0, -1).reduce((sum, one) => sum + one + 2, 0);
   const last = widths.length - 1;
-  if (width !== undefined) widths[last] = Math.max(8, Math.min(widths[last]!, width - before));
+  if (width !== undefined) widths[last] = Math.max(4, Math.min(widths[last]!, width - before));
   const lay = (row: readonly string[], isTitle: boolean): string =>
     columns
       .map(({ right = false, colored = false }, at) => {

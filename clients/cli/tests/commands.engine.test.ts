@@ -143,6 +143,25 @@ test("artifacts are listed, and fetched into a folder without replacing files", 
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
 });
 
+test("run -o keeps a file that exists, and says how to fetch the files of the job that has run", async () => {
+  const out = join(folder, "taken");
+  mkdirSync(out);
+  writeFileSync(join(out, "a.txt"), "mine");
+  const path = script("writes.py", "open('/output/a.txt', 'w').write('A')");
+  const { code, stderr } = await airlock.run(["run", path, "-o", out]);
+  expect(code).toBe(2);
+  expect(stderr).toMatch(
+    /a\.txt exists; --force replaces it\nThe job has ended; airlock artifacts .* -o/,
+  );
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
+});
+
+test("a fault of the request is told once", async () => {
+  const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
+  expect(code).toBe(126);
+  expect(stderr.split("status: Invalid option")).toHaveLength(2);
+});
+
 test("a file that is being fetched gets a name of its own: other files named .part are kept", async () => {
   const id = await detached(
     "for name in ('a.txt', 'a.txt.part'): open('/output/' + name, 'w').write(name)",

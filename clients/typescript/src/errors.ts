@@ -162,8 +162,10 @@ function asProblem(text: string): Problem | undefined {
   }
 }
 
-/** The messages of the fields, which say more than the general sentence. */
+/** The general sentence, and the messages of the fields unless it has them. */
 function messageOf({ detail, errors = [] }: Problem): string {
-  const faults = errors.map(({ path, message }) => `${path}: ${message}`);
+  const faults = errors
+    .map(({ path, message }) => `${path}: ${message}`)
+    .filter((fault) => !detail.includes(fault));
   return [detail, ...faults].join("\n  ");
 }

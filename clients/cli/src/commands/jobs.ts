@@ -4,16 +4,11 @@ import { consoleAddress } from "../console-address.ts";
 import { exitCode } from "../exit.ts";
 import { exitCodeOfRecord, explainEnd, follow } from "../follow.ts";
 import { interruptible } from "../interrupt.ts";
+import { submitAndFollow } from "../submit-and-follow.ts";
 import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { age, between, bytes, collect, duration, parseNumber, parseSince } from "../words.ts";
-import {
-  readText,
-  submitAndFollow,
-  submitFields,
-  withJobOptions,
-  type SubmitOptions,
-} from "./run.ts";
+import { readText, submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
   status?: string;
@@ -112,7 +107,7 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
       { title: "WAITED", right: true },
       { title: "RAN", right: true },
       { title: "AGE", right: true },
-      { title: "JOB TYPE" },
+      { title: "TYPE" },
     ],
     page.items.map((item) => [
       item.execution_id,

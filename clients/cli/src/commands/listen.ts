@@ -66,6 +66,7 @@ Calls are those of a configured receiver (Standard Webhooks). One that fails is 
             if (!signal.aborted) throw error;
           }
           await Promise.all(calls);
+          if (terminal.watched) terminal.note("");
           return exitCode.interrupted;
         });
       }),

@@ -3,18 +3,14 @@ import { basename } from "node:path";
 import { text } from "node:stream/consumers";
 import type { Command } from "commander";
 import type { Airlock, AsyncSubmitRequest } from "../../../typescript/src/index.ts";
-import { consoleAddress } from "../console-address.ts";
-import { exitCode, UsageError } from "../exit.ts";
-import { exitCodeOfRecord, explainEnd, follow, type EndedRecord } from "../follow.ts";
-import { interruptible } from "../interrupt.ts";
-import { saveArtifacts } from "../save-artifacts.ts";
+import { UsageError } from "../exit.ts";
 import { readScriptMetadata } from "../script-metadata.ts";
 import { openFile } from "../open-file.ts";
-import { plain } from "../terminal.ts";
+import { type FollowedOptions, submitAndFollow } from "../submit-and-follow.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { collect, parseNumber, parsePairs } from "../words.ts";
 
-export interface SubmitOptions {
+export interface SubmitOptions extends FollowedOptions {
   input?: string;
   stdin?: string;
   arg?: string[];
@@ -23,9 +19,6 @@ export interface SubmitOptions {
   metadata?: string[];
   jobType?: string;
   timeout?: string;
-  detach?: boolean;
-  out?: string;
-  force?: boolean;
 }
 
 export function addRun(program: Command): void {
@@ -89,59 +82,6 @@ export async function submitFields(
     ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),
     ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
   };
-}
-
-/** Submits, then either says which job it is or stays until it has ended. */
-export async function submitAndFollow(
-  tool: Tool,
-  { detach, out, force }: SubmitOptions,
-  submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
-): Promise<number> {
-  const { airlock, terminal, settings } = tool;
-  return interruptible(async (signal) => {
-    const job = await submit(signal);
-    const { job_id } = job;
-    const address = consoleAddress(settings.url, job_id);
-    if (detach) {
-      if (terminal.json) terminal.document(job);
-      else terminal.line(job_id);
-      if (terminal.watched) terminal.note(terminal.style("dim", address));
-      return 0;
-    }
-    if (terminal.watched) terminal.note(terminal.style("dim", address));
-    const record = await toItsEnd(tool, job_id, signal);
-    const saved = out === undefined ? [] : await saveArtifacts(tool, job_id, out, { force });
-    if (terminal.json) terminal.document(await airlock.wait(job_id));
-    else if (terminal.watched) {
-      if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
-      for (const path of saved) terminal.note(terminal.style("dim", `saved ${path}`));
-    }
-    const end = explainEnd(record);
-    if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
-    return signal.aborted ? exitCode.interrupted : exitCodeOfRecord(record);
-  });
-}
-
-/** The job's result, as much of it as fits into a line or two. */
-function outputOf({ output }: EndedRecord): string {
-  const text = plain(JSON.stringify(output));
-  return text.length > 160 ? `${text.slice(0, 159)}…` : text;
-}
-
-/** An interrupt cancels the job; what it wrote until then still arrives. */
-async function toItsEnd(tool: Tool, jobId: string, signal: AbortSignal): Promise<EndedRecord> {
-  const { airlock, terminal } = tool;
-  const cancel = (): void => {
-    terminal.note("airlock: cancelling the job; press Ctrl-C again to leave at once");
-    airlock.cancel(jobId).catch(() => {});
-  };
-  if (signal.aborted) cancel();
-  signal.addEventListener("abort", cancel, { once: true });
-  try {
-    return await (terminal.json ? airlock.wait(jobId) : follow(tool, jobId));
-  } finally {
-    signal.removeEventListener("abort", cancel);
-  }
 }
 
 export async function readText(file: string): Promise<string> {

@@ -1,0 +1,78 @@
+import { consoleAddress } from "./console-address.ts";
+import { exitCode, UsageError } from "./exit.ts";
+import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
+import { interruptible } from "./interrupt.ts";
+import { saveArtifacts } from "./save-artifacts.ts";
+import { plain } from "./terminal.ts";
+import type { Tool } from "./tool.ts";
+
+/** What becomes of a job that a command has made. */
+export interface FollowedOptions {
+  detach?: boolean;
+  out?: string;
+  force?: boolean;
+}
+
+/** Submits, then either says which job it is or stays until it has ended. */
+export async function submitAndFollow(
+  tool: Tool,
+  { detach, out, force }: FollowedOptions,
+  submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
+): Promise<number> {
+  const { airlock, terminal, settings } = tool;
+  return interruptible(async (signal) => {
+    const job = await submit(signal);
+    const { job_id } = job;
+    const address = consoleAddress(settings.url, job_id);
+    if (detach) {
+      if (terminal.json) terminal.document(job);
+      else terminal.line(job_id);
+      if (terminal.watched) terminal.note(terminal.style("dim", address));
+      return 0;
+    }
+    if (terminal.watched) terminal.note(terminal.style("dim", address));
+    const record = await toItsEnd(tool, job_id, signal);
+    const saved = out === undefined ? [] : await save(tool, job_id, out, force);
+    if (terminal.json) terminal.document(await airlock.wait(job_id));
+    else if (terminal.watched) {
+      if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
+      for (const path of saved) terminal.note(terminal.style("dim", `saved ${path}`));
+    }
+    const end = explainEnd(record);
+    if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
+    return signal.aborted ? exitCode.interrupted : exitCodeOfRecord(record);
+  });
+}
+
+/** Fetches the artifacts. If that cannot be, the job has run, and need not run again. */
+async function save(tool: Tool, jobId: string, out: string, force = false): Promise<string[]> {
+  try {
+    return await saveArtifacts(tool, jobId, out, { force });
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    const again = `airlock artifacts ${jobId} -o FOLDER`;
+    throw new UsageError(`${error.message}\nThe job has ended; ${again} fetches its files.`);
+  }
+}
+
+/** The job's result, as much of it as fits into a line or two. */
+function outputOf({ output }: EndedRecord): string {
+  const text = plain(JSON.stringify(output));
+  return text.length > 160 ? `${text.slice(0, 159)}…` : text;
+}
+
+/** An interrupt cancels the job; what it wrote until then still arrives. */
+async function toItsEnd(tool: Tool, jobId: string, signal: AbortSignal): Promise<EndedRecord> {
+  const { airlock, terminal } = tool;
+  const cancel = (): void => {
+    terminal.note("airlock: cancelling the job; press Ctrl-C again to leave at once");
+    airlock.cancel(jobId).catch(() => {});
+  };
+  if (signal.aborted) cancel();
+  signal.addEventListener("abort", cancel, { once: true });
+  try {
+    return await (terminal.json ? airlock.wait(jobId) : follow(tool, jobId));
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
