@@ -1,5 +1,7 @@
 import { Webhook } from "standardwebhooks";
 import { expect, test } from "vitest";
+import { receiverSecret } from "../../../../api/testing/receiver.ts";
+import { otherSecret, receiveDelivery, wrongSecret } from "../../../testing/real-delivery.ts";
 import type { PythonClient } from "../../../testing/python-client.ts";
 
 const secret = `whsec_${Buffer.from("a secret of thirty-two bytes ++++").toString("base64")}`;
@@ -44,6 +46,35 @@ print(json.dumps([
       "webhook-time",
       "The header w",
       "A secret is ",
+    ]);
+  });
+
+  test("a delivery of the service is verified, with each of the secrets that rotate; no other is", async () => {
+    const single = await receiveDelivery();
+    const rotating = await receiveDelivery([receiverSecret, otherSecret]);
+    const program = `
+given = json.loads(sys.argv[1])
+def told(delivery, secrets, late_s=0, more=""):
+    headers, body = delivery["headers"], delivery["body"] + more
+    now = int(headers["webhook-timestamp"]) + late_s
+    try:
+        return airlock.verify_webhook(body.encode(), headers, secrets, now=now) == delivery["event"]
+    except airlock.WebhookError as error:
+        return str(error)[:12]
+main, other, wrong = given["secrets"]
+print(json.dumps([
+    [
+        told(one, main), told(one, [other, main]), told(one, other), told(one, wrong),
+        told(one, main, late_s=301), told(one, main, more=" "),
+    ]
+    for one in given["deliveries"]
+]))`;
+    const secrets = [receiverSecret, otherSecret, wrongSecret];
+    const given = JSON.stringify({ deliveries: [single, rotating], secrets });
+    const refused = ["No signature", "webhook-time", "No signature"];
+    expect(await python.run(program, given)).toEqual([
+      [true, true, "No signature", ...refused],
+      [true, true, true, ...refused],
     ]);
   });
 }
