@@ -37,7 +37,7 @@ const table = {
   ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
   // The browser of the tests of /docs and the console: Chromium without its own windows, which took most of its CPU time.
   chromium: {
-    tiers: ["service"],
+    tiers: ["service", "engine"],
     isThere: () => existsSync(CHROMIUM),
     packages: ["chromium-headless-shell"],
   },
