@@ -1,15 +1,15 @@
 import { expect, test } from "vitest";
 import { type EndedRecord, explainEnd } from "./follow.ts";
 
-const error = { type: "value_error", message: "ValueError: no" };
+// The message says more than the traceback that the code has written.
+const message = "ModuleNotFoundError: No module named 'a'. The requirements were not installed";
+const error = { type: "import_error", message };
 
 test.each([
   [{ status: "succeeded", exit_code: 0, error: null }, undefined],
-  [{ status: "failed", exit_code: 1, error }, "failed (exit code 1): value_error"],
-  [{ status: "failed", exit_code: 0, error }, "failed (exit code 0): value_error: ValueError: no"],
-  [{ status: "failed", exit_code: null, error }, "failed: value_error: ValueError: no"],
-  [{ status: "timeout", exit_code: null, error }, "timeout: value_error: ValueError: no"],
+  [{ status: "failed", exit_code: 1, error }, `failed (exit code 1): import_error: ${message}`],
+  [{ status: "timeout", exit_code: null, error }, `timeout: import_error: ${message}`],
   [{ status: "cancelled", exit_code: null, error: null }, "cancelled"],
-])("how a job ended is told once: %o", (record, told) => {
+])("how a job ended is told with its whole message: %o", (record, told) => {
   expect(explainEnd(record as unknown as EndedRecord)).toBe(told);
 });

@@ -46,14 +46,9 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
   return status === "succeeded" ? 0 : error ? exitCode.service : exitCode.failed;
 }
 
-/**
- * One line for people about how a job ended, unless it simply succeeded. Code that exits with a status of
- * its own has said why on its stderr.
- */
+/** One line for people about how a job ended, unless it simply succeeded. */
 export function explainEnd({ status, error, exit_code: own }: EndedRecord): string | undefined {
   if (status === "succeeded") return undefined;
   const code = own === null || own === undefined ? "" : ` (exit code ${own})`;
-  const saysWhy = status === "failed" && code !== "" && own !== 0;
-  const what = error && (saysWhy ? error.type : `${error.type}: ${error.message}`);
-  return `${status}${code}${what ? `: ${what}` : ""}`;
+  return `${status}${code}${error ? `: ${error.type}: ${error.message}` : ""}`;
 }
