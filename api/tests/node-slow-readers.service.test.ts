@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Follower } from "../testing/follower.ts";
 import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { working } from "../testing/contract/working.ts";
+import { residentBytes } from "../testing/resident.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
 
 const MiB = 1024 * 1024;
@@ -22,11 +22,6 @@ afterAll(() => service.close());
 
 const pieceOf = (n: number): string => `piece ${n}\n`.padStart(64, "-").repeat(MiB / 64);
 const follow = (id: string) => Follower.open(service.url, `/jobs/${id}/events`);
-
-function residentBytes(): number {
-  const status = readFileSync(`/proc/${service.child.pid}/status`, "utf8");
-  return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) * 1024;
-}
 
 /** Reads a client's output up to a number of bytes, and hashes it. */
 async function readOutput(client: Follower, hash = createHash("sha256"), bytes = 0) {
@@ -55,10 +50,10 @@ test("clients that do not read cost no memory, and later get every byte", async 
     }
   };
   await write(0, pieces / 2);
-  const before = residentBytes();
+  const before = residentBytes(service);
   const slow = await Promise.all(Array.from({ length: slowClients }, () => follow(job_id)));
   await write(pieces / 2, pieces);
-  expect(residentBytes() - before).toBeLessThan(growthBytes);
+  expect(residentBytes(service) - before).toBeLessThan(growthBytes);
 
   const whole = sent.digest("hex");
   expect(received.digest("hex")).toBe(whole);
@@ -66,7 +61,7 @@ test("clients that do not read cost no memory, and later get every byte", async 
     expect((await readOutput(client, undefined, pieces * MiB)).digest("hex")).toBe(whole);
     await client[Symbol.asyncDispose]();
   }
-  expect(residentBytes() - before).toBeLessThan(growthBytes);
+  expect(residentBytes(service) - before).toBeLessThan(growthBytes);
   await Promise.all(slow.map((client) => client[Symbol.asyncDispose]()));
   await agent.close();
 });
