@@ -183,11 +183,14 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
       view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } });
     },
     markLine(line) {
-      const isThere = line !== undefined && line >= 1 && line <= view.state.doc.lines;
-      const scroll = isThere
-        ? [EditorView.scrollIntoView(view.state.doc.line(line).from, { y: "center" })]
-        : [];
-      view.dispatch({ effects: [setFailed.of(line), ...scroll] });
+      view.dispatch({ effects: setFailed.of(line) });
+      if (line === undefined || line < 1 || line > view.state.doc.lines) return;
+      // The editor alone: its own way of scrolling would move the page as well.
+      view.requestMeasure({
+        read: ({ state, scrollDOM }) =>
+          view.lineBlockAt(state.doc.line(line).from).top - scrollDOM.clientHeight / 2,
+        write: (top, { scrollDOM }) => (scrollDOM.scrollTop = top),
+      });
     },
     compareWith(original) {
       const extension =

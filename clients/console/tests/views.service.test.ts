@@ -53,6 +53,7 @@ describe("the console's views", needs("chromium"), () => {
     // The innermost line of the submitted code.
     const marked = page.getByTitle("The error was raised here");
     expect(await marked.innerText()).toContain("return sum(values)");
+    expect(await page.evaluate<number>("scrollY")).toBe(0);
 
     await page.getByRole("link", { name: "Fork" }).click();
     await page.getByRole("textbox", { name: "Python code" }).getByText("mean([])").click();

@@ -32,7 +32,14 @@ export async function startConsole(
 ): Promise<ConsoleWorld> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-console-"));
   await fill(folder);
-  const all = { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false", ...vars };
+  const all = {
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    // The agent is heard only when a test has it do something.
+    AIRLOCK_LIVENESS_S: "3600",
+    AIRLOCK_LEASE_TTL_S: "3600",
+    ...vars,
+  };
   let api: NodeProcess = await startNodeIn(folder, all);
   const { url } = api;
   const browser = await openBrowser();
