@@ -21,7 +21,7 @@ export type LiveOperation = keyof typeof liveOperations;
 export type LiveCosts = Readonly<Record<LiveOperation, LiveCounts>>;
 
 const together = 20;
-const pieces = 5;
+const pieces = 3;
 
 export type StartEngine = (changes?: Partial<Config>) => Promise<LiveEngine>;
 

@@ -8,7 +8,7 @@ import { countingWorker } from "./counting-worker.ts";
 import { type LiveCounts, type LiveEngine, settings, untilQuiet } from "./engine.ts";
 
 /** Longer than anything takes here between two calls to the database, such as an alarm that is due. */
-const quietMs = 1500;
+const quietMs = 1000;
 
 /** What wrangler.toml deploys, in workerd over a libSQL server (sqld). */
 export async function startWorker(changes: Partial<Config> = {}): Promise<LiveEngine> {
