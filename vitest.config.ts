@@ -52,7 +52,7 @@ export default defineConfig({
         setupFiles: name === "unit" ? ["./scripts/test/unit-set-up.ts"] : [],
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],
-        // Vitest's own is a second: too short for a busy machine.
+        // Vitest's default is one second, too short for a busy machine.
         expect: { poll: { timeout: (patience * patienceMs[name]) / 3 } },
         retry: name === "unit" ? 0 : 1,
         maxWorkers: workers[name],

@@ -2,10 +2,10 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import type { Clock } from "../waiting/clock.ts";
 
-/** Every answer to a poll asks until it is done. */
+/** Until the token is replaced, every answer to a poll asks for it. */
 const pauseMs = 60_000;
 
-/** Replaces the host's token when the API asks for it, and not again within a minute. */
+/** Replaces the host's token when the API asks for it, at most once a minute. */
 export function createRotation(
   { log, clock }: { log: Logger; clock: Pick<Clock, "nowMs"> },
   rotate: () => Promise<string>,
@@ -17,7 +17,7 @@ export function createRotation(
     rotate().then(
       (done) => log.info("{done}", { done }),
       (error: unknown) =>
-        log.warn("the API asks for a new token, which cannot be made: {reason}", {
+        log.warn("the API asks for a new token, but the agent cannot make one: {reason}", {
           reason: describeError(error),
         }),
     );

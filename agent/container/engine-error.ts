@@ -21,12 +21,12 @@ export function engineError(error: unknown): EngineError {
   });
 }
 
-/** @throws EngineError: a container of the agent's own failed, and said this on stderr. */
+/** @throws EngineError always: a container of the agent itself failed and wrote this to stderr. */
 export function failedContainer(what: string, stderr: string): never {
   throw new EngineError(isDiskFull(stderr) ? "disk_full" : "other", `${what}: ${stderr.trim()}`);
 }
 
-/** In the words of the C library, which engines and Python repeat. */
+/** Matches the messages of the C library, which engines and Python pass on. */
 function isDiskFull(message: string): boolean {
   return /no space left on device|disk quota exceeded/i.test(message);
 }

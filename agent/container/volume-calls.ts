@@ -1,7 +1,7 @@
 import type Docker from "dockerode";
 import { labels } from "../sandbox/profile.ts";
 
-/** A volume of an agent, or of agents that share it: their name is empty. */
+/** A volume of one agent. If agents share it, `agentName` is empty. */
 export interface VolumeEntry {
   readonly name: string;
   readonly agentName: string;
@@ -9,11 +9,11 @@ export interface VolumeEntry {
 
 /** What an engine does with volumes. Every method throws EngineError, or its signal's reason on abort. */
 export interface VolumeCalls {
-  /** Makes a volume of this name for an agent if it is missing; agents without a name share it. */
+  /** Makes a volume for an agent, unless it exists. With an empty `agentName`, all agents share it. */
   createVolume(name: string, agentName: string, signal: AbortSignal): Promise<void>;
-  /** Volumes of agents that no container has, in any state. */
+  /** Volumes of agents that no container uses, whether it runs or not. */
   unusedVolumes(signal: AbortSignal): Promise<VolumeEntry[]>;
-  /** Removes a volume, unless a container has it; it is no error if there is none. */
+  /** Removes a volume, unless a container uses it. A missing volume is no error. */
   removeVolume(name: string, signal: AbortSignal): Promise<void>;
 }
 

@@ -75,7 +75,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
       forget(file.sha256, entry);
       void rm(path, { force: true }).catch(() => {});
     };
-    // The last job may have left when the last byte was on disk, and the store forgot the file.
+    // The last job may end between the last byte and this callback. Then nobody else removes the file.
     ready.then(() => (end.signal.aborted ? drop() : void (entry.isComplete = true)), drop);
     return entry;
   }

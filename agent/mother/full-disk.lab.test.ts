@@ -43,7 +43,7 @@ describe("while the engine's disk is full", needs("root"), () => {
     rmSync(folder, { recursive: true });
   });
 
-  /** Leaves so much room on the disk of the engine. */
+  /** Fills the engine's disk until `leftBytes` are free. */
   function fillUpTo(leftBytes: number): void {
     const { bavail, bsize } = statfsSync(disk.path);
     writeFileSync(join(disk.path, "ballast"), Buffer.alloc(bavail * bsize - leftBytes));
@@ -66,7 +66,7 @@ describe("while the engine's disk is full", needs("root"), () => {
     await (await forks.open(specWith({ image }), soon())).close();
   });
 
-  test("a file that does not fit leaves nothing, and is lent once there is room", async () => {
+  test("a file that does not fit leaves nothing, and can be used once there is room", async () => {
     const path = join(folder, "large");
     const content = Buffer.alloc(30 * mebibyte, "x");
     writeFileSync(path, content);

@@ -5,7 +5,7 @@ import { testEngine } from "../sandbox/testing/engine.ts";
 import { imageWithModules, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 
-test("an image that is removed serves the jobs of its zygotes to their end, and no new zygote", async () => {
+test("after its image is removed, a zygote still serves jobs, and no new zygote starts", async () => {
   const place = await testEngine();
   const image = await imageWithModules(place.image, { mark: `mark = "${randomUUID()}"` });
   const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", leaseId: null };
@@ -22,7 +22,7 @@ test("an image that is removed serves the jobs of its zygotes to their end, and 
       name: "EngineError",
       code: "image_not_found",
     });
-    // The mother serves the jobs of other images.
+    // The mother still serves jobs of other images.
     await (await forks.open(specWith({ image: place.image, labels }), limit)).close();
   } finally {
     await forks.close();

@@ -6,10 +6,10 @@ import { testEngine } from "../sandbox/testing/engine.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 
-test("a mother who gets no control groups is told with the reason, and her container does not stay", async () => {
+test("a mother that cannot mount control groups fails with the reason, and its container is removed", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName: `no-groups-${randomUUID()}`, leaseId: null };
-  // Without the place that she mounts them at.
+  // Without the writable folder in which the mother mounts control groups.
   const create: Engine["create"] = (profile, signal) =>
     engine.create(
       { ...profile, HostConfig: { ...profile.HostConfig, Tmpfs: {} } } as never,

@@ -62,7 +62,7 @@ async function unpackRoot(deps: VolumeDeps, imageId: string, program: Buffer): P
   await ended;
 }
 
-/** Sends the files of an image, until the unpacker has ended: on a full disk it reads no more of them. */
+/** Sends the files of an image to the unpacker, until it ends. On a full disk it ends before it has read all. */
 async function fill(
   { engine, spec }: VolumeDeps,
   imageId: string,
@@ -78,7 +78,7 @@ async function fill(
     const files: Readable = await engine.exportFiles(source, limit);
     await pipeline(files, input, { signal }).catch(async (error: unknown) => {
       limit.throwIfAborted();
-      // The unpacker's own error, if that is why nobody reads.
+      // Throws the unpacker's own error, if it failed.
       await ended;
       throw error;
     });

@@ -81,7 +81,7 @@ export async function startUnpacker(
           return next.done ? undefined : Buffer.from(next.value).toString("utf8");
         },
         async end() {
-          // What it does not read any more fails the stream that it speaks on, too.
+          // If it ends before it has read all of its input, its output stream fails too.
           while (!(await said.next().catch(() => ({ done: true }))).done);
           await engine.wait(id, limit);
           hasEnded = true;

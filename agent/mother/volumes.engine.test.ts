@@ -9,7 +9,7 @@ const { engine, image } = await testEngine();
 const [gone, busy, own, odd] = ["gone", "busy", "own", "odd"].map(
   (word) => `volumes-${word}-${randomUUID()}`,
 ) as [string, string, string, string];
-/** Not of an agent's mother: another name, no label. */
+/** Volumes that are not a mother's: one has another name, one has no label. */
 const [otherName, unlabelled] = [`volumes-${randomUUID()}`, setsVolume(odd)];
 const all = [gone, busy, own].map(setsVolume).concat(otherName, unlabelled);
 afterAll(() => Promise.all(all.map(removeVolume)));
@@ -19,7 +19,7 @@ async function left(): Promise<string[]> {
   return all.filter((name) => Volumes.some(({ Name }) => Name === name));
 }
 
-test("only volumes of other agents are removed that no container has had for an hour", async () => {
+test("only volumes of other agents that no container has used for an hour are removed", async () => {
   for (const name of [gone, busy, own]) {
     await engine.createVolume(setsVolume(name), name, signal);
   }
@@ -43,7 +43,7 @@ test("only volumes of other agents are removed that no container has had for an 
     nowMs += 1;
     expect(await reap(signal)).toBe(1);
     expect(await left()).toEqual(others);
-    // A container that is there only at times has it for long enough.
+    // The hour starts again after a container has used the volume.
     await holder.remove();
     expect(await reap(signal)).toBe(0);
     nowMs += 3600_000;

@@ -10,14 +10,14 @@ export function setsVolume(agentName: string): string {
 }
 
 /**
- * How long no container must have a volume before another agent removes it, in ms. An agent that forks
- * jobs always has one; an agent that is back later installs its packages anew.
+ * How long a volume must be unused before another agent removes it, in ms. An agent that forks jobs
+ * always has a container that uses its volume. An agent that comes back later installs its packages again.
  */
 const unusedMs = 3600_000;
 
 /**
- * Returns a function that removes the volumes of agents that are gone, and returns their number: those
- * that it has seen unused for an hour.
+ * Returns a function that removes the volumes of agents that are gone, and returns how many. An agent
+ * counts as gone if its volume was unused at each call for an hour.
  *
  * @param own names of this agent's volumes.
  * @throws (the returned function) EngineError; the signal's reason.
@@ -45,7 +45,7 @@ export function createVolumeReaper(
   };
 }
 
-/** Checks the name too: other volumes of an agent are not for mothers. */
+/** Checks the name too, because an agent may have volumes that are not for mothers. */
 function isOfMother({ name, agentName }: VolumeEntry): boolean {
   return agentName === "" ? /^airlock-roots-\d+$/.test(name) : name === setsVolume(agentName);
 }

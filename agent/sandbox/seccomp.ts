@@ -182,7 +182,7 @@ const KEYCTL_JOIN_SESSION_KEYRING = 1;
 const SIGCHLD = 17;
 
 const jobNamespaces: readonly Guard[] = [
-  // A fork in exactly these namespaces.
+  // A fork into exactly these new namespaces.
   {
     name: "clone",
     args: [

@@ -22,7 +22,7 @@ export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
 }
 
 /**
- * Asks a host to replace its token. Its agents hear of it by their polls.
+ * Asks a host to replace its token. The answers to its agents' polls tell them.
  *
  * @throws AppError 404 for an unknown host, 409 for a revoked one.
  */
@@ -33,7 +33,7 @@ export async function rotateHost(deps: Deps, id: string): Promise<JoinedHost> {
   throw new AppError("conflict", `The token of ${host.name} is revoked: the host must join again.`);
 }
 
-/** The host, whose agents look again what they are told. @throws AppError 404 for an unknown host. */
+/** Ends the waiting polls of a host's agents; returns the host. @throws AppError 404 for an unknown host. */
 async function wakeHost(deps: Deps, id: string): Promise<JoinedHost> {
   const host = (await listHosts(deps)).find((joined) => joined.id === id);
   if (!host) throw notFound(`Host ${id}`);

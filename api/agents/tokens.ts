@@ -88,7 +88,7 @@ async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefin
 }
 
 /**
- * Returns since when an agent is asked to replace its token; null if it is not.
+ * Returns when the agent was asked to replace its token; null if it is not asked.
  *
  * @throws AppError 401 when the token of a waiting agent has been revoked.
  */

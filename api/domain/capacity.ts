@@ -155,7 +155,8 @@ function stateOf(agent: AgentReport, running: number, isHeardOf: boolean): PoolA
 }
 
 function whyUnwell({ drainingAt, engine, breaker }: AgentReport): string | null {
-  if (drainingAt !== null) return "An operator drains it: it ends its jobs and takes no new ones.";
+  if (drainingAt !== null)
+    return "An operator drains it: it finishes its jobs and takes no new ones.";
   if (breaker.state === "open") return "Its circuit breaker is open: its engine keeps failing.";
   return engine.available ? null : "Its container engine does not answer.";
 }

@@ -53,7 +53,7 @@ export function givesInputs(
   return inputs === null || waysOf(accepts.inputs).includes(inputs);
 }
 
-/** Whether one agent can give a job all inputs that another can. */
+/** Whether one agent can give jobs their inputs in every way that another can. */
 function givesAll(
   { accepts }: Pick<AgentReport, "accepts">,
   other: Pick<AgentReport, "accepts">,
@@ -100,8 +100,8 @@ function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environm
 }
 
 /**
- * Whether an agent can run jobs of a type: it has the image, or no agent has it that can give jobs the
- * same inputs, and this one may try to pull it. A built image cannot be pulled.
+ * Whether an agent can run jobs of a type: it has the image, or it may try to pull it. It may try if no
+ * agent that can give jobs the same inputs has the image. A built image cannot be pulled.
  */
 function canRun(agent: Placed, environment: Environment, serving: AgentReport[]): boolean {
   if (!isEquipped(agent, environment)) return false;

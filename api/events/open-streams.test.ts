@@ -6,7 +6,7 @@ import { endingWith, openStreams } from "./open-streams.ts";
 const config = Config.parse({ max_event_streams: 2 });
 const onNode = { config, processMetrics: {} } as Deps;
 
-test("each key has its own streams, and clients without a key have theirs together", () => {
+test("each key has a limit of its own, and clients without a key share one", () => {
   const streams = openStreams(onNode);
   for (const key of ["a", undefined]) {
     const end = streams.begin(key);

@@ -4,17 +4,17 @@ import { AppError } from "../errors.ts";
 /** The event streams that are open at this process. */
 export interface OpenStreams {
   /**
-   * Counts a stream from its beginning to its end, for an API key or, without keys, for everybody.
+   * Counts a stream until it ends. Each API key has a count; without keys, all clients share one.
    *
-   * @returns what ends it; safe to call twice.
+   * @returns a function that ends the stream; safe to call twice.
    * @throws AppError 429 when `max_event_streams` are open.
    */
   begin(key: string | undefined): () => void;
 }
 
-/** An open stream costs memory and a connection, which no client may use up. */
+/** Bounds the open streams of a client, because each costs memory and a connection. */
 export function openStreams({ config, processMetrics }: Deps): OpenStreams {
-  // On Workers, a stream may end untold; the platform bounds what an isolate serves.
+  // On Workers, the end of a stream may go unnoticed, so only the platform's own limits apply.
   const most = processMetrics ? config.max_event_streams : Infinity;
   const open = new Map<string, number>();
   const change = (holder: string, by: 1 | -1): void => {
@@ -40,7 +40,7 @@ export function openStreams({ config, processMetrics }: Deps): OpenStreams {
   };
 }
 
-/** Events whose stream was begun; it ends with them. */
+/** Passes events on, and calls `end` after the last one or when the reader stops. */
 export async function* endingWith<T>(events: AsyncGenerator<T>, end: () => void) {
   try {
     yield* events;

@@ -72,10 +72,10 @@ export async function storeFile(
   throw unavailable("The upload took too long; send it again.", 5);
 }
 
-/** The answer to an upload whose key an earlier one has used. */
+/** The answer to an upload with the key of an earlier one. @throws AppError 409 if the files differ. */
 function repeated(earlier: FileRow, file: FileRow): UploadedFile {
   if (earlier.name === file.name && earlier.sha256 === file.sha256) return toUploadedFile(earlier);
-  const detail = `The idempotency key was used for another file: ${earlier.id}.`;
+  const detail = `The idempotency key was used for another file, ${earlier.id}. Use a new key.`;
   throw new AppError("conflict", detail);
 }
 

@@ -59,7 +59,7 @@ test.each(changes)("%s sends no wake-up to followers if there are none", async (
 test.each(changes)(
   "%s wakes the followers, also those that came just before",
   async (_, change) => {
-    // What the post reads first does not know of the followers.
+    // This row was read before the followers came.
     const job = await leased();
     await keepWatched(deps, job);
     await change(job);

@@ -20,7 +20,7 @@ export function tellEnd(deps: Deps, execution: Watched): void {
   tellWatchers(deps, execution);
 }
 
-/** Tells that an execution has lost its lease, and so has ended, or can be leased again after `delayMs`. */
+/** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */
 export function tellFreed(deps: Deps, execution: ExecutionRow, delayMs = 0): void {
   if (isTerminal(execution.status)) return tellEnd(deps, execution);
   deps.notifier.notify("job", delayMs);

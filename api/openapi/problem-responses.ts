@@ -102,7 +102,7 @@ export const keyConflict = problem("conflict", {
   job_id: jobId,
 });
 
-/** The refusal of an event stream, also where the rate of requests is not limited. */
+/** The refusal of an event stream. It is possible even if requests are not rate limited. */
 export const tooManyStreams = problem("rate_limited", {
   detail:
     "1000 event streams of this API key are open (max_event_streams): close some, or poll GET /jobs/{id}/logs.",

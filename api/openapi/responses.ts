@@ -81,7 +81,7 @@ export const pageQuery = {
 
 export const viewQuery = z.enum(["full", "all"]).optional().openapi({
   description:
-    "`full` adds the extended fields; `all` also adds the attempts and what else the submission said.",
+    "`full` adds the extended fields. `all` also adds the number of attempts and the rest of the submission.",
 });
 
 /** Origin of a request, for its record. */

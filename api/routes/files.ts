@@ -49,7 +49,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       headers: z.object({
         "Idempotency-Key": idempotencyHeader.optional().openapi({
           description:
-            "The same upload sent again with the same key stores nothing, and gets the same answer.",
+            "If the same upload is sent again with the same key, nothing is stored, and the answer is the same.",
           example: "prices-of-monday",
         }),
         "X-Airlock-SHA256": z.string().optional().openapi({
@@ -63,7 +63,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       201: json(UploadedFile, "Stored.", { example: uploadedFile }, "Location"),
       ...problems("invalid_request", "length_required"),
       409: problem("conflict", {
-        detail: `The idempotency key was used for another file: ${fileId}.`,
+        detail: `The idempotency key was used for another file, ${fileId}. Use a new key.`,
       }),
       413: problem("too_large", {
         detail: `The file is larger than ${config.max_file_bytes} bytes (max_file_bytes).`,

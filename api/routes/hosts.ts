@@ -93,7 +93,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     tags,
     summary: "Ask a host to replace its token",
     description:
-      "A running agent of the host makes a new token at its next poll, which a call ends, and the old one is void then. Its jobs go on. The token itself never leaves the host. `rotation_asked_at` is there until it is done.",
+      "A running agent of the host makes a new token, and the old one becomes void. The request ends the agent's waiting poll, so this takes seconds. Running jobs go on. The token itself never leaves the host. The record has `rotation_asked_at` until the new token is in use.",
     middleware: operator,
     request: { params: hostParam },
     responses: {
@@ -122,7 +122,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       operationId: "drainAgent",
       summary: "Give an agent no new work",
       description:
-        "It ends the jobs that it runs. A new start of its program takes work again, and so does `POST /agents/{id}/resume`.",
+        "The agent finishes the jobs that it runs. It takes work again after `POST /agents/{id}/resume`, or after a new start of its program.",
       isDraining: true,
       example: { ...shown!, state: "draining" as const },
     },

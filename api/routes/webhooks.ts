@@ -45,10 +45,13 @@ const eventsQuery = z.object({
     .string()
     .regex(/^[0-9]{1,15}$/, "must be a cursor of an earlier answer")
     .optional()
-    .openapi({ description: "The `cursor` of the last answer. Without it: from now on." }),
+    .openapi({
+      description:
+        "The `cursor` of the last answer. Without it, the answer has no events, only the cursor to start from.",
+    }),
   wait: integerQuery(
     { minimum: 0, maximum: 20, default: 0 },
-    "Seconds to wait until there is an event.",
+    "How many seconds to wait for an event if there is none.",
   ),
   limit: pageQuery.limit,
 });
@@ -111,9 +114,9 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     path: "/webhooks/events",
     operationId: "listenForWebhookEvents",
     tags: ["Webhooks"],
-    summary: "Events as receivers get them, to fetch instead of being called",
+    summary: "Fetch webhook events instead of being called",
     description:
-      "For a receiver that the service cannot reach, such as one on a developer's machine: `airlock listen` fetches events, signs them and calls it. The first request, without `after`, answers at once with the cursor from which to continue. While somebody asks, every execution that ends is an event, whether a receiver is configured or not.",
+      "For a receiver that the service cannot reach, such as one on a developer's machine: `airlock listen` fetches the events, signs them and calls the receiver. The first request, without `after`, is answered at once with the cursor to start from. While a client asks, and for `listening_s` seconds afterwards, every execution that ends is stored as an event, even if no receiver is configured.",
     request: { query: eventsQuery },
     responses: {
       200: json(WebhookEventPage, "The events after the cursor, oldest first.", {

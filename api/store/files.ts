@@ -25,8 +25,8 @@ export async function expectBytes(db: Database, prefix: string, dueAt: number): 
 }
 
 /**
- * Records an uploaded file; false if the removal of its bytes has begun, or another one has its
- * idempotency key.
+ * Records an uploaded file. Returns false if the removal of its bytes has begun, or if another file has
+ * its idempotency key.
  */
 export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
   const isExpected = exists(

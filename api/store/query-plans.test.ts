@@ -236,7 +236,7 @@ const file = {
 };
 const claimTerms = { now, until: 200, most: 10, each: 5, except: [] };
 
-/** Statements that read a whole table or index: a LIMIT ends them early, or the table is small. */
+/** Each with the scans of whole tables or indexes that it may make: a LIMIT ends them early, or the table is small. */
 test.each<[string, string[], () => Promise<unknown>]>([
   ["a list of deliveries", ["SCAN webhook_deliveries"], () => listDeliveries(db, any, 10)],
   [
@@ -281,7 +281,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
     () => removeBuilds(db, now, 10),
   ],
   ["due removals", [], () => dueRemovals(db, now, 10)],
-])("%s needs no other rows than its own", async (_what, expected, run) => {
+])("%s scans no other table or index", async (_what, expected, run) => {
   const isScan = (step: string) => /^SCAN (?!CONSTANT|json_each|waiting|\()/.test(step);
   const plans = await plansOf(run);
   expect(plans.length).toBeGreaterThan(0);

@@ -18,7 +18,7 @@ const { default: workerd } = require("workerd") as { default: string };
  * `wrangler dev` does not pass on that a client hung up. There is no bucket and no assets.
  *
  * @param hasWakes Whether it reaches the Durable Object of the wake-ups.
- * @param around The main module, if it is another one, which imports the worker as "./worker.js".
+ * @param around Source of another main module, which imports the worker as "./worker.js".
  */
 export async function startWorkerd(
   vars: Record<string, string>,

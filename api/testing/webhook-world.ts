@@ -12,7 +12,7 @@ import { type Receiver, receiverSecret, startReceiver } from "./receiver.ts";
 import { newExecution, openTempStore, type TempStore } from "./temp-store.ts";
 import { testDeps } from "./test-deps.ts";
 
-/** A store whose executions are sent to a receiver, by a clock that tests set. */
+/** A store whose events are sent to a receiver. Tests set the clock. */
 export class WebhookWorld {
   readonly store: TempStore;
   readonly receiver: Receiver;
@@ -34,7 +34,7 @@ export class WebhookWorld {
     return { url, secrets: [receiverSecret] };
   }
 
-  /** Has later senders use this configuration. */
+  /** Makes later senders use this configuration. */
   configure(config: Partial<Config>): void {
     const all = { webhook_private_addresses: ["127.0.0.1"], ...config };
     this.deps = testDeps(this.store.db, this.store.folder, () => this.clock, all);
@@ -69,7 +69,7 @@ export class WebhookWorld {
 export function eachInWebhookWorld(give: (world: WebhookWorld) => void): void {
   let world: WebhookWorld;
   beforeEach(async () => {
-    // Receivers compare the time of a signature with theirs.
+    // Receivers compare the time of a signature with their own.
     vi.useFakeTimers({ toFake: ["Date"] });
     const [store, receiver] = await Promise.all([openTempStore(), startReceiver()]);
     world = new WebhookWorld(store, receiver);

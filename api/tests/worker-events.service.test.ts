@@ -57,7 +57,7 @@ test("clients that follow one job in several isolates get everything, and one en
   }
 });
 
-test("output reaches a client in another isolate long before it looks again", async () => {
+test("output reaches a client in another isolate long before that client's next query", async () => {
   const { agent, job_id, lease_id } = await working(second);
   await using client = await follow(first, job_id);
   let fastest = Infinity;

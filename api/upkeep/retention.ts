@@ -65,7 +65,10 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
   return (await removeBytes(deps)) || isMore;
 }
 
-/** Removes as many as there are, in bounded statements between which others get their turn. */
+/**
+ * Repeats a bounded removal until nothing is left to remove, at most `batchesPerSweep` times. Requests get
+ * their turn in between. Returns whether there may be more.
+ */
 async function repeat(removeSome: () => Promise<boolean>): Promise<boolean> {
   for (let done = 0; done < batchesPerSweep; done++) {
     if (!(await removeSome())) return false;
@@ -88,8 +91,8 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<bool
 
 /**
  * Bytes are removed an hour after their rows. So every record has its bytes, even a record in a backup
- * of the rows that was made just before. Bytes that an execution refers to, of another execution or of a file
- * that is gone, stay with it.
+ * of the rows that was made just before. Bytes are kept while an execution refers to them, even if their own
+ * execution or file has been removed.
  */
 async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> {
   const due = await dueRemovals(db, now(), batch.rows);

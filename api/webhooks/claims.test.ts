@@ -48,7 +48,7 @@ test("a sender that stops hands its calls back; they do not count", async () => 
   ]);
 });
 
-test("a receiver that does not answer leaves places for the others", async () => {
+test("a receiver that does not answer leaves room for calls to others", async () => {
   const silent: Answering = (response, { path }) => {
     if (path === "/good") response.writeHead(200).end();
   };
@@ -75,7 +75,7 @@ test("a receiver that does not answer leaves places for the others", async () =>
   await own.stop();
 });
 
-test("a call that ends while the sender looks for the next one tells that there is a place", async () => {
+test("a call that ends while the sender looks for the next one reports that there is room", async () => {
   for (let n = 0; n < 2; n++) await world.end();
   const { deps, store } = world;
   const { client } = store.db;

@@ -3,24 +3,24 @@ import type { Deps } from "../deps.ts";
 import { toEvent, webhookId } from "../domain/webhooks/event.ts";
 import { eventsAfter, keepListening, lastEvent } from "../store/webhooks/listen.ts";
 
-/** Events are written for so long after a request, and the time is extended at half of it. */
+/** A request stores this listening time, once less than half of it is left. */
 const listeningMs = 120_000;
-/** How often a waiting request looks: nothing wakes it, so that ends cost nothing more. */
+/** How often a waiting request queries. Nothing wakes it, so the end of an execution costs nothing more. */
 const lookMs = 500;
 
 /**
- * Events after a cursor, once there are any or `waitMs` have passed. Without a cursor, the place from
- * which the client listens from now on. Asking makes the service write events for two minutes.
+ * Returns the events after a cursor, once there are any or `waitMs` have passed. Without a cursor, returns
+ * the newest one. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
   { db, now }: Deps,
   { after, limit, waitMs }: { after: number | undefined; limit: number; waitMs: number },
   signal: AbortSignal,
 ): Promise<WebhookEventPage> {
-  // The first answer is a cursor, at once.
+  // A first request gets its cursor at once.
   const end = now() + (after === undefined ? 0 : waitMs);
   const until = await keepListening(db, end + listeningMs / 2, end + listeningMs);
-  // Read after the interest is stored: every later end has a higher number.
+  // Read after the listening time is stored, so that every later end has a higher number.
   const from = after ?? (await lastEvent(db));
   let rows = await eventsAfter(db, from, limit + 1);
   while (rows.length === 0 && now() < end && !signal.aborted) {

@@ -100,7 +100,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
     async turn(most = Infinity) {
       await fanOutNew();
       const except = busyReceivers();
-      // A call that ends during the query must wake, too.
+      // A call that ends during the next query must wake the sender too.
       isPlaceWanted = except.length > 0;
       const dueAt = await nextDue(db, except);
       const free = Math.min(most, atOnce - calls.size);

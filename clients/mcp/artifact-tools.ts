@@ -40,7 +40,7 @@ export const readArtifactTool = tool({
     offset: z.int().min(0).default(0).describe("Byte at which the text starts."),
   }),
   output: File.extend({
-    text: z.string().optional().describe("Left out where the file is no text."),
+    text: z.string().optional().describe("Left out if the file is not text."),
     next_offset: z.int().optional().describe("Left out at the end of the file."),
   }),
   isReadOnly: true,
@@ -52,7 +52,7 @@ export const readArtifactTool = tool({
     }
     const part = await readText(api, job_id, artifact, offset);
     if (part === undefined) {
-      const text = `${name} is no text. ${howToUse(job_id, name)}`;
+      const text = `${name} is not text. ${howToUse(job_id, name)}`;
       return {
         content: [{ type: "text", text }, artifactLink(job_id, artifact)],
         structuredContent: { ...file },
@@ -93,7 +93,7 @@ export async function readResource(api: Api, uri: string): Promise<ReadResourceR
 /** What a model can do with a file that it cannot be shown. */
 function howToUse(jobId: string, name: string): string {
   const artifact = JSON.stringify({ job_id: jobId, name });
-  return `Code can use it: give it to execute_code in files, with "artifact": ${artifact}. Or download it: GET /jobs/${jobId}/artifacts/${name}.`;
+  return `To use it in code, pass it to execute_code in files, with "artifact": ${artifact}. Or download it: GET /jobs/${jobId}/artifacts/${name}.`;
 }
 
 async function findArtifact(api: Api, jobId: string, name: string): Promise<Artifact> {

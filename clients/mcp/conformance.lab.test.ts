@@ -11,7 +11,7 @@ const run = promisify(execFile);
 /** These pre-releases are the first that know the revision 2026-07-28. */
 const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
 
-/** The scenarios that need no tools, prompts or extensions made for them, and what of them cannot pass. */
+/** The scenarios that need no special tools, prompts or extensions, each with its checks that cannot pass. */
 const scenarios: Record<string, string[]> = {
   "server-initialize": [],
   "server-session-lifecycle": [],
@@ -23,14 +23,14 @@ const scenarios: Record<string, string[]> = {
   "dns-rebinding-protection": [],
   "http-header-validation": [],
   "input-required-result-unsupported-methods": [],
-  // These four need tools made for them.
+  // These four checks need special tools.
   "server-stateless": [
     "sep-2575-server-rejects-undeclared-capability",
     "sep-2575-missing-capability-http-400",
     "sep-2575-http-server-no-independent-requests-on-stream",
     "sep-2575-server-no-log-without-loglevel",
   ],
-  // There are no prompts.
+  // The server has no prompts.
   caching: ["sep-2549-prompts-list-caching-hints"],
 };
 
@@ -53,7 +53,7 @@ async function checksOf(scenario: string, url: string) {
   return JSON.parse(text) as { id: string; status: string }[];
 }
 
-// Without keys, a deployment answers for any name unless it has been told its own.
+// Without keys, a deployment serves requests for any host name unless `allowed_hosts` names its own.
 const settings = { AIRLOCK_API_RATE_LIMIT_ENABLED: "false", AIRLOCK_ALLOWED_HOSTS: "own.example" };
 
 describe.each([

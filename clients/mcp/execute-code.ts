@@ -12,16 +12,19 @@ import { JobOutcome, unreadResult } from "./result.ts";
 const { code, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
 const { name, text, base64, file_id } = InputFile.shape;
 
-/** The service checks what the parts of a file must be together. */
+/** The service checks that a file has exactly one source. */
 const File = z.strictObject({
   name: name.describe(
-    "Path under /input, such as tables/prices.csv. Not data.json, and no name that begins with _.",
+    "Path under /input, such as tables/prices.csv. It must not be data.json or begin with _.",
   ),
   text: text.describe("The content, as text."),
   base64: base64.describe("The content in base64, for files that are not text."),
   file_id: file_id.describe("Id of a file that was uploaded with POST /files."),
   artifact: z
-    .strictObject({ job_id: JobId, name: z.string().min(1).describe("As list_artifacts has it.") })
+    .strictObject({
+      job_id: JobId,
+      name: z.string().min(1).describe("Name of the file, as in list_artifacts."),
+    })
     .optional()
     .describe("A file that an earlier job wrote to /output."),
 });
@@ -38,10 +41,10 @@ const input = z.strictObject({
     .max(limits.inputFilesMax)
     .optional()
     .describe(
-      `Files for the code, at /input/<name>, read-only; at most ${limits.inputFilesMax}. Each has a name and exactly one of text, base64, file_id and artifact. Text and base64 are part of the request, which can have 10 MiB unless the operator sets another limit.`,
+      `Files for the code, at /input/<name>, read-only; at most ${limits.inputFilesMax}. Each has a name and exactly one of text, base64, file_id and artifact. Text and base64 count toward the size of the request: at most 10 MiB, unless the operator sets another limit.`,
     ),
   stdin: stdin.describe(
-    `What the code reads from standard input, such as with input(); at most ${inMiB(limits.stdinMaxBytes)}. Without it, standard input is at its end.`,
+    `What the code reads from standard input, such as with input(); at most ${inMiB(limits.stdinMaxBytes)}. Without it, standard input is empty.`,
   ),
   args: args.describe(
     `Arguments of the code: sys.argv[1:]; at most ${limits.argsMaxBytes / 1024} KiB together.`,
@@ -78,13 +81,13 @@ export const executeCode = tool({
 
 function describe(facts: Facts): string {
   return `Runs Python code in a new isolated container and returns what it wrote. Nothing is kept from one call to the next: no variables, no files.
-- print() what you want to see: the value of the last expression is not shown. stdout and stderr come back, the head and tail of long text.
-- \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` and \`args\` are the code's own.
+- print() what you want to see: the value of the last expression is not shown. stdout and stderr come back; of long text, the head and the tail.
+- \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` is the code's standard input, \`args\` are its sys.argv[1:].
 - A JSON object written to /output/result.json comes back as \`output\`.
 - Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png") (plt.show() shows nothing); other files as links, for read_artifact.
 - To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
-- If the job takes longer than \`wait_seconds\`, the answer has its job_id and it goes on: call get_job.
+- A job that takes longer than \`wait_seconds\` goes on. The answer then has its job_id: call get_job with it.
 ${describeJobTypes(facts)}`;
 }
 

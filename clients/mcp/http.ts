@@ -26,7 +26,7 @@ const Initialize = z.object({ method: z.literal("initialize") });
 export interface McpRequest {
   request: Request;
   body: string;
-  /** Counts so many further calls for the rate limit, and throws if they are too many. */
+  /** Counts this many further calls for the rate limit, and throws if that exceeds it. */
   countMore: (calls: number) => Promise<void>;
   /** Whether the service itself ends the open requests. */
   isStopping: () => boolean;
@@ -60,7 +60,7 @@ export async function serveMcp(
       metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
       abortCancels: () => era === "modern" && !isStopping(),
     });
-  // Calls that do not wait are answered with JSON: the official Python client takes at most 1 MiB of an event.
+  // Calls that do not wait are answered with JSON: the official Python client accepts events of at most 1 MiB.
   const isQuick = parsed !== undefined && !messages.some(waits);
   const { fetch } = createMcpHandler(({ era }) => serverFor(era), {
     responseMode: isQuick ? "auto" : "sse",
@@ -81,7 +81,7 @@ export async function serveMcp(
   return answer;
 }
 
-/** What the SDK's handler does for clients of 2025, which it answers with events only. */
+/** Answers clients of 2025 with JSON. The SDK's own handler answers them only with events. */
 async function answerWithJson(
   request: Request,
   parsedBody: unknown,

@@ -16,7 +16,7 @@ export const getJob = tool({
   run: (call, { job_id, wait_seconds }) => follow(call, job_id, wait_seconds),
 });
 
-/** An agent hears of a cancellation at once; ending the code and fetching its files takes longer. */
+/** Time for the agent to end the code and fetch its files. It learns of the cancellation at once. */
 const endsWithinS = 5;
 
 export const cancelJob = tool({
@@ -30,7 +30,7 @@ export const cancelJob = tool({
   async run({ api }, { job_id }) {
     await cancel(api, job_id);
     const record = await waitForRecord(api, job_id, endsWithinS);
-    // That the job has not succeeded is no error here.
+    // A job that did not succeed is no error of this tool.
     if (record) return { ...(await endedResult(api, record)), isError: false };
     return unfinishedResult(api, await readStatus(api, job_id));
   },

@@ -7,13 +7,13 @@ const reportEveryMs = 2000;
 /** Characters of the newest output in a report. */
 const newestLength = 500;
 
-/** Tells the client what the job does, from the job's events, until the returned function is called. */
+/** Reports the job's events to the client as progress, until the returned function is called. */
 export function startReporting({ api, report }: Call, jobId: string): () => void {
   if (!report) return () => {};
   const startedAt = Date.now();
   const ending = new AbortController();
   const seen = { state: "queued", newest: "" };
-  // Clients that ask for progress take its absence for a call that hangs.
+  // Clients that ask for progress may give up a call that reports none.
   const timer = setInterval(() => {
     const message = `Job ${jobId}: ${seen.state}\n${seen.newest}`.toWellFormed();
     report((Date.now() - startedAt) / 1000, message).catch(() => {});
@@ -21,7 +21,7 @@ export function startReporting({ api, report }: Call, jobId: string): () => void
   const watch = async (): Promise<void> => {
     for await (const event of eventsOf(api)(jobId, { signal: ending.signal })) note(seen, event);
   };
-  // Without events, the reports say what was known; the call itself says what is wrong.
+  // If the events fail, reports repeat the last known state, and the call itself returns the error.
   watch().catch(() => {});
   return () => {
     clearInterval(timer);
@@ -37,7 +37,7 @@ function note(seen: { state: string; newest: string }, event: JobEvent): void {
   } else if (event.event === "retry") seen.newest = "";
 }
 
-/** The events of jobs, also across breaks. */
+/** The events of jobs. A stream continues after its connection breaks. */
 function eventsOf(api: Api) {
   return stream(transport({ url: "", fetch: async (path, init) => api(path as string, init) }));
 }

@@ -20,7 +20,7 @@ const pictureTypes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /** A result shows at most so many pictures, and links at most so many files. */
 const maxPictures = 8;
 const maxLinks = 50;
-/** Pictures that a result shows: the Python client takes 1 MiB of an event, and base64 adds a third. */
+/** Most bytes of pictures in a result: the Python client accepts events of 1 MiB, and base64 adds a third. */
 const maxPicturesBytes = 512 * 1024;
 
 export const File = z.object({
@@ -103,7 +103,7 @@ const reserved = 500;
 export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallToolResult> {
   const { job_id, status, message, cancel_requested } = job;
   const next = cancel_requested
-    ? `The job was asked to end: call get_job with job_id ${job_id} for its result.`
+    ? `The job is being cancelled: call get_job with job_id ${job_id} for its result.`
     : `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
   const [stdout, stderr] = await Promise.all([
     readOutput(api, job_id, "stdout"),
@@ -125,10 +125,13 @@ export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallTo
   return { content, structuredContent };
 }
 
-/** The result of a job that is stored but cannot be read now: a model that got an error would run its code again. */
+/**
+ * The result of a job that is stored but cannot be read now. It names the job, so that the model does not
+ * run the code again.
+ */
 export function unreadResult(jobId: string, error: unknown): CallToolResult {
   const reason = error instanceof Error ? error.message : String(error);
-  const text = `Job ${jobId} is submitted, but its result could not be read: ${reason}\nCall get_job with this job_id; the code need not be sent again.`;
+  const text = `Job ${jobId} was submitted, but its result could not be read: ${reason}\nCall get_job with this job_id. Do not send the code again.`;
   return { content: [{ type: "text", text }], isError: true };
 }
 

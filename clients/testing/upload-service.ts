@@ -1,7 +1,7 @@
 import { startNode } from "../../api/testing/start-node.ts";
 import { type Cut, startCuttingProxy } from "../../scripts/testing/cutting-proxy.ts";
 
-/** Larger than what any part of the way holds in memory. */
+/** Larger than any buffer between the client and the disk. */
 export const uploadBytes = 8 * 1024 * 1024;
 
 /** Before the head, in it, in the body, before its last byte, before the answer, in the answer. */

@@ -8,13 +8,13 @@ import { buffer } from "node:stream/consumers";
 import { Pool } from "undici";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 
-/** What was asked of a libSQL server. */
+/** Counts of what a libSQL server was asked for. */
 export type DatabaseCounts = {
   /** Requests: each is a statement, or several in one transaction. */
   readonly calls: number;
   /** Of the calls, those that wrote. */
   readonly writes: number;
-  /** As libSQL counts them, which is what Turso bills; indexes and triggers are in it. */
+  /** As libSQL counts them, which is what Turso bills. Indexes and triggers are included. */
   readonly rowsRead: number;
   readonly rowsWritten: number;
 };

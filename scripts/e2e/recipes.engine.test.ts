@@ -77,7 +77,9 @@ test("the pipeline's jobs read what the one before wrote, and are found again", 
   const last = "most expensive: coffee\n";
   expect(ran.stdout).toBe(`fetch ran: 2 rows\nclean ran: sum 8\nreport ran: report.txt\n${last}`);
   const again = await run("python3", ["-c", pipeline], { env: env(service.url) });
-  expect(again.stdout).toBe(`fetch was there\nclean was there\nreport was there\n${last}`);
+  expect(again.stdout).toBe(
+    `fetch has run before\nclean has run before\nreport has run before\n${last}`,
+  );
 });
 
 test(

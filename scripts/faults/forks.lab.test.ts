@@ -27,7 +27,7 @@ print(data["mark"], len(large), end="")
 `;
 const large = "x".repeat(300_000);
 
-describe("forked jobs, and what they rest on killed at any instant", needs("root"), () => {
+describe("forked jobs, while what they depend on is killed at any instant", needs("root"), () => {
   let dockerd: PrivateDockerd;
   let engine: Docker;
   let service: TestService;
@@ -85,7 +85,7 @@ describe("forked jobs, and what they rest on killed at any instant", needs("root
     await agent.exit;
   }
 
-  /** What is killed, and what is started again then. */
+  /** Each kills something, and starts again what does not start by itself. */
   const faults: Record<string, () => Promise<void>> = {
     "a zygote": killZygotes,
     "the mother": killMother,
@@ -114,7 +114,7 @@ describe("forked jobs, and what they rest on killed at any instant", needs("root
     Object.keys(faults).map((what) => [what, round] as const),
   ).flat();
   test.each(cases)(
-    "%s killed: every job has one result, and only what is in use stays, time %i",
+    "%s killed: every job has one result, and nothing unused is left, round %i",
     async (what, round) => {
       const foreign = await startForeign(`foreign-${round}-${what.replaceAll(/\W+/g, "-")}`);
       const before = await foreignState(foreign);
@@ -173,7 +173,7 @@ describe("forked jobs, and what they rest on killed at any instant", needs("root
     return ids;
   }
 
-  /** Containers and their traces that should not be there while no job runs. */
+  /** Containers, and traces of containers, that must not exist while no job runs. */
   async function leftovers(foreignId: string): Promise<string[]> {
     const pid = await motherPid();
     const all = await engine.listContainers({ all: true });

@@ -35,7 +35,7 @@ const has =
 const table = {
   // Supervisors that run on this machine get a loopback of their own.
   ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
-  // The browser of the tests of /docs and the console: Chromium without its own windows, which took most of its CPU time.
+  // The browser for the tests of /docs and the console. Without windows: drawing them took most of Chromium's CPU time.
   chromium: {
     tiers: ["service", "engine"],
     isThere: () => existsSync(CHROMIUM),

@@ -97,7 +97,7 @@ export const apiSettings = {
     .min(1)
     .default(1000)
     .describe(
-      "Event streams that each API key, or without keys all clients together, can have open at one API process.",
+      "Most event streams that each API key can have open at one API process. Without keys, all clients share this number.",
     ),
   max_file_bytes: z
     .int()

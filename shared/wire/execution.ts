@@ -164,7 +164,7 @@ const FullView = z.object({
 const WholeView = z.object({
   attempt: z.int().meta({
     description:
-      "How often an agent has taken it. This field and those below it are only in a record with `view=all`.",
+      "How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.",
   }),
   correlation_id: z
     .string()

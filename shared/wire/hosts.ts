@@ -38,7 +38,8 @@ export const JoinedHost = z
     last_used_at: Timestamp.nullable().meta({ description: "When its token was last used." }),
     revoked_at: Timestamp.nullable().meta({ description: "Since when its token is void." }),
     rotation_asked_at: Timestamp.optional().meta({
-      description: "Since when its token is to be replaced; absent once that is done.",
+      description:
+        "When an operator asked the host to replace its token. Absent once the new token is in use.",
     }),
     agents: z.array(z.string()).meta({
       description: "Ids of its agents, as in `GET /pool/stats`: one for each start of the program.",

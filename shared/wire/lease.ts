@@ -158,7 +158,7 @@ export const PollReply = RenewReply.extend({
   builds: z.array(LeasedBuild),
   /** For a new agent only: the default job type and recently used ones, if the agent may run them. */
   keep_ready: z.array(ReadyKind),
-  /** Whether the host is to replace its token. */
+  /** Whether an operator has asked the host to replace its token. */
   rotate: z.boolean().optional(),
 });
 export type PollReply = z.infer<typeof PollReply>;

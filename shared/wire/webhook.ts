@@ -46,20 +46,26 @@ export type WebhookEvent = z.infer<typeof WebhookEvent>;
 const WebhookMessage = z
   .object({
     webhook_id: z.string().meta({
-      description: "The header `webhook-id` of a call with this event.",
+      description: "What the header `webhook-id` of a call with this event says.",
       example: "evt_019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
     }),
     event: WebhookEvent,
   })
-  .meta({ id: "WebhookMessage", description: "One event, as a call has it in its body." });
+  .meta({
+    id: "WebhookMessage",
+    description: "One event, with the body that a call to a receiver would have.",
+  });
 
 export const WebhookEventPage = z
   .object({
     items: z.array(WebhookMessage).meta({ description: "Oldest first." }),
-    cursor: z.string().meta({ description: "The next request's `after`." }),
-    has_more: z.boolean().meta({ description: "Ask again at once: more events are there." }),
+    cursor: z.string().meta({ description: "Give it as `after` in the next request." }),
+    has_more: z
+      .boolean()
+      .meta({ description: "Whether there are more events: if so, ask again at once." }),
     listening_s: z.int().meta({
-      description: "Ask again within this many seconds; what ends later may be no event.",
+      description:
+        "Ask again within this many seconds. An execution that ends later may not become an event.",
     }),
   })
   .meta({ id: "WebhookEventPage" });

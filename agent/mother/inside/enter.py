@@ -46,7 +46,7 @@ class Plan:
 
 
 def enter(plan, request, stream, stderr, code_filter):
-    """Gives PID 1 of the job its place; its stream becomes stdin and stdout."""
+    """Sets up namespaces, root and filter of the job's PID 1. Its stream becomes stdin and stdout."""
     kernel.close_descriptors_except({stream, stderr})
     os.write(stream, b"p")
     if os.read(stream, 1) != b"g":

@@ -109,7 +109,7 @@ def serve_mother():
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     gc.collect()
     kernel.use_large_pages()
-    # Libraries that know of forks end their threads at the first one.
+    # Libraries with fork handlers end their threads at the first fork.
     if posix.fork() == 0:
         posix._exit(0)
     while True:

@@ -36,7 +36,7 @@ _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
 _AF_INET, _SOCK_DGRAM = 2, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# Calls that keep the interpreter's lock.
+# Its calls keep the interpreter's lock.
 _python = ctypes.PyDLL(None, use_errno=True)
 
 
@@ -45,10 +45,10 @@ def unshare(flags):
 
 
 def fork_into(namespaces):
-    """As os.fork, with the child in new namespaces: it is PID 1 where these are of processes.
+    """Like os.fork, but the child is in new namespaces. In a new PID namespace, it is PID 1.
 
-    What the C library does at a fork is left out, so the process must have one thread and have forked
-    before, which ends the threads of libraries.
+    The C library's own work at a fork is left out. So the process must have only one thread. A call of
+    os.fork before this one makes libraries end their threads.
     """
     _python.PyOS_BeforeFork()
     pid = _python.syscall(_CLONE, ctypes.c_ulong(namespaces | _SIGCHLD), None, None, None, None)
@@ -65,7 +65,7 @@ def fork_into(namespaces):
 def use_large_pages():
     """Moves memory of the calling process into large pages, where the kernel can (6.1 and newer).
 
-    A fork copies what the kernel notes of each page: with pandas it costs a third less so.
+    With pandas preloaded, a fork then costs a third less. The likely reason: it copies smaller page tables.
     """
     for line in read_lines("/proc/self/maps"):
         words = line.split()

@@ -47,7 +47,7 @@ function describe(folder: string): Python[] {
   }
 }
 
-/** How to start it with the folders of this machine, also one in a Debian that set-up made. */
+/** How to start it on this machine. One in a Debian tree that set-up made needs that tree's loader. */
 export function startsHere({ folder }: Python): { args: string[]; env: Record<string, string> } {
   if (!isInDebian(folder)) return { args: [join(folder, "bin/python3")], env: {} };
   const libraries = globSync(join(folder, "lib/*-linux-gnu")).join(":");

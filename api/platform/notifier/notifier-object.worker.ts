@@ -14,7 +14,7 @@ export interface WakesObjects {
 }
 type Upgraded = Response & { webSocket?: (WebSocket & { accept(): void }) | null };
 
-/** Delivers wake-ups across isolates through Durable Objects: one for each job that is followed, and one for all else. */
+/** Delivers wake-ups across isolates through Durable Objects: one for each followed job, and one for all other topics. */
 export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
   // A stub belongs to the request that made it.
   const wakes = (topics: Topic[]) => objects.getByName(topics.find(isOfFollowers) ?? "wakes");

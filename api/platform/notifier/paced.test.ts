@@ -4,7 +4,7 @@ import { paced } from "./paced.ts";
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-test("100 requests within a second make 10 calls a second, and a call follows the last", () => {
+test("100 requests within a second make 10 calls, and one more after the last request", () => {
   const calls: number[] = [];
   let asked = 0;
   const ask = paced(() => calls.push(asked), 100);

@@ -1,6 +1,6 @@
 /**
- * Returns a function that asks for a call of `work`: at once, or `restMs` after the last one. Requests that
- * come meanwhile are answered by one call, which follows the last of them.
+ * Returns a function that asks for a call of `work`. The call is made at once, or `restMs` after the last
+ * one, whichever is later. Requests that come in between share one call.
  */
 export function paced(work: () => void, restMs: number): () => void {
   let isResting = false;

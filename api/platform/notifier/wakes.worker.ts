@@ -4,7 +4,10 @@ import { paced } from "./paced.ts";
 /** The two ends of a connection; the runtime defines it. */
 declare const WebSocketPair: new () => { 0: WebSocket; 1: ServerSocket };
 
-/** Wake-ups of those who follow one job, at most ten a second, have an object of their own. */
+/**
+ * Whether a topic wakes the clients that follow one job. Such a topic has an object of its own, which wakes
+ * them at most ten times a second.
+ */
 export const isOfFollowers = (topic: string): boolean => topic.startsWith("output:");
 const restMs = 100;
 

@@ -46,7 +46,7 @@ export async function readOrders(
   return row;
 }
 
-/** Notes that a token is to be replaced by its host. False if there is no such token, or it is revoked. */
+/** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */
 export async function askForRotation(db: Database, id: string, now: number): Promise<boolean> {
   const asked = await db.orm
     .update(agentTokens)

@@ -96,7 +96,7 @@ function updateOf(columns: string[]): Statement {
       .update(executions)
       .set(set)
       .where(and(...isUnchanged))
-      // A follower may have come since the row was read, and would not be told of the change.
+      // A client may have begun to follow since the row was read: it must be told of the change too.
       .returning({ watchedUntil: executions.watchedUntil }),
   );
 }

@@ -38,7 +38,7 @@ async function running(): Promise<{ executionId: string; attempt: number; leaseI
 
 const bytes = (size: number, byte = 7): Uint8Array => new Uint8Array(size).fill(byte);
 
-test("a repeat is recognised by the rows that it is in, also across rows; others are a conflict", async () => {
+test("a repeat is recognised by reading only the rows that hold it; other bytes at its offset are a conflict", async () => {
   const lease = await running();
   const post = (parts: Part[]) => recordOutput(db, lease, parts, maxBytes, now);
   const at = (offset: number, size = 50_000, byte = 7): Part[] => [
@@ -48,7 +48,7 @@ test("a repeat is recognised by the rows that it is in, also across rows; others
   for (let n = 0; n < 40; n++) expect(await post(at(n * 50_000))).toBe("recorded");
   rowsRead = 0;
   for (const n of [0, 20, 39]) expect(await post(at(n * 50_000))).toBe("recorded");
-  // Of the 80 rows; each post looks for the end and the first row, too.
+  // There are 80 rows. Each post also reads the end of the output and looks up its first row.
   expect(rowsRead).toBeLessThan(30);
   expect(await post(at(20 * 50_000, 50_000, 8))).toBe("conflict");
   expect(await post(at(39 * 50_000, 60_000))).toBe("conflict");

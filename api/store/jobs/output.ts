@@ -266,7 +266,7 @@ async function storedParts(
   }
 }
 
-/** How many of the bytes at an offset a stored part has in the same places. */
+/** Counts the bytes at an offset that equal a stored part's bytes at the same places. */
 function equalBytes({ offset: begin, data: stored }: Part, offset: number, bytes: Uint8Array) {
   let equal = 0;
   const last = Math.min(begin + stored.length, offset + bytes.length);

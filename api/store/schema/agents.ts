@@ -43,7 +43,7 @@ export const agentTokens = sqliteTable("agent_tokens", {
   createdAt: integer("created_at").notNull(),
   lastUsedAt: integer("last_used_at"),
   revokedAt: integer("revoked_at"),
-  /** Since when an operator waits for the host to replace it. */
+  /** When an operator asked the host to replace it; null if nobody did, or once it is replaced. */
   rotationAskedAt: integer("rotation_asked_at"),
 });
 

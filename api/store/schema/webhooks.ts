@@ -5,8 +5,8 @@ import { deliveryStatuses } from "../../../shared/wire/webhook.ts";
 import { inList } from "./columns.ts";
 
 /**
- * Events that receivers want to hear of. A trigger on the transition writes them (0011_webhook_listeners.sql), so that no way
- * to end an execution is forgotten. Times are epoch milliseconds.
+ * Events for receivers and listeners. A trigger on the transition (0011_webhook_listeners.sql) writes them,
+ * so that no way to end an execution is forgotten. Times are epoch milliseconds.
  */
 export const webhookEvents = sqliteTable(
   "webhook_events",

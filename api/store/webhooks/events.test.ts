@@ -167,11 +167,11 @@ describe("an execution that ends", () => {
   });
 });
 
-describe("while somebody listens, an execution that ends", () => {
+describe("while a client listens, an execution that ends", () => {
   const heard = async (after = 0) =>
     (await eventsAfter(store.db, after, 100)).map((one) => one.executionId);
 
-  test("is an event that the sender never sees, until the interest expires", async () => {
+  test("becomes an event that the sender never sees, until the listening time is over", async () => {
     expect(await keepListening(store.db, 1400, 1501)).toBe(1501);
     const id = await submit();
     await complete("succeeded")();
@@ -184,16 +184,19 @@ describe("while somebody listens, an execution that ends", () => {
     expect(await heard()).toEqual([id]);
   });
 
-  test.each(["callback_url", "endpoint"])("is the sender's as well with a %s", async (which) => {
-    await keepListening(store.db, 9000, 9000);
-    if (which === "endpoint") await keepWantedTypes(store.db, ["execution.oom"]);
-    const id = await submit(which === "endpoint" ? {} : { callbackUrl: "https://a.example/b" });
-    await complete("oom")();
-    expect(await heard()).toEqual([id]);
-    expect(await events()).toMatchObject([{ executionId: id }]);
-  });
+  test.each(["callback_url", "endpoint"])(
+    "is also an event for the sender if there is a %s",
+    async (which) => {
+      await keepListening(store.db, 9000, 9000);
+      if (which === "endpoint") await keepWantedTypes(store.db, ["execution.oom"]);
+      const id = await submit(which === "endpoint" ? {} : { callbackUrl: "https://a.example/b" });
+      await complete("oom")();
+      expect(await heard()).toEqual([id]);
+      expect(await events()).toMatchObject([{ executionId: id }]);
+    },
+  );
 
-  test("an interest is extended, never shortened, and stored only when little of it is left", async () => {
+  test("the listening time is extended, never shortened, and written only when little of it is left", async () => {
     expect(await keepListening(store.db, 1000, 2000)).toBe(2000);
     expect(await keepListening(store.db, 1900, 2900)).toBe(2000);
     expect(await keepListening(store.db, 2001, 3000)).toBe(3000);

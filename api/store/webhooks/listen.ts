@@ -6,10 +6,10 @@ import { settings, webhookEvents } from "../schema.ts";
 const untilSetting = "webhook_listening_until";
 
 /**
- * Lets every execution that ends become an event until at least `wanted` (epoch ms). It writes up to
- * `extended`, so that the next calls only read.
+ * Makes every execution that ends before `wanted` (epoch ms) an event. If the stored time is earlier, it
+ * stores `extended`, so that the next calls only read.
  *
- * @returns The time until which events are kept.
+ * @returns The time until which every end is an event.
  */
 export async function keepListening(
   { orm }: Database,

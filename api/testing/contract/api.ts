@@ -87,7 +87,7 @@ export class Api {
   }
 
   /**
-   * Ids of the ten newest executions, newest first: equal before and after if nothing was stored between.
+   * Ids of the ten newest executions, newest first. If nothing was stored, they are the same before and after.
    * Longer lists took half of the CPU time of these tests.
    */
   async newest(): Promise<string[]> {

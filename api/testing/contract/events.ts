@@ -186,9 +186,9 @@ export const eventRows: Row[] = [
     },
   },
   {
-    rule: "An API key that has `max_event_streams` streams open gets 429 for one more; others do not, and a closed one makes room",
+    rule: "An API key with `max_event_streams` open streams gets 429 for a further one until one is closed; other keys are not affected",
     server: "with keys",
-    only: { on: "node", why: "On Workers, the platform bounds what an isolate serves." },
+    only: { on: "node", why: "on Workers, only the platform's own limits apply" },
     async check(api) {
       const [mine, others] = apiKeys.map((key) => ({ "X-API-Key": key }));
       const { headers, text } = await api.post("/execute/async", { code: "print(1)" }, mine);

@@ -76,7 +76,7 @@ export const executionRows: Row[] = [
     },
   },
   {
-    rule: "view=all adds the attempts and what else the submission said to each record",
+    rule: "view=all adds the number of attempts and the rest of the submission to each record",
     async check(api) {
       const given = { timeout: 7, startup_timeout: 20 };
       const { job_id, correlation_id } = await api.submit(given);

@@ -77,7 +77,7 @@ export const fileRows: Row[] = [
     },
   },
   {
-    rule: "An upload that is sent again with its Idempotency-Key stores one file; another one with that key is 409",
+    rule: "An upload that is sent again with its Idempotency-Key stores one file; a different upload with that key is 409",
     async check(api) {
       const key = { "Idempotency-Key": crypto.randomUUID() };
       const upload = (name: string, content: string) => send(api, name, content, key);
@@ -92,7 +92,7 @@ export const fileRows: Row[] = [
         expect(problemOf(other)).toMatchObject({
           status: 409,
           code: "conflict",
-          detail: `The idempotency key was used for another file: ${file_id}.`,
+          detail: `The idempotency key was used for another file, ${file_id}. Use a new key.`,
         });
       }
       const names = (await stored(api)).items.map(({ name }) => name);

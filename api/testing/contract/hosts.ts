@@ -90,7 +90,7 @@ export const hostRows: Row[] = [
   },
   {
     ...local,
-    rule: "A host that is asked to rotate hears of it in the answer to a poll that waits, until its new token is used",
+    rule: "After POST /hosts/{id}/rotate, the waiting poll of the host's agent and every later one is answered with `rotate`, until the new token is used",
     async check(api) {
       const { id, token } = await joined(api, "to-rotate");
       const agent = api.agent(token);

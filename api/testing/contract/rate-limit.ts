@@ -79,7 +79,7 @@ export const rateLimitRows: Row[] = [
     },
   },
   {
-    rule: "Each message of a batch to /mcp is counted",
+    rule: "The rate limit counts each message of a batch to /mcp",
     server: "with the rate limit of the contract",
     async check(api) {
       const own = { "X-API-Key": operatorKey };

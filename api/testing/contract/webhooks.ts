@@ -234,7 +234,7 @@ export const webhookRows: Row[] = [
     },
   ),
   {
-    rule: "Without any receiver, who listens gets every later end once, in order, as the body of a call",
+    rule: "Without any receiver, a client that listens gets every later end of an execution once, in order, as a receiver would",
     async check(api) {
       const { cursor, items } = await events(api);
       expect(items).toEqual([]);
@@ -256,7 +256,7 @@ export const webhookRows: Row[] = [
     },
   },
   {
-    rule: "Who waits for events is answered when a job ends, and is told how soon to ask again",
+    rule: "A request that waits for events is answered when a job ends, and says how soon to ask again",
     async check(api) {
       const { cursor } = await events(api);
       const { job_id } = await api.submit();
@@ -269,7 +269,7 @@ export const webhookRows: Row[] = [
     },
   },
   withReceiver(
-    "Who listens gets the events of configured receivers too, which are called once as ever",
+    "A client that listens also gets the events of configured receivers; these are still called once",
     async (api, receiver) => {
       const { cursor } = await events(api);
       const id = await fail(api, { callback_url: `${own}/own` });

@@ -64,7 +64,7 @@ export function explainFailure(error: unknown): string {
   const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
   const message =
     error.code === "unauthorized"
-      ? "the API key is missing or wrong: airlock login stores one, --key gives one"
+      ? "the API key is missing or wrong: give one with --key, or store one with airlock login"
       : error.message;
   return `${message}\n(${error.code}${correlation})`;
 }

@@ -5,7 +5,7 @@ import { UsageError } from "./exit.ts";
 
 type Message = WebhookEventPage["items"][number];
 
-/** What became of one call. */
+/** The outcome of one call. */
 export interface Called {
   /** The answer's status; null if there was none. */
   status: number | null;
@@ -20,7 +20,7 @@ const timeoutMs = 15_000;
 /** For a receiver that is restarted or debugged; the service itself tries for three days. */
 const pausesMs = [1000, 5000];
 
-/** Calls a receiver with an event, again if that fails; yields what became of each try. */
+/** Calls a receiver with an event, and repeats the call if it fails. Yields the outcome of each try. */
 export async function* forward(
   receiver: URL,
   secret: Buffer,

@@ -13,7 +13,7 @@ export interface SaveOptions {
   names?: readonly string[];
   /** Whether files that exist are replaced. */
   force?: boolean | undefined;
-  /** Ends it; what is fetched by half is removed. */
+  /** Stops fetching; a partial file is removed. */
   signal?: AbortSignal | undefined;
 }
 
@@ -40,7 +40,7 @@ export async function saveArtifacts(
   for (const { name, path, size } of targets) {
     mkdirSync(dirname(path), { recursive: true });
     const answer = await airlock.artifacts.open(jobId, name, { signal });
-    // Nobody else's file has this name: neither the user's nor another artifact's.
+    // No file of the user and no other artifact has this name.
     const partial = `${path}.${randomUUID()}.part`;
     try {
       const body = Readable.fromWeb(answer.body as ReadableStream<Uint8Array>);

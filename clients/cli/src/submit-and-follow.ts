@@ -6,14 +6,14 @@ import { saveArtifacts } from "./save-artifacts.ts";
 import { plain } from "./terminal.ts";
 import type { Tool } from "./tool.ts";
 
-/** What becomes of a job that a command has made. */
+/** Options of commands that make a job. */
 export interface FollowedOptions {
   detach?: boolean;
   out?: string;
   force?: boolean;
 }
 
-/** Submits, then either says which job it is or stays until it has ended. */
+/** Submits a job. With `detach`, prints its id; else follows it until it has ended. */
 export async function submitAndFollow(
   tool: Tool,
   { detach, out, force }: FollowedOptions,
@@ -44,7 +44,7 @@ export async function submitAndFollow(
   });
 }
 
-/** Fetches the artifacts. If that cannot be, the job has run, and need not run again. */
+/** Fetches the artifacts. An error says how to fetch them later, because the job need not run again. */
 async function save(tool: Tool, jobId: string, out: string, force = false): Promise<string[]> {
   try {
     return await saveArtifacts(tool, jobId, out, { force });

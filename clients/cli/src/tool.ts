@@ -44,7 +44,7 @@ export function does(work: Work) {
   };
 }
 
-/** The global `fetch`; once it fails, a person who watches hears why the command goes on waiting. */
+/** The global `fetch`. When it fails for the first time, it tells a person at a terminal why the command waits. */
 function sayingWhenGone(url: string, terminal: Terminal): typeof fetch {
   let isSaid = false;
   return async (input, init) => {

@@ -143,7 +143,7 @@ test("artifacts are listed, and fetched into a folder without replacing files", 
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
 });
 
-test("run -o keeps a file that exists, and says how to fetch the files of the job that has run", async () => {
+test("run -o keeps a file that exists, and says how to fetch the artifacts of the finished job", async () => {
   const out = join(folder, "taken");
   mkdirSync(out);
   writeFileSync(join(out, "a.txt"), "mine");
@@ -156,13 +156,13 @@ test("run -o keeps a file that exists, and says how to fetch the files of the jo
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
 });
 
-test("a fault of the request is told once", async () => {
+test("a fault in the request is shown once", async () => {
   const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
   expect(code).toBe(126);
   expect(stderr.split("status: Invalid option")).toHaveLength(2);
 });
 
-test("a file that is being fetched gets a name of its own: other files named .part are kept", async () => {
+test("a partial download has a unique name: other files named .part are kept", async () => {
   const id = await detached(
     "for name in ('a.txt', 'a.txt.part'): open('/output/' + name, 'w').write(name)",
   );

@@ -68,7 +68,7 @@ test("listen calls a receiver with each job that ends, signed so that the refere
   expect(await listening.interrupt()).toBe(130);
 });
 
-test("without --secret listen makes one, and says it before the first call", async () => {
+test("without --secret, listen makes a secret and prints it before the first call", async () => {
   receiver.answering = answer(204);
   const listening = await listen(receiver.url, []);
   expect(listening.ready["secret"]).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
@@ -89,7 +89,7 @@ test("listen calls again after a failure, and gives up after the third", async (
   receiver = await startReceiver();
 });
 
-test("listen goes on where it was when the service was restarted, and misses nothing", async () => {
+test("listen continues after a restart of the service, and misses nothing", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-listen-"));
   const vars = { AIRLOCK_PORT: String(await reservePort()) };
   await api.close();
@@ -104,7 +104,7 @@ test("listen goes on where it was when the service was restarted, and misses not
   await listening.interrupt();
 });
 
-test("listen -e leaves out jobs that end otherwise", async () => {
+test("listen -e leaves out jobs that end with another status", async () => {
   const listening = await listen(receiver.url, ["--secret", receiverSecret, "-e", "failed"]);
   await end();
   const other = await listen(receiver.url);

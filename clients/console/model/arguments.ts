@@ -1,4 +1,4 @@
-/** Arguments as a shell reads them: blanks part them, quotes and backslashes keep blanks. */
+/** Splits arguments as a shell does: at blanks that are neither quoted nor after a backslash. */
 export function splitArguments(text: string): { args: string[] } | { problem: string } {
   const args: string[] = [];
   let at = 0;
@@ -38,7 +38,7 @@ function endOfQuote(text: string, from: number): number {
   return -1;
 }
 
-/** The text that `splitArguments` reads as these arguments. */
+/** A text that `splitArguments` splits into these arguments. */
 export const joinArguments = (args: readonly string[]): string =>
   args
     .map((arg) => (/^[\w@%+=:,./-]+$/.test(arg) ? arg : `'${arg.replaceAll("'", `'"'"'`)}'`))

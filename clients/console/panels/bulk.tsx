@@ -5,16 +5,16 @@ import { announce } from "../parts/announce.ts";
 import { Dialog, Problem } from "../parts/common.tsx";
 
 export interface BulkJob<Item> {
-  /** What is done, such as "Run again". */
+  /** Name of the action, such as "Run again". */
   title: string;
-  /** What it is done to, such as "executions". */
+  /** Name of the items, such as "executions". */
   things: string;
-  /** What the person should know before. */
+  /** Shown before the action is confirmed. */
   note?: string;
   isDangerous?: boolean;
   /** All items, page by page. */
   collect: (signal: AbortSignal) => AsyncIterable<Item[]>;
-  /** Must be safe to repeat with the same `run`, which is another one for each opened dialog. */
+  /** Acts on one item. Safe to repeat with the same `run`, an id that differs for each start of the action. */
   act: (item: Item, run: string) => Promise<unknown>;
 }
 
@@ -33,8 +33,8 @@ interface Progress {
 const pauseS = 5;
 
 /**
- * Does something to all that a filter finds: counts, asks, then one after the other. Where the service
- * has no room for the next one, it says so and waits, as long as the dialog is open.
+ * Acts on all items that a filter finds. It counts them, asks for confirmation, and acts on one after the
+ * other. If the service has no room for the next one, it says so and waits, as long as the dialog is open.
  */
 export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const { title, things, note, isDangerous } = job;
@@ -119,7 +119,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   );
 }
 
-/** Acts once there is room: a full queue and the rate limit pass. @returns false if it was stopped meanwhile. */
+/** Acts, and tries again while the service has no room. @returns false if it was stopped meanwhile. */
 async function actInTime(
   act: () => Promise<unknown>,
   signal: AbortSignal,
@@ -132,7 +132,9 @@ async function actInTime(
     } catch (error) {
       if (!isPassing(error)) throw error;
       const seconds = (error instanceof ProblemError && error.retryAfterS) || pauseS;
-      say(`${error.message} The rest follows as soon as the service takes it. Keep this open.`);
+      say(
+        `${error.message} The rest follows as soon as the service accepts it. Keep this dialog open.`,
+      );
       await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     }
   }

@@ -22,20 +22,24 @@ export function Hosts() {
   const feed = useFeed("hosts", loadHosts, undefined, quietMs);
   const { data, problem, refresh } = feed.value;
   const end = async ({ id, name }: JoinedHost): Promise<void> => {
-    const warning = `Revoke ${name}? Its agents get no more work, and what they run goes to others. It must join again.`;
+    const warning = `Revoke ${name}? Its agents get no more work, and their jobs go to other agents. To return, it must join again.`;
     if (!confirm(warning)) return;
     await revoke(id);
     announce(`${name} is revoked`);
     refresh();
   };
   if (data === "forbidden") {
-    return <Empty>Hosts are shown with a key that is in operator_keys of the configuration.</Empty>;
+    return (
+      <Empty>To see the hosts, use an API key that the configuration names in operator_keys.</Empty>
+    );
   }
   return (
     <>
       <Problem text={problem} />
       {data?.length === 0 && (
-        <Empty>No host has joined with a code. Agents with a configured token are not hosts.</Empty>
+        <Empty>
+          No host has joined with a code. Agents with a configured token are not shown here.
+        </Empty>
       )}
       {data && data.length > 0 && (
         <Table columns={["Token", "Host", "Agents", "Joined", "Last used", actions]}>

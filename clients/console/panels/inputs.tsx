@@ -42,7 +42,7 @@ function ParentFiles({ files }: { files: Artifact[] }) {
   if (files.length === 0) return null;
   return (
     <section aria-label="Files of the parent">
-      <h2>Files, as its parent had them</h2>
+      <h2>Files of its parent</h2>
       <ul class="files">
         {files.map(({ name, size_bytes }) => (
           <li key={name}>

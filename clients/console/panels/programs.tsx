@@ -13,7 +13,7 @@ const languages: [Language, string][] = [
 interface Props {
   title: string;
   call: Call;
-  /** What is to be known about it. */
+  /** Notes above the program. */
   children?: ComponentChildren;
 }
 

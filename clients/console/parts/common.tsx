@@ -31,7 +31,7 @@ export function ExecutionLink({ id, isWhole = false }: { id: string; isWhole?: b
 
 interface HeadingProps {
   title: string;
-  /** What the tab says instead, such as how a run stands that is watched from another tab. */
+  /** Title of the tab, if it differs: it can show the state of a run to a person in another tab. */
   tabTitle?: string | undefined;
   children?: ComponentChildren;
 }
@@ -63,7 +63,7 @@ export function Empty({ children }: { children: ComponentChildren }) {
 
 interface DialogProps {
   label: string;
-  /** Without it the dialog stays, also after Escape. */
+  /** Without it, the dialog cannot be closed, not even by Escape. */
   onClose?: () => void;
   children: ComponentChildren;
 }

@@ -15,7 +15,7 @@ interface Props {
 
 let last: Promise<void> = Promise.resolve();
 
-/** Editors are made one after the other, each in a task of its own: several in one hold up the page. */
+/** Makes editors one after the other, each in a task of its own: making several in one task blocks the page. */
 function inTurn(make: () => void): void {
   last = last.then(
     () =>

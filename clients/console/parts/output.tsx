@@ -32,7 +32,7 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
   const wanted = useSignal("");
   const at = useSignal(0);
   const isFollowing = useRef(true);
-  /** A line that the address names, so that it can be shared. */
+  /** The line that the page's address names. Such an address can be shared. */
   const linked = useSignal(lineOf(location.hash));
   const gutter = `${String(output.lineCount).length + 1}ch`;
 
@@ -172,7 +172,7 @@ function OutputRow({ row, gutter, needle, isCurrent, onLink }: RowProps) {
         style={{ width: gutter }}
         aria-hidden="true"
         tabIndex={-1}
-        title="Put this line into the address"
+        title="Link to this line"
         onClick={() => onLink(row.line)}
       >
         {row.isContinued ? "" : row.line + 1}

@@ -2,7 +2,7 @@ import { addressOf } from "../model/address.ts";
 
 interface Props {
   view: string;
-  /** The filters of the view: they stay. */
+  /** The filters of the view, which the links keep. */
   filters: Record<string, string | undefined>;
   isFirst: boolean;
   /** Where the next page begins; undefined on the last one. */

@@ -42,7 +42,7 @@ function keyed(send: Transport["send"]): Transport["send"] {
   };
 }
 
-/** Feeds look again by themselves; what a person asked for is tried for about a second. */
+/** Two retries take about a second: a person waits for an error no longer, and feeds ask again by themselves. */
 const plain = transport({ url: location.origin, retries: 2, fetch: reach });
 const way: Transport = { url: plain.url, send: keyed(plain.send), open: keyed(plain.open) };
 

@@ -9,7 +9,7 @@ export interface Draft {
   code: string;
   input: string;
   jobType: string;
-  /** As a shell reads them. */
+  /** One text, which is split as a shell does. */
   args: string;
   stdin: string;
   files: UploadedFile[];

@@ -135,11 +135,11 @@ export async function getSubmitted(id: string, signal?: AbortSignal): Promise<Su
 }
 
 export const submit = async (request: AsyncSubmitRequest): Promise<SubmittedJob> =>
-  // Without `Prefer: wait`, it is never a record.
+  // Without `Prefer: wait`, the answer is never a record.
   (await api.executeAsync({ asyncSubmitRequest: request })) as SubmittedJob;
 export const fork = (id: string, request: ForkRequest): Promise<DerivedJob> =>
   api.forkJob({ id, forkRequest: request });
-/** With a key, it can be repeated by the caller, and is not repeated here. */
+/** With an idempotency key, the caller repeats the request, so it is not repeated here. */
 export const rerun = (id: string, idempotencyKey?: string): Promise<DerivedJob> =>
   idempotencyKey === undefined
     ? api.rerunJob({ id })

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
 
-/** More than any view has. */
+/** More stops than any view has. */
 const mostStops = 150;
 
 /** Where the keyboard is: the element, whether it is seen there, and whether it comes after the last one. */
@@ -46,7 +46,7 @@ async function walk(page: Page): Promise<Stop[]> {
     if (stops.at(-1)?.isEditor) await page.keyboard.press("Escape");
     await page.keyboard.press("Tab");
     const stop = await page.evaluate<Stop | null>(focused);
-    // After the last one it is at the browser, or begins anew.
+    // After the last stop, the focus leaves the page or starts from the top.
     if (!stop || (stops.length > 0 && stop.name === "To the content")) return stops;
     stops.push(stop);
   }
@@ -86,7 +86,7 @@ describe("by keyboard alone", needs("chromium"), () => {
     async (path) => {
       const page = await world.open(`/console${path.replace("failed", failed)}`);
       await page.waitForLoadState("networkidle");
-      // From the top, also where an editor has the focus at first.
+      // Starts from the top, even if an editor has the focus.
       await page.getByRole("link", { name: "To the content" }).focus();
       await page.evaluate(focused);
       const stops = await walk(page);

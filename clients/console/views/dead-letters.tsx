@@ -27,7 +27,7 @@ async function runAgain(letter: Letter, run?: string): Promise<void> {
 const rerunOf = (query: URLSearchParams): BulkJob<Letter> => ({
   title: "Run again",
   things: "dead letters",
-  note: "Each is queued as a new job, and is then no dead letter. If the queue is full, the rest waits until there is room.",
+  note: "Each is queued as a new job and removed from the dead letters. If the queue is full, the rest waits until there is room.",
   collect: (signal) => allDeadLetters(query, signal),
   act: runAgain,
 });
@@ -35,7 +35,7 @@ const rerunOf = (query: URLSearchParams): BulkJob<Letter> => ({
 const removalOf = (query: URLSearchParams): BulkJob<Letter> => ({
   title: "Remove",
   things: "dead letters",
-  note: "The executions stay.",
+  note: "The records of their executions are kept.",
   isDangerous: true,
   collect: (signal) => allDeadLetters(query, signal),
   act: remove,

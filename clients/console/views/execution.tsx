@@ -115,7 +115,7 @@ function Actions({ record, submitted }: ActionsProps) {
   );
 }
 
-/** What it got beside its input. */
+/** Arguments, standard input and files of an execution. */
 function Given({ record }: { record: ExecutionRecord }) {
   const { args = [], stdin, execution_id: id } = record;
   const files = filesOf(record);
@@ -192,10 +192,12 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
         call={callThatMade(record, { code: submitted.code, input })}
       >
         {record.batch_id && (
-          <p class="quiet">It was one job of a batch. This call makes it alone.</p>
+          <p class="quiet">The job was part of a batch. This call makes only this job.</p>
         )}
         {files.length > 0 && !record.parent_execution_id && (
-          <p class="quiet">Put in the ids of its files. Rerun takes the files along by itself.</p>
+          <p class="quiet">
+            Replace the placeholders with the ids of its files. A rerun gets the files without that.
+          </p>
         )}
       </Programs>
     </section>

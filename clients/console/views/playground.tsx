@@ -158,7 +158,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
             original={showsChanges.value ? forked.value?.code : undefined}
             isFocused
           />
-          <h2>{parent === undefined ? "Input" : "Input, as its parent had it"}</h2>
+          <h2>{parent === undefined ? "Input" : "Input of its parent"}</h2>
           <Editor
             key={`input ${editing}`}
             class="input"

@@ -9,7 +9,7 @@ import { formatDuration } from "../model/time.ts";
 
 const statuses: Delivery["status"][] = ["pending", "delivered", "failed"];
 
-/** Calls to receivers: what became of each, and sending it again. */
+/** Calls to receivers: the outcome of each, and a button that sends it again. */
 export function Webhooks({ query }: { query: URLSearchParams }) {
   const feed = useFeed(`webhooks ${query}`, (signal) => listDeliveries(query, signal));
   const { data, problem, refresh } = feed.value;
@@ -19,7 +19,7 @@ export function Webhooks({ query }: { query: URLSearchParams }) {
   const isFiltered = deliveryFilters.some((name) => query.get(name));
   const again = async ({ id }: Delivery): Promise<void> => {
     await resend(id);
-    announce("It is sent again now");
+    announce("The delivery is sent again now");
     refresh();
   };
   const items = data?.items ?? [];
@@ -94,7 +94,7 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
         <ExecutionLink id={job_id} />
       </td>
       <td title={callback_url ?? undefined}>
-        {endpoint ? <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a> : "its own"}
+        {endpoint ? <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a> : "callback_url"}
       </td>
       <td class="number" data-name="calls">
         {attempts}
@@ -148,7 +148,7 @@ function HowTo() {
         {configuration}
       </pre>
       <p>
-        A secret is made by <code>echo "whsec_$(openssl rand -base64 32)"</code>. A single job names
+        Make a secret with <code>echo "whsec_$(openssl rand -base64 32)"</code>. A single job names
         its own receiver with <code>callback_url</code>, if <code>webhook_callbacks</code> allows
         its host. docs/guides/webhooks.md has a receiver in 20 lines.
       </p>

@@ -1,4 +1,4 @@
-"""What the tests do with the official Python client: one task by its name, its findings as JSON."""
+"""Uses the official Python client for tests. Runs the task named on the command line, prints what it found as JSON."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ async def main():
     async with Client(target(), mode=mode) as client:
         found = await {"run": run, "cancel": cancel}[task](client)
         print(json.dumps(found), flush=True)
-        # A client that ends would take its calls with it.
+        # A client that ends would end its calls too.
         if task == "cancel":
             await asyncio.to_thread(sys.stdin.readline)
 

@@ -244,15 +244,18 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     [{ name: "none" }, /files\.0.*exactly one/],
     [{ name: "gone", file_id: crypto.randomUUID() }, /files\.0\.file_id.*expired/],
     [{ name: "path", path: "/etc/passwd" }, /path/],
-  ])("a file that cannot be given is refused with its place: %j", async (file, message) => {
-    const called = client.call("execute_code", { code: "1", files: [file] });
-    await expect(called).rejects.toMatchObject({
-      code: -32602,
-      message: expect.stringMatching(message) as unknown,
-    });
-  });
+  ])(
+    "a file that is not valid is refused with the path of its field: %j",
+    async (file, message) => {
+      const called = client.call("execute_code", { code: "1", files: [file] });
+      await expect(called).rejects.toMatchObject({
+        code: -32602,
+        message: expect.stringMatching(message) as unknown,
+      });
+    },
+  );
 
-  test("a result shows 512 KiB of pictures, and names all files in its text", async () => {
+  test("a result shows at most 512 KiB of pictures, and names all files in its text", async () => {
     const called = client.call("execute_code", { code: "1" });
     const { lease_id } = await agent.takeJob();
     for (const [name, kiB] of [

@@ -162,7 +162,7 @@ function asProblem(text: string): Problem | undefined {
   }
 }
 
-/** The general sentence, and the messages of the fields unless it has them. */
+/** The detail, and the messages of the fields that it does not contain. */
 function messageOf({ detail, errors = [] }: Problem): string {
   const faults = errors
     .map(({ path, message }) => `${path}: ${message}`)

@@ -201,7 +201,7 @@ export type ExecutionRecord = {
     callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
-    /** How often an agent has taken it. This field and those below it are only in a record with `view=all`. */
+    /** How many times an agent has taken the job. This field and those below it are only in a record with `view=all`. */
     attempt?: number | undefined;
     /** Identifies the request that made the job in the service's log. */
     correlation_id?: string | undefined;
@@ -441,7 +441,7 @@ export type NarrowedRecord = {
     callback_url?: string | undefined;
     /** The W3C trace context of the request that made the job. */
     traceparent?: string | undefined;
-    /** How often an agent has taken it. This field and those below it are only in a record with `view=all`. */
+    /** How many times an agent has taken the job. This field and those below it are only in a record with `view=all`. */
     attempt?: number | undefined;
     /** Identifies the request that made the job in the service's log. */
     correlation_id?: string | undefined;
@@ -605,18 +605,18 @@ export type WebhookEvent = {
     data: WebhookData;
 };
 export type WebhookMessage = {
-    /** The header `webhook-id` of a call with this event. */
+    /** What the header `webhook-id` of a call with this event says. */
     webhook_id: string;
     event: WebhookEvent;
 };
 export type WebhookEventPage = {
     /** Oldest first. */
     items: WebhookMessage[];
-    /** The next request's `after`. */
+    /** Give it as `after` in the next request. */
     cursor: string;
-    /** Ask again at once: more events are there. */
+    /** Whether there are more events: if so, ask again at once. */
     has_more: boolean;
-    /** Ask again within this many seconds; what ends later may be no event. */
+    /** Ask again within this many seconds. An execution that ends later may not become an event. */
     listening_s: number;
 };
 export type BreakerState = "closed" | "open" | "half_open";
@@ -748,7 +748,7 @@ export type JoinedHost = {
     last_used_at: string | null;
     /** Since when its token is void. */
     revoked_at: string | null;
-    /** Since when its token is to be replaced; absent once that is done. */
+    /** When an operator asked the host to replace its token. Absent once the new token is in use. */
     rotation_asked_at?: string | undefined;
     /** Ids of its agents, as in `GET /pool/stats`: one for each start of the program. */
     agents: string[];
@@ -1353,7 +1353,7 @@ export function resendWebhookDelivery({ id }: {
     });
 }
 /**
- * Events as receivers get them, to fetch instead of being called
+ * Fetch webhook events instead of being called
  */
 export function listenForWebhookEvents({ after, wait, limit }: {
     after?: string;

@@ -119,9 +119,9 @@ function headersOf(
   return headers;
 }
 
-/** Requests that make jobs or files; with a key, a repeat makes none. */
+/** Requests that make jobs or files. With an idempotency key, a repeat makes no second one. */
 const takesKey = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?/;
-/** A repeat changes nothing. */
+/** Requests that change nothing when they are repeated. */
 const canComeTwice = /\/cancel$/;
 
 function hasKey(body: RequestInit["body"]): boolean {
@@ -152,8 +152,8 @@ function isWorthRepeating(error: unknown, isSafe: boolean): boolean {
   return error.code === "unavailable" && (isSafe || error.jobId === undefined);
 }
 
-/** Over http://, Chromium takes what it has of a head that breaks off, such as a status of 2 for 201. */
-const brokenHead = "The answer broke off in its head.";
+/** Over http://, Chromium accepts headers that were cut off: the status 201 can arrive as 2. */
+const brokenHead = "The connection broke in the headers of the answer.";
 
 async function readWhole(response: Response, method = "GET"): Promise<Response> {
   const { status, headers } = response;

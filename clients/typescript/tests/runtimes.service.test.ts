@@ -91,7 +91,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Ends each job with what its code is. */
+/** Ends each job with its code as the output. */
 async function finishJobs(agent: ScriptedAgent, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const { jobs } = await agent

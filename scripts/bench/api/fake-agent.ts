@@ -42,7 +42,7 @@ export class FakeAgent {
     return (JSON.parse(text) as PollReply).jobs.map(({ lease_id }) => lease_id);
   }
 
-  /** Tells the API that it lives; its leases last as they are. */
+  /** Reports that the agent lives, without renewing its leases. */
   async live(): Promise<void> {
     await this.#api.send("POST", "/agent/v1/renew", this.#status);
   }

@@ -24,7 +24,7 @@ export async function fillHistory(folder: string, count: number): Promise<void> 
 /** What the filling left to the kernel would else be written at the service's first checkpoint. */
 async function bringToDisk(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    // The log is removed when the last connection has closed, maybe only now.
+    // SQLite removes its log when the last connection closes, which may happen meanwhile.
     const file = await open(join(folder, name)).catch(() => undefined);
     await file?.sync();
     await file?.close();

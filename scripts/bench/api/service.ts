@@ -36,7 +36,7 @@ export type ApiService = AsyncDisposable & {
   readonly worstStallMs: () => Promise<number>;
 };
 
-/** Starts it on a file with as many finished executions, with these job types. */
+/** Starts it with these job types, on a file with this many finished executions. */
 export async function startApi(finished: number, jobTypes: object = {}): Promise<ApiService> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
   await fillHistory(folder, finished);

@@ -4,11 +4,11 @@ import type { JobEvent } from "../../../shared/wire/events.ts";
 type Options = {
   readonly dispatcher: Dispatcher;
   readonly headers?: Record<string, string>;
-  /** Hangs up. */
+  /** Its abort closes the connection. */
   readonly signal?: AbortSignal;
 };
 
-/** The events of a job as they come. Throws Error on an answer that is no stream. */
+/** The events of a job as they come. Throws Error if the answer is not a stream. */
 export async function* watch(
   url: string,
   jobId: string,

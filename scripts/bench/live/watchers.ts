@@ -4,9 +4,9 @@ import { watch } from "./watch.ts";
 
 /** Clients that follow jobs, each by a connection of its own. */
 export type Watchers = AsyncDisposable & {
-  /** Characters of output that the one with the least has received. */
+  /** How many characters of output every client has received. */
   readonly least: () => number;
-  /** Resolves when each has received so many. */
+  /** Resolves when every client has received this many. */
   readonly all: (characters: number) => Promise<void>;
 };
 

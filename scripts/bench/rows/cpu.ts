@@ -11,7 +11,7 @@ const msPerTick = 10;
 
 export const cpu: Row = {
   name: "cpu",
-  what: "CPU time of each hello by who uses it, one job after the other",
+  what: "CPU time of each hello in each process, one job after the other",
   goal: "preloaded ≤ hello + 3 ms",
   measure: async (world) => {
     const image = JSON.stringify(await ensureScienceImage(world.docker));
@@ -46,7 +46,7 @@ async function measure(
     for (let n = 0; n < jobs; n++) await service.execute(HELLO, { job_type });
     const machine = ofMachine() - machineBefore;
     const after = await used(world, service);
-    // What nobody else has of it is the engine's, the kernel's and the client's.
+    // It includes the engine, the kernel and the client, which have no series of their own.
     before.set("whole machine", 0);
     after.set("whole machine", machine);
     for (const [who, ms] of after) {

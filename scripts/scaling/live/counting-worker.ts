@@ -1,6 +1,6 @@
 /**
  * An entry module around the worker, which counts requests to its Durable Objects and the runs of their
- * alarms: GET /counts tells them, GET /scheduled fires the cron trigger.
+ * alarms. GET /counts returns the counts, GET /scheduled fires the cron trigger.
  *
  * @param classes Names of the classes of its Durable Objects.
  */

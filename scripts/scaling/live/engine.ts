@@ -11,16 +11,16 @@ export type LiveCounts = DatabaseCounts & {
 export type LiveEngine = AsyncDisposable & {
   readonly fetch: (path: string, init?: RequestInit) => Promise<Response>;
   readonly counts: () => Promise<LiveCounts>;
-  /** Resolves when it does nothing more of its own until time passes. */
+  /** Resolves when the service has nothing more to do before time passes. */
   readonly settled: () => Promise<void>;
   readonly pass: (ms: number) => Promise<void>;
-  /** What it does in a minute without clients and agents, as far as webhooks have a part in it. */
+  /** Lets a minute pass without clients and agents: only what webhooks need is done. */
   readonly idleMinute: () => Promise<void>;
 };
 
 export const token = "a-token-of-16-characters";
 
-/** Nobody counts requests, and an agent that says nothing lives on. */
+/** Requests are not counted by a rate limit, and a silent agent does not count as dead. */
 export const settings = {
   api_rate_limit_enabled: false,
   agent_tokens: [token],
@@ -28,7 +28,7 @@ export const settings = {
   lease_ttl_s: 3600,
 } satisfies Partial<Config>;
 
-/** Resolves when the database was asked nothing for so long. */
+/** Resolves when the database has had no call for `quietMs`. */
 export async function untilQuiet(
   { counts, pending }: { counts: () => DatabaseCounts; pending: () => number },
   quietMs: number,

@@ -1,4 +1,4 @@
-// First, as it teaches zod to describe itself.
+// Imported first, because it adds `openapi` to zod.
 import { createApp } from "../../../api/app.ts";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ import { openFile, openServer } from "../metered-database.ts";
 import { type LiveCounts, type LiveEngine, settings, untilQuiet } from "./engine.ts";
 import { virtualTime } from "./virtual-time.ts";
 
-/** Longer than anything takes here between two calls to the database, such as a call of a webhook. */
+/** Longer than the pause between two database calls of one operation here, such as a call of a webhook. */
 const quietMs = 300;
 
 /** The API on Node, in this process. */

@@ -2,12 +2,12 @@ import type { LiveEngine } from "./engine.ts";
 
 /** A client that follows a job, and reads what comes at once. */
 export type Stream = {
-  /** Resolves when an event with this text has come that was not waited for before. */
+  /** Resolves when this text has come after the text of the last call. */
   readonly until: (text: string) => Promise<void>;
   readonly close: () => Promise<void>;
 };
 
-/** Opens the events of a job, up to the first. */
+/** Follows a job. Resolves after its first status event. */
 export async function openStream(engine: LiveEngine, jobId: string): Promise<Stream> {
   const { body } = await engine.fetch(`/jobs/${jobId}/events`);
   if (!body) throw new Error("the answer has no events");

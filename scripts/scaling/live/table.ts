@@ -36,5 +36,5 @@ export function liveTable({ file, server, worker }: LiveEngines): Table {
 
 const ofDatabase = ({ calls, writes, rowsWritten }: LiveCounts) => [calls, writes, rowsWritten];
 
-/** One digit behind the point. */
+/** One digit after the point. */
 const short = (value: number): string => String(Number(value.toFixed(1)));

@@ -1,7 +1,7 @@
 import type { Notifier } from "../../../api/deps.ts";
 import { memoryNotifier } from "../../../api/platform/notifier/notifier-memory.ts";
 
-/** A clock that stands still unless it is moved, and notifiers whose time limits go by it. */
+/** A clock that stands still unless it is moved, and notifiers that use it for their time limits. */
 export type VirtualTime = {
   readonly now: () => number;
   readonly notifier: () => Notifier;

@@ -7,7 +7,7 @@ import { type DatabaseCounts, startMeteredSqld } from "../../bench/metered-sqld.
 import { countingWorker } from "./counting-worker.ts";
 import { type LiveCounts, type LiveEngine, settings, untilQuiet } from "./engine.ts";
 
-/** Longer than anything takes here between two calls to the database, such as an alarm that is due. */
+/** Longer than the pause between two database calls of one operation here, such as the wait for an alarm. */
 const quietMs = 1000;
 
 /** What wrangler.toml deploys, in workerd over a libSQL server (sqld). */

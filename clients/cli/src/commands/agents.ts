@@ -94,7 +94,7 @@ export function addAgents(program: Command): void {
     .argument("<host>", "its id or name, from airlock agents hosts")
     .action(does(rotate));
   for (const [verb, summary, done] of [
-    ["drain", "give an agent no new work", "ends its jobs and takes no new ones"],
+    ["drain", "give an agent no new work", "finishes its jobs and takes no new ones"],
     ["resume", "give a drained agent work again", "takes work again"],
   ] as const) {
     addCommand(agents, verb, summary)
@@ -134,7 +134,7 @@ async function rotate({ airlock, terminal }: Tool, given: string): Promise<numbe
   else if (isDone) terminal.line(`${name} has a new token; the old one is void`);
   else {
     terminal.note(
-      `airlock: ${name} has not done so yet, and keeps its token until an agent on it polls.\nOn that host, as the agent's user: npm run agent -- rotate`,
+      `airlock: ${name} still has its old token, and replaces it when an agent on it polls.\nTo replace it at once, run on that host, as the agent's user: npm run agent -- rotate`,
     );
   }
   return isDone ? 0 : exitCode.failed;

@@ -24,7 +24,7 @@ type Message = WebhookEventPage["items"][number];
 
 const endings = ["succeeded", "failed", "timeout", "oom", "cancelled"];
 
-/** Calls that are made at the same time. */
+/** Most calls that are open at the same time. */
 const atOnce = 4;
 
 export function addListen(program: Command): void {
@@ -34,14 +34,14 @@ export function addListen(program: Command): void {
     .addOption(
       new Option(
         "-e, --event <status>",
-        `only jobs that end so (repeatable): ${endings.join(", ")}`,
+        `only jobs that end with this status (repeatable): ${endings.join(", ")}`,
       ).argParser(collect),
     )
     .addHelpText(
       "after",
       `
-The service keeps its events while somebody listens; it need not reach this machine, nor be configured.
-Calls are those of a configured receiver (Standard Webhooks). One that fails is made again after 1 s and 5 s.`,
+The service stores events while a client listens. It does not have to reach this machine, and needs no configuration.
+The receiver is called as a configured one would be (Standard Webhooks). A failed call is repeated after 1 s and 5 s.`,
     )
     .action(
       does(async ({ airlock, terminal }: Tool, options: ListenOptions) => {
@@ -81,11 +81,11 @@ function typeOf(given: string): string {
 
 function sayReady(terminal: Terminal, receiver: URL, secret: string): void {
   if (terminal.json) return terminal.line(JSON.stringify({ forward_to: receiver.href, secret }));
-  terminal.note(`Calls ${receiver.href} when a job ends, until Ctrl-C. Its secret:`);
+  terminal.note(`Calls ${receiver.href} when a job ends, until Ctrl-C. The calls are signed with:`);
   terminal.note(`  ${secret}`);
 }
 
-/** Events as they happen. While the service is gone it asks again, and says so once. */
+/** Events as they happen. If the service does not answer, says so once and asks every second. */
 async function* messages(
   airlock: Airlock,
   terminal: Terminal,
@@ -110,7 +110,7 @@ async function* messages(
     } catch (error) {
       signal.throwIfAborted();
       if (!isTemporary(error)) throw error;
-      if (!isGone) terminal.note(`airlock: ${(error as Error).message}\nairlock: asks again …`);
+      if (!isGone) terminal.note(`airlock: ${(error as Error).message}\nairlock: trying again …`);
       isGone = true;
       await sleep(1000, undefined, { signal });
     }

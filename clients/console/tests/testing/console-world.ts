@@ -35,7 +35,7 @@ export async function startConsole(
   const all = {
     AIRLOCK_AGENT_TOKENS: token,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    // The agent is heard only when a test has it do something.
+    // The agent polls only when a test makes it.
     AIRLOCK_LIVENESS_S: "3600",
     AIRLOCK_LEASE_TTL_S: "3600",
     ...vars,

@@ -26,9 +26,9 @@ from .refusal import problem_error
 
 Body = Union[bytes, BinaryIO, None]
 
-# Requests that make jobs or files; with a key, a repeat makes none.
+# Requests that make jobs or files. With an idempotency key, a repeat makes no second one.
 _TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/files$")
-# A repeat changes nothing.
+# Requests that change nothing when they are repeated.
 _CAN_COME_TWICE = re.compile(r"/cancel$")
 _FIRST_S = 0.25
 _LONGEST_S = 8.0

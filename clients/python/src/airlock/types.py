@@ -327,7 +327,7 @@ class ExecutionRecordOptional(TypedDict, total=False):
     callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
-    #: How often an agent has taken it. This field and those below it are only in a record with `view=all`.
+    #: How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.
     attempt: int
     #: Identifies the request that made the job in the service's log.
     correlation_id: str
@@ -655,7 +655,7 @@ class NarrowedRecordOptional(TypedDict, total=False):
     callback_url: str
     #: The W3C trace context of the request that made the job.
     traceparent: str
-    #: How often an agent has taken it. This field and those below it are only in a record with `view=all`.
+    #: How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.
     attempt: int
     #: Identifies the request that made the job in the service's log.
     correlation_id: str
@@ -791,18 +791,18 @@ class WebhookDelivery(TypedDict):
 class WebhookEventPage(TypedDict):
     #: Oldest first.
     items: List[WebhookMessage]
-    #: The next request's `after`.
+    #: Give it as `after` in the next request.
     cursor: str
-    #: Ask again at once: more events are there.
+    #: Whether there are more events: if so, ask again at once.
     has_more: bool
-    #: Ask again within this many seconds; what ends later may be no event.
+    #: Ask again within this many seconds. An execution that ends later may not become an event.
     listening_s: int
 
 
 class WebhookMessage(TypedDict):
-    """One event, as a call has it in its body."""
+    """One event, with the body that a call to a receiver would have."""
 
-    #: The header `webhook-id` of a call with this event.
+    #: What the header `webhook-id` of a call with this event says.
     webhook_id: str
     event: WebhookEvent
 
@@ -971,7 +971,7 @@ class HostList(TypedDict):
 
 
 class JoinedHostOptional(TypedDict, total=False):
-    #: Since when its token is to be replaced; absent once that is done.
+    #: When an operator asked the host to replace its token. Absent once the new token is in use.
     rotation_asked_at: str
 
 

@@ -113,7 +113,7 @@ print(json.dumps([client.wait(id)["status"] for id in sys.argv[2:]]))`;
     expect(await python.run(wait, url, ...ids)).toEqual(ids.map(() => "succeeded"));
   });
 
-  test("refusals are errors of their code's class, and name the fields", async () => {
+  test("a refusal raises the class of its code, and names the fields", async () => {
     await using service = await startApi();
     const program = `
 client = airlock.connect(sys.argv[1])
