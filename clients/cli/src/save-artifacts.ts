@@ -40,8 +40,8 @@ export async function saveArtifacts(
   for (const { name, path, size } of targets) {
     mkdirSync(dirname(path), { recursive: true });
     const answer = await airlock.artifacts.open(jobId, name, { signal });
-    // No file of the user and no other artifact has this name.
-    const partial = `${path}.${randomUUID()}.part`;
+    // No other file has this name. It is short: the artifact's may be as long as a name can be.
+    const partial = join(dirname(path), `.airlock-${randomUUID()}.part`);
     try {
       const body = Readable.fromWeb(answer.body as ReadableStream<Uint8Array>);
       await pipeline(

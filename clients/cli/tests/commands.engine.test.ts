@@ -177,6 +177,14 @@ test("a partial download has a unique name: other files named .part are kept", a
   expect(names.map((name) => readFileSync(join(out, name), "utf8"))).toEqual(names);
 });
 
+test("a file whose name is as long as names can be is fetched", async () => {
+  const name = "n".repeat(255);
+  const id = await detached(`open('/output/${name}', 'w').write('all of it')`);
+  const out = join(folder, "long");
+  expect((await airlock.run(["artifacts", id, "-o", out])).code).toBe(0);
+  expect(readFileSync(join(out, name), "utf8")).toBe("all of it");
+});
+
 test("rerun and fork show the output of the new job", async () => {
   const id = await detached("print('first')");
   expect((await airlock.run(["rerun", id])).stdout).toBe("first\n");
