@@ -56,3 +56,22 @@ test.each([0, 1])(
     expect(getEventListeners(process.signal, "abort")).toEqual([]);
   },
 );
+
+test("the events of a client that has gone before the stream are ended, though nobody reads them", async () => {
+  const ended = Promise.withResolvers<void>();
+  const waiting: Deps = { ...deps, waitUntil: (work) => void work.then(() => ended.resolve()) };
+  let isOpen = false;
+  async function* whileOpen(): AsyncGenerator<JobEvent | "idle"> {
+    isOpen = true;
+    try {
+      yield "idle";
+    } finally {
+      isOpen = false;
+    }
+  }
+  const gone = AbortSignal.abort();
+  // As the server does where there is no connection any more.
+  await eventStream(waiting, "lines", whileOpen, [gone]).cancel();
+  await ended.promise;
+  expect([isOpen, getEventListeners(gone, "abort")]).toEqual([false, []]);
+});

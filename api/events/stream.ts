@@ -31,15 +31,16 @@ export function eventStream(
   };
   const end = async (): Promise<void> => {
     // A generator that has not started would skip its `finally`.
-    if (!finish) await events.next();
+    if (!finish) await events.next().catch(() => {});
     begin();
     await events.return(undefined).catch(() => {});
     finished();
   };
   const hangUp = (): void => hungUp.abort();
-  if (signals.some(({ aborted }) => aborted)) hangUp();
-  for (const signal of signals) signal.addEventListener("abort", hangUp);
   hungUp.signal.addEventListener("abort", () => void end());
+  for (const signal of signals) signal.addEventListener("abort", hangUp);
+  // The client may have gone while its job was stored.
+  if (signals.some(({ aborted }) => aborted)) hangUp();
 
   return new ReadableStream<Uint8Array>(
     {
