@@ -31,9 +31,10 @@ afterEach(() => store.close());
 
 const streamOf = (content: string) => new Blob([content]).stream();
 
-async function upload(content = "content"): Promise<string> {
+async function upload(content = "content", idempotencyKey?: string): Promise<string> {
   const announced = { sizeBytes: content.length };
-  return (await storeFile(deps, "a.txt", streamOf(content), announced)).file_id;
+  const key = idempotencyKey === undefined ? undefined : { idempotencyKey, keyId: undefined };
+  return (await storeFile(deps, "a.txt", streamOf(content), announced, key)).file_id;
 }
 
 const isStored = (id: string) => existsSync(join(store.folder, "artifacts", fileKey({ id })));
@@ -173,6 +174,28 @@ test("the bytes of a process that died before it recorded them are removed", asy
   expect([isStored(id), await removals()]).toEqual([true, [id]]);
   await after(24 * hourMs);
   expect([isStored(id), await removals()]).toEqual([false, []]);
+});
+
+test.each([
+  ["the same file", "content"],
+  ["another file", "other"],
+])(
+  "the bytes of an upload that is repeated with %s are removed by the next sweep",
+  async (_, next) => {
+    const id = await upload("content", "key");
+    await upload(next, "key").catch(() => {});
+    await after(0);
+    expect(await removals()).toEqual([]);
+    expect(readdirSync(join(store.folder, "artifacts"))).toEqual([id, "incoming"]);
+  },
+);
+
+test("the key of an upload that has expired can be used again, also before the sweep", async () => {
+  const first = await upload("content", "key");
+  clock += 24 * hourMs;
+  const second = await upload("other", "key");
+  expect([await isThere(first), await isThere(second)]).toEqual([false, true]);
+  expect(await upload("other", "key")).toBe(second);
 });
 
 test("an upload whose bytes were given up meanwhile is refused, and leaves nothing", async () => {

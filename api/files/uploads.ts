@@ -62,7 +62,11 @@ export async function storeFile(
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
     const earlier = file.uploadKey && (await findByUploadKey(db, file.uploadKey, createdAt));
-    if (earlier) return repeated(earlier, file);
+    if (earlier) {
+      const answer = repeated(earlier, file);
+      await postponeRemoval(db, id, now()).catch(() => {});
+      return answer;
+    }
   } catch (error) {
     // If the database is out of reach, the earlier due time of the removal stays.
     await postponeRemoval(db, id, now()).catch(() => {});

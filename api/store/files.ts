@@ -7,6 +7,7 @@ import {
   inArray,
   lt,
   lte,
+  not,
   notExists,
   or,
   sql,
@@ -25,8 +26,8 @@ export async function expectBytes(db: Database, prefix: string, dueAt: number): 
 }
 
 /**
- * Records an uploaded file. Returns false if the removal of its bytes has begun, or if another file has
- * its idempotency key.
+ * Records an uploaded file. Returns false if the removal of its bytes has begun, or if another file that
+ * is there has its idempotency key.
  */
 export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
   const isExpected = exists(
@@ -39,7 +40,12 @@ export async function recordFile(db: Database, file: FileRow): Promise<boolean> 
     .select({ one: sql`1` })
     .from(files)
     .where(eq(files.id, file.id));
-  const [inserted] = await batch(db, [
+  const [, inserted] = await batch(db, [
+    // A file that has expired gives its key away, also before the sweep.
+    db.orm
+      .update(files)
+      .set({ uploadKey: null })
+      .where(and(hasUploadKey(file.uploadKey), not(isThere(file.createdAt)!))),
     insertWhere(files, file, isExpected).append(sql` on conflict do nothing`),
     db.orm.delete(removals).where(and(eq(removals.prefix, file.id), exists(itself))),
   ]);
@@ -53,6 +59,10 @@ const references = query
 
 /** A file is there until it expires, and longer while an execution refers to it. */
 const isThere = (now: number): SQL | undefined => or(gt(files.expiresAt, now), exists(references));
+
+/** In the words of the index. */
+const hasUploadKey = (key: string | null): SQL =>
+  sql`${files.uploadKey} = ${key} and ${files.uploadKey} is not null`;
 
 /** The files with these ids that are there. */
 export async function findFiles(db: Database, ids: string[], now: number): Promise<FileRow[]> {
@@ -71,7 +81,7 @@ export async function findByUploadKey(
   const [file] = await db.orm
     .select()
     .from(files)
-    .where(and(eq(files.uploadKey, uploadKey), sql`${files.uploadKey} is not null`, isThere(now)));
+    .where(and(hasUploadKey(uploadKey), isThere(now)));
   return file;
 }
 
