@@ -87,11 +87,11 @@ export async function createDeps(
     sweep: async (signal) => {
       const removed = await reap(signal);
       if (removed > 0) log.warn("removed {removed} left-over containers", { removed });
-      const volumes = await reapVolumes(signal);
-      if (volumes > 0) log.info("removed {volumes} volumes of agents that are gone", { volumes });
       // Containers of dead agents are removed first, so that a job that is leased again does not
       // run twice.
       await spool.removeLeftOvers(isAlive, reportCrash);
+      const volumes = await reapVolumes(signal);
+      if (volumes > 0) log.info("removed {volumes} volumes of agents that are gone", { volumes });
     },
     errors,
     clock,

@@ -101,11 +101,28 @@ def clean():
             os.close(folder)
 
 
+class Member(tarfile.TarInfo):
+    @classmethod
+    def fromtarfile(cls, archive):
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:
+            archive.has_ended = True
+            raise
+
+
+class Archive(tarfile.TarFile):
+    """Knows whether its end has come: tarfile takes one that breaks off between two files for a whole one."""
+
+    tarinfo = Member
+    has_ended = False
+
+
 def unpack(base, count):
     os.lchown("/", base, base)
     os.chmod("/", 0o755)
     folders = []
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+    with Archive.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
         for member in archive:
             path = "/" + member.name.strip("/")
             if path == "/.":
@@ -118,6 +135,8 @@ def unpack(base, count):
                     folders.append((path, member.mtime))
                 else:
                     os.utime(path, (member.mtime, member.mtime), follow_symlinks=False)
+        if not archive.has_ended:
+            raise EOFError("the files of the image ended early")
     for path, mtime in reversed(folders):
         os.utime(path, (mtime, mtime))
 
