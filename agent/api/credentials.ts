@@ -1,6 +1,7 @@
 import {
   closeSync,
   fsyncSync,
+  linkSync,
   openSync,
   readFileSync,
   renameSync,
@@ -49,12 +50,38 @@ export function readCredentials(dataDir: string, stage?: Stage): Credentials | u
 
 /** Writes the file atomically, readable by its owner only, and synced to disk. */
 export function writeCredentials(dataDir: string, credentials: Credentials, stage: Stage): void {
+  put(dataDir, draftOf(dataDir, credentials, stage), credentialsFile(dataDir, stage));
+}
+
+/** The same, unless there is the file: processes that do this at once get what the first of them wrote. */
+export function proposeCredentials(
+  dataDir: string,
+  credentials: Credentials,
+  stage: Stage,
+): Credentials {
+  const draft = draftOf(dataDir, credentials, stage);
+  try {
+    linkSync(draft, credentialsFile(dataDir, stage));
+    syncFolder(dataDir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  } finally {
+    rmSync(draft);
+  }
+  // Another process may have removed it just now.
+  return readCredentials(dataDir, stage) ?? proposeCredentials(dataDir, credentials, stage);
+}
+
+export function removeCredentials(dataDir: string, stage: Stage): void {
+  rmSync(credentialsFile(dataDir, stage), { force: true });
+}
+
+function draftOf(dataDir: string, credentials: Credentials, stage: Stage): string {
   makeFolder(dataDir);
-  const file = credentialsFile(dataDir, stage);
-  const draft = `${file}.${process.pid}`;
+  const draft = `${credentialsFile(dataDir, stage)}.${process.pid}`;
   rmSync(draft, { force: true });
   writeFileSync(draft, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true });
-  put(dataDir, draft, file);
+  return draft;
 }
 
 /** Makes the credentials of a stage the credentials of this host. */
@@ -64,6 +91,10 @@ export function adoptCredentials(dataDir: string, stage: Stage): void {
 
 function put(dataDir: string, from: string, to: string): void {
   renameSync(from, to);
+  syncFolder(dataDir);
+}
+
+function syncFolder(dataDir: string): void {
   const folder = openSync(dataDir, "r");
   try {
     fsyncSync(folder);

@@ -17,7 +17,9 @@ import {
   adoptCredentials,
   type Credentials,
   credentialsFile,
+  proposeCredentials,
   readCredentials,
+  removeCredentials,
   writeCredentials,
 } from "./credentials.ts";
 import { createHttp, type Http } from "./http.ts";
@@ -59,21 +61,23 @@ export async function joinApi(args: string[], env: NodeJS.ProcessEnv): Promise<s
 
 /**
  * `rotate`: gives a joined host a new token. The old token is valid until the new one is first
- * used, which is the last step here. A running agent switches to the new token by itself.
+ * used, which is the last step here. A running agent switches to the new token by itself. Agents of
+ * one host that do this at the same time give it the same one.
  */
 export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
   const config = readConfig(env);
   const { data_dir: dataDir } = config;
-  const old = readCredentials(dataDir);
-  if (config.agent_token !== undefined || !old) {
+  const known = readCredentials(dataDir);
+  if (config.agent_token !== undefined || !known) {
     throw new ConfigError(
       "only a token that this host got by joining can be rotated; change a configured agent_token in the configuration",
     );
   }
-  const url = config.api_url ?? old.api_url;
+  const url = config.api_url ?? known.api_url;
   const address = apiAddress(url, config);
-  const token = readCredentials(dataDir, "rotating")?.token ?? newToken();
-  writeCredentials(dataDir, { ...old, token }, "rotating");
+  const { token } = proposeCredentials(dataDir, { ...known, token: newToken() }, "rotating");
+  // Another process may have ended a rotation before.
+  const old = readCredentials(dataDir) ?? known;
 
   const order: RotateRequest = { token_sha256: hashOf(token) };
   const present = async ({ token: presented }: Pick<Credentials, "token">): Promise<void> => {
@@ -81,8 +85,12 @@ export async function rotateToken(env: NodeJS.ProcessEnv): Promise<string> {
     const http = createHttp({ url, token: fixedToken(presented), dispatcher });
     await post(http, "/rotate", order, z.object({}));
   };
-  await present(old);
-  adoptCredentials(dataDir, "rotating");
+  await present(old).catch((error: unknown) => {
+    // Another process was faster, and the old token is void.
+    if (readCredentials(dataDir)?.token !== token) throw error;
+  });
+  writeCredentials(dataDir, { ...old, token }, "joined");
+  removeCredentials(dataDir, "rotating");
   await present({ token });
   return `${old.name} has a new token; the old one is void`;
 }

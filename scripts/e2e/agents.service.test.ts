@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { rotateToken } from "../../agent/api/join.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
@@ -81,6 +82,14 @@ test("a host joins with a code, works with its token, changes to a new one, and 
   expect(asked).toMatchObject({ code: 0, said: "gpu-1 has a new token; the old one is void\n" });
   expect(secrets).not.toContain(kept().token);
   secrets.push(kept().token);
+
+  // Two agents of one host are asked at the same time.
+  const own = { AIRLOCK_DATA_DIR: folder };
+  await Promise.all([rotateToken(own), rotateToken(own)]);
+  secrets.push(kept().token);
+  await rotateToken(own);
+  secrets.push(kept().token);
+  expect(new Set(secrets).size).toBe(secrets.length);
 
   expect(await operate("revoke", "gpu-1")).toMatchObject({ code: 0 });
   expect(await agent.exit).toBe(2);
