@@ -11,8 +11,12 @@ const signal = AbortSignal.timeout(120_000);
 const { engine, image } = await testEngine();
 const agentName = `roots-${randomUUID()}`;
 const spec = {
-  ...{ roots: agentName, sets: `${agentName}-sets`, agentName },
-  ...{ agentId: randomUUID(), memoryBytes: null, pids: 100 },
+  roots: agentName,
+  sets: `${agentName}-sets`,
+  agentName,
+  agentId: randomUUID(),
+  memoryBytes: null,
+  pids: 100,
 };
 beforeAll(() => createVolumes({ engine, spec }, signal));
 afterAll(() => Promise.all([spec.roots, spec.sets].map(removeVolume)));
