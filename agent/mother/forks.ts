@@ -69,9 +69,8 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
 
 /** The problem before the first probe has ended. */
 export const notProbed = "the probe job has not ended yet";
-/** Pause in ms after a failed probe; shorter if the engine was out of reach. */
-const probeAgainMs = (error: unknown): number =>
-  error instanceof EngineError && error.code === "unavailable" ? 5000 : 120_000;
+/** Pause in ms after so many failed probes in a row: 5 s, doubled each time, 2 minutes at most. */
+const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failures - 1), 120_000);
 /** How long a probe may take, with all that it starts, in ms. */
 const probeMs = 300_000;
 /** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
@@ -93,8 +92,12 @@ export function createForks(deps: ForksDeps): Forks {
   let reason: string | null = notProbed;
   /** When the next probe is due; null while one runs, or after one that found no fault. */
   let dueMs: number | null = 0;
+  /** The newest probe; never rejects. */
+  let probing = Promise.resolve();
+  /** Probes that failed in a row; those that did not reach the engine count as one. */
+  let failures = 0;
 
-  async function open(
+  async function fork(
     spec: SandboxSpec,
     signal: AbortSignal,
     { packages, files }: Provided = { packages: null, files: [] },
@@ -181,18 +184,30 @@ export function createForks(deps: ForksDeps): Forks {
     dueMs = null;
     const signal = AbortSignal.timeout(probeMs);
     try {
-      await probeSandbox(open, deps.mother, await deps.motherImage(signal), signal);
+      await probeSandbox(fork, deps.mother, await deps.motherImage(signal), signal);
+      failures = 0;
       setProblem(null, null);
     } catch (error) {
-      setProblem(describeError(error), performance.now() + probeAgainMs(error));
+      const isOutOfReach = error instanceof EngineError && error.code === "unavailable";
+      failures = isOutOfReach ? 1 : failures + 1;
+      setProblem(describeError(error), performance.now() + probeAgainMs(failures));
     }
   }
 
+  function problem(): string | null {
+    if (dueMs !== null && performance.now() >= dueMs) probing = probe();
+    return reason;
+  }
+
+  /** Forks no job where no probe has passed since the last failure. */
+  async function open(...[spec, signal, provided]: Parameters<Forks["open"]>): Promise<Sandbox> {
+    if (problem() !== null) await abortable(probing, signal);
+    if (reason !== null) throw new EngineError("other", `jobs are not forked here: ${reason}`);
+    return fork(spec, signal, provided);
+  }
+
   return {
-    problem() {
-      if (dueMs !== null && performance.now() >= dueMs) void probe();
-      return reason;
-    },
+    problem,
     prepare: async (spec, signal) => void (await lineageOf(spec, signal)),
     borrow: (spec, wanted, signal) =>
       sets.borrow(

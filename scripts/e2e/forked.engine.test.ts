@@ -7,7 +7,7 @@ import {
   rawEngine,
   removeImages,
 } from "../../agent/sandbox/testing/raw-engine.ts";
-import type { PoolStats } from "../../shared/wire/health.ts";
+import type { EngineHealth, PoolStats } from "../../shared/wire/health.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const zygote = { AIRLOCK_CONTAINER_BACKEND: "zygote" };
@@ -65,9 +65,31 @@ test("where jobs cannot be forked, auto gives them containers, and zygote takes 
   }
 });
 
-async function forkProblems({ send }: TestService): Promise<string> {
-  const { agents } = (await send<PoolStats>("GET", "/pool/stats")).json;
-  return agents.map(({ engine }) => engine.fork_problem).join();
+test("no job is forked where the probe job finds a fault", async () => {
+  const wrongHosts = "def gethostbyname(name): return name";
+  const socketModule = "$(python3 -c 'import socket; print(socket.__file__)')";
+  const command = `echo '${wrongHosts}' >> ${socketModule}`;
+  const faulty = await deriveImage((await testEngine()).image, command);
+  try {
+    await using service = await startTestService();
+    const id = await service.submit("print(1)");
+    await service.startAgent("faulty", { ...zygote, AIRLOCK_MOTHER_IMAGE: faulty });
+    await vi.waitFor(
+      async () => expect(await enginesOf(service)).toMatchObject([{ available: false }]),
+      120_000,
+    );
+    expect(await service.record(id)).toMatchObject({ status: "queued" });
+  } finally {
+    await removeImages(faulty);
+  }
+});
+
+async function enginesOf({ send }: TestService): Promise<EngineHealth[]> {
+  return (await send<PoolStats>("GET", "/pool/stats")).json.agents.map(({ engine }) => engine);
+}
+
+async function forkProblems(service: TestService): Promise<string> {
+  return (await enginesOf(service)).map(({ fork_problem }) => fork_problem).join();
 }
 
 const codes = [
@@ -119,8 +141,11 @@ while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
     else agent.process.kill("SIGKILL");
     await vi.waitFor(() => expect(() => process.kill(State.Pid, 0)).toThrow("ESRCH"), 30_000);
     if (what.endsWith("agent")) await service.startAgent("killed", zygote);
+    await service.untilBegun(id, 2);
     const record = await service.ended(id);
     expect(record).toMatchObject({ status: "timeout" });
+    // A failed probe is repeated after seconds; its longest pause is 120 s.
+    expect(Date.parse(record.started_at!) - Date.parse(record.created_at)).toBeLessThan(100_000);
     await vi.waitFor(async () => expect(await containersOf(agent.name)).not.toContain(mother), {
       timeout: 30_000,
     });
