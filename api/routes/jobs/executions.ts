@@ -1,18 +1,22 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionDeleted, ExecutionList, ExecutionRecord } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
-import { toRecord } from "../jobs/record.ts";
-import { readRecords } from "../jobs/read-records.ts";
-import { remove } from "../jobs/remove.ts";
-import { notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { jsonPage } from "../http/json-page.ts";
-import { listExecutions } from "../store/jobs/list.ts";
-import { findExecution, withPayload } from "../store/jobs/read.ts";
-import { executionPage, jobId, recordExamples } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { filterOf, listQuery } from "../openapi/list-query.ts";
-import { jobIdParam, json, problems, viewQuery } from "../openapi/responses.ts";
+import {
+  ExecutionDeleted,
+  ExecutionList,
+  ExecutionRecord,
+} from "../../../shared/wire/execution.ts";
+import type { Deps } from "../../deps.ts";
+import { toRecord } from "../../jobs/record.ts";
+import { readRecords } from "../../jobs/read-records.ts";
+import { remove } from "../../jobs/remove.ts";
+import { notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jsonPage } from "../../http/json-page.ts";
+import { listExecutions } from "../../store/jobs/list.ts";
+import { findExecution, withPayload } from "../../store/jobs/read.ts";
+import { executionPage, jobId, recordExamples } from "../../openapi/examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { filterOf, listQuery } from "../../openapi/list-query.ts";
+import { jobIdParam, json, problems, viewQuery } from "../../openapi/responses.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { db } = deps;

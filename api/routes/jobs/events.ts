@@ -1,20 +1,20 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { streamNames } from "../../shared/wire/output.ts";
-import type { Deps } from "../deps.ts";
-import { type EventCursor, parseCursor } from "../domain/event-cursor.ts";
-import { AppError, notFound } from "../errors.ts";
-import { contentTypes, formatOf } from "../events/encode.ts";
-import { follow } from "../events/follow.ts";
-import { endingWith, type OpenStreams } from "../events/open-streams.ts";
-import { eventHeaders, eventStream } from "../events/stream.ts";
-import { readLog } from "../events/log.ts";
-import type { AppEnv } from "../http/context.ts";
-import { sendStored } from "../http/stored-file.ts";
-import { eventLines, eventsDescription, serverSentEvents } from "../openapi/event-examples.ts";
-import { problem, problemRef, tooManyStreams } from "../openapi/problem-responses.ts";
-import { headers } from "../openapi/response-headers.ts";
-import { integerQuery, jobIdParam, problems } from "../openapi/responses.ts";
-import { findExecution } from "../store/jobs/read.ts";
+import { streamNames } from "../../../shared/wire/output.ts";
+import type { Deps } from "../../deps.ts";
+import { type EventCursor, parseCursor } from "../../domain/event-cursor.ts";
+import { AppError, notFound } from "../../errors.ts";
+import { contentTypes, formatOf } from "../../events/encode.ts";
+import { follow } from "../../events/follow.ts";
+import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
+import { eventHeaders, eventStream } from "../../events/stream.ts";
+import { readLog } from "../../events/log.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { sendStored } from "../../http/stored-file.ts";
+import { eventLines, eventsDescription, serverSentEvents } from "../../openapi/event-examples.ts";
+import { problem, problemRef, tooManyStreams } from "../../openapi/problem-responses.ts";
+import { headers } from "../../openapi/response-headers.ts";
+import { integerQuery, jobIdParam, problems } from "../../openapi/responses.ts";
+import { findExecution } from "../../store/jobs/read.ts";
 
 const text = z.string();
 

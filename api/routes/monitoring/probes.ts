@@ -1,13 +1,13 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { describeError } from "../../shared/log-line.ts";
-import { Probe } from "../../shared/wire/probe.ts";
-import type { Deps } from "../deps.ts";
-import { unavailable } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { ping } from "../store/ping.ts";
-import { probe as example } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { json } from "../openapi/responses.ts";
+import { describeError } from "../../../shared/log-line.ts";
+import { Probe } from "../../../shared/wire/probe.ts";
+import type { Deps } from "../../deps.ts";
+import { unavailable } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { ping } from "../../store/ping.ts";
+import { probe as example } from "../../openapi/examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { json } from "../../openapi/responses.ts";
 
 /** Milliseconds that a probe waits for the database. */
 const answerWithinMs = 2000;

@@ -1,15 +1,15 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { Health, PoolHistory, PoolStats } from "../../shared/wire/health.ts";
-import type { Deps } from "../deps.ts";
-import { health, isLive, poolStats } from "../domain/capacity.ts";
-import { historyMs, minuteMs, toHistory } from "../domain/history.ts";
-import type { AppEnv } from "../http/context.ts";
-import { listAgents } from "../store/agents/agents.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
-import { minutesSince } from "../store/minutes.ts";
-import { version } from "../version.ts";
-import { health as healthExample, poolStats as poolExample } from "../openapi/examples.ts";
-import { integerQuery, json, problems } from "../openapi/responses.ts";
+import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
+import type { Deps } from "../../deps.ts";
+import { health, isLive, poolStats } from "../../domain/capacity.ts";
+import { historyMs, minuteMs, toHistory } from "../../domain/history.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { listAgents } from "../../store/agents/agents.ts";
+import { readQueueStats } from "../../store/jobs/queue.ts";
+import { minutesSince } from "../../store/minutes.ts";
+import { version } from "../../version.ts";
+import { health as healthExample, poolStats as poolExample } from "../../openapi/examples.ts";
+import { integerQuery, json, problems } from "../../openapi/responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>

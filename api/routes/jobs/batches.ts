@@ -1,15 +1,15 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { Batch, BatchRequest, SubmittedBatch } from "../../shared/wire/batch.ts";
-import { IdempotencyHeader } from "../../shared/wire/submission.ts";
-import { cancelBatch, readBatch } from "../batches/batch.ts";
-import { submitJobs } from "../batches/submit.ts";
-import type { Deps } from "../deps.ts";
-import type { AppEnv } from "../http/context.ts";
-import { jsonBody } from "../http/json-body.ts";
-import { keyed } from "../jobs/idempotency.ts";
-import { batch, batchId, batchRequest, submittedBatch } from "../openapi/batch-examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { body, json, originOf, problems } from "../openapi/responses.ts";
+import { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/batch.ts";
+import { IdempotencyHeader } from "../../../shared/wire/submission.ts";
+import { cancelBatch, readBatch } from "../../batches/batch.ts";
+import { submitJobs } from "../../batches/submit.ts";
+import type { Deps } from "../../deps.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jsonBody } from "../../http/json-body.ts";
+import { keyed } from "../../jobs/idempotency.ts";
+import { batch, batchId, batchRequest, submittedBatch } from "../../openapi/batch-examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { body, json, originOf, problems } from "../../openapi/responses.ts";
 
 const params = z.object({
   id: z.string().openapi({

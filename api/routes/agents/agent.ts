@@ -1,5 +1,5 @@
 import { Hono } from "hono";
-import { JoinRequest, RotateRequest } from "../../shared/wire/join.ts";
+import { JoinRequest, RotateRequest } from "../../../shared/wire/join.ts";
 import {
   AgentStatus,
   BuildLogChunk,
@@ -12,25 +12,25 @@ import {
   StartedReport,
   takeHeader,
   type WatchReply,
-} from "../../shared/wire/lease.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import { AnyOutputReport } from "../../shared/wire/output.ts";
-import { join, rotate } from "../agents/tokens.ts";
+} from "../../../shared/wire/lease.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import { AnyOutputReport } from "../../../shared/wire/output.ts";
+import { join, rotate } from "../../agents/tokens.ts";
 import {
   recordBuildResult,
   appendBuildLog,
   releaseBuildLease,
   requireBuildLease,
-} from "../builds/build-posts.ts";
-import type { Deps } from "../deps.ts";
-import { checkProtocol } from "../http/access/agent-protocol.ts";
-import { readUploadHeaders } from "../http/upload-headers.ts";
-import { requireAgentToken } from "../http/access/auth.ts";
-import type { AppEnv } from "../http/context.ts";
-import { parseBody } from "../http/json-body.ts";
-import { sendStored } from "../http/stored-file.ts";
-import { leasedFile } from "../agents/leased-file.ts";
-import { limitJoins } from "../http/access/rate-limit.ts";
+} from "../../builds/build-posts.ts";
+import type { Deps } from "../../deps.ts";
+import { checkProtocol } from "../../http/access/agent-protocol.ts";
+import { readUploadHeaders } from "../../http/upload-headers.ts";
+import { requireAgentToken } from "../../http/access/auth.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { parseBody } from "../../http/json-body.ts";
+import { sendStored } from "../../http/stored-file.ts";
+import { leasedFile } from "../../agents/leased-file.ts";
+import { limitJoins } from "../../http/access/rate-limit.ts";
 import {
   recordResult,
   requireLease,
@@ -38,12 +38,12 @@ import {
   releaseLease,
   recordStart,
   storeUpload,
-} from "../agents/lease-posts.ts";
-import { leave } from "../agents/leave.ts";
-import { poll, renew } from "../agents/poll.ts";
-import { isWatched } from "../jobs/watched.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
-import { takeNext } from "../agents/take-jobs.ts";
+} from "../../agents/lease-posts.ts";
+import { leave } from "../../agents/leave.ts";
+import { poll, renew } from "../../agents/poll.ts";
+import { isWatched } from "../../jobs/watched.ts";
+import type { ExecutionRow } from "../../store/jobs/advance.ts";
+import { takeNext } from "../../agents/take-jobs.ts";
 import { agentImageRoutes } from "./agent-images.ts";
 
 /** The agents' side of the API, `/agent/v1/*`: shared/wire/lease.ts has every message. */

@@ -1,14 +1,14 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
-import type { Deps } from "../deps.ts";
-import { isLive } from "../domain/capacity.ts";
-import type { AppEnv } from "../http/context.ts";
-import { familiesText, textFormat } from "../metrics/family.ts";
-import { storedFamilies } from "../metrics/stored.ts";
-import { listAgents } from "../store/agents/agents.ts";
-import { readCounts } from "../store/jobs/counts.ts";
-import { databaseBytes } from "../store/size.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
-import { version } from "../version.ts";
+import type { Deps } from "../../deps.ts";
+import { isLive } from "../../domain/capacity.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { familiesText, textFormat } from "../../metrics/family.ts";
+import { storedFamilies } from "../../metrics/stored.ts";
+import { listAgents } from "../../store/agents/agents.ts";
+import { readCounts } from "../../store/jobs/counts.ts";
+import { databaseBytes } from "../../store/size.ts";
+import { readQueueStats } from "../../store/jobs/queue.ts";
+import { version } from "../../version.ts";
 
 const getMetrics = createRoute({
   method: "get",

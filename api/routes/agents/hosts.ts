@@ -1,20 +1,20 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { PoolAgent } from "../../shared/wire/health.ts";
-import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../shared/wire/hosts.ts";
-import { drainAgent, listHosts, revokeHost, rotateHost } from "../agents/hosts.ts";
-import { invite } from "../agents/tokens.ts";
-import type { Deps } from "../deps.ts";
-import { poolStats } from "../domain/capacity.ts";
-import { notFound } from "../errors.ts";
-import { requireOperator } from "../http/access/auth.ts";
-import type { AppEnv } from "../http/context.ts";
-import { jsonBody } from "../http/json-body.ts";
-import { poolStats as poolExample } from "../openapi/examples.ts";
-import { agentId, invitation, joinedHost } from "../openapi/host-examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { body, json, problems } from "../openapi/responses.ts";
-import { listAgents } from "../store/agents/agents.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
+import { PoolAgent } from "../../../shared/wire/health.ts";
+import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../../shared/wire/hosts.ts";
+import { drainAgent, listHosts, revokeHost, rotateHost } from "../../agents/hosts.ts";
+import { invite } from "../../agents/tokens.ts";
+import type { Deps } from "../../deps.ts";
+import { poolStats } from "../../domain/capacity.ts";
+import { notFound } from "../../errors.ts";
+import { requireOperator } from "../../http/access/auth.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jsonBody } from "../../http/json-body.ts";
+import { poolStats as poolExample } from "../../openapi/examples.ts";
+import { agentId, invitation, joinedHost } from "../../openapi/host-examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { body, json, problems } from "../../openapi/responses.ts";
+import { listAgents } from "../../store/agents/agents.ts";
+import { readQueueStats } from "../../store/jobs/queue.ts";
 
 const idOf = (description: string, example: string) =>
   z.object({

@@ -1,10 +1,10 @@
 import type { Hono } from "hono";
-import { requireBuildLease } from "../builds/build-posts.ts";
-import type { Deps } from "../deps.ts";
-import { readUploadHeaders } from "../http/upload-headers.ts";
-import type { AppEnv } from "../http/context.ts";
-import { sendStored } from "../http/stored-file.ts";
-import { imageSource, storeImageUpload, storedArchive } from "../builds/images.ts";
+import { requireBuildLease } from "../../builds/build-posts.ts";
+import type { Deps } from "../../deps.ts";
+import { readUploadHeaders } from "../../http/upload-headers.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { sendStored } from "../../http/stored-file.ts";
+import { imageSource, storeImageUpload, storedArchive } from "../../builds/images.ts";
 
 /** Endpoints that pass built images from the agent that built them to the others. */
 export function agentImageRoutes(app: Hono<AppEnv>, deps: Deps): void {

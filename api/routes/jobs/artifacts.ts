@@ -1,18 +1,23 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { ArtifactList } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
-import { isArtifactName } from "../../shared/artifact-name.ts";
-import { openInputFile } from "../files/input-files.ts";
-import { findInputFile } from "../store/jobs/input-files.ts";
-import { inputArtifacts, internalArtifacts, toArtifact } from "../jobs/record.ts";
-import { AppError, notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { sendDownload, type Download } from "../http/stored-file.ts";
-import { artifactKey } from "../domain/store-key.ts";
-import { findArtifact, findExecution, findSubmitted, listArtifacts } from "../store/jobs/read.ts";
-import { artifactList } from "../openapi/examples.ts";
-import { json, jobIdParam, problems } from "../openapi/responses.ts";
-import { describeArtifacts, nameRule } from "../openapi/artifacts-openapi.ts";
+import { ArtifactList } from "../../../shared/wire/execution.ts";
+import type { Deps } from "../../deps.ts";
+import { isArtifactName } from "../../../shared/artifact-name.ts";
+import { openInputFile } from "../../files/input-files.ts";
+import { findInputFile } from "../../store/jobs/input-files.ts";
+import { inputArtifacts, internalArtifacts, toArtifact } from "../../jobs/record.ts";
+import { AppError, notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { sendDownload, type Download } from "../../http/stored-file.ts";
+import { artifactKey } from "../../domain/store-key.ts";
+import {
+  findArtifact,
+  findExecution,
+  findSubmitted,
+  listArtifacts,
+} from "../../store/jobs/read.ts";
+import { artifactList } from "../../openapi/examples.ts";
+import { json, jobIdParam, problems } from "../../openapi/responses.ts";
+import { describeArtifacts, nameRule } from "../../openapi/artifacts-openapi.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {

@@ -4,18 +4,18 @@ import {
   InProgressResult,
   isTerminal,
   JobStatus,
-} from "../../shared/wire/execution.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import type { Deps } from "../deps.ts";
-import { toJobStatus, toQueueStatus, toRecord } from "../jobs/record.ts";
-import { AppError, notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { explainWait } from "../jobs/availability.ts";
-import { findExecution, queuePosition, withPayload } from "../store/jobs/read.ts";
-import { cancel, waitForEnd } from "../jobs/wait.ts";
-import { inProgress, jobStatus, recordExamples } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { integerQuery, jobIdParam, json, problems, viewQuery } from "../openapi/responses.ts";
+} from "../../../shared/wire/execution.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import type { Deps } from "../../deps.ts";
+import { toJobStatus, toQueueStatus, toRecord } from "../../jobs/record.ts";
+import { AppError, notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { explainWait } from "../../jobs/availability.ts";
+import { findExecution, queuePosition, withPayload } from "../../store/jobs/read.ts";
+import { cancel, waitForEnd } from "../../jobs/wait.ts";
+import { inProgress, jobStatus, recordExamples } from "../../openapi/examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { integerQuery, jobIdParam, json, problems, viewQuery } from "../../openapi/responses.ts";
 
 const resultQuery = z.object({
   wait: z

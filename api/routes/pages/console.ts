@@ -2,9 +2,9 @@ import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { getRuntimeKey } from "hono/adapter";
 import { compress } from "hono/compress";
-import type { Deps } from "../deps.ts";
-import { AppError, notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
+import type { Deps } from "../../deps.ts";
+import { AppError, notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
 
 /** CodeMirror's styles are in shadow roots, as constructed style sheets: no inline style is needed. */
 const policy = [

@@ -1,35 +1,35 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionRecord, SyncResult } from "../../shared/wire/execution.ts";
+import { ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
 import {
   AsyncSubmitRequest,
   ExecuteRequest,
   IdempotencyHeader,
   SubmittedJob,
-} from "../../shared/wire/submission.ts";
+} from "../../../shared/wire/submission.ts";
 import { createMiddleware } from "hono/factory";
-import type { Deps } from "../deps.ts";
-import { toRecord, toSyncResult } from "../jobs/record.ts";
-import { unavailable } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { preferredWaitS } from "../http/prefer.ts";
-import { jsonBody } from "../http/json-body.ts";
-import { wantsEvents } from "../events/encode.ts";
-import { followSync } from "../events/follow-sync.ts";
-import { endingWith, type OpenStreams } from "../events/open-streams.ts";
-import { eventHeaders, eventStream } from "../events/stream.ts";
-import { asEvents } from "../openapi/event-examples.ts";
-import { keyed } from "../jobs/idempotency.ts";
-import { submit } from "../jobs/submit.ts";
-import { waitBriefly, waitForSync } from "../jobs/wait.ts";
+import type { Deps } from "../../deps.ts";
+import { toRecord, toSyncResult } from "../../jobs/record.ts";
+import { unavailable } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { preferredWaitS } from "../../http/prefer.ts";
+import { jsonBody } from "../../http/json-body.ts";
+import { wantsEvents } from "../../events/encode.ts";
+import { followSync } from "../../events/follow-sync.ts";
+import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
+import { eventHeaders, eventStream } from "../../events/stream.ts";
+import { asEvents } from "../../openapi/event-examples.ts";
+import { keyed } from "../../jobs/idempotency.ts";
+import { submit } from "../../jobs/submit.ts";
+import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 import {
   executeAsyncExamples,
   executeExamples,
   record,
   submittedJob,
   syncResult,
-} from "../openapi/examples.ts";
-import { keyConflict, tooManyStreams } from "../openapi/problem-responses.ts";
-import { body, json, originOf, problems } from "../openapi/responses.ts";
+} from "../../openapi/examples.ts";
+import { keyConflict, tooManyStreams } from "../../openapi/problem-responses.ts";
+import { body, json, originOf, problems } from "../../openapi/responses.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),

@@ -4,15 +4,15 @@ import {
   ForkRequest,
   IdempotencyHeader,
   RerunRequest,
-} from "../../shared/wire/submission.ts";
-import type { Deps } from "../deps.ts";
-import { derive } from "../jobs/derive.ts";
-import { keyed } from "../jobs/idempotency.ts";
-import type { AppEnv } from "../http/context.ts";
-import { jsonBody, optionalJsonBody } from "../http/json-body.ts";
-import { derivedJob, forkExample, rerunExamples } from "../openapi/examples.ts";
-import { keyConflict } from "../openapi/problem-responses.ts";
-import { body, jobIdParam, json, originOf, problems } from "../openapi/responses.ts";
+} from "../../../shared/wire/submission.ts";
+import type { Deps } from "../../deps.ts";
+import { derive } from "../../jobs/derive.ts";
+import { keyed } from "../../jobs/idempotency.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jsonBody, optionalJsonBody } from "../../http/json-body.ts";
+import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples.ts";
+import { keyConflict } from "../../openapi/problem-responses.ts";
+import { body, jobIdParam, json, originOf, problems } from "../../openapi/responses.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),

@@ -1,30 +1,30 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { decodeUtf8 } from "../../shared/bytes.ts";
+import { decodeUtf8 } from "../../../shared/bytes.ts";
 import {
   DeadLetterDeleted,
   DeadLetterPage,
   DeadLetterStats,
   type DeadLetter,
-} from "../../shared/wire/dead-letter.ts";
-import { ExecutionErrorType } from "../../shared/wire/errors.ts";
-import { parseJson, type JsonObject } from "../../shared/json.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import type { Deps } from "../deps.ts";
-import { timestamp } from "../jobs/record.ts";
-import { notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { jsonPage } from "../http/json-page.ts";
+} from "../../../shared/wire/dead-letter.ts";
+import { ExecutionErrorType } from "../../../shared/wire/errors.ts";
+import { parseJson, type JsonObject } from "../../../shared/json.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import type { Deps } from "../../deps.ts";
+import { timestamp } from "../../jobs/record.ts";
+import { notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jsonPage } from "../../http/json-page.ts";
 import {
   deadLetterPayloads,
   deadLetterStats,
   deleteDeadLetter,
   listDeadLetters,
   type DeadLetterRow,
-} from "../store/jobs/dead-letters.ts";
-import type { Database } from "../store/database.ts";
-import { deadLetterPage, deadLetterStats as statsExample } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { json, pageQuery, problems } from "../openapi/responses.ts";
+} from "../../store/jobs/dead-letters.ts";
+import type { Database } from "../../store/database.ts";
+import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples.ts";
+import { problem } from "../../openapi/problem-responses.ts";
+import { json, pageQuery, problems } from "../../openapi/responses.ts";
 
 const before = z.coerce.number().int().min(1).optional().openapi({
   type: "integer",

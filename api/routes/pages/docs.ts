@@ -1,10 +1,10 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import type { Deps } from "../deps.ts";
-import { notFound } from "../errors.ts";
-import type { AppEnv } from "../http/context.ts";
-import { llmsText } from "../openapi/llms-text.ts";
-import { problemPage } from "../openapi/problem-page.ts";
-import { everywhere } from "../openapi/response-headers.ts";
+import type { Deps } from "../../deps.ts";
+import { notFound } from "../../errors.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { llmsText } from "../../openapi/llms-text.ts";
+import { problemPage } from "../../openapi/problem-page.ts";
+import { everywhere } from "../../openapi/response-headers.ts";
 
 /** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {
