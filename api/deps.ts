@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import type { Config } from "../shared/config/config.ts";
-import type { ByteRange } from "./domain/byte-range.ts";
+import type { ByteRange } from "./domain/files/byte-range.ts";
 import type { Database } from "./store/database.ts";
 
 /** Everything that the API takes from outside. The entry file builds it once. */

@@ -2,7 +2,7 @@ import type { PollRequest, ReadyKind } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";
 import { defaultJobType, toLeasedJobType } from "../domain/job-types.ts";
-import { accepts, isEquipped, isRunnable } from "../domain/placement.ts";
+import { accepts, isEquipped, isRunnable } from "../domain/agents/placement.ts";
 import { jobTypesUsedSince } from "../store/jobs/recent-job-types.ts";
 
 const RECENT_MS = 10 * 60_000;

@@ -3,10 +3,10 @@ import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wi
 import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
-import { artifactKey } from "../domain/store-key.ts";
+import { artifactKey } from "../domain/files/store-key.ts";
 import { isArtifactName } from "../../shared/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
-import { contentTypeOf } from "../domain/content-type.ts";
+import { contentTypeOf } from "../domain/files/content-type.ts";
 import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
 import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";

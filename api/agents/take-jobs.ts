@@ -6,7 +6,13 @@ import { readEnvironments } from "../jobs/environments.ts";
 import { isWatched, tellWatchers } from "../jobs/watched.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
-import { accepts, isEquipped, mayRun, type Placed, servingAgents } from "../domain/placement.ts";
+import {
+  accepts,
+  isEquipped,
+  mayRun,
+  type Placed,
+  servingAgents,
+} from "../domain/agents/placement.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";

@@ -4,7 +4,7 @@ import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, pinnedRef, type Environment } from "../domain/environment.ts";
 import { imageRefOf } from "../domain/image-name.ts";
-import { servingAgents, whyNobodyBuilds } from "../domain/placement.ts";
+import { servingAgents, whyNobodyBuilds } from "../domain/agents/placement.ts";
 import { timestamp } from "../jobs/record.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { advanceBuild } from "../store/builds/advance-build.ts";

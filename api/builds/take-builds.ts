@@ -2,7 +2,7 @@ import type { LeasedBuild, PollRequest } from "../../shared/wire/lease.ts";
 import type { Deps } from "../deps.ts";
 import type { BuildSpec, Environment } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
-import { mayBuild, servingAgents } from "../domain/placement.ts";
+import { mayBuild, servingAgents } from "../domain/agents/placement.ts";
 import { imageTransport } from "./images.ts";
 import { claimBuilds, expireBuilds, undeliveredBuilds } from "../store/builds/build-lease.ts";
 import { openBuilds, type BuildRow } from "../store/builds/builds.ts";

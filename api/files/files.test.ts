@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { v7 } from "uuid";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
-import { fileKey } from "../domain/store-key.ts";
+import { fileKey } from "../domain/files/store-key.ts";
 import { remove } from "../jobs/remove.ts";
 import { submit } from "../jobs/submit.ts";
 import { derive } from "../jobs/derive.ts";

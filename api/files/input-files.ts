@@ -1,9 +1,9 @@
 import type { FieldError } from "../../shared/wire/errors.ts";
 import type { InputFile } from "../../shared/wire/file.ts";
 import type { ArtifactStore, Deps } from "../deps.ts";
-import type { ByteRange } from "../domain/byte-range.ts";
-import { contentTypeOf } from "../domain/content-type.ts";
-import { artifactKey, fileKey } from "../domain/store-key.ts";
+import type { ByteRange } from "../domain/files/byte-range.ts";
+import { contentTypeOf } from "../domain/files/content-type.ts";
+import { artifactKey, fileKey } from "../domain/files/store-key.ts";
 import { AppError } from "../errors.ts";
 import { findFiles } from "../store/files.ts";
 import type { InputFileRow, NewInputFile } from "../store/jobs/input-files.ts";

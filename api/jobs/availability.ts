@@ -1,11 +1,11 @@
 import type { InputWay } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
-import { isLive, whyUnavailable } from "../domain/capacity.ts";
+import { isLive, whyUnavailable } from "../domain/agents/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
-import { givesInputs } from "../domain/placement.ts";
+import { givesInputs } from "../domain/agents/placement.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { timestamp } from "./record.ts";
-import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/waiting.ts";
+import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/agents/waiting.ts";
 import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { listAgents } from "../store/agents/agents.ts";

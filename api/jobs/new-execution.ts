@@ -4,7 +4,7 @@ import type { ExecuteRequest } from "../../shared/wire/submission.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
-import { isRunnable, notBuilt } from "../domain/placement.ts";
+import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { FoundFiles } from "../files/input-files.ts";

@@ -2,7 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { idempotencyHeader } from "../../shared/wire/submission.ts";
 import { FileDeleted, FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
-import { fileKey } from "../domain/store-key.ts";
+import { fileKey } from "../domain/files/store-key.ts";
 import { findFile, forgetFile, storeFile, toFilePage } from "../files/uploads.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendDownload } from "../http/stored-file.ts";

@@ -4,7 +4,7 @@ import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
 import { buildImage, describeBuild } from "../builds/builds.ts";
 import type { Deps } from "../deps.ts";
 import { toJobTypeView, type Environment } from "../domain/environment.ts";
-import { presentImages, servingAgents } from "../domain/placement.ts";
+import { presentImages, servingAgents } from "../domain/agents/placement.ts";
 import { readEnvironment, readEnvironments } from "../jobs/environments.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";

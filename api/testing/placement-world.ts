@@ -1,5 +1,5 @@
 import { loadConfig } from "../../shared/config/config.ts";
-import type { AgentReport } from "../domain/capacity.ts";
+import type { AgentReport } from "../domain/agents/capacity.ts";
 import {
   type BuiltImage,
   buildSpec,

@@ -1,5 +1,5 @@
 import type { Deps } from "../deps.ts";
-import { isLive, totalSlots } from "../domain/capacity.ts";
+import { isLive, totalSlots } from "../domain/agents/capacity.ts";
 import { historyMs, minuteMs } from "../domain/history.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readQueueStats } from "../store/jobs/queue.ts";

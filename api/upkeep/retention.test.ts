@@ -5,7 +5,7 @@ import { setImmediate } from "node:timers/promises";
 import { v7 } from "uuid";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
-import { artifactKey } from "../domain/store-key.ts";
+import { artifactKey } from "../domain/files/store-key.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { claimNext } from "../store/jobs/claim.ts";
 import { expireLeases } from "../store/jobs/lease.ts";

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { chmod, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
-import { artifactKey, fileKey } from "../../api/domain/store-key.ts";
+import { artifactKey, fileKey } from "../../api/domain/files/store-key.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import { version } from "../../api/version.ts";
 import type { Config } from "../../shared/config/config.ts";

@@ -43,6 +43,8 @@ export const rooms = {
     "api/hash.ts",
     "api/version.ts",
     "api/domain",
+    "api/domain/files",
+    "api/domain/agents",
     "api/domain/webhooks",
     "api/store/schema",
     "api/store",

@@ -4,7 +4,7 @@ import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../../sh
 import { drainAgent, listHosts, revokeHost, rotateHost } from "../../agents/hosts.ts";
 import { invite } from "../../agents/tokens.ts";
 import type { Deps } from "../../deps.ts";
-import { poolStats } from "../../domain/capacity.ts";
+import { poolStats } from "../../domain/agents/capacity.ts";
 import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";

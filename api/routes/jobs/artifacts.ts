@@ -8,7 +8,7 @@ import { inputArtifacts, internalArtifacts, toArtifact } from "../../jobs/record
 import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { sendDownload, type Download } from "../../http/stored-file.ts";
-import { artifactKey } from "../../domain/store-key.ts";
+import { artifactKey } from "../../domain/files/store-key.ts";
 import {
   findArtifact,
   findExecution,

@@ -1,7 +1,7 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
 import type { Deps } from "../../deps.ts";
-import { health, isLive, poolStats } from "../../domain/capacity.ts";
+import { health, isLive, poolStats } from "../../domain/agents/capacity.ts";
 import { historyMs, minuteMs, toHistory } from "../../domain/history.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { listAgents } from "../../store/agents/agents.ts";

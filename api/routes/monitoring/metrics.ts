@@ -1,6 +1,6 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Deps } from "../../deps.ts";
-import { isLive } from "../../domain/capacity.ts";
+import { isLive } from "../../domain/agents/capacity.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { familiesText, textFormat } from "../../metrics/family.ts";
 import { storedFamilies } from "../../metrics/stored.ts";

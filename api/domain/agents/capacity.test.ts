@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { loadConfig } from "../../shared/config/config.ts";
-import type { BreakerState } from "../../shared/wire/health.ts";
-import { agent as agentReport, breaker as closed } from "../testing/placement-world.ts";
+import { loadConfig } from "../../../shared/config/config.ts";
+import type { BreakerState } from "../../../shared/wire/health.ts";
+import { agent as agentReport, breaker as closed } from "../../testing/placement-world.ts";
 import { type AgentReport, health, isLive, whyUnavailable } from "./capacity.ts";
 
 const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { loadConfig } from "../../shared/config/config.ts";
+import { loadConfig } from "../../../shared/config/config.ts";
 import {
   agent,
   base,
@@ -10,8 +10,8 @@ import {
   plain,
   withBase,
   withBuilt,
-} from "../testing/placement-world.ts";
-import type { InputWay } from "../../shared/wire/file.ts";
+} from "../../testing/placement-world.ts";
+import type { InputWay } from "../../../shared/wire/file.ts";
 import type { AgentReport } from "./capacity.ts";
 import { mayBuild, mayRun, servingAgents, whyNobodyBuilds } from "./placement.ts";
 

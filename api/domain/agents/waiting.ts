@@ -1,7 +1,7 @@
-import type { InputWay } from "../../shared/wire/file.ts";
-import type { Config } from "../../shared/config/config.ts";
+import type { InputWay } from "../../../shared/wire/file.ts";
+import type { Config } from "../../../shared/config/config.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
-import type { BuiltImage, Environment } from "./environment.ts";
+import type { BuiltImage, Environment } from "../environment.ts";
 import {
   accepts,
   givesInputs,

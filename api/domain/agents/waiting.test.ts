@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { loadConfig } from "../../shared/config/config.ts";
+import { loadConfig } from "../../../shared/config/config.ts";
 import {
   agent,
   breaker,
@@ -11,8 +11,8 @@ import {
   plain,
   withBase,
   withBuilt,
-} from "../testing/placement-world.ts";
-import type { Environment } from "./environment.ts";
+} from "../../testing/placement-world.ts";
+import type { Environment } from "../environment.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "./waiting.ts";
 
 const shared: Environment = { ...built, built: { ...built.built!, archiveSha256: "1" } };

@@ -5,9 +5,9 @@ import type {
   Health,
   PoolAgent,
   PoolStats,
-} from "../../shared/wire/health.ts";
-import type { Accepted } from "../../shared/wire/lease.ts";
-import type { Config } from "../../shared/config/config.ts";
+} from "../../../shared/wire/health.ts";
+import type { Accepted } from "../../../shared/wire/lease.ts";
+import type { Config } from "../../../shared/config/config.ts";
 
 /** What the API knows about an agent process. */
 export interface AgentReport {

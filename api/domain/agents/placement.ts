@@ -1,8 +1,8 @@
-import type { Config } from "../../shared/config/config.ts";
-import { matchesPattern } from "../../shared/pattern.ts";
-import { waysOf, type InputWay } from "../../shared/wire/file.ts";
+import type { Config } from "../../../shared/config/config.ts";
+import { matchesPattern } from "../../../shared/pattern.ts";
+import { waysOf, type InputWay } from "../../../shared/wire/file.ts";
 import { isLive, type AgentReport } from "./capacity.ts";
-import { imageOf, type Environment } from "./environment.ts";
+import { imageOf, type Environment } from "../environment.ts";
 
 /** Agents that could take work now: live, with an engine that answers and a closed or half-open breaker. */
 export function servingAgents<A extends AgentReport>(known: A[], config: Config, now: number): A[] {
