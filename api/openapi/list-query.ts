@@ -1,8 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import { ExecutionRecord, ExecutionStatus } from "../../shared/wire/execution.ts";
 import type { ListFilter } from "../store/jobs/list.ts";
-import { jobId } from "./examples.ts";
-import { pageQuery, viewQuery } from "./responses.ts";
+import { jobId } from "./examples/examples.ts";
+import { pageQuery, viewQuery } from "./responses/responses.ts";
 
 const recordFields = Object.keys(ExecutionRecord.shape) as (keyof ExecutionRecord)[];
 

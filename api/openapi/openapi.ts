@@ -7,7 +7,7 @@ import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";
 import { describeEverywhere } from "./openapi-everywhere.ts";
 import { introduction, tags } from "./openapi-text.ts";
-import { registerHeaders } from "./response-headers.ts";
+import { registerHeaders } from "./responses/response-headers.ts";
 
 const getOpenApi = createRoute({
   method: "get",

@@ -13,10 +13,10 @@ import {
   downloads,
   headHeaders,
   heads,
-} from "../openapi/downloads-openapi.ts";
-import { fileId, filePage, uploadedFile } from "../openapi/file-examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { json, originOf, pageQuery, problems } from "../openapi/responses.ts";
+} from "../openapi/responses/downloads-openapi.ts";
+import { fileId, filePage, uploadedFile } from "../openapi/examples/file-examples.ts";
+import { problem } from "../openapi/responses/problem-responses.ts";
+import { json, originOf, pageQuery, problems } from "../openapi/responses/responses.ts";
 import { listFiles } from "../store/files.ts";
 
 const params = z.object({

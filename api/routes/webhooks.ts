@@ -9,15 +9,15 @@ import {
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { jobId } from "../openapi/examples.ts";
-import { problem } from "../openapi/problem-responses.ts";
-import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses.ts";
+import { jobId } from "../openapi/examples/examples.ts";
+import { problem } from "../openapi/responses/problem-responses.ts";
+import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses/responses.ts";
 import {
   webhookDelivery,
   webhookDeliveryPage,
   webhookEvent,
   webhookEventPage,
-} from "../openapi/webhook-examples.ts";
+} from "../openapi/examples/webhook-examples.ts";
 import { listDeliveries } from "../store/webhooks/list.ts";
 import { resend, toDelivery } from "../webhooks/deliveries.ts";
 import { listenForEvents } from "../webhooks/listen.ts";

@@ -64,6 +64,8 @@ export const rooms = {
     "api/upkeep",
     "api/metrics",
     "api/http/access",
+    "api/openapi/examples",
+    "api/openapi/responses",
     "api/openapi",
     "api/routes",
     "api/routes/jobs",

@@ -9,10 +9,10 @@ import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/json-body.ts";
-import { poolStats as poolExample } from "../../openapi/examples.ts";
-import { agentId, invitation, joinedHost } from "../../openapi/host-examples.ts";
-import { problem } from "../../openapi/problem-responses.ts";
-import { body, json, problems } from "../../openapi/responses.ts";
+import { poolStats as poolExample } from "../../openapi/examples/examples.ts";
+import { agentId, invitation, joinedHost } from "../../openapi/examples/host-examples.ts";
+import { problem } from "../../openapi/responses/problem-responses.ts";
+import { body, json, problems } from "../../openapi/responses/responses.ts";
 import { listAgents } from "../../store/agents/agents.ts";
 import { readQueueStats } from "../../store/jobs/queue.ts";
 

@@ -15,9 +15,9 @@ import {
   findSubmitted,
   listArtifacts,
 } from "../../store/jobs/read.ts";
-import { artifactList } from "../../openapi/examples.ts";
-import { json, jobIdParam, problems } from "../../openapi/responses.ts";
-import { describeArtifacts, nameRule } from "../../openapi/artifacts-openapi.ts";
+import { artifactList } from "../../openapi/examples/examples.ts";
+import { json, jobIdParam, problems } from "../../openapi/responses/responses.ts";
+import { describeArtifacts, nameRule } from "../../openapi/responses/artifacts-openapi.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {

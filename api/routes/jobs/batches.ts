@@ -7,9 +7,14 @@ import type { Deps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/json-body.ts";
 import { keyed } from "../../jobs/idempotency.ts";
-import { batch, batchId, batchRequest, submittedBatch } from "../../openapi/batch-examples.ts";
-import { problem } from "../../openapi/problem-responses.ts";
-import { body, json, originOf, problems } from "../../openapi/responses.ts";
+import {
+  batch,
+  batchId,
+  batchRequest,
+  submittedBatch,
+} from "../../openapi/examples/batch-examples.ts";
+import { problem } from "../../openapi/responses/problem-responses.ts";
+import { body, json, originOf, problems } from "../../openapi/responses/responses.ts";
 
 const params = z.object({
   id: z.string().openapi({

@@ -17,7 +17,7 @@ import { wantsEvents } from "../../events/encode.ts";
 import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
-import { asEvents } from "../../openapi/event-examples.ts";
+import { asEvents } from "../../openapi/examples/event-examples.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import { submit } from "../../jobs/submit.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
@@ -27,9 +27,9 @@ import {
   record,
   submittedJob,
   syncResult,
-} from "../../openapi/examples.ts";
-import { keyConflict, tooManyStreams } from "../../openapi/problem-responses.ts";
-import { body, json, originOf, problems } from "../../openapi/responses.ts";
+} from "../../openapi/examples/examples.ts";
+import { keyConflict, tooManyStreams } from "../../openapi/responses/problem-responses.ts";
+import { body, json, originOf, problems } from "../../openapi/responses/responses.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),

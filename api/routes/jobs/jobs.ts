@@ -13,9 +13,15 @@ import type { AppEnv } from "../../http/context.ts";
 import { explainWait } from "../../jobs/availability.ts";
 import { findExecution, queuePosition, withPayload } from "../../store/jobs/read.ts";
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
-import { inProgress, jobStatus, recordExamples } from "../../openapi/examples.ts";
-import { problem } from "../../openapi/problem-responses.ts";
-import { integerQuery, jobIdParam, json, problems, viewQuery } from "../../openapi/responses.ts";
+import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/examples.ts";
+import { problem } from "../../openapi/responses/problem-responses.ts";
+import {
+  integerQuery,
+  jobIdParam,
+  json,
+  problems,
+  viewQuery,
+} from "../../openapi/responses/responses.ts";
 
 const resultQuery = z.object({
   wait: z

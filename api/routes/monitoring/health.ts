@@ -8,8 +8,11 @@ import { listAgents } from "../../store/agents/agents.ts";
 import { readQueueStats } from "../../store/jobs/queue.ts";
 import { minutesSince } from "../../store/minutes.ts";
 import { version } from "../../version.ts";
-import { health as healthExample, poolStats as poolExample } from "../../openapi/examples.ts";
-import { integerQuery, json, problems } from "../../openapi/responses.ts";
+import {
+  health as healthExample,
+  poolStats as poolExample,
+} from "../../openapi/examples/examples.ts";
+import { integerQuery, json, problems } from "../../openapi/responses/responses.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>

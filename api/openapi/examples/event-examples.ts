@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
-import type { JobEvent } from "../../shared/wire/events.ts";
-import { formatCursor, newCursor } from "../domain/event-cursor.ts";
-import { contentTypes, encodeEvent, type EventFormat } from "../events/encode.ts";
+import type { JobEvent } from "../../../shared/wire/events.ts";
+import { formatCursor, newCursor } from "../../domain/event-cursor.ts";
+import { contentTypes, encodeEvent, type EventFormat } from "../../events/encode.ts";
 import { at, jobId, record } from "./examples.ts";
 
 export const eventsDescription =

@@ -1,12 +1,12 @@
-import type { Problem } from "../../shared/wire/errors.ts";
+import type { Problem } from "../../../shared/wire/errors.ts";
 import {
   type ErrorCode,
   type ErrorExtras,
   errorStatus,
   errorTitles,
   problemType,
-} from "../errors.ts";
-import { correlationId, jobId } from "./examples.ts";
+} from "../../errors.ts";
+import { correlationId, jobId } from "../examples/examples.ts";
 import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
 
 const noAgent = "No agent is connected. Start one (npm run agent), or submit to /execute/async.";

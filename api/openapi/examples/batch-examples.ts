@@ -1,7 +1,7 @@
 import type { z } from "@hono/zod-openapi";
-import type { Batch, BatchRequest, SubmittedBatch } from "../../shared/wire/batch.ts";
-import { problemOf } from "../http/problem.ts";
-import { AppError } from "../errors.ts";
+import type { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/batch.ts";
+import { problemOf } from "../../http/problem.ts";
+import { AppError } from "../../errors.ts";
 import { correlationId, jobId, submittedJob } from "./examples.ts";
 
 /** A batch of three jobs, the last of which was refused. */

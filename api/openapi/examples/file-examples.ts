@@ -1,4 +1,4 @@
-import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
+import type { FilePage, UploadedFile } from "../../../shared/wire/file.ts";
 
 export const fileId = "019aa5ef-9b3c-7d10-a2f4-1c5e7b9d3f20";
 

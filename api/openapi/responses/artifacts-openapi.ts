@@ -1,6 +1,6 @@
 import { type OpenAPIHono, z } from "@hono/zod-openapi";
-import type { AppEnv } from "../http/context.ts";
-import { jobId } from "./examples.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { jobId } from "../examples/examples.ts";
 import { downloadHeaders, downloads, headHeaders, heads } from "./downloads-openapi.ts";
 import { problem } from "./problem-responses.ts";
 import { jobIdParam } from "./responses.ts";

@@ -1,5 +1,9 @@
-import type { Build, BuildResult } from "../../shared/wire/build.ts";
-import type { DeadLetter, DeadLetterPage, DeadLetterStats } from "../../shared/wire/dead-letter.ts";
+import type { Build, BuildResult } from "../../../shared/wire/build.ts";
+import type {
+  DeadLetter,
+  DeadLetterPage,
+  DeadLetterStats,
+} from "../../../shared/wire/dead-letter.ts";
 import type {
   ArtifactList,
   ExecutionPage,
@@ -7,17 +11,17 @@ import type {
   InProgressResult,
   JobStatus,
   SyncResult,
-} from "../../shared/wire/execution.ts";
+} from "../../../shared/wire/execution.ts";
 import type {
   ExecuteRequest,
   DerivedJob,
   ForkRequest,
   RerunRequest,
   SubmittedJob,
-} from "../../shared/wire/submission.ts";
-import type { Health, PoolStats } from "../../shared/wire/health.ts";
-import type { JobTypeView } from "../../shared/wire/job-type.ts";
-import type { Probe } from "../../shared/wire/probe.ts";
+} from "../../../shared/wire/submission.ts";
+import type { Health, PoolStats } from "../../../shared/wire/health.ts";
+import type { JobTypeView } from "../../../shared/wire/job-type.ts";
+import type { Probe } from "../../../shared/wire/probe.ts";
 
 /** Requests and answers that the OpenAPI document shows. They are all about the same few jobs. */
 

@@ -1,10 +1,10 @@
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
-import { limits } from "../../shared/wire/limits.ts";
-import type { Deps } from "../deps.ts";
-import type { AppEnv } from "../http/context.ts";
-import { errorStatus, type ErrorCode } from "../errors.ts";
-import { jobId } from "./examples.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import type { Deps } from "../../deps.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { errorStatus, type ErrorCode } from "../../errors.ts";
+import { jobId } from "../examples/examples.ts";
 import { problemRef } from "./problem-responses.ts";
 import { headers, type ResponseHeader } from "./response-headers.ts";
 
