@@ -1,7 +1,7 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { Config, intervalsOf } from "../shared/config/config.ts";
-import type { RenewReply } from "../shared/wire/lease.ts";
+import type { RenewReply } from "../shared/wire/agent/lease.ts";
 import type { RunningAgent } from "./testing/test-agent.ts";
 import { createTestAgent, type TestAgent, testJob } from "./testing/test-agent.ts";
 

@@ -1,4 +1,4 @@
-import type { LeasedBuild, LeasedJob } from "../shared/wire/lease.ts";
+import type { LeasedBuild, LeasedJob } from "../shared/wire/agent/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./waiting/abortable.ts";
 import { ApiError } from "./api/errors.ts";

@@ -2,7 +2,7 @@ import type { RuntimePolicy } from "./policy/runtime-choice.ts";
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";
-import type { Intervals } from "../shared/wire/lease.ts";
+import type { Intervals } from "../shared/wire/agent/lease.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
 import { type ApiAddress, apiAddress } from "./api/connection.ts";

@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { AgentIdentity, LeasedBuild } from "../shared/wire/lease.ts";
+import type { AgentIdentity, LeasedBuild } from "../shared/wire/agent/lease.ts";
 import { startLog } from "../shared/process/log.ts";
 import { connectApi } from "./api/connection.ts";
 import { createAdmission } from "./policy/admission.ts";

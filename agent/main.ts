@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config/config.ts";
-import type { AgentIdentity } from "../shared/wire/lease.ts";
+import type { AgentIdentity } from "../shared/wire/agent/lease.ts";
 import { describeError } from "../shared/log-line.ts";
 import { type AgentSignals, runAgent } from "./agent.ts";
 import { showAlive } from "./health/alive.ts";

@@ -6,7 +6,7 @@ import { Agent } from "undici";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Client, createClient, retryTimes } from "./client.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
-import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
+import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
 import { fixedToken } from "./token-source.ts";
 
 const lease = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";

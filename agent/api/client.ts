@@ -17,8 +17,8 @@ import {
   type StartedReport,
   takeHeader,
   WatchReply,
-} from "../../shared/wire/lease.ts";
-import { ImageSource } from "../../shared/wire/image.ts";
+} from "../../shared/wire/agent/lease.ts";
+import { ImageSource } from "../../shared/wire/agent/image.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { ApiError } from "./errors.ts";
 import { type ApiAccess, createHttp } from "./http.ts";

@@ -12,7 +12,7 @@ import {
 import { join } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../shared/config/config.ts";
-import { AgentToken, HostName } from "../../shared/wire/join.ts";
+import { AgentToken, HostName } from "../../shared/wire/agent/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 

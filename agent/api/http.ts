@@ -1,7 +1,11 @@
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
 import { Problem } from "../../shared/wire/errors.ts";
-import { protocolHeader, protocolMismatch, protocolVersion } from "../../shared/wire/protocol.ts";
+import {
+  protocolHeader,
+  protocolMismatch,
+  protocolVersion,
+} from "../../shared/wire/agent/protocol.ts";
 import { ApiError, kindOfStatus } from "./errors.ts";
 import { explainDistrust } from "./distrust.ts";
 import type { TokenSource } from "./token-source.ts";

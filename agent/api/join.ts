@@ -9,7 +9,7 @@ import {
   JoinReply,
   type JoinRequest,
   type RotateRequest,
-} from "../../shared/wire/join.ts";
+} from "../../shared/wire/agent/join.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { readConfig } from "../../shared/process/config-file.node.ts";
 import { apiAddress, connectApi } from "./connection.ts";

@@ -1,6 +1,6 @@
 import { beforeEach, expect, it } from "vitest";
 import { limits } from "../../shared/wire/limits.ts";
-import type { BuildLogChunk } from "../../shared/wire/lease.ts";
+import type { BuildLogChunk } from "../../shared/wire/agent/lease.ts";
 import { type BuildLog, createBuildLog } from "./build-log.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
 

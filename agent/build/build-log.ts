@@ -1,4 +1,4 @@
-import type { BuildLogChunk } from "../../shared/wire/lease.ts";
+import type { BuildLogChunk } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Clock } from "../waiting/clock.ts";
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { PollRequest } from "../../shared/wire/lease.ts";
+import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { ImageRequest } from "../container/build-profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";

@@ -1,6 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
-import type { AgentIdentity, BuildReport, LeasedBuild } from "../../shared/wire/lease.ts";
+import type { AgentIdentity, BuildReport, LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { Admission } from "../policy/admission.ts";
 import { ApiError } from "../api/errors.ts";

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import type { PollRequest } from "../../shared/wire/lease.ts";
+import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "./engine-host.ts";
 import { connectEngine } from "./engine.ts";
 import { labels } from "../sandbox/profile.ts";

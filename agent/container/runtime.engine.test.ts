@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "./engine-host.ts";
 import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
 import { startAgent } from "../testing/agent-process.ts";

@@ -1,5 +1,5 @@
 import type { LeasedFile } from "../../shared/wire/file.ts";
-import type { LeasedJob } from "../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
 import type { Client } from "../api/client.ts";
 import { ApiError } from "../api/errors.ts";
 import { JobRefusal } from "../policy/refusal.ts";

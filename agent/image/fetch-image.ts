@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { Readable } from "node:stream";
-import type { ImageSource } from "../../shared/wire/image.ts";
-import type { AgentIdentity } from "../../shared/wire/lease.ts";
+import type { ImageSource } from "../../shared/wire/agent/image.ts";
+import type { AgentIdentity } from "../../shared/wire/agent/lease.ts";
 import type { Admission } from "../policy/admission.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";

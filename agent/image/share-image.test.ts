@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { LeasedBuild } from "../../shared/wire/lease.ts";
+import type { LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { PushError, shareImage, type ShareDeps } from "./share-image.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -1,5 +1,5 @@
 import pRetry from "p-retry";
-import type { LeasedBuild } from "../../shared/wire/lease.ts";
+import type { LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client, RetryTimes } from "../api/client.ts";

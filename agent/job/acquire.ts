@@ -1,5 +1,5 @@
 import { parseBytes } from "../../shared/bytes.ts";
-import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/lease.ts";
+import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/agent/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type EngineProxy, startEngineProxy } from "../testing/engine-proxy.ts";

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { JobType } from "../../shared/wire/job-type.ts";
-import type { LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import {
   bridgeAddress,
   deriveImage,

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { ReadyKind } from "../../shared/wire/lease.ts";
+import type { ReadyKind } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { type AcquireDeps, containerRequest } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";

@@ -1,5 +1,5 @@
 import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { motherSpec } from "../mother/keep-mother.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import {

@@ -1,6 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";

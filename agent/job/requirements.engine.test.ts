@@ -3,7 +3,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { connectEngine } from "../container/engine.ts";
 import { labels } from "../sandbox/profile.ts";

@@ -1,6 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError, type Sandbox } from "../sandbox/types.ts";

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { LeasedJob } from "../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { canonicalRequirement, parseRequirement } from "../../shared/requirement.ts";
 import type { Acquired } from "./acquire.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";

@@ -1,6 +1,6 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Timing } from "../../shared/wire/execution.ts";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import type { RunReport, Sandbox, Verdict } from "../sandbox/types.ts";
 

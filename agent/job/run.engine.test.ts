@@ -4,7 +4,7 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { ResultReport } from "../../shared/wire/lease.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { connectEngine } from "../container/engine.ts";
 import { labels } from "../sandbox/profile.ts";

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
+import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
 import { LeaseDropped, RunCancelled } from "../lease/leases.ts";
 import { classify } from "../sandbox/output/classify.ts";
 import { EngineError } from "../sandbox/types.ts";

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { LeasedJob } from "../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { Acquired } from "./acquire.ts";
 import { ApiError } from "../api/errors.ts";

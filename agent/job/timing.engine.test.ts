@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import type { PollRequest, ResultReport } from "../../shared/wire/lease.ts";
+import type { PollRequest, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";

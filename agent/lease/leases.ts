@@ -1,4 +1,9 @@
-import type { Intervals, LeasedBuild, LeasedJob, RenewReply } from "../../shared/wire/lease.ts";
+import type {
+  Intervals,
+  LeasedBuild,
+  LeasedJob,
+  RenewReply,
+} from "../../shared/wire/agent/lease.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 import { createWatch, type Watch } from "./watch.ts";

@@ -1,6 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { PollReply } from "../../shared/wire/lease.ts";
+import type { PollReply } from "../../shared/wire/agent/lease.ts";
 import { request as testOrder } from "../testing/pool-world.ts";
 import { createTestAgent, goodEngine, type TestAgent, testJob } from "../testing/test-agent.ts";
 

@@ -5,7 +5,7 @@ import type {
   LeasedJob,
   PollRequest,
   ReadyKind,
-} from "../../shared/wire/lease.ts";
+} from "../../shared/wire/agent/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";

@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import type { AgentIdentity } from "../../shared/wire/lease.ts";
+import type { AgentIdentity } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";

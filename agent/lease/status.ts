@@ -1,4 +1,4 @@
-import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/wire/lease.ts";
+import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Gpus } from "../pool/gpus.ts";

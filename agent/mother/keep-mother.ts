@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { AgentIdentity } from "../../shared/wire/lease.ts";
+import type { AgentIdentity } from "../../shared/wire/agent/lease.ts";
 import type { MotherSpec } from "../container/mother-profile.ts";
 import type { Engine } from "../container/engine.ts";
 import { hostname } from "../sandbox/profile.ts";

@@ -1,5 +1,5 @@
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
+import type { LeasedBuild, LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { JobRefusal } from "./refusal.ts";
 import { type Policy, explainRefusal } from "./policy.ts";
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { JobType } from "../../shared/wire/job-type.ts";
-import type { BuildReport, LeasedJob, ResultReport } from "../../shared/wire/lease.ts";
+import type { BuildReport, LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { engineHost } from "../container/engine-host.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { AgentStatus, ResultReport } from "../../shared/wire/lease.ts";
+import type { AgentStatus, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { containerRequest } from "../job/acquire.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { systemClock } from "../waiting/clock.ts";

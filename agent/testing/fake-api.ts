@@ -9,8 +9,8 @@ import type {
   PollReply,
   PollRequest,
   ReadyKind,
-} from "../../shared/wire/lease.ts";
-import { protocolHeader, protocolVersion } from "../../shared/wire/protocol.ts";
+} from "../../shared/wire/agent/lease.ts";
+import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {

@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import { Agent } from "undici";
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import type { LeasedBuild, LeasedJob } from "../../shared/wire/lease.ts";
+import type { LeasedBuild, LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { createAdmission } from "../policy/admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";

@@ -1,4 +1,4 @@
-import type { JoinedHost } from "../../shared/wire/hosts.ts";
+import type { JoinedHost } from "../../shared/wire/client/hosts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import {

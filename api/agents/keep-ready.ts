@@ -1,4 +1,4 @@
-import type { PollRequest, ReadyKind } from "../../shared/wire/lease.ts";
+import type { PollRequest, ReadyKind } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";
 import { defaultJobType, toLeasedJobType } from "../domain/job-types.ts";

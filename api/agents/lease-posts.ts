@@ -1,5 +1,5 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/lease.ts";
+import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";

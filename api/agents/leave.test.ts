@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setImmediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { PollReply, PollRequest } from "../../shared/wire/lease.ts";
+import type { PollReply, PollRequest } from "../../shared/wire/agent/lease.ts";
 import { createApp } from "../app.ts";
 import type { Deps } from "../deps.ts";
 import { findAgent } from "../store/agents/agents.ts";

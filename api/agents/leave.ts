@@ -1,4 +1,4 @@
-import type { LeaveRequest } from "../../shared/wire/lease.ts";
+import type { LeaveRequest } from "../../shared/wire/agent/lease.ts";
 import { giveUpBuild } from "../builds/build-posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";

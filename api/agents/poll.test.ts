@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { PollRequest } from "../../shared/wire/lease.ts";
+import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";

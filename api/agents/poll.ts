@@ -5,7 +5,7 @@ import type {
   PollReply,
   PollRequest,
   RenewReply,
-} from "../../shared/wire/lease.ts";
+} from "../../shared/wire/agent/lease.ts";
 import { refuseRevoked } from "./tokens.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";

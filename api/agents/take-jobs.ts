@@ -1,6 +1,6 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { LeasedFile } from "../../shared/wire/file.ts";
-import type { LeasedJob, PollRequest } from "../../shared/wire/lease.ts";
+import type { LeasedJob, PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
 import { isWatched, tellWatchers } from "../jobs/watched.ts";

@@ -1,4 +1,4 @@
-import { AgentToken, type JoinReply, type JoinRequest } from "../../shared/wire/join.ts";
+import { AgentToken, type JoinReply, type JoinRequest } from "../../shared/wire/agent/join.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, unauthorized } from "../errors.ts";
 import {

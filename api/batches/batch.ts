@@ -1,5 +1,5 @@
 import { executionStatuses, isTerminal } from "../../shared/wire/execution.ts";
-import type { Batch } from "../../shared/wire/batch.ts";
+import type { Batch } from "../../shared/wire/client/batch.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";

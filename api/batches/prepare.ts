@@ -1,6 +1,6 @@
 import { plainNumber, type JsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
-import { AsyncSubmitRequest } from "../../shared/wire/submission.ts";
+import { AsyncSubmitRequest } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { canonicalJson } from "../domain/submission.ts";

@@ -1,6 +1,6 @@
-import type { BatchRequest, SubmittedBatch } from "../../shared/wire/batch.ts";
+import type { BatchRequest, SubmittedBatch } from "../../shared/wire/client/batch.ts";
 import type { Problem } from "../../shared/wire/errors.ts";
-import type { SubmittedJob } from "../../shared/wire/submission.ts";
+import type { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { problemOf } from "../http/problem.ts";

@@ -1,4 +1,4 @@
-import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/wire/lease.ts";
+import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import type { BuildEvent } from "../domain/build-transition.ts";

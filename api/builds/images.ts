@@ -1,4 +1,4 @@
-import type { ImageSource, ImageTransport } from "../../shared/wire/image.ts";
+import type { ImageSource, ImageTransport } from "../../shared/wire/agent/image.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";

@@ -1,4 +1,4 @@
-import type { LeasedBuild, PollRequest } from "../../shared/wire/lease.ts";
+import type { LeasedBuild, PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import type { BuildSpec, Environment } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";

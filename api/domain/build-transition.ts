@@ -1,6 +1,6 @@
 import type { buildStatuses } from "../../shared/wire/build.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { BuildReport } from "../../shared/wire/lease.ts";
+import type { BuildReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 
 /** The columns of a build on which its transitions depend. Times are epoch milliseconds. */

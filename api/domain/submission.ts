@@ -3,7 +3,7 @@ import type { JobType } from "../../shared/wire/job-type.ts";
 import { isJsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import type { ExecuteRequest } from "../../shared/wire/submission.ts";
+import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 
 /**
  * The text by which a repeated submission is recognised as equal. Fields that were added after the first

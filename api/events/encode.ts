@@ -1,4 +1,4 @@
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 
 export type EventFormat = "sse" | "lines";
 

@@ -1,4 +1,4 @@
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { Deps } from "../deps.ts";
 import { type EventCursor, parseCursor } from "../domain/event-cursor.ts";
 import { rideOut } from "../jobs/ride-out.ts";

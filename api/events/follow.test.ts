@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import { recordLog, recordResult } from "../agents/lease-posts.ts";
 import type { Deps } from "../deps.ts";
 import { claimNext } from "../store/jobs/claim.ts";

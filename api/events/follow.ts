@@ -1,5 +1,5 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { Deps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { backstopMs, endIfOverdue } from "../jobs/wait.ts";

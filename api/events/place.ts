@@ -1,5 +1,5 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { StreamName } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import { type EventCursor, formatCursor, newCursor } from "../domain/event-cursor.ts";

@@ -1,4 +1,4 @@
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { Deps } from "../deps.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { contentTypes, encodeEvent, type EventFormat } from "./encode.ts";

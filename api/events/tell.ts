@@ -1,5 +1,9 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import { type EventData, endOutputMaxBytes, type JobEvent } from "../../shared/wire/events.ts";
+import {
+  type EventData,
+  endOutputMaxBytes,
+  type JobEvent,
+} from "../../shared/wire/client/events.ts";
 import { liveBytes, streamNames } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";

@@ -1,5 +1,5 @@
 import type { Context } from "hono";
-import { artifactHeaders } from "../../shared/wire/lease.ts";
+import { artifactHeaders } from "../../shared/wire/agent/lease.ts";
 import type { Announced, Hashed } from "../deps.ts";
 import { AppError } from "../errors.ts";
 

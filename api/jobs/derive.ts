@@ -1,5 +1,5 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/submission.ts";
+import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/client/submission.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";

@@ -1,6 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 import type { relationships } from "../../shared/wire/execution.ts";
-import type { ExecuteRequest } from "../../shared/wire/submission.ts";
+import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";

@@ -1,4 +1,4 @@
-import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submission.ts";
+import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";

@@ -1,5 +1,5 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { idempotencyHeader } from "../../shared/wire/submission.ts";
+import { idempotencyHeader } from "../../shared/wire/client/submission.ts";
 import { FileDeleted, FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";

@@ -5,7 +5,7 @@ import {
   WebhookDeliveryPage,
   WebhookEvent,
   WebhookEventPage,
-} from "../../shared/wire/webhook.ts";
+} from "../../shared/wire/client/webhook.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { type Client, createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Build } from "../../shared/wire/build.ts";
-import type { DeadLetter } from "../../shared/wire/dead-letter.ts";
+import type { DeadLetter } from "../../shared/wire/client/dead-letter.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
-import type { PollReply } from "../../shared/wire/lease.ts";
+import type { PollReply } from "../../shared/wire/agent/lease.ts";
 import { createApp } from "../app.ts";
 // Must come after the app, which extends zod with OpenAPI descriptions.
 import { loadConfig } from "../../shared/config/config.ts";

@@ -1,6 +1,6 @@
 import { request } from "undici";
 import { expect } from "vitest";
-import { eventData, type JobEvent } from "../../shared/wire/events.ts";
+import { eventData, type JobEvent } from "../../shared/wire/client/events.ts";
 
 type Headers = Record<string, string>;
 

@@ -8,7 +8,7 @@ import {
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { Webhook } from "standardwebhooks";
-import { WebhookEvent } from "../../shared/wire/webhook.ts";
+import { WebhookEvent } from "../../shared/wire/client/webhook.ts";
 
 export const receiverSecret = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
 

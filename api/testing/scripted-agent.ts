@@ -8,7 +8,7 @@ import {
   ResultReply,
   type ResultReport,
   takeHeader,
-} from "../../shared/wire/lease.ts";
+} from "../../shared/wire/agent/lease.ts";
 
 /** An answer of the service with its whole body. */
 export interface Reply {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, vi } from "vitest";
-import { webhookTypes } from "../../shared/wire/webhook-type.ts";
+import { webhookTypes } from "../../shared/wire/client/webhook-type.ts";
 import type { Config } from "../../shared/config/config.ts";
 import type { Deps } from "../deps.ts";
 import { postFromNode } from "../platform/webhooks/post.node.ts";

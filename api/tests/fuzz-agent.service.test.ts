@@ -10,7 +10,7 @@ import {
   ReleaseReport,
   ResultReport,
   StartedReport,
-} from "../../shared/wire/lease.ts";
+} from "../../shared/wire/agent/lease.ts";
 import { OutputReport } from "../../shared/wire/output.ts";
 import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing/fuzz/exchange.ts";
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";

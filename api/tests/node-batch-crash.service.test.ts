@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { SubmittedBatch } from "../../shared/wire/batch.ts";
+import type { SubmittedBatch } from "../../shared/wire/client/batch.ts";
 import { startNodeIn } from "../testing/start-node.ts";
 
 const vars = {

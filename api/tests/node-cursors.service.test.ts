@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { JobEvent } from "../../shared/wire/events.ts";
+import type { JobEvent } from "../../shared/wire/client/events.ts";
 import { Follower } from "../testing/follower.ts";
 import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";

@@ -1,5 +1,5 @@
-import type { WebhookType } from "../../shared/wire/webhook-type.ts";
-import type { WebhookDelivery } from "../../shared/wire/webhook.ts";
+import type { WebhookType } from "../../shared/wire/client/webhook-type.ts";
+import type { WebhookDelivery } from "../../shared/wire/client/webhook.ts";
 import type { Deps } from "../deps.ts";
 import { webhookId } from "../domain/webhooks/event.ts";
 import { AppError, notFound } from "../errors.ts";

@@ -1,4 +1,4 @@
-import type { WebhookEventPage } from "../../shared/wire/webhook.ts";
+import type { WebhookEventPage } from "../../shared/wire/client/webhook.ts";
 import type { Deps } from "../deps.ts";
 import { toEvent, webhookId } from "../domain/webhooks/event.ts";
 import { eventsAfter, keepListening, lastEvent } from "../store/webhooks/listen.ts";

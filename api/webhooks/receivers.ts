@@ -1,5 +1,5 @@
 import type { Config } from "../../shared/config/config.ts";
-import { type WebhookType, webhookTypes } from "../../shared/wire/webhook-type.ts";
+import { type WebhookType, webhookTypes } from "../../shared/wire/client/webhook-type.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { DeliveryRow } from "../store/webhooks/deliveries.ts";
 import type { NewEvent, Receiver } from "../store/webhooks/events.ts";

@@ -1,4 +1,4 @@
-import { HostName } from "../../shared/wire/join.ts";
+import { HostName } from "../../shared/wire/agent/join.ts";
 import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
 
 export type AgentsCommand =

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { ExecutionPage } from "../../shared/wire/execution.ts";
-import { SubmittedJob } from "../../shared/wire/submission.ts";
+import { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 

@@ -2,8 +2,8 @@ import { globSync, readFileSync } from "node:fs";
 import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
 import { Config, loadConfig } from "../../shared/config/config.ts";
-import { BatchRequest } from "../../shared/wire/batch.ts";
-import { ExecuteRequest } from "../../shared/wire/submission.ts";
+import { BatchRequest } from "../../shared/wire/client/batch.ts";
+import { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 
 const pages = globSync(["*.md", "docs/**/*.md"]).filter((page) => page !== "CHANGELOG.md");
 const texts = pages.map((page) => ({ page, text: readFileSync(page, "utf8") }));

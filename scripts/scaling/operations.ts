@@ -4,7 +4,7 @@ import { readNews } from "../../api/store/jobs/news.ts";
 import { findExecution } from "../../api/store/jobs/read.ts";
 import { sweep } from "../../api/upkeep/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
-import { type LeasedJob, takeHeader } from "../../shared/wire/lease.ts";
+import { type LeasedJob, takeHeader } from "../../shared/wire/agent/lease.ts";
 import { jsonRequest } from "../command/json-request.ts";
 
 export const operations = {

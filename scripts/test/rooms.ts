@@ -3,7 +3,14 @@
  * and from those listed above it. An entry is a folder without its subfolders, or a single file.
  */
 export const rooms = {
-  shared: ["shared", "shared/wire", "shared/config", "shared/process"],
+  shared: [
+    "shared",
+    "shared/wire",
+    "shared/wire/agent",
+    "shared/wire/client",
+    "shared/config",
+    "shared/process",
+  ],
   clients: [
     "clients/typescript/src",
     "clients/mcp",

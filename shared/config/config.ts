@@ -2,7 +2,7 @@ import { z } from "zod";
 import { agentSettings } from "./agent.ts";
 import { apiSettings } from "./api.ts";
 import { webhookSettings } from "./webhooks.ts";
-import type { Intervals } from "../wire/lease.ts";
+import type { Intervals } from "../wire/agent/lease.ts";
 
 /**
  * Every configuration key (docs/contract.md 3.1). A key `k` is read

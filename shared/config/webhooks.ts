@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { WebhookType } from "../wire/webhook-type.ts";
+import { WebhookType } from "../wire/client/webhook-type.ts";
 
 /** `whsec_` and 24 to 64 bytes as base64, as Standard Webhooks has them. */
 const WebhookSecret = z.string().refine(isSecret, {

@@ -6,7 +6,7 @@ import type {
   PoolAgent,
   PoolStats,
 } from "../../../shared/wire/health.ts";
-import type { Accepted } from "../../../shared/wire/lease.ts";
+import type { Accepted } from "../../../shared/wire/agent/lease.ts";
 import type { Config } from "../../../shared/config/config.ts";
 
 /** What the API knows about an agent process. */

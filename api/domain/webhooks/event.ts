@@ -1,8 +1,8 @@
 import type { ExecutionErrorType, ExecutionPhase } from "../../../shared/wire/errors.ts";
 import type { Relationship } from "../../../shared/wire/execution.ts";
 import type { TerminalStatus } from "../../../shared/wire/execution.ts";
-import type { WebhookType } from "../../../shared/wire/webhook-type.ts";
-import type { WebhookEvent } from "../../../shared/wire/webhook.ts";
+import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
+import type { WebhookEvent } from "../../../shared/wire/client/webhook.ts";
 import type { z } from "zod";
 
 /** What the trigger keeps of an execution. Times are epoch milliseconds. */

@@ -3,7 +3,7 @@ import {
   protocolHeader,
   protocolMismatch,
   protocolVersion,
-} from "../../../shared/wire/protocol.ts";
+} from "../../../shared/wire/agent/protocol.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 

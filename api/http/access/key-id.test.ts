@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { PollReply } from "../../../shared/wire/lease.ts";
+import type { PollReply } from "../../../shared/wire/agent/lease.ts";
 import { createApp } from "../../app.ts";
 import { ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../../testing/temp-store.ts";

@@ -1,5 +1,5 @@
 import type { z } from "@hono/zod-openapi";
-import type { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/batch.ts";
+import type { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/client/batch.ts";
 import { problemOf } from "../../http/problem.ts";
 import { AppError } from "../../errors.ts";
 import { correlationId, jobId, submittedJob } from "./examples.ts";

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { JobEvent } from "../../../shared/wire/events.ts";
+import type { JobEvent } from "../../../shared/wire/client/events.ts";
 import { formatCursor, newCursor } from "../../domain/event-cursor.ts";
 import { contentTypes, encodeEvent, type EventFormat } from "../../events/encode.ts";
 import { at, jobId, record } from "./examples.ts";

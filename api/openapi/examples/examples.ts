@@ -3,7 +3,7 @@ import type {
   DeadLetter,
   DeadLetterPage,
   DeadLetterStats,
-} from "../../../shared/wire/dead-letter.ts";
+} from "../../../shared/wire/client/dead-letter.ts";
 import type {
   ArtifactList,
   ExecutionPage,
@@ -18,10 +18,10 @@ import type {
   ForkRequest,
   RerunRequest,
   SubmittedJob,
-} from "../../../shared/wire/submission.ts";
+} from "../../../shared/wire/client/submission.ts";
 import type { Health, PoolStats } from "../../../shared/wire/health.ts";
 import type { JobTypeView } from "../../../shared/wire/job-type.ts";
-import type { Probe } from "../../../shared/wire/probe.ts";
+import type { Probe } from "../../../shared/wire/client/probe.ts";
 
 /** Requests and answers that the OpenAPI document shows. They are all about the same few jobs. */
 

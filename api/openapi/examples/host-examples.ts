@@ -1,4 +1,4 @@
-import type { Invitation, JoinedHost } from "../../../shared/wire/hosts.ts";
+import type { Invitation, JoinedHost } from "../../../shared/wire/client/hosts.ts";
 
 /** A host with one agent, and the code that it joined with. */
 

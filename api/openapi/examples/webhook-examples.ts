@@ -3,7 +3,7 @@ import type {
   WebhookDeliveryPage,
   WebhookEvent,
   WebhookEventPage,
-} from "../../../shared/wire/webhook.ts";
+} from "../../../shared/wire/client/webhook.ts";
 import { correlationId, jobId } from "./examples.ts";
 
 const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;

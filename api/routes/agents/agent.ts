@@ -1,5 +1,5 @@
 import { Hono } from "hono";
-import { JoinRequest, RotateRequest } from "../../../shared/wire/join.ts";
+import { JoinRequest, RotateRequest } from "../../../shared/wire/agent/join.ts";
 import {
   AgentStatus,
   BuildLogChunk,
@@ -12,7 +12,7 @@ import {
   StartedReport,
   takeHeader,
   type WatchReply,
-} from "../../../shared/wire/lease.ts";
+} from "../../../shared/wire/agent/lease.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { AnyOutputReport } from "../../../shared/wire/output.ts";
 import { join, rotate } from "../../agents/tokens.ts";
@@ -46,7 +46,7 @@ import type { ExecutionRow } from "../../store/jobs/advance.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
 import { agentImageRoutes } from "./agent-images.ts";
 
-/** The agents' side of the API, `/agent/v1/*`: shared/wire/lease.ts has every message. */
+/** The agents' side of the API, `/agent/v1/*`: shared/wire/agent/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const { config } = deps;
   const smallBytes = 1024 * 1024;

@@ -1,6 +1,11 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { PoolAgent } from "../../../shared/wire/health.ts";
-import { HostList, Invitation, InvitationRequest, JoinedHost } from "../../../shared/wire/hosts.ts";
+import {
+  HostList,
+  Invitation,
+  InvitationRequest,
+  JoinedHost,
+} from "../../../shared/wire/client/hosts.ts";
 import { drainAgent, listHosts, revokeHost, rotateHost } from "../../agents/hosts.ts";
 import { invite } from "../../agents/tokens.ts";
 import type { Deps } from "../../deps.ts";

@@ -1,6 +1,6 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/batch.ts";
-import { IdempotencyHeader } from "../../../shared/wire/submission.ts";
+import { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/client/batch.ts";
+import { IdempotencyHeader } from "../../../shared/wire/client/submission.ts";
 import { cancelBatch, readBatch } from "../../batches/batch.ts";
 import { submitJobs } from "../../batches/submit.ts";
 import type { Deps } from "../../deps.ts";

@@ -5,7 +5,7 @@ import {
   DeadLetterPage,
   DeadLetterStats,
   type DeadLetter,
-} from "../../../shared/wire/dead-letter.ts";
+} from "../../../shared/wire/client/dead-letter.ts";
 import { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { parseJson, type JsonObject } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";

@@ -4,7 +4,7 @@ import {
   ForkRequest,
   IdempotencyHeader,
   RerunRequest,
-} from "../../../shared/wire/submission.ts";
+} from "../../../shared/wire/client/submission.ts";
 import type { Deps } from "../../deps.ts";
 import { derive } from "../../jobs/derive.ts";
 import { keyed } from "../../jobs/idempotency.ts";

@@ -5,7 +5,7 @@ import {
   ExecuteRequest,
   IdempotencyHeader,
   SubmittedJob,
-} from "../../../shared/wire/submission.ts";
+} from "../../../shared/wire/client/submission.ts";
 import { createMiddleware } from "hono/factory";
 import type { Deps } from "../../deps.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";

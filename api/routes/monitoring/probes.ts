@@ -1,6 +1,6 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { describeError } from "../../../shared/log-line.ts";
-import { Probe } from "../../../shared/wire/probe.ts";
+import { Probe } from "../../../shared/wire/client/probe.ts";
 import type { Deps } from "../../deps.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";

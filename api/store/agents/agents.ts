@@ -12,7 +12,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
-import type { AgentStatus } from "../../../shared/wire/lease.ts";
+import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";

@@ -1,5 +1,5 @@
 import { and, eq, exists, notExists, sql, type SQLWrapper } from "drizzle-orm";
-import type { BuildReport } from "../../../shared/wire/lease.ts";
+import type { BuildReport } from "../../../shared/wire/agent/lease.ts";
 import {
   buildTransition,
   type BuildEvent,

@@ -1,5 +1,5 @@
 import { and, eq, sql } from "drizzle-orm";
-import type { ResultReport } from "../../../shared/wire/lease.ts";
+import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
 import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import { executions, outputChunks, payloads } from "../schema.ts";

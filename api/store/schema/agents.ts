@@ -5,7 +5,7 @@ import {
   type GpuCount,
   type PoolKind,
 } from "../../../shared/wire/health.ts";
-import { type Accepted } from "../../../shared/wire/lease.ts";
+import { type Accepted } from "../../../shared/wire/agent/lease.ts";
 
 /** Agent processes that have polled. */
 export const agents = sqliteTable("agents", {

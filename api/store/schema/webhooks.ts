@@ -1,7 +1,7 @@
 import { sql } from "drizzle-orm";
 import { check, index, integer, sqliteTable, text, uniqueIndex } from "drizzle-orm/sqlite-core";
-import { type WebhookType } from "../../../shared/wire/webhook-type.ts";
-import { deliveryStatuses } from "../../../shared/wire/webhook.ts";
+import { type WebhookType } from "../../../shared/wire/client/webhook-type.ts";
+import { deliveryStatuses } from "../../../shared/wire/client/webhook.ts";
 import { inList } from "./columns.ts";
 
 /**

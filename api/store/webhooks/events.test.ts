@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { type WebhookType, webhookTypes } from "../../../shared/wire/webhook-type.ts";
+import { type WebhookType, webhookTypes } from "../../../shared/wire/client/webhook-type.ts";
 import type { ExecutionEvent } from "../../domain/transition.ts";
 import { webhookBody } from "../../domain/webhooks/event.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";

@@ -1,5 +1,5 @@
 import { asc, eq, sql } from "drizzle-orm";
-import type { WebhookType } from "../../../shared/wire/webhook-type.ts";
+import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
 import { batch, type Database } from "../database.ts";
 import { isNewEvent, settings, webhookDeliveries, webhookEvents } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";

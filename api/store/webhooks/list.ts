@@ -1,6 +1,6 @@
 import { and, desc, eq, getTableColumns, lt, sql } from "drizzle-orm";
-import type { WebhookType } from "../../../shared/wire/webhook-type.ts";
-import type { WebhookDelivery } from "../../../shared/wire/webhook.ts";
+import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
+import type { WebhookDelivery } from "../../../shared/wire/client/webhook.ts";
 import type { Database } from "../database.ts";
 import { webhookDeliveries, webhookEvents } from "../schema.ts";
 import type { DeliveryRow } from "./deliveries.ts";

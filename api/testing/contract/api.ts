@@ -3,7 +3,7 @@ import { request } from "undici";
 import { expect } from "vitest";
 import { Problem } from "../../../shared/wire/errors.ts";
 import { ExecutionPage, ExecutionRecord, JobStatus } from "../../../shared/wire/execution.ts";
-import { SubmittedJob } from "../../../shared/wire/submission.ts";
+import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { type Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { expectDescribed } from "./described.ts";
 import { agentTokens, apiKeys } from "./servers.ts";

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { Batch, SubmittedBatch } from "../../../shared/wire/batch.ts";
+import { Batch, SubmittedBatch } from "../../../shared/wire/client/batch.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 import { apiKeys, maxQueueSize } from "./servers.ts";

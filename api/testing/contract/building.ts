@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { BuildResult } from "../../../shared/wire/build.ts";
-import type { LeasedBuild } from "../../../shared/wire/lease.ts";
+import type { LeasedBuild } from "../../../shared/wire/agent/lease.ts";
 import type { Reply, ScriptedAgent } from "../scripted-agent.ts";
 import { type Api, body } from "./api.ts";
 

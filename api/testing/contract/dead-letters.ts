@@ -4,9 +4,9 @@ import {
   DeadLetterDeleted,
   DeadLetterPage,
   DeadLetterStats,
-} from "../../../shared/wire/dead-letter.ts";
+} from "../../../shared/wire/client/dead-letter.ts";
 import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
-import type { ResultReport } from "../../../shared/wire/lease.ts";
+import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 

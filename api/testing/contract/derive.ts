@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { DerivedJob, type SubmittedJob } from "../../../shared/wire/submission.ts";
+import { DerivedJob, type SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";

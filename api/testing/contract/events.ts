@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import type { JobEvent } from "../../../shared/wire/events.ts";
+import type { JobEvent } from "../../../shared/wire/client/events.ts";
 import { Follower, textOf } from "../follower.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { type Row } from "./row.ts";

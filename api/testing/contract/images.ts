@@ -1,6 +1,6 @@
 import { expect } from "vitest";
-import { ImageSource } from "../../../shared/wire/image.ts";
-import { LeasedBuild } from "../../../shared/wire/lease.ts";
+import { ImageSource } from "../../../shared/wire/agent/image.ts";
+import { LeasedBuild } from "../../../shared/wire/agent/lease.ts";
 import { type Reply, ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { digest } from "./building.ts";

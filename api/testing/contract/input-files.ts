@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import type { LeasedJob } from "../../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../../shared/wire/agent/lease.ts";
 import { type ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import { body, type Api, expectFault, problemOf } from "./api.ts";
 import { uploaded } from "./files.ts";

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { ExecutionRecord } from "../../../shared/wire/execution.ts";
-import type { LeasedJob } from "../../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../../shared/wire/agent/lease.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { InProgressResult } from "../../../shared/wire/execution.ts";
-import { SubmittedJob } from "../../../shared/wire/submission.ts";
+import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { expect } from "vitest";
-import { JoinReply } from "../../../shared/wire/join.ts";
+import { JoinReply } from "../../../shared/wire/agent/join.ts";
 import { invite } from "../../agents/tokens.ts";
 import { sha256 } from "../../hash.ts";
 import { revokeToken } from "../../store/agents/agent-tokens.ts";

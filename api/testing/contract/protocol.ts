@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { protocolHeader, protocolVersion } from "../../../shared/wire/protocol.ts";
+import { protocolHeader, protocolVersion } from "../../../shared/wire/agent/protocol.ts";
 import { each, type Row } from "./row.ts";
 
 export const protocolRows: Row[] = [

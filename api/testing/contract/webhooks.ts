@@ -3,7 +3,7 @@ import {
   WebhookDelivery,
   WebhookDeliveryPage,
   WebhookEventPage,
-} from "../../../shared/wire/webhook.ts";
+} from "../../../shared/wire/client/webhook.ts";
 import { waitUntil } from "../../../shared/testing/wait-until.ts";
 import { answer, type Receiver, startReceiver } from "../receiver.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";

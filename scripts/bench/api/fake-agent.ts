@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { PollReply, PollRequest, ResultReport } from "../../../shared/wire/lease.ts";
+import type { PollReply, PollRequest, ResultReport } from "../../../shared/wire/agent/lease.ts";
 import type { ApiService } from "./service.ts";
 
 /** An agent without an engine: every job that it leases has succeeded at once. */

@@ -1,5 +1,5 @@
 import { type Dispatcher, request } from "undici";
-import type { JobEvent } from "../../../shared/wire/events.ts";
+import type { JobEvent } from "../../../shared/wire/client/events.ts";
 
 type Options = {
   readonly dispatcher: Dispatcher;

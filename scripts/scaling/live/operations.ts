@@ -1,7 +1,7 @@
 import { ScriptedAgent, success } from "../../../api/testing/scripted-agent.ts";
 import { receiverSecret, startReceiver } from "../../../api/testing/receiver.ts";
 import type { Config } from "../../../shared/config/config.ts";
-import type { LeasedJob } from "../../../shared/wire/lease.ts";
+import type { LeasedJob } from "../../../shared/wire/agent/lease.ts";
 import { jsonRequest } from "../../command/json-request.ts";
 import { type LiveCounts, type LiveEngine, token } from "./engine.ts";
 import { openStream, type Stream } from "./stream.ts";

@@ -1,14 +1,14 @@
 import { z } from "zod";
-import { ExecutionError } from "./errors.ts";
-import { ContainerBackend, ResourceUsage, TerminalStatus, Timing } from "./execution.ts";
-import { InputWay, LeasedFile } from "./file.ts";
-import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "./health.ts";
-import { ImageDigest } from "./build.ts";
+import { ExecutionError } from "../errors.ts";
+import { ContainerBackend, ResourceUsage, TerminalStatus, Timing } from "../execution.ts";
+import { InputWay, LeasedFile } from "../file.ts";
+import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "../health.ts";
+import { ImageDigest } from "../build.ts";
 import { ImageTransport } from "./image.ts";
-import { JobType, JobTypeName } from "./job-type.ts";
-import { isJsonObject, parseJson } from "../json.ts";
-import { limits } from "./limits.ts";
-import { OutputPart } from "./output.ts";
+import { JobType, JobTypeName } from "../job-type.ts";
+import { isJsonObject, parseJson } from "../../json.ts";
+import { limits } from "../limits.ts";
+import { OutputPart } from "../output.ts";
 
 /**
  * The agent protocol, `/agent/v1/*`. Every message carries the agent's bearer token. A lease is the

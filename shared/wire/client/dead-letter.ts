@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { ExecutionErrorType } from "./errors.ts";
-import { JsonObjectSchema, Timestamp } from "./execution.ts";
+import { ExecutionErrorType } from "../errors.ts";
+import { JsonObjectSchema, Timestamp } from "../execution.ts";
 
 const DeadLetterJob = z
   .object({ code: z.string(), input_data: JsonObjectSchema, job_type: z.string() })

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "./execution.ts";
-import { InputFiles } from "./file.ts";
-import { limits } from "./limits.ts";
-import { RequirementText } from "../requirement.ts";
+import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "../execution.ts";
+import { InputFiles } from "../file.ts";
+import { limits } from "../limits.ts";
+import { RequirementText } from "../../requirement.ts";
 import { CallbackUrl } from "./webhook.ts";
 
 /** What `hasNoNul` asks, as a JSON Schema says it. */

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { orNull } from "../or-null.ts";
-import { ExecutionErrorType, ExecutionPhase } from "./errors.ts";
-import { JobId, Relationship, TerminalStatus, Timestamp } from "./execution.ts";
+import { orNull } from "../../or-null.ts";
+import { ExecutionErrorType, ExecutionPhase } from "../errors.ts";
+import { JobId, Relationship, TerminalStatus, Timestamp } from "../execution.ts";
 import { WebhookType } from "./webhook-type.ts";
 
 const WebhookError = z

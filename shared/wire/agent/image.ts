@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { ImageDigest } from "./build.ts";
-import { JobTypeName } from "./job-type.ts";
+import { ImageDigest } from "../build.ts";
+import { JobTypeName } from "../job-type.ts";
 
 /** How a built image reaches other hosts: through a registry, through the artifact store, or not at all. */
 export const ImageTransport = z.enum(["registry", "store", "none"]);

@@ -1,7 +1,7 @@
 import { z } from "zod";
-import { Problem } from "./errors.ts";
-import { ExecutionStatus, JobId, JsonObjectSchema, Timestamp } from "./execution.ts";
-import { limits } from "./limits.ts";
+import { Problem } from "../errors.ts";
+import { ExecutionStatus, JobId, JsonObjectSchema, Timestamp } from "../execution.ts";
+import { limits } from "../limits.ts";
 import { ExecuteRequest, SubmittedJob } from "./submission.ts";
 
 export const BatchRequest = z
