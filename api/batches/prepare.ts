@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
-import { fieldErrors } from "../http/validation.ts";
+import { fieldErrors } from "../http/body/validation.ts";
 import { fileFinder } from "../files/input-files.ts";
 import { type Availability, checkAvailability } from "../jobs/availability.ts";
 import { newExecution, runnableEnvironment, type Origin } from "../jobs/new-execution.ts";

@@ -6,7 +6,7 @@ import { fileKey } from "../domain/files/store-key.ts";
 import { findFile, forgetFile, storeFile, toFilePage } from "../files/uploads.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendDownload } from "../http/stored-file.ts";
-import { readFileHeaders } from "../http/upload-headers.ts";
+import { readFileHeaders } from "../http/body/upload-headers.ts";
 import {
   bytes,
   downloadHeaders,

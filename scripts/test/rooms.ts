@@ -61,6 +61,7 @@ export const rooms = {
     "api/store/webhooks",
     "api/deps.ts",
     "api/http",
+    "api/http/body",
     "api/files",
     "api/jobs",
     "api/batches",

@@ -1,7 +1,7 @@
 import type { Hono } from "hono";
 import { requireBuildLease } from "../../builds/build-posts.ts";
 import type { Deps } from "../../deps.ts";
-import { readUploadHeaders } from "../../http/upload-headers.ts";
+import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { sendStored } from "../../http/stored-file.ts";
 import { imageSource, storeImageUpload, storedArchive } from "../../builds/images.ts";

@@ -24,10 +24,10 @@ import {
 } from "../../builds/build-posts.ts";
 import type { Deps } from "../../deps.ts";
 import { checkProtocol } from "../../http/access/agent-protocol.ts";
-import { readUploadHeaders } from "../../http/upload-headers.ts";
+import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { requireAgentToken } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { parseBody } from "../../http/json-body.ts";
+import { parseBody } from "../../http/body/json-body.ts";
 import { sendStored } from "../../http/stored-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
 import { limitJoins } from "../../http/access/rate-limit.ts";

@@ -13,7 +13,7 @@ import { poolStats } from "../../domain/agents/capacity.ts";
 import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonBody } from "../../http/json-body.ts";
+import { jsonBody } from "../../http/body/json-body.ts";
 import { poolStats as poolExample } from "../../openapi/examples/examples.ts";
 import { agentId, invitation, joinedHost } from "../../openapi/examples/host-examples.ts";
 import { problem } from "../../openapi/responses/problem-responses.ts";

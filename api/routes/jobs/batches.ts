@@ -5,7 +5,7 @@ import { cancelBatch, readBatch } from "../../batches/batch.ts";
 import { submitJobs } from "../../batches/submit.ts";
 import type { Deps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonBody } from "../../http/json-body.ts";
+import { jsonBody } from "../../http/body/json-body.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import {
   batch,

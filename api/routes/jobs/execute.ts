@@ -12,7 +12,7 @@ import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
-import { jsonBody } from "../../http/json-body.ts";
+import { jsonBody } from "../../http/body/json-body.ts";
 import { wantsEvents } from "../../events/encode.ts";
 import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";

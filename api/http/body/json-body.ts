@@ -1,11 +1,11 @@
 import type { Context } from "hono";
 import { createMiddleware } from "hono/factory";
 import type { z } from "zod";
-import { concatBytes } from "../../shared/bytes.ts";
-import { isJsonObject, JsonError, parseJson, plainNumber } from "../../shared/json.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import { AppError } from "../errors.ts";
-import type { AppEnv } from "./context.ts";
+import { concatBytes } from "../../../shared/bytes.ts";
+import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared/json.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import { AppError } from "../../errors.ts";
+import type { AppEnv } from "../context.ts";
 import { dropRest, readBody, received } from "./read-body.ts";
 import { fieldErrors } from "./validation.ts";
 

@@ -1,4 +1,4 @@
-import { AppError } from "../errors.ts";
+import { AppError } from "../../errors.ts";
 
 /**
  * Reads a request's whole body. The caller must have limited its length.

@@ -1,8 +1,8 @@
 import type { Hook } from "@hono/zod-openapi";
 import type { z } from "zod";
-import type { FieldError } from "../../shared/wire/errors.ts";
-import { AppError } from "../errors.ts";
-import type { AppEnv } from "./context.ts";
+import type { FieldError } from "../../../shared/wire/errors.ts";
+import { AppError } from "../../errors.ts";
+import type { AppEnv } from "../context.ts";
 
 type ZodIssue = z.core.$ZodIssue;
 

@@ -1,7 +1,7 @@
 import type { Context } from "hono";
-import { artifactHeaders } from "../../shared/wire/agent/lease.ts";
-import type { Announced, Hashed } from "../deps.ts";
-import { AppError } from "../errors.ts";
+import { artifactHeaders } from "../../../shared/wire/agent/lease.ts";
+import type { Announced, Hashed } from "../../deps.ts";
+import { AppError } from "../../errors.ts";
 
 const isSha256 = (text: string) => /^[0-9a-f]{64}$/.test(text);
 
