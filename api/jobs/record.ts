@@ -11,7 +11,8 @@ import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
-import type { ArtifactRow, FullExecution } from "../store/jobs/read.ts";
+import type { FullExecution } from "../store/jobs/read.ts";
+import type { ArtifactRow } from "../store/jobs/uploads.ts";
 
 export type View = "full" | "all" | undefined;
 

@@ -31,7 +31,7 @@ import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
 import { endOverdue } from "./jobs/overdue.ts";
 import { readQueueStats } from "./jobs/queue.ts";
 import { listExecutions } from "./jobs/list.ts";
-import { findArtifact, findByLease, findExecution, queuePosition } from "./jobs/read.ts";
+import { findByLease, findExecution, queuePosition } from "./jobs/read.ts";
 import {
   dueRemovals,
   endedBefore,
@@ -40,7 +40,7 @@ import {
   removeExecutions,
 } from "./retention.ts";
 import { submitExecution } from "./jobs/submit.ts";
-import { recordArtifact } from "./jobs/uploads.ts";
+import { findArtifact, recordArtifact } from "./jobs/uploads.ts";
 
 const now = 100;
 const terms = { agentId: "agent", expiresAt: 200, now };

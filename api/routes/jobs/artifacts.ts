@@ -9,12 +9,8 @@ import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { sendDownload, type Download } from "../../http/stored-file.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
-import {
-  findArtifact,
-  findExecution,
-  findSubmitted,
-  listArtifacts,
-} from "../../store/jobs/read.ts";
+import { findExecution, findSubmitted } from "../../store/jobs/read.ts";
+import { findArtifact, listArtifacts } from "../../store/jobs/uploads.ts";
 import { artifactList } from "../../openapi/examples/examples.ts";
 import { json, jobIdParam, problems } from "../../openapi/responses/responses.ts";
 import { describeArtifacts, nameRule } from "../../openapi/responses/artifacts-openapi.ts";
@@ -38,7 +34,7 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { id } = c.req.valid("param");
     const execution = await findExecution(deps.db, id);
     if (!execution) throw notFound(`Job ${id}`);
-    const artifacts = (await listArtifacts(deps.db, id)).map(toArtifact);
+    const artifacts = (await listArtifacts(deps.db, [id])).map(toArtifact);
     return c.json({ job_id: id, artifacts, input_artifacts: inputArtifacts(execution) }, 200);
   });
 

@@ -1,15 +1,15 @@
-import { and, asc, eq, getTableColumns, sql, type SQL } from "drizzle-orm";
+import { eq, getTableColumns, sql } from "drizzle-orm";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import type { SubmittedPayload } from "./lease.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "./output.ts";
-import { artifacts, executions, payloads } from "../schema.ts";
+import { type ArtifactRow, listArtifacts } from "./uploads.ts";
+import { executions, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
-export type ArtifactRow = typeof artifacts.$inferSelect;
 
 /** An execution with everything that its record shows. */
 export interface FullExecution {
@@ -60,11 +60,11 @@ const positionOf = statement(position);
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
-  const ids = JSON.stringify(rows.map((row) => row.id));
+  const ids = rows.map(({ id }) => id);
   const withInputs = rows.filter(({ inputs }) => inputs !== null);
   const [payloadRows, artifactRows, fileRows] = await Promise.all([
-    outputs(db, { ids }),
-    visibleArtifacts(db, { ids }),
+    outputs(db, { ids: JSON.stringify(ids) }),
+    listArtifacts(db, ids),
     filesOf(
       db,
       withInputs.map(({ id }) => id),
@@ -100,36 +100,10 @@ const outputs = rowsQuery(
     .where(sql`${payloads.executionId} in ${listed("ids")}`),
 );
 
-const visibleArtifacts = rowsQuery(
-  getTableColumns(artifacts),
-  query
-    .select()
-    .from(artifacts)
-    .where(visible(sql`${artifacts.executionId} in ${listed("ids")}`))
-    .orderBy(asc(artifacts.name)),
-);
-
 export async function withPayload(db: Database, row: ExecutionRow): Promise<FullExecution> {
   const [full] = await withPayloads(db, [row]);
   if (!full) throw new Error(`execution ${row.id} has no payload`);
   return full;
-}
-
-/** The artifacts of an execution, by name. */
-export async function listArtifacts(db: Database, id: string): Promise<ArtifactRow[]> {
-  return visibleArtifacts(db, { ids: JSON.stringify([id]) });
-}
-
-export async function findArtifact(
-  db: Database,
-  executionId: string,
-  name: string,
-): Promise<ArtifactRow | undefined> {
-  const [row] = await db.orm
-    .select()
-    .from(artifacts)
-    .where(visible(and(eq(artifacts.executionId, executionId), eq(artifacts.name, name))));
-  return row;
 }
 
 /** What the code of an execution is given, as it was submitted. */
@@ -147,15 +121,6 @@ export async function findSubmitted(
     .from(payloads)
     .where(eq(payloads.executionId, id));
   return row;
-}
-
-/** Only the artifacts of an accepted result are shown, not those of a lost lease. */
-function visible(match: SQL | undefined): SQL | undefined {
-  return and(
-    match,
-    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
-      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.resultHash} is not null)`,
-  );
 }
 
 type Streams = FullExecution["payload"];

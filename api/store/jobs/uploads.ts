@@ -1,8 +1,10 @@
 import type { ResultSet } from "@libsql/client/web";
-import { and, eq, exists, gt, lte, sql, type SQL } from "drizzle-orm";
+import { and, asc, eq, exists, getTableColumns, gt, lte, sql, type SQL } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "../database.ts";
-import type { ArtifactRow } from "./read.ts";
 import { artifacts, executions, isRunning } from "../schema.ts";
+import { listed, query, rowsQuery } from "../statement.ts";
+
+export type ArtifactRow = typeof artifacts.$inferSelect;
 
 /**
  * `recorded` also stands for a repeated post, `conflict` for a post with other content in the same
@@ -79,5 +81,40 @@ function leaseHolds(db: Database, leaseId: string, now: number) {
       .select({ id: executions.id })
       .from(executions)
       .where(and(eq(executions.leaseId, leaseId), isRunning, gt(executions.leaseExpiresAt, now))),
+  );
+}
+
+/** The artifacts of executions, by name. */
+export async function listArtifacts(db: Database, ids: string[]): Promise<ArtifactRow[]> {
+  return visibleArtifacts(db, { ids: JSON.stringify(ids) });
+}
+
+const visibleArtifacts = rowsQuery(
+  getTableColumns(artifacts),
+  query
+    .select()
+    .from(artifacts)
+    .where(visible(sql`${artifacts.executionId} in ${listed("ids")}`))
+    .orderBy(asc(artifacts.name)),
+);
+
+export async function findArtifact(
+  db: Database,
+  executionId: string,
+  name: string,
+): Promise<ArtifactRow | undefined> {
+  const [row] = await db.orm
+    .select()
+    .from(artifacts)
+    .where(visible(and(eq(artifacts.executionId, executionId), eq(artifacts.name, name))));
+  return row;
+}
+
+/** Only the artifacts of an accepted result are shown, not those of a lost lease. */
+function visible(match: SQL | undefined): SQL | undefined {
+  return and(
+    match,
+    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
+      and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.resultHash} is not null)`,
   );
 }
