@@ -24,7 +24,7 @@ import { processMetrics } from "./platform/process-metrics.node.ts";
 import { askForRetention } from "./upkeep/retention.ts";
 import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
-import { readNews } from "./store/jobs/news.ts";
+import { readNews } from "./store/news.ts";
 import { keepWantedTypes } from "./store/webhooks/events.ts";
 import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
 import { sendForever, webhookSender } from "./webhooks/sender.ts";

@@ -22,7 +22,7 @@ import {
 } from "../store/agents/agents.ts";
 import { renewBuilds } from "../store/builds/build-lease.ts";
 import { expireLeases, renewLeases, type LeaseTerms } from "../store/jobs/lease.ts";
-import { isAnyQueued } from "../store/jobs/queue.ts";
+import { isAnyQueued } from "../store/statistics/queue.ts";
 import { takeBuilds } from "../builds/take-builds.ts";
 import { takeJobs } from "./take-jobs.ts";
 import { backstopMs } from "../jobs/wait.ts";

@@ -4,7 +4,7 @@ import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
 import { tellEnd } from "../jobs/watched.ts";
-import { cancelMembers, findBatch } from "../store/jobs/batches.ts";
+import { cancelMembers, findBatch } from "../store/batches/batches.ts";
 
 /** @throws AppError 404 when the batch is unknown. */
 export async function readBatch({ db }: Deps, id: string): Promise<Batch> {

@@ -1,8 +1,8 @@
 import type { StreamName } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
-import { outputEnds } from "../store/jobs/output.ts";
-import { resultLengths } from "../store/jobs/result-parts.ts";
+import { outputEnds } from "../store/output/output.ts";
+import { resultLengths } from "../store/output/result-parts.ts";
 import { resultOutput, storedOutput } from "./output.ts";
 
 /** What the last attempt of a job has written to one stream so far; empty once that attempt is lost. */

@@ -6,8 +6,8 @@ import {
   type Part,
   readOutput,
   windowBytes,
-} from "../store/jobs/output.ts";
-import { readResultPart } from "../store/jobs/result-parts.ts";
+} from "../store/output/output.ts";
+import { readResultPart } from "../store/output/result-parts.ts";
 
 /** Output, and when it arrived (epoch ms). */
 export type Arrived = Part & { at: number };

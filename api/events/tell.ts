@@ -13,7 +13,7 @@ import { backstopMs } from "../jobs/wait.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { queuePosition } from "../store/jobs/read.ts";
-import { readSmallOutput } from "../store/jobs/result-parts.ts";
+import { readSmallOutput } from "../store/output/result-parts.ts";
 import { resultOutput } from "./output.ts";
 import { beginAttempt, continueFrom, type Place } from "./place.ts";
 

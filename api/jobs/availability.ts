@@ -10,7 +10,7 @@ import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/statistics/queue.ts";
 
 /** Whether a submission can be accepted and run now. */
 export interface Availability {

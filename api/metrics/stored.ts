@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config/config.ts";
 import type { AgentReport } from "../domain/agents/capacity.ts";
-import { type Counts, phaseBoundsMs } from "../store/jobs/counts.ts";
-import type { QueueStats } from "../store/jobs/queue.ts";
+import { type Counts, phaseBoundsMs } from "../store/statistics/counts.ts";
+import type { QueueStats } from "../store/statistics/queue.ts";
 import type { Family, Sample } from "./family.ts";
 
 export interface Stored {

@@ -8,7 +8,7 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
-import { cancelMembers, findBatch, forgetBatches, readStandings } from "./jobs/batches.ts";
+import { cancelMembers, findBatch, forgetBatches, readStandings } from "./batches/batches.ts";
 import {
   findByUploadKey,
   findFiles,
@@ -18,18 +18,18 @@ import {
   removeExpiredFiles,
 } from "./files.ts";
 import { filesOf, findInputFile } from "./jobs/input-files.ts";
-import { findOutput, outputEnds, readOutput, recordOutput } from "./jobs/output.ts";
+import { findOutput, outputEnds, readOutput, recordOutput } from "./output/output.ts";
 import { claimDue, eventsOf, findDelivery, nextDue } from "./webhooks/deliveries.ts";
 import { newEvents } from "./webhooks/events.ts";
 import { listDeliveries } from "./webhooks/list.ts";
 import { forgetDeliveries } from "./webhooks/retention.ts";
-import { readCounts } from "./jobs/counts.ts";
+import { readCounts } from "./statistics/counts.ts";
 import { database, type Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
 import { endOverdue } from "./jobs/overdue.ts";
-import { readQueueStats } from "./jobs/queue.ts";
+import { readQueueStats } from "./statistics/queue.ts";
 import { listExecutions } from "./jobs/list.ts";
 import { findByLease, findExecution, queuePosition } from "./jobs/read.ts";
 import {
@@ -40,7 +40,7 @@ import {
   removeExecutions,
 } from "./retention.ts";
 import { submitExecution } from "./jobs/submit.ts";
-import { findArtifact, recordArtifact } from "./jobs/uploads.ts";
+import { findArtifact, recordArtifact } from "./output/uploads.ts";
 
 const now = 100;
 const terms = { agentId: "agent", expiresAt: 200, now };

@@ -6,7 +6,7 @@ import { createClient } from "@libsql/client";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { database, type Database } from "../store/database.ts";
 import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/statistics/queue.ts";
 import { deadLetters, executions } from "../store/schema.ts";
 
 /** On a file system in memory, if there is one: thousands of commits then need not wait for a disk. */

@@ -2,7 +2,7 @@ import type { Deps } from "../deps.ts";
 import { isLive, totalSlots } from "../domain/agents/capacity.ts";
 import { historyMs, minuteMs } from "../domain/history.ts";
 import { listAgents } from "../store/agents/agents.ts";
-import { readQueueStats } from "../store/jobs/queue.ts";
+import { readQueueStats } from "../store/statistics/queue.ts";
 import { addMinute, lastMinute } from "../store/minutes.ts";
 
 /** Records the state of the service, once a minute. */

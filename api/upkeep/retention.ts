@@ -1,7 +1,7 @@
 import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
 import { othersTurn } from "../jobs/others-turn.ts";
-import { forgetBatches } from "../store/jobs/batches.ts";
+import { forgetBatches } from "../store/batches/batches.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
 import {
   dueRemovals,

@@ -1,6 +1,6 @@
 // First, as it brings the app, which teaches zod to describe itself.
 import { type Cost, startMetered, token } from "./metered-service.ts";
-import { readNews } from "../../api/store/jobs/news.ts";
+import { readNews } from "../../api/store/news.ts";
 import { findExecution } from "../../api/store/jobs/read.ts";
 import { sweep } from "../../api/upkeep/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
 import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
-import { readNews } from "../../store/jobs/news.ts";
+import { readNews } from "../../store/news.ts";
 import { submitExecution } from "../../store/jobs/submit.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { pollingNotifier } from "./notifier-polling.ts";

@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../../shared/log-line.ts";
 import type { Notifier, Topic } from "../../deps.ts";
-import type { Awaited, News } from "../../store/jobs/news.ts";
+import type { Awaited, News } from "../../store/news.ts";
 import { memoryNotifier } from "./notifier-memory.ts";
 
 /** Longest delay of a wake-up from another process, besides the time of the query. */

@@ -19,7 +19,7 @@ import { agentId, invitation, joinedHost } from "../../openapi/examples/host-exa
 import { problem } from "../../openapi/responses/problem-responses.ts";
 import { body, json, problems } from "../../openapi/responses/responses.ts";
 import { listAgents } from "../../store/agents/agents.ts";
-import { readQueueStats } from "../../store/jobs/queue.ts";
+import { readQueueStats } from "../../store/statistics/queue.ts";
 
 const idOf = (description: string, example: string) =>
   z.object({

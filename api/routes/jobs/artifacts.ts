@@ -10,7 +10,7 @@ import type { AppEnv } from "../../http/context.ts";
 import { sendDownload, type Download } from "../../http/stored-file.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
 import { findExecution, findSubmitted } from "../../store/jobs/read.ts";
-import { findArtifact, listArtifacts } from "../../store/jobs/uploads.ts";
+import { findArtifact, listArtifacts } from "../../store/output/uploads.ts";
 import { artifactList } from "../../openapi/examples/examples.ts";
 import { json, jobIdParam, problems } from "../../openapi/responses/responses.ts";
 import { describeArtifacts, nameRule } from "../../openapi/responses/artifacts-openapi.ts";

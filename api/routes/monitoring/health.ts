@@ -5,7 +5,7 @@ import { health, isLive, poolStats } from "../../domain/agents/capacity.ts";
 import { historyMs, minuteMs, toHistory } from "../../domain/history.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { listAgents } from "../../store/agents/agents.ts";
-import { readQueueStats } from "../../store/jobs/queue.ts";
+import { readQueueStats } from "../../store/statistics/queue.ts";
 import { minutesSince } from "../../store/minutes.ts";
 import { version } from "../../version.ts";
 import {

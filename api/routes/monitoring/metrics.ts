@@ -5,9 +5,9 @@ import type { AppEnv } from "../../http/context.ts";
 import { familiesText, textFormat } from "../../metrics/family.ts";
 import { storedFamilies } from "../../metrics/stored.ts";
 import { listAgents } from "../../store/agents/agents.ts";
-import { readCounts } from "../../store/jobs/counts.ts";
+import { readCounts } from "../../store/statistics/counts.ts";
 import { databaseBytes } from "../../store/size.ts";
-import { readQueueStats } from "../../store/jobs/queue.ts";
+import { readQueueStats } from "../../store/statistics/queue.ts";
 import { version } from "../../version.ts";
 
 const getMetrics = createRoute({

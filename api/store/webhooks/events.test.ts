@@ -4,7 +4,7 @@ import type { ExecutionEvent } from "../../domain/transition.ts";
 import { webhookBody } from "../../domain/webhooks/event.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { advance } from "../jobs/advance.ts";
-import { cancelMembers } from "../jobs/batches.ts";
+import { cancelMembers } from "../batches/batches.ts";
 import { claimNext } from "../jobs/claim.ts";
 import { expireLeases } from "../jobs/lease.ts";
 import { endOverdue } from "../jobs/overdue.ts";

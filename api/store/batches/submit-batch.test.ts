@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { newExecution, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { findBatch, forgetBatches } from "./batches.ts";
-import { submitExecution, type NewExecution } from "./submit.ts";
+import { submitExecution, type NewExecution } from "../jobs/submit.ts";
 import { submitBatch, type NewBatch } from "./submit-batch.ts";
 
 const most = 1000;

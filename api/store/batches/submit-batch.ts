@@ -11,8 +11,8 @@ import {
 } from "../schema.ts";
 import { statement, type Statement } from "../statement.ts";
 import { columns, itemsTable, rowsOf, type BatchItem } from "./batch-rows.ts";
-import { filesJson, insertFilesOf } from "./input-files.ts";
-import { holderOf } from "./submit.ts";
+import { filesJson, insertFilesOf } from "../jobs/input-files.ts";
+import { holderOf } from "../jobs/submit.ts";
 
 export interface NewBatch {
   id: string;

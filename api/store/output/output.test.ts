@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Client, InStatement, ResultSet } from "@libsql/client";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { database, type Database } from "../database.ts";
-import { claimNext } from "./claim.ts";
+import { claimNext } from "../jobs/claim.ts";
 import { type Part, recordOutput } from "./output.ts";
-import { submitExecution } from "./submit.ts";
+import { submitExecution } from "../jobs/submit.ts";
 
 const now = 100;
 const maxBytes = 10_000_000;

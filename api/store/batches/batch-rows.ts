@@ -1,6 +1,6 @@
 import { sql, type SQL } from "drizzle-orm";
 import type { Values } from "../statement.ts";
-import type { NewExecution } from "./submit.ts";
+import type { NewExecution } from "../jobs/submit.ts";
 
 /** A submission of a batch, with its place in the request. */
 export interface BatchItem {

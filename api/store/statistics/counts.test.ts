@@ -2,13 +2,13 @@ import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { success } from "../../testing/scripted-agent.ts";
-import { advance } from "./advance.ts";
+import { advance } from "../jobs/advance.ts";
 import { phaseBoundsMs, readCounts } from "./counts.ts";
-import { deleteDeadLetter, listDeadLetters } from "./dead-letters.ts";
-import { finishExecution } from "./finish.ts";
-import { claimNext } from "./claim.ts";
-import { expireLeases } from "./lease.ts";
-import { submitExecution } from "./submit.ts";
+import { deleteDeadLetter, listDeadLetters } from "../jobs/dead-letters.ts";
+import { finishExecution } from "../jobs/finish.ts";
+import { claimNext } from "../jobs/claim.ts";
+import { expireLeases } from "../jobs/lease.ts";
+import { submitExecution } from "../jobs/submit.ts";
 
 let store: TempStore;
 beforeEach(async () => {

@@ -1,7 +1,7 @@
 import { and, count, eq, getTableColumns, lt, notExists, sql } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
-import type { ExecutionRow } from "./advance.ts";
+import type { ExecutionRow } from "../jobs/advance.ts";
 import { batch as transaction, type Database } from "../database.ts";
 import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
 import { decoder, listed, query, statement } from "../statement.ts";

@@ -1,5 +1,5 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
-import type { Database } from "../database.ts";
+import type { Database } from "./database.ts";
 
 /** Ids that the subscriptions of one process wait for. */
 export interface Awaited {
