@@ -16,6 +16,13 @@ test("a line holds time, correlation id, level, logger and message", () => {
   );
 });
 
+test("a line about a request or job of a W3C trace ends with the id of the trace", () => {
+  const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  expect(formatLogLine(record(["GET /jobs 200"], { traceparent }))).toMatch(
+    / GET \/jobs 200, trace 4bf92f3577b34da6a3ce929d0e0e4736\n$/,
+  );
+});
+
 test("without a correlation id, the line shows a dash in brackets", () => {
   expect(formatLogLine(record(["up"]))).toContain(" [-] WARNING ");
 });

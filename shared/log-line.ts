@@ -9,14 +9,19 @@ export interface LogRecordLike {
 
 /**
  * One log line in the shape of docs/contract.md 8.2: timestamp, correlation id in
- * brackets, level, logger name, message. Control characters and line separators are escaped, so
- * that no value can forge a second line.
+ * brackets, level, logger name, message, and the id of the W3C trace that the work belongs to, if any.
+ * Control characters and line separators are escaped, so that no value can forge a second line.
  */
 export function formatLogLine(record: LogRecordLike): string {
   const time = new Date(record.timestamp).toISOString();
   const id = record.properties["correlationId"] ?? "-";
-  const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${messageOf(record)}`;
+  const line = `${time} [${show(id)}] ${record.level.toUpperCase()} ${record.category.join(".")} ${messageOf(record)}${traceOf(record)}`;
   return `${line.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, escapeControl)}\n`;
+}
+
+function traceOf({ properties }: LogRecordLike): string {
+  const traceparent = properties["traceparent"];
+  return typeof traceparent === "string" ? `, trace ${traceparent.split("-")[1]}` : "";
 }
 
 /** Joins a record's message into one text: LogTape's JSON would put quotes around each value in it. */

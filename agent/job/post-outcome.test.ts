@@ -3,6 +3,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { formatLogLine } from "../../shared/log-line.ts";
 import { LeaseDropped } from "../lease/leases.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { SpooledArtifact } from "../sandbox/types.ts";
@@ -160,10 +161,10 @@ describe("the log line of a job", () => {
     configure({
       reset: true,
       sinks: {
-        seen: ({ message, properties }) =>
+        seen: (record) =>
           void seen.push({
-            line: message.join(""),
-            traceparent: properties["traceparent"],
+            line: formatLogLine(record),
+            traceparent: record.properties["traceparent"],
           }),
       },
       loggers: [{ category: [], lowestLevel: "info", sinks: ["seen"] }],
@@ -180,9 +181,9 @@ describe("the log line of a job", () => {
       sandbox.finish({});
       await ended;
     }
-    const lines = seen.filter(({ line }) => line.startsWith("attempt "));
+    const lines = seen.filter(({ line }) => line.includes(" attempt 1 succeeded "));
     expect(lines.map((one) => one.traceparent)).toEqual([traceparent, undefined]);
-    expect(lines[0]?.line).toMatch(/ ms, trace 4bf92f3577b34da6a3ce929d0e0e4736$/);
-    expect(lines[1]?.line).toMatch(/ ms$/);
+    expect(lines[0]?.line).toMatch(/ ms, trace 4bf92f3577b34da6a3ce929d0e0e4736\n$/);
+    expect(lines[1]?.line).toMatch(/ ms\n$/);
   });
 });

@@ -40,16 +40,12 @@ export async function postOutcome(
       lease.isReporting = true;
       const jobs = await postResult(deps, lease_id, outcome.result, takes(), signal);
       const { status, timing, error } = outcome.result;
-      log.info(
-        "attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms{trace}",
-        {
-          attempt,
-          status,
-          type: error && error.type !== status ? `(${error.type}) ` : "",
-          ...timing,
-          trace: traceOf(lease.job),
-        },
-      );
+      log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
+        attempt,
+        status,
+        type: error && error.type !== status ? `(${error.type}) ` : "",
+        ...timing,
+      });
       return jobs;
     }
   } catch (error) {
@@ -62,11 +58,6 @@ export async function postOutcome(
     }
   }
   return [];
-}
-
-/** The trace id in a job's W3C trace context, as the log line shows it. */
-function traceOf({ traceparent }: LeasedJob): string {
-  return traceparent ? `, trace ${traceparent.split("-")[1]}` : "";
 }
 
 /**

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { ExecutionRecord, ExecutionStatus } from "../../shared/wire/execution.ts";
+import { ExecutionRecord, ExecutionStatus, JobId } from "../../shared/wire/execution.ts";
 import type { ListFilter } from "../store/jobs/list.ts";
 import { jobId } from "./examples/examples.ts";
 import { pageQuery, viewQuery } from "./responses/responses.ts";
@@ -35,7 +35,7 @@ export const listQuery = z.object({
     }),
   created_after: time("at or after"),
   created_before: time("before"),
-  before: z.string().optional().openapi({
+  before: JobId.optional().openapi({
     description:
       "Id of the last execution of the previous page. Unlike `offset`, it neither repeats nor leaves out executions while new ones arrive.",
     example: jobId,

@@ -87,7 +87,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Uploaded files, newest first",
     request: {
       query: z.object({
-        before: z.string().optional().openapi({
+        before: z.uuid().optional().openapi({
           description: "Id of the last file of the previous page: only older files.",
           example: fileId,
         }),

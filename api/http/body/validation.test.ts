@@ -42,3 +42,10 @@ test("a missing field and a field of the wrong type have different messages", ()
   ]);
   expect(messagesOf(null)).toEqual(["(body) must be of type object, not null"]);
 });
+
+test("a bad key of a map gets the message of the key's own rule", () => {
+  const Map = z.object({ map: z.record(z.string().regex(/^a/, "must begin with a"), z.string()) });
+  expect(fieldErrors(Map.safeParse({ map: { b: "" } }).error!)).toEqual([
+    { path: "map.b", message: "must begin with a" },
+  ]);
+});

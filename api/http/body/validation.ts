@@ -30,7 +30,10 @@ const wrongType = /^Invalid input: expected (\w+), received (\w+)$/;
 /** Zod's names of types that have another name in JSON. */
 const inJson: Partial<Record<string, string>> = { int: "integer", record: "object" };
 
-function describe({ message }: ZodIssue): string {
+function describe(issue: ZodIssue): string {
+  // What is wrong with the key is in an issue of its own.
+  if (issue.code === "invalid_key" && issue.issues[0]) return describe(issue.issues[0]);
+  const { message } = issue;
   const [, expected = "", received] = wrongType.exec(message) ?? [];
   if (received === undefined) return message;
   if (received === "undefined") return "is required";

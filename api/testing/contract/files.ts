@@ -196,6 +196,7 @@ export const fileRows: Row[] = [
       expect(idsOf(await stored(api, `limit=1&before=${ids[1]}`))).toEqual([ids[2]]);
       expect(idsOf(await stored(api, "limit=2&offset=1"))).toEqual(ids.slice(0, 2));
       expectFault(await api.get("/files?limit=0"), "limit");
+      expectFault(await api.get("/files?before=x"), "before");
     },
   },
   {

@@ -128,6 +128,7 @@ export const listRows: Row[] = [
       const seen = [...first.items, ...end.items].map(({ execution_id }) => execution_id);
       expect([...seen.slice(0, 2), ...next, ...seen.slice(2)]).toEqual(jobs.toReversed());
       expect(await ids(api, `before=${jobs[0]}&metadata=run:${run}`)).toEqual([]);
+      expectFault(await api.get("/executions?before=x"), "before");
     },
   },
   {
