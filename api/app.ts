@@ -12,7 +12,7 @@ import { refuseForeignPages } from "./http/access/foreign-pages.ts";
 import { rateLimit } from "./http/access/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/body/validation.ts";
-import { agentRoutes } from "./routes/agents/agent.ts";
+import { agentRoutes } from "./routes/agents/protocol.ts";
 import { artifactRoutes } from "./routes/jobs/artifacts.ts";
 import { batchRoutes } from "./routes/jobs/batches.ts";
 import { consoleRoutes } from "./routes/pages/console.ts";

@@ -18,9 +18,9 @@ import { advance, type ExecutionRow } from "../store/jobs/advance.ts";
 import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
-import { recordOutput } from "../store/output/output.ts";
+import { recordOutput } from "../store/output/chunks.ts";
 import { findByLease } from "../store/jobs/read.ts";
-import { findUpload, hasRoom, recordArtifact } from "../store/output/uploads.ts";
+import { findUpload, hasRoom, recordArtifact } from "../store/output/artifacts.ts";
 
 /**
  * An agent's posts for a lease. Each post is idempotent: a repeat with the same body succeeds. A repeat

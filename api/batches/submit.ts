@@ -9,8 +9,8 @@ import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { keyConflict, notifyAt, queueFull } from "../jobs/submit.ts";
 import { readStandings, type Standing } from "../store/batches/batches.ts";
-import type { BatchItem } from "../store/batches/batch-rows.ts";
-import { submitBatch } from "../store/batches/submit-batch.ts";
+import type { BatchItem } from "../store/batches/rows.ts";
+import { submitBatch } from "../store/batches/submit.ts";
 import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
 
 /**

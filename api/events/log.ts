@@ -1,7 +1,7 @@
 import type { StreamName } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
-import { outputEnds } from "../store/output/output.ts";
+import { outputEnds } from "../store/output/chunks.ts";
 import { resultLengths } from "../store/output/result-parts.ts";
 import { resultOutput, storedOutput } from "./output.ts";
 

@@ -6,7 +6,7 @@ import {
   type Part,
   readOutput,
   windowBytes,
-} from "../store/output/output.ts";
+} from "../store/output/chunks.ts";
 import { readResultPart } from "../store/output/result-parts.ts";
 
 /** Output, and when it arrived (epoch ms). */

@@ -7,7 +7,7 @@ import { artifactKey, fileKey } from "../domain/files/store-key.ts";
 import { AppError } from "../errors.ts";
 import { findFiles } from "../store/files.ts";
 import type { InputFileRow, NewInputFile } from "../store/jobs/input-files.ts";
-import { findArtifact } from "../store/output/uploads.ts";
+import { findArtifact } from "../store/output/artifacts.ts";
 
 /** The files of a request. */
 export interface FoundFiles {

@@ -1,6 +1,6 @@
 import type { Context } from "hono";
 import type { Artifact } from "../../shared/wire/execution.ts";
-import { contentDisposition, matchesEtag } from "../domain/files/artifact-name.ts";
+import { contentDisposition, matchesEtag } from "../domain/files/content-disposition.ts";
 import { byteRange, type ByteRange } from "../domain/files/byte-range.ts";
 import { AppError } from "../errors.ts";
 import type { AppEnv } from "./context.ts";

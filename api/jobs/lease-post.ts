@@ -1,5 +1,5 @@
 import { AppError } from "../errors.ts";
-import type { Recorded } from "../store/output/uploads.ts";
+import type { Recorded } from "../store/output/artifacts.ts";
 
 /** Shared by the posts for leases of jobs and of builds. */
 

@@ -12,7 +12,7 @@ import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import type { FullExecution } from "../store/jobs/read.ts";
-import type { ArtifactRow } from "../store/output/uploads.ts";
+import type { ArtifactRow } from "../store/output/artifacts.ts";
 
 export type View = "full" | "all" | undefined;
 

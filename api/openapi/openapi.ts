@@ -5,9 +5,9 @@ import { Problem } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";
-import { describeEverywhere } from "./openapi-everywhere.ts";
-import { introduction, tags } from "./openapi-text.ts";
-import { registerHeaders } from "./responses/response-headers.ts";
+import { describeEverywhere } from "./everywhere.ts";
+import { introduction, tags } from "./text.ts";
+import { registerHeaders } from "./responses/headers.ts";
 
 const getOpenApi = createRoute({
   method: "get",

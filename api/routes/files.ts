@@ -13,10 +13,10 @@ import {
   downloads,
   headHeaders,
   heads,
-} from "../openapi/responses/downloads-openapi.ts";
-import { fileId, filePage, uploadedFile } from "../openapi/examples/file-examples.ts";
-import { problem } from "../openapi/responses/problem-responses.ts";
-import { json, originOf, pageQuery, problems } from "../openapi/responses/responses.ts";
+} from "../openapi/responses/downloads.ts";
+import { fileId, filePage, uploadedFile } from "../openapi/examples/files.ts";
+import { problem } from "../openapi/responses/problems.ts";
+import { json, originOf, pageQuery, problems } from "../openapi/responses/bodies.ts";
 import { listFiles } from "../store/files.ts";
 
 const params = z.object({

@@ -10,8 +10,8 @@ import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { lastBuild } from "../store/builds/builds.ts";
-import { build, buildResult, jobType } from "../openapi/examples/examples.ts";
-import { json, problems } from "../openapi/responses/responses.ts";
+import { build, buildResult, jobType } from "../openapi/examples/jobs.ts";
+import { json, problems } from "../openapi/responses/bodies.ts";
 
 const nameParam = z.object({
   name: z.string().openapi({ param: { name: "name", in: "path" }, example: jobType.name }),

@@ -8,7 +8,7 @@ import type { Deps } from "../deps.ts";
 import { mcpPath } from "../http/access/foreign-pages.ts";
 import { alreadyCounted } from "../http/access/rate-limit.ts";
 import type { AppEnv } from "../http/context.ts";
-import { readText } from "../http/body/json-body.ts";
+import { readText } from "../http/body/json.ts";
 import { version } from "../version.ts";
 
 /** Lets pages of `allowed_origins` read the answers of the endpoint. */

@@ -9,15 +9,15 @@ import {
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { jobId } from "../openapi/examples/examples.ts";
-import { problem } from "../openapi/responses/problem-responses.ts";
-import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses/responses.ts";
+import { jobId } from "../openapi/examples/jobs.ts";
+import { problem } from "../openapi/responses/problems.ts";
+import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses/bodies.ts";
 import {
   webhookDelivery,
   webhookDeliveryPage,
   webhookEvent,
   webhookEventPage,
-} from "../openapi/examples/webhook-examples.ts";
+} from "../openapi/examples/webhooks.ts";
 import { listDeliveries } from "../store/webhooks/list.ts";
 import { resend, toDelivery } from "../webhooks/deliveries.ts";
 import { listenForEvents } from "../webhooks/listen.ts";

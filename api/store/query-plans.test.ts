@@ -18,7 +18,7 @@ import {
   removeExpiredFiles,
 } from "./files.ts";
 import { filesOf, findInputFile } from "./jobs/input-files.ts";
-import { findOutput, outputEnds, readOutput, recordOutput } from "./output/output.ts";
+import { findOutput, outputEnds, readOutput, recordOutput } from "./output/chunks.ts";
 import { claimDue, eventsOf, findDelivery, nextDue } from "./webhooks/deliveries.ts";
 import { newEvents } from "./webhooks/events.ts";
 import { listDeliveries } from "./webhooks/list.ts";
@@ -40,7 +40,7 @@ import {
   removeExecutions,
 } from "./retention.ts";
 import { submitExecution } from "./jobs/submit.ts";
-import { findArtifact, recordArtifact } from "./output/uploads.ts";
+import { findArtifact, recordArtifact } from "./output/artifacts.ts";
 
 const now = 100;
 const terms = { agentId: "agent", expiresAt: 200, now };

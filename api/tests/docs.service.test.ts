@@ -1,6 +1,6 @@
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { tags } from "../openapi/openapi-text.ts";
+import { tags } from "../openapi/text.ts";
 import { openBrowser, openPage, type WatchedPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";

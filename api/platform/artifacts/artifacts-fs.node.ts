@@ -3,7 +3,7 @@ import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/body/read-body.ts";
+import { received } from "../../http/body/read.ts";
 
 /**
  * Stores artifacts as files under a folder. A file gets its final name when all of it is on disk.

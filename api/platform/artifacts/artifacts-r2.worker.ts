@@ -1,6 +1,6 @@
 import { AppError } from "../../errors.ts";
 import { hex } from "../../hash.ts";
-import { received } from "../../http/body/read-body.ts";
+import { received } from "../../http/body/read.ts";
 import { ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
 
 /** The part of an R2 bucket binding that artifacts need. */

@@ -4,7 +4,7 @@ import { parseXml, XmlElement, type XmlNode } from "@rgrove/parse-xml";
 import { AwsV4Signer } from "aws4fetch";
 import { type Dispatcher, Pool } from "undici";
 import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/body/read-body.ts";
+import { received } from "../../http/body/read.ts";
 
 /** A bucket of an S3-compatible service, and a key that may read, write, list and delete in it. */
 export interface S3Bucket {

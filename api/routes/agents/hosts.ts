@@ -13,11 +13,11 @@ import { poolStats } from "../../domain/agents/capacity.ts";
 import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonBody } from "../../http/body/json-body.ts";
-import { poolStats as poolExample } from "../../openapi/examples/examples.ts";
-import { agentId, invitation, joinedHost } from "../../openapi/examples/host-examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
-import { body, json, problems } from "../../openapi/responses/responses.ts";
+import { jsonBody } from "../../http/body/json.ts";
+import { poolStats as poolExample } from "../../openapi/examples/jobs.ts";
+import { agentId, invitation, joinedHost } from "../../openapi/examples/hosts.ts";
+import { problem } from "../../openapi/responses/problems.ts";
+import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { listAgents } from "../../store/agents/agents.ts";
 import { readQueueStats } from "../../store/statistics/queue.ts";
 

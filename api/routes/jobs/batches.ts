@@ -5,16 +5,11 @@ import { cancelBatch, readBatch } from "../../batches/batch.ts";
 import { submitJobs } from "../../batches/submit.ts";
 import type { Deps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonBody } from "../../http/body/json-body.ts";
+import { jsonBody } from "../../http/body/json.ts";
 import { keyed } from "../../jobs/idempotency.ts";
-import {
-  batch,
-  batchId,
-  batchRequest,
-  submittedBatch,
-} from "../../openapi/examples/batch-examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
-import { body, json, originOf, problems } from "../../openapi/responses/responses.ts";
+import { batch, batchId, batchRequest, submittedBatch } from "../../openapi/examples/batches.ts";
+import { problem } from "../../openapi/responses/problems.ts";
+import { body, json, originOf, problems } from "../../openapi/responses/bodies.ts";
 
 const params = z.object({
   id: z.string().openapi({

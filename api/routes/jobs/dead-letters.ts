@@ -22,12 +22,9 @@ import {
   type DeadLetterRow,
 } from "../../store/jobs/dead-letters.ts";
 import type { Database } from "../../store/database.ts";
-import {
-  deadLetterPage,
-  deadLetterStats as statsExample,
-} from "../../openapi/examples/examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
-import { json, pageQuery, problems } from "../../openapi/responses/responses.ts";
+import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
+import { problem } from "../../openapi/responses/problems.ts";
+import { json, pageQuery, problems } from "../../openapi/responses/bodies.ts";
 
 const before = z.coerce.number().int().min(1).optional().openapi({
   type: "integer",

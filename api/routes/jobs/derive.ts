@@ -9,10 +9,10 @@ import type { Deps } from "../../deps.ts";
 import { derive } from "../../jobs/derive.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonBody, optionalJsonBody } from "../../http/body/json-body.ts";
-import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples/examples.ts";
-import { keyConflict } from "../../openapi/responses/problem-responses.ts";
-import { body, jobIdParam, json, originOf, problems } from "../../openapi/responses/responses.ts";
+import { jsonBody, optionalJsonBody } from "../../http/body/json.ts";
+import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples/jobs.ts";
+import { keyConflict } from "../../openapi/responses/problems.ts";
+import { body, jobIdParam, json, originOf, problems } from "../../openapi/responses/bodies.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),

@@ -10,14 +10,10 @@ import { eventHeaders, eventStream } from "../../events/stream.ts";
 import { readLog } from "../../events/log.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { sendStored } from "../../http/stored-file.ts";
-import {
-  eventLines,
-  eventsDescription,
-  serverSentEvents,
-} from "../../openapi/examples/event-examples.ts";
-import { problem, problemRef, tooManyStreams } from "../../openapi/responses/problem-responses.ts";
-import { headers } from "../../openapi/responses/response-headers.ts";
-import { integerQuery, jobIdParam, problems } from "../../openapi/responses/responses.ts";
+import { eventLines, eventsDescription, serverSentEvents } from "../../openapi/examples/events.ts";
+import { problem, problemRef, tooManyStreams } from "../../openapi/responses/problems.ts";
+import { headers } from "../../openapi/responses/headers.ts";
+import { integerQuery, jobIdParam, problems } from "../../openapi/responses/bodies.ts";
 import { findExecution } from "../../store/jobs/read.ts";
 
 const text = z.string();

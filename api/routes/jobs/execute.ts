@@ -12,12 +12,12 @@ import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
-import { jsonBody } from "../../http/body/json-body.ts";
+import { jsonBody } from "../../http/body/json.ts";
 import { wantsEvents } from "../../events/encode.ts";
 import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
-import { asEvents } from "../../openapi/examples/event-examples.ts";
+import { asEvents } from "../../openapi/examples/events.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import { submit } from "../../jobs/submit.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
@@ -27,9 +27,9 @@ import {
   record,
   submittedJob,
   syncResult,
-} from "../../openapi/examples/examples.ts";
-import { keyConflict, tooManyStreams } from "../../openapi/responses/problem-responses.ts";
-import { body, json, originOf, problems } from "../../openapi/responses/responses.ts";
+} from "../../openapi/examples/jobs.ts";
+import { keyConflict, tooManyStreams } from "../../openapi/responses/problems.ts";
+import { body, json, originOf, problems } from "../../openapi/responses/bodies.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),

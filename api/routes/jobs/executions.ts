@@ -13,10 +13,10 @@ import type { AppEnv } from "../../http/context.ts";
 import { jsonPage } from "../../http/json-page.ts";
 import { listExecutions } from "../../store/jobs/list.ts";
 import { findExecution, withPayload } from "../../store/jobs/read.ts";
-import { executionPage, jobId, recordExamples } from "../../openapi/examples/examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
+import { executionPage, jobId, recordExamples } from "../../openapi/examples/jobs.ts";
+import { problem } from "../../openapi/responses/problems.ts";
 import { filterOf, listQuery } from "../../openapi/list-query.ts";
-import { jobIdParam, json, problems, viewQuery } from "../../openapi/responses/responses.ts";
+import { jobIdParam, json, problems, viewQuery } from "../../openapi/responses/bodies.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { db } = deps;

@@ -13,15 +13,15 @@ import type { AppEnv } from "../../http/context.ts";
 import { explainWait } from "../../jobs/availability.ts";
 import { findExecution, queuePosition, withPayload } from "../../store/jobs/read.ts";
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
-import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
+import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
+import { problem } from "../../openapi/responses/problems.ts";
 import {
   integerQuery,
   jobIdParam,
   json,
   problems,
   viewQuery,
-} from "../../openapi/responses/responses.ts";
+} from "../../openapi/responses/bodies.ts";
 
 const resultQuery = z.object({
   wait: z

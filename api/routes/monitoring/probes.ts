@@ -5,9 +5,9 @@ import type { Deps } from "../../deps.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { ping } from "../../store/ping.ts";
-import { probe as example } from "../../openapi/examples/examples.ts";
-import { problem } from "../../openapi/responses/problem-responses.ts";
-import { json } from "../../openapi/responses/responses.ts";
+import { probe as example } from "../../openapi/examples/jobs.ts";
+import { problem } from "../../openapi/responses/problems.ts";
+import { json } from "../../openapi/responses/bodies.ts";
 
 /** Milliseconds that a probe waits for the database. */
 const answerWithinMs = 2000;

@@ -4,7 +4,7 @@ import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { llmsText } from "../../openapi/llms-text.ts";
 import { problemPage } from "../../openapi/problem-page.ts";
-import { everywhere } from "../../openapi/responses/response-headers.ts";
+import { everywhere } from "../../openapi/responses/headers.ts";
 
 /** Files of swagger-ui-dist that the page loads. */
 const assetTypes = {

@@ -3,7 +3,7 @@ import { concatBytes } from "../../../shared/bytes.ts";
 import type { BuildRow } from "./builds.ts";
 import { batch, insertWhere, type Database } from "../database.ts";
 import { buildLogs, builds } from "../schema.ts";
-import { recorded, type Recorded } from "../output/uploads.ts";
+import { recorded, type Recorded } from "../output/artifacts.ts";
 
 /** Stores a chunk of a build's log if its lease still holds. */
 export async function recordBuildLog(

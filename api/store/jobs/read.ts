@@ -4,8 +4,8 @@ import type { Database } from "../database.ts";
 import type { SubmittedPayload } from "./lease.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
-import { wholeOutput } from "../output/output.ts";
-import { type ArtifactRow, listArtifacts } from "../output/uploads.ts";
+import { wholeOutput } from "../output/chunks.ts";
+import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 

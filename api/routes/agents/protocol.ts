@@ -27,7 +27,7 @@ import { checkProtocol } from "../../http/access/agent-protocol.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { requireAgentToken } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { parseBody } from "../../http/body/json-body.ts";
+import { parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/stored-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
 import { limitJoins } from "../../http/access/rate-limit.ts";
@@ -44,7 +44,7 @@ import { poll, renew } from "../../agents/poll.ts";
 import { isWatched } from "../../jobs/watched.ts";
 import type { ExecutionRow } from "../../store/jobs/advance.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
-import { agentImageRoutes } from "./agent-images.ts";
+import { agentImageRoutes } from "./images.ts";
 
 /** The agents' side of the API, `/agent/v1/*`: shared/wire/agent/lease.ts has every message. */
 export function agentRoutes(deps: Deps): Hono<AppEnv> {

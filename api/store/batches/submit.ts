@@ -10,7 +10,7 @@ import {
   tombstones,
 } from "../schema.ts";
 import { statement, type Statement } from "../statement.ts";
-import { columns, itemsTable, rowsOf, type BatchItem } from "./batch-rows.ts";
+import { columns, itemsTable, rowsOf, type BatchItem } from "./rows.ts";
 import { filesJson, insertFilesOf } from "../jobs/input-files.ts";
 import { holderOf } from "../jobs/submit.ts";
 

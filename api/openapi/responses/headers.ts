@@ -1,6 +1,6 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { AppEnv } from "../../http/context.ts";
-import { correlationId, jobId } from "../examples/examples.ts";
+import { correlationId, jobId } from "../examples/jobs.ts";
 
 const text = { type: "string" } as const;
 const count = { type: "integer", minimum: 0 } as const;

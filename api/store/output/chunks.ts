@@ -4,7 +4,7 @@ import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
 import { batch, insertWhere, type Database } from "../database.ts";
 import { executions, isRunning, outputChunks } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
-import type { Recorded } from "./uploads.ts";
+import type { Recorded } from "./artifacts.ts";
 
 /** Consecutive bytes of one stream. */
 export interface Part {

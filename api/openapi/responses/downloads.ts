@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
-import { problemRef } from "./problem-responses.ts";
-import { headers, type ResponseHeader } from "./response-headers.ts";
+import { problemRef } from "./problems.ts";
+import { headers, type ResponseHeader } from "./headers.ts";
 
 /** Descriptions that all downloads of a file share. */
 

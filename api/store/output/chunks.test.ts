@@ -3,7 +3,7 @@ import type { Client, InStatement, ResultSet } from "@libsql/client";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { database, type Database } from "../database.ts";
 import { claimNext } from "../jobs/claim.ts";
-import { type Part, recordOutput } from "./output.ts";
+import { type Part, recordOutput } from "./chunks.ts";
 import { submitExecution } from "../jobs/submit.ts";
 
 const now = 100;

@@ -6,7 +6,7 @@ import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared
 import { limits } from "../../../shared/wire/limits.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
-import { dropRest, readBody, received } from "./read-body.ts";
+import { dropRest, readBody, received } from "./read.ts";
 import { fieldErrors } from "./validation.ts";
 
 /** The configuration key that limits a body. */

@@ -4,9 +4,9 @@ import type { ErrorCode } from "../errors.ts";
 import { needsKey } from "../http/access/auth.ts";
 import { isRateLimited } from "../http/access/rate-limit.ts";
 import { describeConfigured } from "./configured.ts";
-import { sharedProblems } from "./responses/problem-responses.ts";
-import { everywhere, headers } from "./responses/response-headers.ts";
-import { problems } from "./responses/responses.ts";
+import { sharedProblems } from "./responses/problems.ts";
+import { everywhere, headers } from "./responses/headers.ts";
+import { problems } from "./responses/bodies.ts";
 
 type Document = ReturnType<OpenAPIHono["getOpenAPI31Document"]>;
 type PathItem = NonNullable<Document["paths"]>[string];

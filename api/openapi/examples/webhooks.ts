@@ -4,7 +4,7 @@ import type {
   WebhookEvent,
   WebhookEventPage,
 } from "../../../shared/wire/client/webhook.ts";
-import { correlationId, jobId } from "./examples.ts";
+import { correlationId, jobId } from "./jobs.ts";
 
 const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
 

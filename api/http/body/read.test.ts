@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { dropRest } from "./read-body.ts";
+import { dropRest } from "./read.ts";
 
 test("dropping ends with the body", async () => {
   const parts = (async function* () {

@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { JobEvent } from "../../../shared/wire/client/events.ts";
 import { formatCursor, newCursor } from "../../domain/event-cursor.ts";
 import { contentTypes, encodeEvent, type EventFormat } from "../../events/encode.ts";
-import { at, jobId, record } from "./examples.ts";
+import { at, jobId, record } from "./jobs.ts";
 
 export const eventsDescription =
   "Everything that happens to a job, as Server-Sent Events, or with `Accept: application/x-ndjson` as lines `{id, event, data}`; an empty line means nothing. It works for queued, running and ended jobs alike. After a break, `Last-Event-ID` or `after` with the last id continues without loss or repeat. The server may end the answer before `end`: ask again. `data` always has `job_id`, `attempt` and `at`. The events: `status` (`queued` with `reason` and `position`, `running` with `agent`), `stdout` and `stderr` (`text`; all texts joined are the record's stream), `held` (the rest of `stream` comes when the code has ended), `truncated` (the middle of `stream` was left out), `retry` (the attempt was lost; output starts from zero), and one `end` (the record without its streams; an output above 256 KiB is left out, and `output_url` leads to it). Ignore events that you do not know.";

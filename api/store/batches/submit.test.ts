@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { newExecution, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { findBatch, forgetBatches } from "./batches.ts";
 import { submitExecution, type NewExecution } from "../jobs/submit.ts";
-import { submitBatch, type NewBatch } from "./submit-batch.ts";
+import { submitBatch, type NewBatch } from "./submit.ts";
 
 const most = 1000;
 let store: TempStore;

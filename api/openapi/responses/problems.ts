@@ -6,8 +6,8 @@ import {
   errorTitles,
   problemType,
 } from "../../errors.ts";
-import { correlationId, jobId } from "../examples/examples.ts";
-import { everywhere, headers, type ResponseHeader } from "./response-headers.ts";
+import { correlationId, jobId } from "../examples/jobs.ts";
+import { everywhere, headers, type ResponseHeader } from "./headers.ts";
 
 const noAgent = "No agent is connected. Start one (npm run agent), or submit to /execute/async.";
 const noWheel = "ERROR: No matching distribution found for numpy==9.9";

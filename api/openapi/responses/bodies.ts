@@ -4,9 +4,9 @@ import { limits } from "../../../shared/wire/limits.ts";
 import type { Deps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { errorStatus, type ErrorCode } from "../../errors.ts";
-import { jobId } from "../examples/examples.ts";
-import { problemRef } from "./problem-responses.ts";
-import { headers, type ResponseHeader } from "./response-headers.ts";
+import { jobId } from "../examples/jobs.ts";
+import { problemRef } from "./problems.ts";
+import { headers, type ResponseHeader } from "./headers.ts";
 
 /** One example of a body, or several with names. */
 export interface Shown<T> {
