@@ -16,7 +16,7 @@ import { docsFile, writeDocs } from "./bench/write-docs.ts";
 import { readConfig } from "./command/config.ts";
 import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
-import { connect } from "./setup/connect.ts";
+import { connect } from "./setup/engine/connect.ts";
 import { setUp } from "./setup/set-up.ts";
 
 const RESULTS_FILE = "bench.json";

@@ -3,7 +3,7 @@ import { rmSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { readProcess } from "./setup/processes.ts";
+import { readProcess } from "./setup/engine/processes.ts";
 import { type StartProcess, startProcess } from "./testing/start-process.ts";
 import { type StubProject, stubProject } from "./testing/stub-project.ts";
 import { waitUntil } from "../shared/testing/wait-until.ts";

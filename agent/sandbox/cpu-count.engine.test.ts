@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
+import { ensureScienceImage } from "../../scripts/setup/images/science-image.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";

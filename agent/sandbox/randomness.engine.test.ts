@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from "vitest";
-import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
+import { ensureScienceImage } from "../../scripts/setup/images/science-image.ts";
 import { backend } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";

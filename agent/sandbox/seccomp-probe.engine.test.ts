@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { beforeAll, describe, expect, test } from "vitest";
-import { ensureScienceImage } from "../../scripts/setup/science-image.ts";
+import { ensureScienceImage } from "../../scripts/setup/images/science-image.ts";
 import { type CallNumbers, denied } from "./testing/denied-calls.ts";
 import { backend } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";

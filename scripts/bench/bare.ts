@@ -3,7 +3,7 @@ import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import type { Engine } from "../../agent/container/engine.ts";
 import { containerProfile } from "../../agent/sandbox/profile.ts";
-import { hasCommand } from "../setup/install-engine.ts";
+import { hasCommand } from "../setup/engine/install-engine.ts";
 
 /** The job that everybody runs. */
 export const HELLO = "print('hello')";

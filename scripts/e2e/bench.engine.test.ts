@@ -11,7 +11,7 @@ import { worker } from "../bench/rows/worker.ts";
 import { steps } from "../bench/trace/steps.ts";
 import { createWorld } from "../bench/world.ts";
 import { readConfig } from "../command/config.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { setUp } from "../setup/set-up.ts";
 import { childrenOf } from "../testing/children-of.ts";
 

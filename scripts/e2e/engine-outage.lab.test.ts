@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Health } from "../../shared/wire/health.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
 import { needs } from "../testing/needs.ts";
 import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";

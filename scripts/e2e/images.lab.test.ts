@@ -10,7 +10,7 @@ import type { InProgressResult } from "../../shared/wire/execution.ts";
 import { systemClock } from "../../agent/waiting/clock.ts";
 import { createFetchedImages, FETCHED } from "../../agent/image/fetched-images.ts";
 import { connectEngine } from "../../agent/container/engine.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import {
   type ArchiveProxy,
   cut,

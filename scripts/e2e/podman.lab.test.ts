@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { connectEngine } from "../../agent/container/engine.ts";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { runCode } from "../../agent/sandbox/testing/run-code.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { type Podman, startPodman } from "../testing/podman.ts";
 import { needs } from "../testing/needs.ts";
 import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { Config } from "../../shared/config/config.ts";
-import { findBaseImage } from "../setup/base-image.ts";
-import { connect } from "../setup/connect.ts";
+import { findBaseImage } from "../setup/images/base-image.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 import { leaseTtlS, shortLeases } from "./short-leases.ts";
 import { containersOf, jobContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";

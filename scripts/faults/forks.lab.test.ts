@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type Docker from "dockerode";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { random } from "../soak/random.ts";
 import { childrenOf } from "../testing/children-of.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";

@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config/config.ts";
-import { ensureBaseImage } from "./base-image.ts";
-import { connect } from "./connect.ts";
-import { type Engine, ensureEngine } from "./ensure-engine.ts";
+import { ensureBaseImage } from "./images/base-image.ts";
+import { connect } from "./engine/connect.ts";
+import { type Engine, ensureEngine } from "./engine/ensure-engine.ts";
 
 export type SetUp = Engine & {
   /** The image that is used as `base_image`. */

@@ -3,8 +3,8 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { debianOf, findPython } from "../../agent/sandbox/testing/find-python.ts";
 import type { Tier } from "../test/tiers.ts";
-import { hasCommand } from "./install-engine.ts";
-import type { StandIn } from "./stand-in.ts";
+import { hasCommand } from "./engine/install-engine.ts";
+import type { StandIn } from "./images/stand-in.ts";
 
 /** A program that tests and set-up need besides npm's packages and the container engine. */
 export type Tool = {

@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { readProcess } from "../setup/processes.ts";
+import { readProcess } from "../setup/engine/processes.ts";
 import { mountsIn } from "../testing/mounts-in.ts";
 import { makePrivateDockerd } from "../testing/private-dockerd.ts";
 

@@ -7,7 +7,7 @@ import type { Client } from "@libsql/client";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { Config } from "../../shared/config/config.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { startAudit } from "../testing/ledger.ts";
 import { makeNetwork, type Network } from "../testing/network.ts";

@@ -1,5 +1,5 @@
-import { connect } from "../setup/connect.ts";
-import { ensureScienceImage } from "../setup/science-image.ts";
+import { connect } from "../setup/engine/connect.ts";
+import { ensureScienceImage } from "../setup/images/science-image.ts";
 import { setUp } from "../setup/set-up.ts";
 import { installTools } from "../setup/install-tools.ts";
 import { toolsOf } from "../setup/tools.ts";

@@ -1,5 +1,5 @@
 import { readdirSync } from "node:fs";
-import { readProcess } from "../setup/processes.ts";
+import { readProcess } from "../setup/engine/processes.ts";
 
 /** The live children of a process, by pid. */
 export function childrenOf(parentPid: number): number[] {

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { Config } from "../../shared/config/config.ts";
-import { findBaseImage } from "../setup/base-image.ts";
-import { connect } from "../setup/connect.ts";
+import { findBaseImage } from "../setup/images/base-image.ts";
+import { connect } from "../setup/engine/connect.ts";
 
 /** Gives one engine the base image of another. */
 export async function copyBaseImage(from: string, to: string): Promise<void> {

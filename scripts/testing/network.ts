@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
-import { readProcess } from "../setup/processes.ts";
+import { readProcess } from "../setup/engine/processes.ts";
 
 /**
  * Hosts on a wire of their own: a bridge in this network namespace, and for each host a namespace

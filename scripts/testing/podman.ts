@@ -14,9 +14,9 @@ import {
   writeFileSync,
 } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { connect } from "../setup/connect.ts";
-import { readEngineStream } from "../setup/engine-stream.ts";
-import { pingEngine } from "../setup/ping-engine.ts";
+import { connect } from "../setup/engine/connect.ts";
+import { readEngineStream } from "../setup/images/engine-stream.ts";
+import { pingEngine } from "../setup/engine/ping-engine.ts";
 import { mountsIn } from "./mounts-in.ts";
 
 /** Podman's Docker-compatible service; its files lie in one folder. */

@@ -1,10 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { runningDockerd } from "../setup/dockerd-leftovers.ts";
-import type { DockerdPlace } from "../setup/dockerd-place.ts";
-import { type Process, readProcess } from "../setup/processes.ts";
-import { startDockerd } from "../setup/start-dockerd.ts";
+import { runningDockerd } from "../setup/engine/dockerd-leftovers.ts";
+import type { DockerdPlace } from "../setup/engine/dockerd-place.ts";
+import { type Process, readProcess } from "../setup/engine/processes.ts";
+import { startDockerd } from "../setup/engine/start-dockerd.ts";
 import { mountsIn } from "./mounts-in.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 

@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type Docker from "dockerode";
-import { STANDS_IN_FOR } from "../setup/stand-in.ts";
+import { STANDS_IN_FOR } from "../setup/images/stand-in.ts";
 
 /** npm for a place without a registry: it brings what this machine's npm has installed. */
 const offlineNpm = "#!/bin/sh\nexec cp -r /opt/installed/node_modules .\n";

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { debianMirror } from "../setup/debian-mirror.ts";
+import { debianMirror } from "../setup/images/debian-mirror.ts";
 import { runStep } from "../setup/run-step.ts";
 import { withSetupLock } from "../setup/setup-lock.ts";
 import { LOG_DIR } from "../setup/setup-log.ts";

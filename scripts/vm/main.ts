@@ -5,7 +5,7 @@ import { readArguments } from "../command/arguments.ts";
 import { readConfig } from "../command/config.ts";
 import { runMain } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
-import { connect } from "../setup/connect.ts";
+import { connect } from "../setup/engine/connect.ts";
 import { setUp } from "../setup/set-up.ts";
 import { CACHE, ensureGuestImage } from "./build-image.ts";
 import { makeChecks } from "./checks.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { labels } from "../../../agent/sandbox/profile.ts";
-import { ensureScienceImage } from "../../setup/science-image.ts";
+import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
 import type { Row, Series } from "../row.ts";
 import type { Service } from "../service.ts";

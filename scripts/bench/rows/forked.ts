@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { ensureScienceImage } from "../../setup/science-image.ts";
+import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { coldCycle, HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import { rate } from "../rate.ts";

@@ -1,4 +1,4 @@
-import { ensureScienceImage } from "../../setup/science-image.ts";
+import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";

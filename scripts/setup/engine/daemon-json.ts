@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { OperatorError } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
+import { OperatorError } from "../../command/operator-error.ts";
+import { say } from "../../command/say.ts";
 
 const DAEMON_JSON = "/etc/docker/daemon.json";
 

@@ -1,5 +1,5 @@
 import type Docker from "dockerode";
-import { say } from "../command/say.ts";
+import { say } from "../../command/say.ts";
 import { readEngineStream } from "./engine-stream.ts";
 
 const STALL_MS = 20_000;

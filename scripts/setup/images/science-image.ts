@@ -1,14 +1,14 @@
 import { text } from "node:stream/consumers";
 import type Docker from "dockerode";
-import { OperatorError } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
+import { OperatorError } from "../../command/operator-error.ts";
+import { say } from "../../command/say.ts";
 import { ensureBaseImage } from "./base-image.ts";
 import { mayBuild, PYTHON_SETTINGS } from "./build-stand-in.ts";
 import { withDebian } from "./debootstrap.ts";
 import { debianMirror, firstCarried } from "./debian-mirror.ts";
 import { importImage } from "./import-image.ts";
-import { withProgress } from "./run-step.ts";
-import { withSetupLock } from "./setup-lock.ts";
+import { withProgress } from "../run-step.ts";
+import { withSetupLock } from "../setup-lock.ts";
 import { standInsFor } from "./stand-in.ts";
 
 const BASE = "python:3.13-slim";

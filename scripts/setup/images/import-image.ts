@@ -2,8 +2,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type Docker from "dockerode";
 import { readEngineStream } from "./engine-stream.ts";
-import { withProgress } from "./run-step.ts";
-import { say } from "../command/say.ts";
+import { withProgress } from "../run-step.ts";
+import { say } from "../../command/say.ts";
 
 export type ImportedImage = { repo: string; tag: string; changes: string[] };
 

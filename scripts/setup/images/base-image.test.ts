@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ensureBaseImage, findBaseImage } from "./base-image.ts";
-import { connect } from "./connect.ts";
+import { connect } from "../engine/connect.ts";
 import { pullImage } from "./pull-image.ts";
 
 const IMAGE = "registry.test/tool:1";

@@ -1,9 +1,9 @@
 import type Docker from "dockerode";
-import { say } from "../command/say.ts";
+import { say } from "../../command/say.ts";
 import { debianMirror, firstCarried } from "./debian-mirror.ts";
 import { withDebian } from "./debootstrap.ts";
 import { importImage } from "./import-image.ts";
-import { hasCommand } from "./install-engine.ts";
+import { hasCommand } from "../engine/install-engine.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
 /** The settings of the official Python images. */

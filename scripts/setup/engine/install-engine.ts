@@ -1,9 +1,9 @@
 import { spawnSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { join } from "node:path";
-import { say } from "../command/say.ts";
-import { runStep } from "./run-step.ts";
-import { LOG_DIR } from "./setup-log.ts";
+import { say } from "../../command/say.ts";
+import { runStep } from "../run-step.ts";
+import { LOG_DIR } from "../setup-log.ts";
 
 const APT = { command: "apt-get", env: { DEBIAN_FRONTEND: "noninteractive" } };
 

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { OperatorError } from "../command/operator-error.ts";
+import { OperatorError } from "../../command/operator-error.ts";
 import { registerRunsc } from "./daemon-json.ts";
 import { MACHINE_DOCKERD } from "./dockerd-place.ts";
 import { runningDockerd } from "./dockerd-leftovers.ts";
@@ -7,8 +7,8 @@ import { DEFAULT_HOST } from "./engine-hosts.ts";
 import { findEngine } from "./find-engine.ts";
 import { hasCommand, installEngine } from "./install-engine.ts";
 import { type Machine, noEngineAdvice } from "./no-engine.ts";
-import { runStep } from "./run-step.ts";
-import { withSetupLock } from "./setup-lock.ts";
+import { runStep } from "../run-step.ts";
+import { withSetupLock } from "../setup-lock.ts";
 import { startDockerd } from "./start-dockerd.ts";
 
 export type Engine = {

@@ -1,9 +1,9 @@
 import type Docker from "dockerode";
-import { OperatorError } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
+import { OperatorError } from "../../command/operator-error.ts";
+import { say } from "../../command/say.ts";
 import { buildStandIn, mayBuild } from "./build-stand-in.ts";
 import { pullImage } from "./pull-image.ts";
-import { withSetupLock } from "./setup-lock.ts";
+import { withSetupLock } from "../setup-lock.ts";
 import { STANDS_IN_FOR, standInsFor } from "./stand-in.ts";
 
 /** An engine's name for an image without a name. */

@@ -1,10 +1,10 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { aptInstall, aptUpdate } from "./install-engine.ts";
-import { runStep } from "./run-step.ts";
-import { LOG_DIR } from "./setup-log.ts";
+import { aptInstall, aptUpdate } from "../engine/install-engine.ts";
+import { runStep } from "../run-step.ts";
+import { LOG_DIR } from "../setup-log.ts";
 import type { StandIn } from "./stand-in.ts";
-import { tools } from "./tools.ts";
+import { tools } from "../tools.ts";
 
 /** Not /tmp, which may be a tmpfs, where debootstrap cannot make device nodes. */
 const PARENT = "/var/tmp";

@@ -3,12 +3,12 @@ import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
+import { makePrivateDockerd, type PrivateDockerd } from "../../testing/private-dockerd.ts";
 import type { DockerdPlace } from "./dockerd-place.ts";
 import { pingEngine } from "./ping-engine.ts";
 import { readPidFile, readProcess } from "./processes.ts";
 import { startDockerd } from "./start-dockerd.ts";
-import { needs } from "../testing/needs.ts";
+import { needs } from "../../testing/needs.ts";
 
 describe("a dockerd of the test's own", needs("root"), () => {
   let dockerd: PrivateDockerd;

@@ -2,12 +2,12 @@ import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { OperatorError } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
+import { OperatorError } from "../../command/operator-error.ts";
+import { say } from "../../command/say.ts";
 import { clearLeftovers, runningDockerd } from "./dockerd-leftovers.ts";
 import type { DockerdPlace } from "./dockerd-place.ts";
 import { pingEngine } from "./ping-engine.ts";
-import { logTail } from "./run-step.ts";
+import { logTail } from "../run-step.ts";
 
 const START_TIMEOUT_MS = 60_000;
 const PING_EVERY_MS = 100;

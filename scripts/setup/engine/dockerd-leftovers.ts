@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { connect } from "node:net";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { say } from "../command/say.ts";
+import { say } from "../../command/say.ts";
 import type { DockerdPlace } from "./dockerd-place.ts";
 import { type Process, readPidFile, readProcess } from "./processes.ts";
 
