@@ -28,7 +28,7 @@ import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits, mostMemory } from "./policy/policy.ts";
 import { createPool, type Pool } from "./pool/pool.ts";
 import { withForks } from "./pool/with-forks.ts";
-import { createForks, type Forks, notProbed } from "./mother/forks.ts";
+import { createForks, type Forks } from "./mother/forks.ts";
 import { EngineError } from "./sandbox/types.ts";
 import { idCount, motherSpec } from "./mother/keep-mother.ts";
 import { createVolumeReaper } from "./mother/volumes.ts";
@@ -81,6 +81,8 @@ export async function createDeps(
       await spool.check();
       const health = await engine.describe(signal);
       await inventory.refresh(signal);
+      // A job's time to start does not begin before it can be forked.
+      if (how.mode === "zygote") await forks?.probed(signal);
       return health;
     },
     forkProblem: () => forkProblem(how.mode, forks),
@@ -214,7 +216,7 @@ export async function createDeps(
 function forkProblem(mode: AgentConfig["forks"]["mode"], forks: Forks | null): string | null {
   if (forks === null) return "container_backend is engine";
   const problem = forks.problem();
-  if (problem === null || mode === "auto" || problem === notProbed) return problem;
+  if (problem === null || mode === "auto") return problem;
   throw new EngineError(
     "other",
     `container_backend is zygote, and jobs are not forked: ${problem}`,

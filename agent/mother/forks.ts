@@ -22,6 +22,8 @@ export interface Forks {
    * its sandbox as it should be. Begins a probe where one is due.
    */
   readonly problem: () => string | null;
+  /** Resolves once the newest probe has ended; rejects with the signal's reason. */
+  readonly probed: (signal: AbortSignal) => Promise<void>;
   /**
    * Starts what a job of this kind will be forked from.
    *
@@ -68,7 +70,7 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
 }
 
 /** The problem before the first probe has ended. */
-export const notProbed = "the probe job has not ended yet";
+const notProbed = "the probe job has not ended yet";
 /** Pause in ms after so many failed probes in a row: 5 s, doubled each time, 2 minutes at most. */
 const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failures - 1), 120_000);
 /** How long a probe may take, with all that it starts, in ms. */
@@ -199,15 +201,20 @@ export function createForks(deps: ForksDeps): Forks {
     return reason;
   }
 
+  async function probed(signal: AbortSignal): Promise<void> {
+    if (problem() !== null) await abortable(probing, signal);
+  }
+
   /** Forks no job where no probe has passed since the last failure. */
   async function open(...[spec, signal, provided]: Parameters<Forks["open"]>): Promise<Sandbox> {
-    if (problem() !== null) await abortable(probing, signal);
+    await probed(signal);
     if (reason !== null) throw new EngineError("other", `jobs are not forked here: ${reason}`);
     return fork(spec, signal, provided);
   }
 
   return {
     problem,
+    probed,
     prepare: async (spec, signal) => void (await lineageOf(spec, signal)),
     borrow: (spec, wanted, signal) =>
       sets.borrow(

@@ -19,6 +19,7 @@ function createWorld(
   const closed: Sandbox[] = [];
   const steps: string[] = [];
   const forks: Forks = {
+    probed: () => Promise.resolve(),
     problem: () => problem,
     prepare: () => Promise.resolve(),
     borrow: () => {
