@@ -3,6 +3,7 @@ import type { OpenAPIHono } from "@hono/zod-openapi";
 import { cors } from "hono/cors";
 import { describeError } from "../../shared/log-line.ts";
 import type { Api } from "../../clients/mcp/api.ts";
+import { type Turns, turns } from "../../clients/mcp/downloads.ts";
 import { serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
 import type { Deps } from "../deps.ts";
 import { mcpPath } from "../http/access/foreign-pages.ts";
@@ -24,12 +25,17 @@ export function allowMcpOrigins(app: OpenAPIHono<AppEnv>, { config }: Deps): voi
   );
 }
 
+/** Files that are read at the same time for answers. Each is whole in memory. */
+const filesAtOnce = 4;
+
 /** The Model Context Protocol. Its tools send requests to this app, with the credentials of the caller. */
 export function mcpRoute(
   app: OpenAPIHono<AppEnv>,
   deps: Deps,
   rateLimit: MiddlewareHandler<AppEnv>,
 ): void {
+  // In workerd, no request may wait for another one.
+  const inTurn: Turns = deps.processMetrics ? turns(filesAtOnce) : (read) => read();
   app.all(mcpPath, async (c) => {
     const body = await readText(c.req.raw, deps.config.max_request_bytes);
     const context = executionContext(c);
@@ -41,6 +47,7 @@ export function mcpRoute(
           for (let n = 0; n < calls; n++) await rateLimit(c, async () => {});
         },
         isStopping: deps.isStopping,
+        inTurn,
       },
       {
         api: callerApi(app, c, deps, context),

@@ -1,6 +1,6 @@
 import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import { Artifact, ExecutionRecord, JobStatus } from "../../shared/wire/execution.ts";
+import { type Artifact, ArtifactList, ExecutionRecord, JobStatus } from "../../shared/wire/execution.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 
 /** Sends a request to the public HTTP interface: `fetch` with a path in place of the address. */
@@ -52,9 +52,8 @@ export async function askToCancel(api: Api, id: string): Promise<Response> {
 
 /** Artifacts of a job; none before its end. */
 export async function readArtifacts(api: Api, id: string): Promise<Artifact[]> {
-  const path = `/executions/${id}?view=full`;
-  const { artifacts } = ExecutionRecord.parse(await (await answered(await api(path))).json());
-  return artifacts ?? [];
+  const response = await answered(await api(`/jobs/${id}/artifacts`));
+  return ArtifactList.parse(await response.json()).artifacts;
 }
 
 /** Bytes of an artifact, whole or from `offset` on and at most `length`. */

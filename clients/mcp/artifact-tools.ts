@@ -12,7 +12,7 @@ import { headAndTail, maxTextLength } from "./capped-text.ts";
 import { base64, File, filesOf, isPicture, listFiles, pictureOf } from "./result.ts";
 
 /** Largest file that is read whole: in base64 it stays below the 10 MB that clients accept of a message. */
-const maxResourceBytes = 5 * 1024 * 1024;
+export const maxResourceBytes = 5 * 1024 * 1024;
 
 export const listArtifacts = tool({
   name: "list_artifacts",

@@ -5,7 +5,9 @@ import {
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { maxResourceBytes } from "./artifact-tools.ts";
 import { cancelCall, markOf } from "./cancel-call.ts";
+import { boundDownloads, type Turns } from "./downloads.ts";
 import { executeCode } from "./execute-code.ts";
 import { getJob } from "./job-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
@@ -15,6 +17,10 @@ const SessionId = z.uuid();
 const Cancelled = z.object({
   method: z.literal("notifications/cancelled"),
   params: z.object({ requestId: z.union([z.string(), z.number()]) }),
+});
+const Identified = z.object({
+  method: z.string(),
+  id: z.union([z.string(), z.number()]),
 });
 const Waiting = z.object({
   method: z.literal("tools/call"),
@@ -30,6 +36,8 @@ export interface McpRequest {
   countMore: (calls: number) => Promise<void>;
   /** Whether the service itself ends the open requests. */
   isStopping: () => boolean;
+  /** When files are read. */
+  inTurn: Turns;
 }
 
 /**
@@ -38,13 +46,16 @@ export interface McpRequest {
  * session id, jobs are marked with it and with the request's id, and so any process finds them.
  */
 export async function serveMcp(
-  { request, body, countMore, isStopping }: McpRequest,
+  { request, body, countMore, isStopping, inTurn }: McpRequest,
   connection: Pick<Connection, "api" | "keep" | "version">,
 ): Promise<Response> {
-  const parsed = parse(body);
+  const sent = parse(body);
+  const sentCount = [sent].flat().length;
+  if (sentCount > maxMessages) return tooMany();
+  await countMore(sentCount - 1);
+  const parsed = Array.isArray(sent) ? withoutCancelled(sent) : sent;
   const messages = [parsed].flat();
-  if (messages.length > maxMessages) return tooMany();
-  await countMore(messages.length - 1);
+  if (messages.length === 0 && sentCount > 0) return new Response(null, { status: 202 });
   const session = SessionId.safeParse(request.headers.get(sessionHeader)).data;
   for (const message of messages) {
     const cancelled = Cancelled.safeParse(message).data;
@@ -57,6 +68,7 @@ export async function serveMcp(
   const serverFor = (era: "modern" | "legacy") =>
     mcpServer({
       ...connection,
+      api: boundDownloads(connection.api, maxResourceBytes, inTurn),
       metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
       abortCancels: () => era === "modern" && !isStopping(),
     });
@@ -94,6 +106,19 @@ async function answerWithJson(
   } finally {
     await server.close();
   }
+}
+
+/**
+ * The messages of a batch without the requests that it cancels itself, and without those cancellations: a
+ * cancelled request gets no answer.
+ */
+function withoutCancelled(messages: unknown[]): unknown[] {
+  const cancels = (message: unknown) => Cancelled.safeParse(message).data?.params.requestId;
+  const idOf = (message: unknown) => Identified.safeParse(message).data?.id;
+  const requested = new Set(messages.map(idOf));
+  const ended = new Set(messages.map(cancels).filter((id) => requested.has(id)));
+  ended.delete(undefined);
+  return messages.filter((message) => !ended.has(cancels(message) ?? idOf(message)));
 }
 
 function waits(message: unknown): boolean {

@@ -20,6 +20,12 @@ interface Running {
   close(): Promise<void>;
 }
 
+interface Answer {
+  id: number;
+  result?: { contents?: { blob: string }[] };
+  error?: { code: number; message: string };
+}
+
 /** The statements about the endpoint, with an agent that does what each of them says. */
 export function describeMcp(start: () => Promise<Running>, isBehindProxy = false): void {
   let service: Running;
@@ -89,6 +95,55 @@ export function describeMcp(start: () => Promise<Running>, isBehindProxy = false
     for (const method of ["GET", "DELETE"]) {
       expect((await send("/mcp", { method, headers: withKey })).status).toBe(405);
     }
+  });
+
+  const sendBatch = async (...messages: object[]) => {
+    const reply = await send("/mcp", { ...initialize, body: JSON.stringify(messages) });
+    const text = await reply.text();
+    return { status: reply.status, text, answers: [text && JSON.parse(text)].flat() as Answer[] };
+  };
+  const request = (id: number, method: string, params: object) => {
+    return { jsonrpc: "2.0", id, method, params };
+  };
+  const submit = async () => {
+    const { headers } = initialize;
+    const body = JSON.stringify({ code: "1" });
+    const reply = await send("/execute/async", { method: "POST", headers, body });
+    return ((await reply.json()) as { job_id: string }).job_id;
+  };
+
+  test("the answers to a batch hold 5 MiB of files; reads beyond that are errors", async () => {
+    const jobId = await submit();
+    const { lease_id } = await agent.takeJob();
+    await agent.upload(lease_id, "large", new Uint8Array(3 * 1024 * 1024).fill(255));
+    await agent.result(lease_id);
+    const uri = `airlock://jobs/${jobId}/artifacts/large`;
+    const reads = [1, 2, 3].map((id) => request(id, "resources/read", { uri }));
+    const { status, answers } = await sendBatch(...reads);
+    expect(status).toBe(200);
+    const blobs = answers.flatMap(({ result }) => result?.contents ?? []);
+    expect(blobs.map(({ blob }) => blob.length)).toEqual([4 * 1024 * 1024]);
+    const errors = answers.flatMap(({ error }) => error ?? []);
+    expect(errors).toHaveLength(2);
+    for (const { code, message } of errors) {
+      expect([code, message]).toEqual([-32600, expect.stringMatching(/a request of its own/)]);
+    }
+  });
+
+  test("a request that its own batch cancels is not run and gets no answer", async () => {
+    const jobId = await submit();
+    const cancelled = (requestId: number) => {
+      const params = { requestId };
+      return { jsonrpc: "2.0", method: "notifications/cancelled", params };
+    };
+    const cancel = request(1, "tools/call", { name: "cancel_job", arguments: { job_id: jobId } });
+    const { status, answers } = await sendBatch(cancel, request(2, "ping", {}), cancelled(1));
+    expect([status, answers.map(({ id }) => id)]).toEqual([200, [2]]);
+    const nothing = await sendBatch(cancelled(1), cancel);
+    expect([nothing.status, nothing.text]).toEqual([202, ""]);
+    const { lease_id, execution_id } = await agent.takeJob();
+    expect(execution_id).toBe(jobId);
+    await agent.result(lease_id);
   });
 
   test("only pages of the service and of allowed_origins may use it", async () => {

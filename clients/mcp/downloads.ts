@@ -1,0 +1,44 @@
+import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
+import type { Api } from "./api.ts";
+
+/** Runs work when it is its turn. */
+export type Turns = <T>(work: () => Promise<T>) => Promise<T>;
+
+/** Turns of which at most `most` go on at the same time; the others wait in order. */
+export function turns(most: number): Turns {
+  const waiting: (() => void)[] = [];
+  let free = most;
+  return async (work) => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next) next();
+      else free++;
+    }
+  };
+}
+
+/** The same requests, of which files are read in turns, and have at most `maxBytes` together. */
+export function boundDownloads(api: Api, maxBytes: number, inTurn: Turns): Api {
+  let left = maxBytes;
+  return async (path, init) => {
+    if (!isDownload.test(path)) return api(path, init);
+    return inTurn(async () => {
+      init?.signal?.throwIfAborted();
+      const response = await api(path, init);
+      const bytes = Number(response.headers.get("Content-Length"));
+      if (bytes > left) {
+        await response.body?.cancel();
+        const message = `The answers to one HTTP request have at most ${maxBytes} bytes of files together. Read this file with a request of its own.`;
+        throw new ProtocolError(ProtocolErrorCode.InvalidRequest, message);
+      }
+      left -= bytes;
+      return new Response(await response.arrayBuffer(), response);
+    });
+  };
+}
+
+const isDownload = /^\/jobs\/[^/]+\/artifacts\/./;
