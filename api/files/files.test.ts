@@ -2,14 +2,14 @@ import { createHash } from "node:crypto";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { v7 } from "uuid";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { remove } from "../jobs/remove.ts";
 import { submit } from "../jobs/submit.ts";
 import { derive } from "../jobs/derive.ts";
 import { advance } from "../store/jobs/advance.ts";
-import { removeExpiredFiles } from "../store/files.ts";
+import { removeExpiredFiles, storedFileBytes } from "../store/files.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { sweep } from "../upkeep/sweep.ts";
@@ -221,4 +221,53 @@ test("the hash of an upload is computed, or checked if it is announced", async (
   expect(await findFile(deps, id)).toMatchObject({ sha256, sizeBytes: 7 });
   const wrong = { sizeBytes: 7, sha256: "0".repeat(64) };
   await expect(storeFile(deps, "a", streamOf("content"), wrong)).rejects.toThrow("SHA-256");
+});
+
+describe("max_files_bytes", () => {
+  beforeEach(() => {
+    deps.config.max_files_bytes = 20;
+  });
+  const counted = () => storedFileBytes(store.db);
+
+  test("uploads at the same time cannot pass it together, and what is refused leaves nothing", async () => {
+    const sent = await Promise.allSettled(Array.from({ length: 5 }, () => upload("7 bytes")));
+    expect(sent.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    for (const one of sent) {
+      if (one.status === "rejected") expect(one.reason).toMatchObject({ code: "unavailable" });
+    }
+    expect([await counted(), await removals()]).toEqual([14, []]);
+    expect(readdirSync(join(store.folder, "artifacts"))).toHaveLength(3);
+  });
+
+  test("a file of more bytes can never be stored", async () => {
+    await expect(upload("x".repeat(21))).rejects.toMatchObject({ code: "too_large" });
+    await upload("x".repeat(20));
+  });
+
+  test.each<[string, (id: string) => Promise<void>]>([
+    ["expires", () => after(24 * hourMs)],
+    ["is removed", async (id) => after(0).then(() => forgetFile(deps, id))],
+  ])("the room of a file that %s is free when its bytes are gone", async (_, go) => {
+    await go(await upload("x".repeat(20)));
+    await expect(upload("x")).rejects.toThrow("max_files_bytes");
+    await after(hourMs);
+    expect(await counted()).toBe(0);
+    await upload("x".repeat(20));
+  });
+
+  test("an upload that breaks off or repeats another one gives its room back", async () => {
+    await expect(storeFile(deps, "a", streamOf("short"), { sizeBytes: 20 })).rejects.toThrow();
+    expect(await counted()).toBe(20);
+    await after(0);
+    await upload("x", "key");
+    await upload("x", "key");
+    await after(0);
+    expect(await counted()).toBe(1);
+  });
+
+  test("0 is no limit", async () => {
+    deps.config.max_files_bytes = 0;
+    await upload("x".repeat(21));
+    expect(await counted()).toBe(21);
+  });
 });

@@ -1,3 +1,4 @@
+import type { Config } from "../../shared/config/config.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
@@ -8,7 +9,7 @@ import { AppError, notFound, unavailable } from "../errors.ts";
 import { sha256 } from "../hash.ts";
 import { postponeRemoval } from "../store/retention.ts";
 import {
-  expectBytes,
+  expectFile,
   findByUploadKey,
   findFiles,
   recordFile,
@@ -29,7 +30,8 @@ const longestUploadMs = 24 * hourMs;
 /**
  * Stores a file while it streams in. Of an upload that breaks off, the sweep removes what is left.
  *
- * @throws AppError 400 when the name, the size or the hash is wrong; 413 when it is too large.
+ * @throws AppError 400 when the name, the size or the hash is wrong; 413 when it is too large; 503 when
+ * the files together would be.
  */
 export async function storeFile(
   { artifacts, config, db, newId, now }: Deps,
@@ -39,12 +41,13 @@ export async function storeFile(
   key?: UploadKey,
 ): Promise<UploadedFile> {
   checkName(name);
-  const max = config.max_file_bytes;
-  if (announced.sizeBytes > max) {
-    throw new AppError("too_large", `The file is larger than ${max} bytes (max_file_bytes).`);
-  }
+  const { sizeBytes } = announced;
+  checkSize(config, sizeBytes);
+  const most = config.max_files_bytes || Number.MAX_SAFE_INTEGER;
   const id = newId();
-  await expectBytes(db, id, now() + longestUploadMs);
+  if (!(await expectFile(db, { id, sizeBytes }, now() + longestUploadMs, most))) {
+    throw filesFull(most);
+  }
   // The note must be on disk before the bytes are.
   await db.durable();
   try {
@@ -53,7 +56,7 @@ export async function storeFile(
     const file = {
       id,
       name,
-      sizeBytes: announced.sizeBytes,
+      sizeBytes,
       sha256: hash,
       contentType: contentTypeOf(name),
       createdAt,
@@ -74,6 +77,20 @@ export async function storeFile(
     throw new AppError("invalid_request", error.message);
   }
   throw unavailable("The upload took too long; send it again.", 5);
+}
+
+function checkSize({ max_file_bytes, max_files_bytes }: Config, sizeBytes: number): void {
+  const isAll = max_files_bytes > 0 && max_files_bytes < max_file_bytes;
+  const [most, key] = isAll
+    ? [max_files_bytes, "max_files_bytes"]
+    : [max_file_bytes, "max_file_bytes"];
+  if (sizeBytes <= most) return;
+  throw new AppError("too_large", `The file is larger than ${most} bytes (${key}).`);
+}
+
+function filesFull(mostBytes: number): AppError {
+  const detail = `The uploaded files would have more than ${mostBytes} bytes together (max_files_bytes): wait until some expire, or remove some with DELETE /files/{id}. The bytes of a removed file count for another hour.`;
+  return unavailable(detail, 60);
 }
 
 /** The answer to an upload with the key of an earlier one. @throws AppError 409 if the files differ. */

@@ -11,6 +11,7 @@ export interface Stored {
   agents: (AgentReport & { name: string })[];
   /** Bytes, without free pages. */
   databaseBytes: number;
+  fileBytes: number;
   version: string;
   now: number;
 }
@@ -40,6 +41,9 @@ export function storedFamilies(stored: Stored, config: Config): Family[] {
     counter("airlock_retries_total", "Executions queued once more.", counts, "retries"),
     gauge("airlock_database_bytes", "Bytes of the database, free pages left out.", [
       { value: stored.databaseBytes },
+    ]),
+    gauge("airlock_file_bytes", "Bytes of the uploaded files: at most max_files_bytes.", [
+      { value: stored.fileBytes },
     ]),
     gauge("airlock_dead_letters", "Entries of the dead letter queue.", [
       { value: total(counts, "dead_letters") },

@@ -38,7 +38,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "uploadFile",
     tags: ["Files"],
     summary: "Upload a file to use in jobs",
-    description: `The body is the file itself: \`curl --data-binary @prices.parquet\`. At most ${config.max_file_bytes} bytes (\`max_file_bytes\`). It is kept for ${config.file_retention_hours} hours (\`file_retention_hours\`), and as long as a record refers to it. An upload that breaks off leaves nothing.`,
+    description: `The body is the file itself: \`curl --data-binary @prices.parquet\`. At most ${config.max_file_bytes} bytes (\`max_file_bytes\`). It is kept for ${config.file_retention_hours} hours (\`file_retention_hours\`), and as long as a record refers to it. An upload that breaks off leaves nothing. One that would give all files more than \`max_files_bytes\` is 503.`,
     request: {
       query: z.object({
         name: z.string().openapi({

@@ -15,14 +15,36 @@ import {
   type SQLWrapper,
 } from "drizzle-orm";
 import { batch, insertWhere, type Database } from "./database.ts";
-import { executions, files, inputFiles, removals } from "./schema.ts";
+import { executions, fileBytes, files, inputFiles, removals } from "./schema.ts";
 import { query } from "./statement.ts";
 
 export type FileRow = typeof files.$inferSelect;
 
-/** Schedules the removal of bytes that are about to be stored, in case they never get a row. */
-export async function expectBytes(db: Database, prefix: string, dueAt: number): Promise<void> {
-  await db.orm.insert(removals).values({ prefix, dueAt });
+/**
+ * Makes room for a file that is about to be stored, and schedules the removal of its bytes, in case it
+ * never gets a row. Returns false if all files would have more than `mostBytes`.
+ */
+export async function expectFile(
+  db: Database,
+  file: Pick<FileRow, "id" | "sizeBytes">,
+  dueAt: number,
+  mostBytes: number,
+): Promise<boolean> {
+  const removal = { prefix: file.id, dueAt, fileBytes: file.sizeBytes };
+  const hasRoom = exists(
+    query
+      .select({ one: sql`1` })
+      .from(fileBytes)
+      .where(lte(fileBytes.total, mostBytes - file.sizeBytes)),
+  );
+  const [inserted] = await batch(db, [insertWhere(removals, removal, hasRoom)]);
+  return inserted?.rowsAffected === 1;
+}
+
+/** Bytes of all uploaded files, until they are removed from the artifact store. */
+export async function storedFileBytes(db: Database): Promise<number> {
+  const [row] = await db.orm.select().from(fileBytes);
+  return row!.total;
 }
 
 /**
@@ -111,8 +133,8 @@ export async function removeFile(db: Database, id: string, bytesDueAt: number): 
 /** Only ids of files become removals: a client names them, and the sweep removes what it finds under any prefix. */
 function removal({ orm }: Database, which: SQL | undefined, bytesDueAt: number): SQLWrapper[] {
   return [
-    sql`insert into ${removals} (prefix, due_at)
-      select ${files.id}, ${bytesDueAt} from ${files} where ${which}
+    sql`insert into ${removals} (prefix, due_at, file_bytes)
+      select ${files.id}, ${bytesDueAt}, ${files.sizeBytes} from ${files} where ${which}
       on conflict do nothing`,
     orm.delete(files).where(which),
   ];

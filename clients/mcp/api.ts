@@ -1,6 +1,11 @@
 import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import { type Artifact, ArtifactList, ExecutionRecord, JobStatus } from "../../shared/wire/execution.ts";
+import {
+  type Artifact,
+  ArtifactList,
+  ExecutionRecord,
+  JobStatus,
+} from "../../shared/wire/execution.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 
 /** Sends a request to the public HTTP interface: `fetch` with a path in place of the address. */

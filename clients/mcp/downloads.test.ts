@@ -31,7 +31,11 @@ test("a read that fails gives its turn to the next", async () => {
 });
 
 test("files of one request have a number of bytes together; other answers do not count", async () => {
-  const api = boundDownloads(async () => sized(3), 5, (read) => read());
+  const api = boundDownloads(
+    async () => sized(3),
+    5,
+    (read) => read(),
+  );
   for (const other of ["/jobs/1/artifacts", "/executions/1", "/jobs/1/logs"]) await api(other);
   expect((await (await api(path)).arrayBuffer()).byteLength).toBe(3);
   await expect(api(path)).rejects.toThrow("5 bytes");

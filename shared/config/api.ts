@@ -105,6 +105,13 @@ export const apiSettings = {
     .max(5 * 1024 * MiB)
     .default(1024 * MiB)
     .describe("Largest file of POST /files, in bytes. Workers take at most 100 MB."),
+  max_files_bytes: z
+    .int()
+    .min(0)
+    .default(10 * 1024 * MiB)
+    .describe(
+      "Bytes of all files of POST /files together, above which uploads are refused; 0: no limit.",
+    ),
   file_retention_hours: z
     .number()
     .min(0.001)

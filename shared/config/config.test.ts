@@ -76,6 +76,7 @@ const examples: Record<keyof Config, Example> = {
   max_batch_bytes: number(2048, 4096, 1023, ">=1024"),
   max_event_streams: number(1, 5000, 0, ">=1"),
   max_file_bytes: number(0, 2 ** 30, 6 * 2 ** 30, "<=5368709120"),
+  max_files_bytes: number(0, 2 ** 40, -1, ">=0"),
   file_retention_hours: number(0.5, 48, 0, ">=0.001"),
   base_image: text("a", "python:3.12", ["", ">=1 characters"]),
   image_prefix: text("a", "registry.example/team", ["A", "an image's name"]),

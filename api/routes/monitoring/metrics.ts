@@ -5,6 +5,7 @@ import type { AppEnv } from "../../http/context.ts";
 import { familiesText, textFormat } from "../../metrics/family.ts";
 import { storedFamilies } from "../../metrics/stored.ts";
 import { listAgents } from "../../store/agents/agents.ts";
+import { storedFileBytes } from "../../store/files.ts";
 import { readCounts } from "../../store/statistics/counts.ts";
 import { databaseBytes } from "../../store/size.ts";
 import { readQueueStats } from "../../store/statistics/queue.ts";
@@ -34,18 +35,17 @@ const getMetrics = createRoute({
 export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now, processMetrics } = deps;
   app.openapi(getMetrics, async (c) => {
-    const [bytes, counts, queue, known, own] = await Promise.all([
+    const [database, files, counts, queue, known, own] = await Promise.all([
       databaseBytes(db),
+      storedFileBytes(db),
       readCounts(db),
       readQueueStats(db),
       listAgents(db),
       processMetrics?.text() ?? "",
     ]);
     const agents = known.filter((agent) => isLive(agent, config, now()));
-    const stored = storedFamilies(
-      { counts, queue, agents, databaseBytes: bytes, version, now: now() },
-      config,
-    );
+    const bytes = { databaseBytes: database, fileBytes: files };
+    const stored = storedFamilies({ counts, queue, agents, ...bytes, version, now: now() }, config);
     return c.text(familiesText(stored) + own, 200, { "Content-Type": textFormat });
   });
 }

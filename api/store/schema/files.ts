@@ -34,6 +34,15 @@ export const files = sqliteTable(
   ],
 );
 
+/**
+ * One row, which triggers update: bytes of uploaded files that are stored, being stored or due for
+ * removal.
+ */
+export const fileBytes = sqliteTable("file_bytes", {
+  id: integer("id").primaryKey(),
+  total: integer("total").notNull(),
+});
+
 /** The files of a submission, which its code finds under /input. */
 export const inputFiles = sqliteTable(
   "input_files",

@@ -71,6 +71,8 @@ export const removals = sqliteTable(
     prefix: text("prefix").primaryKey(),
     /** Epoch ms; late enough for every upload or backup that began before the change to have ended. */
     dueAt: integer("due_at").notNull(),
+    /** Bytes of an uploaded file; 0 for other bytes, which nothing counts. */
+    fileBytes: integer("file_bytes").notNull().default(0),
   },
   (t) => [index("removals_due").on(t.dueAt)],
 );

@@ -5,7 +5,7 @@ import { FilePage, UploadedFile } from "../../../shared/wire/file.ts";
 import { sha256 } from "../scripted-agent.ts";
 import { body, type Api, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
-import { maxFileBytes } from "./servers.ts";
+import { maxFileBytes, maxFilesBytes } from "./servers.ts";
 
 const utf8 = (content: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(content);
 
@@ -148,6 +148,34 @@ export const fileRows: Row[] = [
       const reply = await send(api, "more", `${most}x`);
       expect([reply.status, problemOf(reply).code]).toEqual([413, "too_large"]);
       expect(problemOf(reply).detail).toContain(`${maxFileBytes} bytes (max_file_bytes)`);
+    },
+  },
+  {
+    rule: "Uploads that would give all files more than `max_files_bytes` are 503, also if they come at once; a single file of more is 413",
+    server: "with a short queue",
+    async check(api) {
+      const { file_id } = await uploaded(api, "first", "x".repeat(maxFilesBytes - 500));
+      const replies = await Promise.all(
+        Array.from({ length: 6 }, (_, n) => send(api, `at-once-${n}`, "x".repeat(300))),
+      );
+      const refused = replies.filter(({ status }) => status === 503);
+      expect(replies.map(({ status }) => status).filter((status) => status === 201)).toHaveLength(
+        1,
+      );
+      expect(refused).toHaveLength(5);
+      for (const reply of refused) {
+        expect(problemOf(reply).detail).toMatch(/2000 bytes.*max_files_bytes.*DELETE \/files/);
+        expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+      }
+      expect((await send(api, "rest", "x".repeat(200))).status).toBe(201);
+      const larger = await send(api, "larger", "x".repeat(maxFilesBytes + 1));
+      expect([larger.status, problemOf(larger).code]).toEqual([413, "too_large"]);
+      expect(problemOf(larger).detail).toContain("max_files_bytes");
+
+      expect((await stored(api)).count).toBe(3);
+      expect((await api.get(`/files/${file_id}`)).status).toBe(200);
+      await api.send("DELETE", `/files/${file_id}`);
+      expect((await send(api, "too early", "x")).status).toBe(503);
     },
   },
   {

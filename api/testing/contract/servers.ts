@@ -14,6 +14,7 @@ export const maxEventStreams = 2;
 /** Longer than a slow machine needs for the first post of a lease. */
 const leaseTtlS = 4;
 export const maxFileBytes = 1_000_000;
+export const maxFilesBytes = 2000;
 export const maxImageBytes = 50_000;
 
 const common = {
@@ -75,6 +76,7 @@ export const servers = {
     ...common,
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_MAX_BATCH_BYTES: "200000",
+    AIRLOCK_MAX_FILES_BYTES: String(maxFilesBytes),
   },
   "with a long queue": {
     ...common,
