@@ -58,9 +58,9 @@ export async function serveMcp(
   if (messages.length === 0 && sentCount > 0) return new Response(null, { status: 202 });
   const session = SessionId.safeParse(request.headers.get(sessionHeader)).data;
   for (const message of messages) {
-    const cancelled = Cancelled.safeParse(message).data;
-    if (cancelled && session !== undefined) {
-      const mark = markOf(session, cancelled.params.requestId);
+    const cancelled = cancels(message);
+    if (cancelled !== undefined && session !== undefined) {
+      const mark = markOf(session, cancelled);
       const refusal = await cancelCall(connection.api, mark);
       if (refusal) return refusal;
     }
@@ -113,12 +113,18 @@ async function answerWithJson(
  * cancelled request gets no answer.
  */
 function withoutCancelled(messages: unknown[]): unknown[] {
-  const cancels = (message: unknown) => Cancelled.safeParse(message).data?.params.requestId;
-  const idOf = (message: unknown) => Identified.safeParse(message).data?.id;
   const requested = new Set(messages.map(idOf));
   const ended = new Set(messages.map(cancels).filter((id) => requested.has(id)));
   ended.delete(undefined);
   return messages.filter((message) => !ended.has(cancels(message) ?? idOf(message)));
+}
+
+function idOf(message: unknown): string | number | undefined {
+  return Identified.safeParse(message).data?.id;
+}
+
+function cancels(message: unknown): string | number | undefined {
+  return Cancelled.safeParse(message).data?.params.requestId;
 }
 
 function waits(message: unknown): boolean {

@@ -26,6 +26,14 @@ interface Answer {
   error?: { code: number; message: string };
 }
 
+const request = (id: number, method: string, params: object) => {
+  return { jsonrpc: "2.0", id, method, params };
+};
+
+const cancelled = (requestId: number) => {
+  return { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } };
+};
+
 /** The statements about the endpoint, with an agent that does what each of them says. */
 export function describeMcp(start: () => Promise<Running>, isBehindProxy = false): void {
   let service: Running;
@@ -102,9 +110,6 @@ export function describeMcp(start: () => Promise<Running>, isBehindProxy = false
     const text = await reply.text();
     return { status: reply.status, text, answers: [text && JSON.parse(text)].flat() as Answer[] };
   };
-  const request = (id: number, method: string, params: object) => {
-    return { jsonrpc: "2.0", id, method, params };
-  };
   const submit = async () => {
     const { headers } = initialize;
     const body = JSON.stringify({ code: "1" });
@@ -132,10 +137,6 @@ export function describeMcp(start: () => Promise<Running>, isBehindProxy = false
 
   test("a request that its own batch cancels is not run and gets no answer", async () => {
     const jobId = await submit();
-    const cancelled = (requestId: number) => {
-      const params = { requestId };
-      return { jsonrpc: "2.0", method: "notifications/cancelled", params };
-    };
     const cancel = request(1, "tools/call", { name: "cancel_job", arguments: { job_id: jobId } });
     const { status, answers } = await sendBatch(cancel, request(2, "ping", {}), cancelled(1));
     expect([status, answers.map(({ id }) => id)]).toEqual([200, [2]]);
