@@ -21,6 +21,7 @@ const neverReady: StartSandbox = (_spec, signal) => abortable(new Promise(() => 
 it.each([
   [transient("unavailable"), "service_unavailable", "The container engine is not available."],
   [transient("other"), "internal_error", "The container could not be started."],
+  [transient("not_forked"), "internal_error", "The container could not be started."],
   [transient("disk_full"), "internal_error", "The disk of the container engine is full."],
   [new Error("bug"), "internal_error", "The container could not be started."],
 ])("%s hands the lease back", async (error, type, message) => {
@@ -36,6 +37,9 @@ it("an engine that failed counts for the breaker; a job that cannot start does n
   await t.begin().ended;
   expect(t.deps.engine.breaker().failure_count).toBe(1);
   t.start = () => Promise.reject(new EngineError("conflict", "x", { transient: false }));
+  await t.begin().ended;
+  expect(t.deps.engine.breaker().failure_count).toBe(1);
+  t.start = () => Promise.reject(transient("not_forked"));
   await t.begin().ended;
   expect(t.deps.engine.breaker().failure_count).toBe(1);
 });

@@ -38,7 +38,11 @@ export async function startUp(
       const message = `The container did not start within ${job.startup_timeout_s} s.`;
       throw new JobRefusal("startup_timeout", message, { cause: error });
     }
-    if (!signal.aborted && error instanceof EngineError && error.transient) engine.recordFailure();
+    if (!signal.aborted && isOfEngine(error)) engine.recordFailure();
     throw error;
   }
+}
+
+function isOfEngine(error: unknown): boolean {
+  return error instanceof EngineError && error.transient && error.code !== "not_forked";
 }

@@ -66,6 +66,8 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
     /** Whether sets that no job uses are kept for the next one. */
     readonly keepsUnused: boolean;
   };
+  /** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
+  readonly partingMs?: number;
   readonly log: Logger;
 }
 
@@ -75,11 +77,9 @@ const notProbed = "the probe job has not ended yet";
 const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failures - 1), 120_000);
 /** How long a probe may take, with all that it starts, in ms. */
 const probeMs = 300_000;
-/** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
-const partingMs = 30_000;
 
 export function createForks(deps: ForksDeps): Forks {
-  const { log } = deps;
+  const { log, partingMs = 30_000 } = deps;
   const keeper = keepMother(deps);
   const lineages = createLineages({
     ...deps,
@@ -99,14 +99,25 @@ export function createForks(deps: ForksDeps): Forks {
   /** Probes that failed in a row; those that did not reach the engine count as one. */
   let failures = 0;
 
-  async function fork(
+  /** Tries once more where mother or zygote fail: nothing of the job has been sent to them. */
+  async function fork(...[spec, signal, provided]: Parameters<Forks["open"]>): Promise<Sandbox> {
+    try {
+      return await forkOnce(spec, signal, provided);
+    } catch (error) {
+      if (!(error instanceof EngineError) || error.code !== "not_forked") throw error;
+      return forkOnce(spec, signal, provided);
+    }
+  }
+
+  async function forkOnce(
     spec: SandboxSpec,
     signal: AbortSignal,
     { packages, files }: Provided = { packages: null, files: [] },
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
-    const { mother, zygote } = await lineageOf(spec, signal);
+    const lineage = await lineageOf(spec, signal);
+    const { mother, zygote } = lineage;
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
     const { channel, gone } = zygote.open({
@@ -118,9 +129,18 @@ export function createForks(deps: ForksDeps): Forks {
       ...sizes,
     });
     const { link } = channel;
-    const session = await openSession(link, signal).catch(async (error: unknown) => {
+    async function close(): Promise<void> {
       link.destroy();
-      throw error instanceof EngineError ? await explained(error, gone) : error;
+      const stuck = setTimeout(() => void mother.close().catch(() => {}), partingMs);
+      await gone.catch(() => {}).finally(() => clearTimeout(stuck));
+    }
+    const session = await openSession(link, signal).catch(async (error: unknown) => {
+      // Whatever the reason: a zygote or a mother that hangs is not met by the next job.
+      lineages.replace(lineage);
+      const closed = close();
+      if (!(error instanceof EngineError)) throw error;
+      await closed;
+      throw await explained(error, gone);
     });
     if (packages) session.tellRequirements(packages.requirements);
     if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
@@ -142,11 +162,7 @@ export function createForks(deps: ForksDeps): Forks {
         if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
         return { ...report, outOfMemory: end.oom_kills > 0 };
       },
-      async close() {
-        link.destroy();
-        const stuck = setTimeout(() => void mother.close().catch(() => {}), partingMs);
-        await gone.catch(() => {}).finally(() => clearTimeout(stuck));
-      },
+      close,
     };
   }
 
@@ -208,7 +224,7 @@ export function createForks(deps: ForksDeps): Forks {
   /** Forks no job where no probe has passed since the last failure. */
   async function open(...[spec, signal, provided]: Parameters<Forks["open"]>): Promise<Sandbox> {
     await probed(signal);
-    if (reason !== null) throw new EngineError("other", `jobs are not forked here: ${reason}`);
+    if (reason !== null) throw new EngineError("not_forked", `jobs are not forked here: ${reason}`);
     return fork(spec, signal, provided);
   }
 
@@ -234,10 +250,13 @@ export function createForks(deps: ForksDeps): Forks {
 }
 
 /** Adds to a failed start what the mother knows of it. */
-async function explained(error: EngineError, gone: Promise<{ problem: string | null }>) {
+async function explained(
+  { code, message }: EngineError,
+  gone: Promise<{ problem: string | null }>,
+): Promise<EngineError> {
   const end = await gone.catch(() => null);
-  if (!end?.problem) return error;
-  return new EngineError(error.code, `${error.message}: ${end.problem}`, { cause: error });
+  const words = end?.problem ? `${message}: ${end.problem}` : message;
+  return new EngineError(code === "other" ? "not_forked" : code, words);
 }
 
 /** The runtimes whose containers a fork inside of one equals. */

@@ -3,6 +3,7 @@ import { environmentOf, hostname } from "../sandbox/profile.ts";
 import { compileFilter } from "../sandbox/filter/compile-filter.ts";
 import { type SeccompProfile, seccompProfile, zygoteProfile } from "../sandbox/seccomp.ts";
 import { EngineError, type SandboxSpec } from "../sandbox/types.ts";
+import { backoffMs } from "../waiting/backoff.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import { gateFolder, gateText } from "./program.ts";
 import type { Roots } from "./roots.ts";
@@ -15,6 +16,8 @@ export interface Lineages {
    * @throws EngineError; NotForkable, also for a while after a failed start.
    */
   readonly of: (spec: SandboxSpec) => Promise<Lineage>;
+  /** The next job of its kind gets another zygote; this one ends with its last job. */
+  readonly replace: (lineage: Lineage) => void;
 }
 
 export interface Lineage {
@@ -41,8 +44,19 @@ const jobsPerZygote = 1000;
 const zygoteMs = 600_000;
 const fiveMinutesMs = 300_000;
 
-/** How long a kind that could not be forked is not tried again, in ms. */
-const notForkableMs = 600_000;
+/**
+ * How long a kind that could not be forked is not tried again, in ms: 10 minutes where the next try
+ * would go like the last one, else 5 s, doubled with each failure in a row.
+ */
+const notForkableMs = ({ mayPass }: NotForkable, failures: number): number =>
+  mayPass ? backoffMs(failures, 5000, 600_000) : 600_000;
+
+interface Failure {
+  readonly error: NotForkable;
+  /** Failures in a row. */
+  readonly count: number;
+  readonly untilMs: number;
+}
 
 interface Current extends Lineage {
   readonly bornMs: number;
@@ -53,8 +67,8 @@ export function createLineages(deps: LineagesDeps): Lineages {
   const { engine, mother, roots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
-  /** Why no zygote of a kind could be, and since when. */
-  const failed = new Map<string, { readonly error: NotForkable; readonly sinceMs: number }>();
+  /** Why no zygote of a kind could be. */
+  const failed = new Map<string, Failure>();
 
   async function start(spec: SandboxSpec): Promise<Current> {
     const limit = AbortSignal.timeout(startMs);
@@ -78,6 +92,8 @@ export function createLineages(deps: LineagesDeps): Lineages {
       filter: filterOf(zygoteProfile()).toString("hex"),
     };
     const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
+      // What may be wrong is that they are no longer there.
+      roots.forget(imageId);
       if (!limit.aborted) throw error;
       throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);
     });
@@ -87,6 +103,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
   function startOnce(key: string, spec: SandboxSpec): Promise<Current> {
     const pending = start(spec)
       .then((started) => {
+        failed.delete(key);
         current.set(key, started);
         const [oldest] = current;
         if (current.size > mostZygotes && oldest) {
@@ -99,7 +116,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
         return started;
       })
       .catch((error: unknown) => {
-        if (error instanceof NotForkable) failed.set(key, { error, sinceMs: performance.now() });
+        if (error instanceof NotForkable) noteFailure(key, error);
         throw error;
       })
       .finally(() => starting.delete(key));
@@ -107,12 +124,20 @@ export function createLineages(deps: LineagesDeps): Lineages {
     return pending;
   }
 
+  function noteFailure(key: string, error: NotForkable): void {
+    const count = (failed.get(key)?.count ?? 0) + 1;
+    failed.set(key, { error, count, untilMs: performance.now() + notForkableMs(error, count) });
+  }
+
   return {
+    replace(lineage) {
+      for (const [key, each] of current) if (each === lineage) current.delete(key);
+      lineage.zygote.retire();
+    },
     async of(spec) {
       const key = keyOf(spec);
       const failure = failed.get(key);
-      if (failure && performance.now() - failure.sinceMs < notForkableMs) throw failure.error;
-      failed.delete(key);
+      if (failure && performance.now() < failure.untilMs) throw failure.error;
       const known = current.get(key);
       current.delete(key);
       if (known && isFresh(known)) {

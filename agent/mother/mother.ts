@@ -21,6 +21,13 @@ const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
  */
 export class NotForkable extends Error {
   override name = "NotForkable";
+  /** Whether the next try may go well: the interpreter may have ended because somebody killed it. */
+  readonly mayPass: boolean;
+
+  constructor(message: string, { mayPass = false } = {}) {
+    super(message);
+    this.mayPass = mayPass;
+  }
 }
 
 /** What is known of a job that is gone. */
@@ -151,7 +158,7 @@ async function connect(
         else receivers.get(number)?.(type, payload);
       }
     }
-    throw new EngineError("other", `the mother ended: ${link.diagnostics().trim()}`);
+    throw new EngineError("not_forked", `the mother ended: ${link.diagnostics().trim()}`);
   }
   read().catch(fail);
   const giveUp = (): void => fail(signal.reason as Error);
@@ -163,7 +170,7 @@ async function connect(
   async function startZygote(order: ZygoteOrder, limit: AbortSignal): Promise<Zygote> {
     limit.throwIfAborted();
     if (end.signal.aborted) throw end.signal.reason as Error;
-    if (isRetired) throw new EngineError("other", "the mother takes no more zygotes");
+    if (isRetired) throw new EngineError("not_forked", "the mother takes no more zygotes");
     const number = ++numbers;
     const ready = Promise.withResolvers<void>();
     const ended = new AbortController();
@@ -179,8 +186,8 @@ async function connect(
       receivers.delete(number);
       zygotes.delete(number);
       const error = told
-        ? new NotForkable(`${told.problem}: ${told.output}`.trim())
-        : new EngineError("other", "the mother ended");
+        ? new NotForkable(`${told.problem}: ${told.output}`.trim(), { mayPass: true })
+        : new EngineError("not_forked", "the mother ended");
       ready.reject(error);
       ended.abort(error);
       closeIfDone();

@@ -21,6 +21,8 @@ export interface Roots {
    * @throws EngineError; the signal's reason.
    */
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
+  /** Looks for the image's files in the volume when they are needed next. */
+  readonly forget: (imageId: string) => void;
 }
 
 /** How long to trust that a folder is there: agents remove folders that nobody asked for in a day. */
@@ -31,11 +33,13 @@ export function createRoots(deps: VolumeDeps): Roots {
   const program = (name: string): Buffer => unpackProgram({ ids: deps.ids, name, hostname });
   // The names depend on the range of ids and on the program that unpacks.
   const version = program("").toString("utf8");
+  const nameOf = (imageId: string): string => nameInVolume([imageId, version]);
   const known = new Map<string, { readonly done: Promise<void>; readonly sinceMs: number }>();
 
   return {
+    forget: (imageId) => void known.delete(nameOf(imageId)),
     async prepare(imageId, signal) {
-      const name = nameInVolume([imageId, version]);
+      const name = nameOf(imageId);
       let current = known.get(name);
       if (!current || performance.now() - current.sinceMs > knownMs) {
         const started = {

@@ -222,9 +222,16 @@ export type EngineErrorCode =
   | "conflict"
   | "command_not_found"
   | "disk_full"
+  /** The container in which jobs are forked failed, and the engine may be well. */
+  | "not_forked"
   | "other";
 
-const transientCodes: readonly EngineErrorCode[] = ["unavailable", "disk_full", "other"];
+const transientCodes: readonly EngineErrorCode[] = [
+  "unavailable",
+  "disk_full",
+  "not_forked",
+  "other",
+];
 
 /**
  * The engine failed, or a container failed before its code started. If `transient`, a retry may
