@@ -3,7 +3,7 @@ import { type Client, createClient } from "@libsql/client/web";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 import { Config } from "../../shared/config/config.ts";
-import { counted, type DatabaseCounts } from "../bench/metered-sqld.ts";
+import { counted, type DatabaseCounts } from "../bench/services/metered-sqld.ts";
 
 /** A database of its own, and what has been asked of it. */
 export type MeteredDatabase = AsyncDisposable & {

@@ -6,7 +6,7 @@ import type { Deps, Notifier } from "../../api/deps.ts";
 import { memoryNotifier } from "../../api/platform/notifier/notifier-memory.ts";
 import { database } from "../../api/store/database.ts";
 import { testDeps } from "../../api/testing/test-deps.ts";
-import type { DatabaseCounts } from "../bench/metered-sqld.ts";
+import type { DatabaseCounts } from "../bench/services/metered-sqld.ts";
 import { openServer } from "./metered-database.ts";
 
 /** What an operation takes of the database and of the wake-ups. */

@@ -3,7 +3,7 @@ import { labels } from "../../../agent/sandbox/profile.ts";
 import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
 import type { Row, Series } from "../row.ts";
-import type { Service } from "../service.ts";
+import type { Service } from "../services/service.ts";
 import type { World } from "../world.ts";
 
 /** Source: proc_pid_stat(5); Linux has 100 ticks a second for programs on every architecture. */

@@ -6,7 +6,7 @@ import { coldCycle, HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import { rate } from "../rate.ts";
 import type { Row } from "../row.ts";
-import type { Service } from "../service.ts";
+import type { Service } from "../services/service.ts";
 
 const forks = { container_backend: "zygote", max_queue_size: 1000 };
 const CLIENTS = 8;

@@ -1,5 +1,5 @@
 import { printTimes } from "../live/print-times.ts";
-import { startProcesses, startWorkerService } from "../remote-service.ts";
+import { startProcesses, startWorkerService } from "../services/remote-service.ts";
 import type { Row } from "../row.ts";
 import type { World } from "../world.ts";
 

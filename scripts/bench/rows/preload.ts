@@ -2,7 +2,7 @@ import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";
-import type { Service } from "../service.ts";
+import type { Service } from "../services/service.ts";
 
 const IMPORT = `import numpy, pandas\n${HELLO}`;
 

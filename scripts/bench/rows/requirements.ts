@@ -1,7 +1,7 @@
 import { HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";
-import type { Service } from "../service.ts";
+import type { Service } from "../services/service.ts";
 
 const REQUEST = { requirements: ["numpy", "pandas"], startup_timeout: 600 };
 const IMPORT = `import numpy, pandas\n${HELLO}`;

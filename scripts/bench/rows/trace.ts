@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { HELLO } from "../bare.ts";
 import type { Row, Series } from "../row.ts";
-import type { Service } from "../service.ts";
+import type { Service } from "../services/service.ts";
 import { durations, type Event, steps } from "../trace/steps.ts";
 import type { World } from "../world.ts";
 

@@ -3,7 +3,7 @@ import { FakeAgent } from "../api/fake-agent.ts";
 import { type ApiService, startApiOn } from "../api/service.ts";
 import { timed } from "../interleave.ts";
 import { startWatchers } from "../live/watchers.ts";
-import { type MeteredSqld, startMeteredSqld } from "../metered-sqld.ts";
+import { type MeteredSqld, startMeteredSqld } from "../services/metered-sqld.ts";
 import type { Row, Series } from "../row.ts";
 
 const IDLE = 1000;

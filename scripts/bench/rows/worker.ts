@@ -1,8 +1,8 @@
 import { HELLO } from "../bare.ts";
-import type { Client } from "../client.ts";
+import type { Client } from "../services/client.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";
-import { startWorkerService } from "../remote-service.ts";
+import { startWorkerService } from "../services/remote-service.ts";
 
 export const worker: Row = {
   name: "worker",

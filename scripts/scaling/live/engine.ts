@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Config } from "../../../shared/config/config.ts";
-import type { DatabaseCounts } from "../../bench/metered-sqld.ts";
+import type { DatabaseCounts } from "../../bench/services/metered-sqld.ts";
 
 export type LiveCounts = DatabaseCounts & {
   readonly objectRequests: number;

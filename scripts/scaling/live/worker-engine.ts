@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parse } from "smol-toml";
 import { startWorkerd } from "../../../api/testing/start-workerd.ts";
 import type { Config } from "../../../shared/config/config.ts";
-import { type DatabaseCounts, startMeteredSqld } from "../../bench/metered-sqld.ts";
+import { type DatabaseCounts, startMeteredSqld } from "../../bench/services/metered-sqld.ts";
 import { countingWorker } from "./counting-worker.ts";
 import { type LiveCounts, type LiveEngine, settings, untilQuiet } from "./engine.ts";
 

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { Pool } from "undici";
-import { startSqld } from "../../api/testing/start-sqld.ts";
+import { startSqld } from "../../../api/testing/start-sqld.ts";
 
 /** Counts of what a libSQL server was asked for. */
 export type DatabaseCounts = {
