@@ -52,7 +52,10 @@ const textOf = (events: readonly JobEvent[], name: StreamName): string =>
 
 /** Characters of each length, broken ones, and bytes that are in none. */
 const byte = fc.constantFrom(0x61, 0xc3, 0xa9, 0xe2, 0x82, 0xac, 0xf0, 0x9f, 0x98, 0x80, 0xff);
-const piece = fc.tuple(fc.constantFrom(...streamNames), fc.array(byte, { minLength: 1, maxLength: 4 }));
+const piece = fc.tuple(
+  fc.constantFrom(...streamNames),
+  fc.array(byte, { minLength: 1, maxLength: 4 }),
+);
 const written = fc.array(piece, { maxLength: 16 });
 
 test("from every cursor the rest follows, without loss or repeat: while the code runs, and from the record", async () => {

@@ -21,3 +21,14 @@ test("a worker without its keys answers no requests, and says where to look", as
     await service.close();
   }
 });
+
+test("an uploaded file may have what the platform takes in one request, and the limit says so", async () => {
+  const service = await startWorker({ ...servers.open, AIRLOCK_MAX_FILE_BYTES: "1000000000" });
+  try {
+    const document = await (await fetch(`${service.url}/openapi.json`)).text();
+    const [limit] = /At most \d+ bytes \(`max_file_bytes`\)/.exec(document) ?? [];
+    expect(limit).toBe("At most 100000000 bytes (`max_file_bytes`)");
+  } finally {
+    await service.close();
+  }
+});
