@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { expect, test, vi } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import {
@@ -8,6 +8,10 @@ import {
   removeImages,
 } from "../../agent/sandbox/testing/raw-engine.ts";
 import type { EngineHealth, PoolStats } from "../../shared/wire/health.ts";
+import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { readProcess } from "../setup/engine/processes.ts";
+import { childrenOf } from "../testing/children-of.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const zygote = { AIRLOCK_CONTAINER_BACKEND: "zygote" };
@@ -120,61 +124,44 @@ test("jobs of every outcome end as in containers of their own", async () => {
   expect(outcomes[1]).toEqual(outcomes[0]);
 });
 
-test.each(["SIGKILL to the mother", "SIGKILL to the agent"])(
-  "after %s the job runs once more, and nothing is left",
+test.each(["mother", "agent", "zygotes"])(
+  "after SIGKILL to the %s the job runs once more, and nothing is left",
   async (what) => {
     await using service = await startTestService({
       api: { AIRLOCK_LIVENESS_S: "2", AIRLOCK_LEASE_TTL_S: "4" },
     });
+    const signal = makeCodeSignal();
     const agent = await service.startAgent("killed", zygote);
-    const id = await service.submit(
-      `import os, time
-while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
-      {},
-      { timeout: 8 },
-    );
+    const id = await service.submit(`${signal.wait}\nprint("done")`);
     await service.untilBegun(id);
     const [mother = ""] = await containersOf(agent.name);
-    const { State } = await rawEngine.getContainer(mother).inspect();
-    const groups = groupsOf(State.Pid);
-    if (what.endsWith("mother")) process.kill(State.Pid, "SIGKILL");
-    else agent.process.kill("SIGKILL");
-    await vi.waitFor(() => expect(() => process.kill(State.Pid, 0)).toThrow("ESRCH"), 30_000);
-    if (what.endsWith("agent")) await service.startAgent("killed", zygote);
+    const { pid, zygotes, groups } = await partsOf(mother);
+    const killed = { mother: [pid], agent: [agent.process.pid!], zygotes }[what]!;
+    const doomed = what === "zygotes" ? zygotes : [pid, ...zygotes];
+    for (const each of killed) process.kill(each, "SIGKILL");
+    await waitUntil("what depended on it ends", () => !doomed.some(readProcess));
+    const now = what === "agent" ? await service.startAgent("killed", zygote) : agent;
     await service.untilBegun(id, 2);
-    const record = await service.ended(id);
-    expect(record).toMatchObject({ status: "timeout" });
-    // A failed probe is repeated after seconds; its longest pause is 120 s.
-    expect(Date.parse(record.started_at!) - Date.parse(record.created_at)).toBeLessThan(100_000);
-    await vi.waitFor(async () => expect(await containersOf(agent.name)).not.toContain(mother), {
-      timeout: 30_000,
-    });
-    for (const group of groups) expect(() => readFileSync(`${group}/tasks`)).toThrow("ENOENT");
+    await signal.sendTo(agent.name);
+    expect(await service.ended(id)).toMatchObject({ status: "succeeded", stdout: "done\n" });
+    const books = await service.ledger([{ id, ends: ["succeeded"] }]);
+    expect(books).toMatchObject({ retried: 1, faults: [] });
+    const stays = what === "zygotes";
+    const isThere = async (): Promise<boolean> => (await containersOf(agent.name)).includes(mother);
+    await waitUntil("its mother is removed if she ended", async () => (await isThere()) === stays);
+    expect(groups.map(existsSync)).toEqual(groups.map(() => stays));
+    now.process.kill("SIGTERM");
+    expect(await now.exit).toBe(0);
+    expect(await containersOf(agent.name)).toEqual([]);
+    // Else the agent took no jobs for seconds.
+    expect(await now.stderr).not.toContain("jobs are not forked here");
   },
 );
 
-test("after SIGKILL to the zygote the job runs once more, in the same mother", async () => {
-  await using service = await startTestService();
-  const agent = await service.startAgent("zygote-killed", zygote);
-  const id = await service.submit(
-    `import os, time
-while not os.path.exists("/tmp/never"): time.sleep(0.1)`,
-    {},
-    { timeout: 8 },
-  );
-  await service.untilBegun(id);
-  const [mother = ""] = await containersOf(agent.name);
-  const { State } = await rawEngine.getContainer(mother).inspect();
-  const [child] = childrenOf(State.Pid);
-  process.kill(child!, "SIGKILL");
-  expect(await service.ended(id)).toMatchObject({ status: "timeout" });
-  expect(await containersOf(agent.name)).toEqual([mother]);
-  await vi.waitFor(() => expect(childrenOf(State.Pid)).not.toContain(child));
-});
-
-function childrenOf(pid: number): number[] {
-  const words = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
-  return words === "" ? [] : words.split(" ").map(Number);
+/** The process of a mother, those of her zygotes, and the folders of her control groups. */
+async function partsOf(container: string) {
+  const pid = (await rawEngine.getContainer(container).inspect()).State.Pid;
+  return { pid, zygotes: childrenOf(pid), groups: groupsOf(pid) };
 }
 
 /** The folders of a process's control groups on this host, as far as it has version 1. */
