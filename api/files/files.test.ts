@@ -257,7 +257,7 @@ describe("max_files_bytes", () => {
 
   test("an upload that breaks off or repeats another one gives its room back", async () => {
     await expect(storeFile(deps, "a", streamOf("short"), { sizeBytes: 20 })).rejects.toThrow(
-      "size",
+      "Size",
     );
     expect(await counted()).toBe(20);
     await after(0);
