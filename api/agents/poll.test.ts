@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
+import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent-tokens.ts";
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
@@ -139,4 +140,36 @@ test("two jobs at once go to two agents", async () => {
   over.abort();
   const replies = await Promise.all(agents.map(({ reply }) => reply));
   expect(replies.map(({ jobs }) => jobs.length)).toEqual([1, 1, 0]);
+});
+
+const hourMs = 3_600_000;
+
+/** An agent whose token another process asks to be replaced, by a clock that is ahead by `skewMs`. */
+async function askToRotate(skewMs: number): Promise<void> {
+  await askForRotation(store.db, tokenHash, Date.now() + skewMs);
+}
+
+async function joinAgent(): Promise<void> {
+  const code = { codeHash: "code", name: null, createdAt: 0, expiresAt: Date.now() + hourMs };
+  await addJoinCode(store.db, code);
+  await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
+}
+
+test("an agent that another process has asked for a new token waits in its next poll, also if that clock is ahead", async () => {
+  await joinAgent();
+  await askToRotate(hourMs);
+  const { reply } = await park();
+  expect(await Promise.race([reply, "waits"])).toBe("waits");
+  over.abort();
+  expect(await reply).toMatchObject({ rotate: true });
+});
+
+test("a waiting agent hears at once that it shall replace its token, also from a clock that is behind", async () => {
+  await joinAgent();
+  const { agent } = new ScriptedAgent("http://unused", "").status();
+  const { reply } = await park({ agent });
+  await askToRotate(-hourMs);
+  deps.notifier.notify(`agent:${agent.id}`);
+  await quiet();
+  expect(await Promise.race([reply, "waits"])).toMatchObject({ rotate: true });
 });

@@ -38,23 +38,23 @@ export async function poll(
   signal: AbortSignal,
 ): Promise<PollReply> {
   const { config, db, notifier, now } = deps;
-  const began = now();
-  const deadline = began + Math.min(request.wait_s, config.poll_wait_s) * 1000;
+  const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const wakes = notifier.subscribe(topicsOf(request));
   try {
     await register(deps, request, tokenHash);
     let seenAt = now();
-    let wanted: string | undefined;
+    let first: { wants: string; askedAt: number | null } | undefined;
     for (;;) {
       const { askedAt, reply } = await look(deps, request, tokenHash, signal);
       const wants = JSON.stringify(reply.images_wanted);
-      wanted ??= wants;
+      first ??= { wants, askedAt };
       const left = deadline - now();
       const { watching = reply.watch } = request;
       const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
       const news = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
       if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
-      if (wants !== wanted || (askedAt ?? 0) >= began) return reply;
+      // `askedAt` is by the clock of the process that asked, which may differ from this one's.
+      if (wants !== first.wants || askedAt !== first.askedAt) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);
       // Most wake-ups are for a job; then the rest of the reply has not changed.
       const jobs = await lookForJobs(deps, request, tokenHash, signal).catch((error: unknown) => {
