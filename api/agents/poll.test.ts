@@ -159,7 +159,7 @@ test("an agent that another process has asked for a new token waits in its next 
   await joinAgent();
   await askToRotate(hourMs);
   const { reply } = await park();
-  expect(await Promise.race([reply, "waits"])).toBe("waits");
+  expect(await Promise.race([reply, Promise.resolve("waits")])).toBe("waits");
   over.abort();
   expect(await reply).toMatchObject({ rotate: true });
 });
@@ -171,5 +171,5 @@ test("a waiting agent hears at once that it shall replace its token, also from a
   await askToRotate(-hourMs);
   deps.notifier.notify(`agent:${agent.id}`);
   await quiet();
-  expect(await Promise.race([reply, "waits"])).toMatchObject({ rotate: true });
+  expect(await Promise.race([reply, Promise.resolve("waits")])).toMatchObject({ rotate: true });
 });
