@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, errorStatus, errorTitles } from "../errors.ts";
 import { problemOf } from "../http/problem.ts";
 import { securityHeaderFields } from "../http/security-headers.ts";
-import { type BodyTimes, endSlowBody } from "./slow-bodies.node.ts";
+import { type BodyTimes, endSlowBody, endUnreadAnswer } from "./slow-bodies.node.ts";
 
 type Fetch = Parameters<typeof getRequestListener>[0];
 
@@ -37,6 +37,7 @@ export function httpServer(
   const listener = getRequestListener(fetch, { errorHandler });
   const handle = (request: IncomingMessage, response: ServerResponse) => {
     endSlowBody(server, request, times);
+    endUnreadAnswer(response, times);
     void listener(request, response);
   };
   // The app refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for

@@ -1,20 +1,36 @@
 import { once } from "node:events";
-import { connect, type AddressInfo } from "node:net";
+import { connect, type AddressInfo, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { text } from "node:stream/consumers";
+import { buffer, text } from "node:stream/consumers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { getLogger } from "@logtape/logtape";
 import type { Server } from "node:http";
 import { httpServer } from "./http-server.node.ts";
+
+/** More than the buffers of both sockets hold. */
+const largeBytes = 64 * 1024 * 1024;
+
+function streamed(): ReadableStream {
+  let left = largeBytes;
+  return new ReadableStream({
+    pull(controller) {
+      controller.enqueue(new Uint8Array(64 * 1024));
+      left -= 64 * 1024;
+      if (left === 0) controller.close();
+    },
+  });
+}
 
 let server: Server;
 beforeEach(async () => {
   const answer = async (request: Request) => {
     const body = await request.text();
     if (request.url.endsWith("/late")) await sleep(600);
+    if (request.url.endsWith("/large")) return new Response("x".repeat(largeBytes));
+    if (request.url.endsWith("/streamed")) return new Response(streamed());
     return new Response(`got ${body}`);
   };
-  const times = { bodyMs: 300, silenceMs: 2000 };
+  const times = { bodyMs: 300, silenceMs: 2000, unreadMs: 100 };
   server = httpServer(answer, { log: getLogger("test"), newId: () => "id" }, times);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -60,4 +76,24 @@ test("a request whose body has arrived may wait longer than that for its answer"
   const { port } = server.address() as AddressInfo;
   const answer = await fetch(`http://127.0.0.1:${port}/late`, { method: "POST", body: "{}" });
   expect(await answer.text()).toBe("got {}");
+});
+
+/** Asks for an answer, and reads nothing of it. */
+async function askUnread(path: string) {
+  const accepted = once(server, "connection") as Promise<[Socket]>;
+  const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+  socket.on("error", () => {});
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
+  const [connection] = await accepted;
+  return { socket, ended: once(connection, "close") };
+}
+
+test("a large answer that the client does not read is given up; a stream waits for its reader", async () => {
+  const streamed = await askUnread("/streamed");
+  for (let n = 0; n < 2; n++) {
+    const large = await askUnread("/large");
+    await large.ended;
+    large.socket.destroy();
+  }
+  expect((await buffer(streamed.socket)).length).toBeGreaterThan(largeBytes);
 });

@@ -1,12 +1,13 @@
-import type { IncomingMessage, Server } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 
-/** Time limits: for a whole request body, and for the silence of an upload. */
+/** Time limits: for a whole request body, for the silence of an upload, and for an answer that nobody reads. */
 export interface BodyTimes {
   bodyMs: number;
   silenceMs: number;
+  unreadMs: number;
 }
 /** Node's own limit for a whole request is 300 s too, but it would cut uploads. */
-const bodyTimes: BodyTimes = { bodyMs: 300_000, silenceMs: 60_000 };
+const bodyTimes: BodyTimes = { bodyMs: 300_000, silenceMs: 60_000, unreadMs: 30_000 };
 
 /** Uploads of files by clients, and of artifacts and images by agents. */
 const isUpload = ({ method, url = "" }: IncomingMessage): boolean =>
@@ -38,4 +39,21 @@ export function endSlowBody(
   };
   const timer = isUpload(request) ? setTimeout(endIfSilent, silenceMs) : setTimeout(end, bodyMs);
   request.once("close", () => clearTimeout(timer));
+}
+
+/** A streamed answer has fewer bytes in memory: it is read no faster than the client takes it. */
+const unreadBytes = 1024 * 1024;
+
+/**
+ * Ends the connection of a client that takes nothing of a large answer for a time, because the whole
+ * answer is in memory. Node's own timer starts again whenever the client takes a part.
+ */
+export function endUnreadAnswer(
+  response: ServerResponse,
+  { unreadMs }: BodyTimes = bodyTimes,
+): void {
+  response.setTimeout(unreadMs, () => {
+    const { socket } = response;
+    if (socket && socket.writableLength > unreadBytes) socket.destroy();
+  });
 }
