@@ -45,11 +45,11 @@ export default defineConfig({
           HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc",
           SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
         },
-        // Unit tests share the modules that they import: importing them anew for each file took two
-        // thirds of the tier's CPU time.
-        isolate: name !== "unit",
+        // Test files share the modules that they import: importing them anew for each file took two
+        // thirds of the CPU time of unit tests.
+        isolate: name === "lab",
         globalSetup: name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"],
-        setupFiles: name === "unit" ? ["./scripts/test/unit-set-up.ts"] : [],
+        setupFiles: ["./scripts/test/file-set-up.ts"],
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],
         // Vitest's default is one second, too short for a busy machine.

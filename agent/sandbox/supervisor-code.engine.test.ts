@@ -1,5 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openOnHost, runOnHost, slowToImport } from "./testing/host-run.ts";
+
+// A supervisor on this machine has its own namespaces.
+needsThroughout("root", "ip");
 
 describe("uncaught exceptions", () => {
   test("are reported with their classes and message", async () => {

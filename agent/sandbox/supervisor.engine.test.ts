@@ -1,18 +1,20 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
+import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openSession } from "./session/session.ts";
 import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
-import { startOnHost } from "./testing/host-link.ts";
 import {
   files,
   openOnHost,
-  python,
   runOnHost,
   slowToImport,
-  spoolRoot,
-  started,
+  spoolDir,
+  startForFile,
   text,
 } from "./testing/host-run.ts";
+
+// A supervisor on this machine has its own namespaces.
+needsThroughout("root", "ip");
 
 test("it refuses to start outside a container of its own", () => {
   const [file = "", ...args] = supervisorCommand;
@@ -81,7 +83,7 @@ while not os.path.exists("/tmp/up"): time.sleep(0.001)`,
         timeoutMs: 20_000,
         caps: { streamBytes: 1000, artifactBytes: 1000 },
       },
-      { signal: new AbortController().signal, spoolDir: spoolRoot },
+      { signal: new AbortController().signal, spoolDir: spoolDir() },
     );
     expect(report).toMatchObject({ ending: "exited", exitStatus: 0 });
     expect(text(report.stdout)).toBe("daemon\n");
@@ -112,7 +114,7 @@ print("alive")`);
       },
       {
         signal: new AbortController().signal,
-        spoolDir: spoolRoot,
+        spoolDir: spoolDir(),
         onOutput: () => link.destroy(),
       },
     );
@@ -183,8 +185,7 @@ print(peak, end="")`);
   });
 
   test("an agent that does not read does not stop the clock", async () => {
-    const blocked = startOnHost(python);
-    started.push(blocked);
+    const blocked = startForFile();
     const { promise: gate, resolve: resume } = Promise.withResolvers<void>();
     async function* slowly() {
       let isHeld = false;
@@ -206,7 +207,7 @@ print(peak, end="")`);
         timeoutMs: 300,
         caps: { streamBytes: 100_000_000, artifactBytes: 0 },
       },
-      { signal: new AbortController().signal, spoolDir: spoolRoot },
+      { signal: new AbortController().signal, spoolDir: spoolDir() },
     );
     const heldMs = 6000;
     setTimeout(resume, heldMs);

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { afterAll } from "vitest";
 import { getLogger } from "@logtape/logtape";
+import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import type { MotherSpec } from "../../container/mother-profile.ts";
@@ -12,8 +12,10 @@ import type { InputFile, Sandbox, SandboxSpec } from "../types.ts";
 /** The backend that sandbox tests run against; vitest.config.ts sets it. */
 export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
 
+/** The runtimes to test with this backend: what runs under gVisor is never forked. */
+export const runtimes: readonly string[] = backend === "zygote" ? ["runc"] : ["runc", "runsc"];
+
 let forks: Forks | undefined;
-afterAll(() => forks?.close());
 
 type Place = { engine: Engine; image: string };
 
@@ -26,10 +28,12 @@ export function openOn(
 ): Promise<Sandbox> {
   if (chosen === "engine" || whyNotForked(spec) !== null)
     return openSandbox(place.engine, spec, signal);
-  return (forks ??= startForks(place)).open(spec, signal).catch((error: unknown) => {
-    if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
-    throw error;
-  });
+  return forksOfFile(place)
+    .open(spec, signal)
+    .catch((error: unknown) => {
+      if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
+      throw error;
+    });
 }
 
 /**
@@ -54,7 +58,7 @@ export async function openWithPackages(
     }
   }
   const own = { ...spec, packages: "none" } as const;
-  forks ??= startForks(place);
+  const forks = forksOfFile(place);
   const wanted = { requirements, key: randomUUID(), from, took: () => {} };
   const set = await forks.borrow(
     own,
@@ -78,8 +82,8 @@ export async function openWithFiles(
   const mounted = backend === "zygote" ? files.filter(({ sizeBytes }) => sizeBytes > 8) : [];
   const sent = files.filter((file) => !mounted.includes(file));
   const fork = async (): Promise<Sandbox> => {
-    forks ??= startForks(place);
-    const loans = await Promise.all(mounted.map((file) => forks!.borrowFile(file, signal)));
+    const forks = forksOfFile(place);
+    const loans = await Promise.all(mounted.map((file) => forks.borrowFile(file, signal)));
     const provided = mounted.map(({ name }, n) => ({ name, set: loans[n]!.name }));
     const sandbox = await forks.open(spec, signal, { packages: null, files: provided });
     const giveBack = (): void => loans.forEach((loan) => loan.giveBack());
@@ -88,6 +92,17 @@ export async function openWithFiles(
   const sandbox = await (mounted.length > 0 ? fork() : openOn(place, spec, signal));
   await sandbox.giveFiles(sent, signal);
   return sandbox;
+}
+
+/** What forks the jobs of a test file. It is closed at the end of the file. */
+function forksOfFile(place: Place): Forks {
+  if (forks !== undefined) return forks;
+  const started = startForks(place);
+  atEndOfFile(() => {
+    forks = undefined;
+    return started.close();
+  });
+  return (forks = started);
 }
 
 /** What forks the jobs of a test. The caller closes it. */

@@ -1,30 +1,31 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll } from "vitest";
+import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import { openSession } from "../session/session.ts";
 import type { RunOptions, RunReport, SandboxJob } from "../types.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
-import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { hostPython } from "./find-python.ts";
 
-/** Holds what runs leave behind; it is removed at the end of the test file. */
-export const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
-afterAll(() => rmSync(spoolRoot, { recursive: true }));
+/** A folder for what a run leaves behind; it is removed at the end of the test file. */
+export function spoolDir(): string {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
+  atEndOfFile(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
 
 export const python = hostPython();
 
-// A supervisor on this machine has its own namespaces.
-needsThroughout("root", "ip");
-
-/** Supervisors that end with the test file. */
-export const started: HostLink[] = [];
-afterAll(() => started.forEach((link) => link.destroy()));
-
-/** A supervisor on this machine, and a session with it. */
-export async function openOnHost(options: HostOptions = {}) {
+/** A supervisor on this machine, which ends with the test file. */
+export function startForFile(options?: HostOptions): HostLink {
   const link = startOnHost(python, options);
-  started.push(link);
+  atEndOfFile(() => link.destroy());
+  return link;
+}
+
+/** The same with a session. */
+export async function openOnHost(options: HostOptions = {}) {
+  const link = startForFile(options);
   return { link, session: await openSession(link, AbortSignal.timeout(30_000)) };
 }
 
@@ -45,7 +46,7 @@ export async function runOnHost(code: string, settings: Settings = {}) {
     },
     {
       signal: new AbortController().signal,
-      spoolDir: mkdtempSync(join(spoolRoot, "run-")),
+      spoolDir: spoolDir(),
       ...settings.options,
     },
   );

@@ -17,9 +17,6 @@ interface Outcome {
   readonly stderr: string;
 }
 
-const spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
-afterAll(() => rmSync(spoolDir, { recursive: true }));
-
 type Inputs = Pick<SandboxJob, "stdin" | "args">;
 
 /** Prints what the code can learn about its arguments and a standard input larger than a pipe. */
@@ -44,24 +41,29 @@ parser.error("as it is told")`,
 /** Rows: programs do the same with the supervisor as without it. */
 export function semanticsRows(python: () => Python): void {
   let plain: Map<string, Outcome>;
+  let spoolDir: string;
   beforeAll(() => {
     plain = runPlain(python());
+    spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
   });
+  afterAll(() => rmSync(spoolDir, { recursive: true }));
+  const runSupervised = (code: string | Uint8Array, inputs: Inputs = {}): Promise<RunReport> =>
+    runUnderSupervisor(python(), spoolDir, code, inputs);
 
   test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
-    const report = await runSupervised(python(), code);
+    const report = await runSupervised(code);
     expect(comparable(outcomeOf(report))).toEqual(comparable(plain.get(name)));
   });
 
   test("stdin and args", async () => {
     const { code, ...inputs } = withInputs;
-    const report = await runSupervised(python(), code, inputs);
+    const report = await runSupervised(code, inputs);
     expect(outcomeOf(report)).toEqual(plain.get("stdin and args"));
   });
 
   test("what start-up created is kept out of the search for garbage", async () => {
     const code = `import gc, sys; print(sys.version_info >= (3, 10), gc.get_freeze_count() > 1000)`;
-    const words = Buffer.from((await runSupervised(python(), code)).stdout).toString();
+    const words = Buffer.from((await runSupervised(code)).stdout).toString();
     expect(["True True\n", "False False\n"]).toContain(words);
   });
 
@@ -73,7 +75,7 @@ export function semanticsRows(python: () => Python): void {
     ["import sys; sys.exit(1)", undefined],
     ["import threading; threading.Thread(target=lambda: 1 / 0).start()", undefined],
   ])("%s is reported as %s", async (code, name) => {
-    expect((await runSupervised(python(), code)).exception?.mro[0]).toBe(name);
+    expect((await runSupervised(code)).exception?.mro[0]).toBe(name);
   });
 }
 
@@ -100,10 +102,11 @@ function runPlain(python: Python): Map<string, Outcome> {
   );
 }
 
-async function runSupervised(
+async function runUnderSupervisor(
   python: Python,
+  spoolDir: string,
   code: string | Uint8Array,
-  inputs: Inputs = {},
+  inputs: Inputs,
 ): Promise<RunReport> {
   const link = startOnHost(python);
   const session = await openSession(link, AbortSignal.timeout(30_000));
