@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from "vitest";
 import { ensureScienceImage } from "../../scripts/setup/images/science-image.ts";
-import { backend } from "./testing/backend.ts";
+import { backend, runtimes } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
@@ -17,7 +17,7 @@ import numpy as np
 print(hash("text"), id(object()), random.random(), os.urandom(8), ssl.RAND_bytes(8), uuid.uuid4(), tempfile.mktemp(),
     np.random.rand(), np.random.default_rng().random(), sep="\\n")`;
 
-test.each(["runc", "runsc"])(
+test.each(runtimes)(
   "under %s hash seeds, addresses and random numbers differ between two warm containers",
   async (runtime) => {
     const { engine } = await testEngine();
@@ -26,7 +26,7 @@ test.each(["runc", "runsc"])(
     const lines = (await Promise.all(runs)).flatMap(({ out }) => out.trim().split("\n"));
     expect(lines).toHaveLength(18);
     // Forks of one zygote share its hash seed and the layout of its memory (SECURITY.md).
-    const shared = backend === "zygote" && runtime === "runc" ? 2 : 0;
+    const shared = backend === "zygote" ? 2 : 0;
     expect(new Set(lines).size).toBe(18 - shared);
   },
 );

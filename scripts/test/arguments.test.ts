@@ -46,6 +46,11 @@ test("a path that matches no file is an error", () => {
   expect(() => read("nonesuch")).toThrow("no test file matches nonesuch");
 });
 
+test("tests that never fork run in the engine tier only", () => {
+  const file = "agent/sandbox/lifetime.engine.test.ts";
+  expect(readTestArguments([], [file]).tiers).toEqual(["engine"]);
+});
+
 test("cases of hostile code run in the engine tier, forked in the zygote tier, and under gVisor in the lab", () => {
   const hostile = ["agent/sandbox/hostile/a.engine.test.ts"];
   expect(readTestArguments([], hostile).tiers).toEqual(["engine", "zygote"]);

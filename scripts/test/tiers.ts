@@ -16,9 +16,9 @@ export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 /** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
 export const hostileFiles = "agent/sandbox/hostile/*.engine.test.ts";
 
-/** Tests of the sandbox: the engine tier starts each sandbox, the zygote tier forks it. */
+/** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
-  "agent/{packages/packages,sandbox/{hostile/*,collect,cpu-count,inputs,lifetime,python,randomness,seccomp-probe,supervisor,usage}}.engine.test.ts";
+  "agent/{packages/packages,sandbox/{hostile/*,cpu-count,inputs,randomness,seccomp-probe,usage}}.engine.test.ts";
 
 /** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
 export function tiersOf(file: string): Tier[] {
