@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { ExecutionRecord, ExecutionStatus, JobId } from "../../shared/wire/execution.ts";
 import type { ListFilter } from "../store/jobs/list.ts";
 import { jobId } from "./examples/jobs.ts";
-import { pageQuery, viewQuery } from "./responses/bodies.ts";
+import { pageQuery, viewQuery } from "./parameters.ts";
 
 const recordFields = Object.keys(ExecutionRecord.shape) as (keyof ExecutionRecord)[];
 

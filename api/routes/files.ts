@@ -16,7 +16,9 @@ import {
 } from "../openapi/responses/downloads.ts";
 import { fileId, filePage, uploadedFile } from "../openapi/examples/files.ts";
 import { problem } from "../openapi/responses/problems.ts";
-import { json, originOf, pageQuery, problems } from "../openapi/responses/bodies.ts";
+import { json, problems } from "../openapi/responses/bodies.ts";
+import { originOf } from "../http/origin.ts";
+import { pageQuery } from "../openapi/parameters.ts";
 import { listFiles } from "../store/files.ts";
 
 const params = z.object({

@@ -10,7 +10,7 @@ import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { lastBuild } from "../store/builds/builds.ts";
-import { build, buildResult, jobType } from "../openapi/examples/jobs.ts";
+import { build, buildResult, jobType } from "../openapi/examples/job-types.ts";
 import { json, problems } from "../openapi/responses/bodies.ts";
 
 const nameParam = z.object({

@@ -11,7 +11,8 @@ import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jobId } from "../openapi/examples/jobs.ts";
 import { problem } from "../openapi/responses/problems.ts";
-import { body, integerQuery, json, pageQuery, problems } from "../openapi/responses/bodies.ts";
+import { body, json, problems } from "../openapi/responses/bodies.ts";
+import { integerQuery, pageQuery } from "../openapi/parameters.ts";
 import {
   webhookDelivery,
   webhookDeliveryPage,

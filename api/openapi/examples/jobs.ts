@@ -1,4 +1,3 @@
-import type { Build, BuildResult } from "../../../shared/wire/build.ts";
 import type {
   DeadLetter,
   DeadLetterPage,
@@ -19,9 +18,6 @@ import type {
   RerunRequest,
   SubmittedJob,
 } from "../../../shared/wire/client/submission.ts";
-import type { Health, PoolStats } from "../../../shared/wire/health.ts";
-import type { JobTypeView } from "../../../shared/wire/job-type.ts";
-import type { Probe } from "../../../shared/wire/client/probe.ts";
 
 /** Requests and answers that the OpenAPI document shows. They are all about the same few jobs. */
 
@@ -241,85 +237,6 @@ export const deadLetterStats: DeadLetterStats = {
   total: 3,
   by_error_type: { value_error: 2, oom: 1 },
   oldest_created_at: at("00.140"),
-};
-
-const scienceDigest = `sha256:${plotHash}`;
-
-export const jobType: JobTypeView = {
-  name: "science",
-  requirements: ["numpy==2.3.4"],
-  python_version: "3.13.5",
-  memory_limit: "2g",
-  cpu_limit: 2,
-  timeout: 120,
-  image_exists: true,
-};
-
-export const buildResult: BuildResult = {
-  status: "built",
-  job_type: "science",
-  version: `science@${scienceDigest}`,
-  digest: scienceDigest,
-  image_ref: "airlock-science:v1.2.3",
-};
-
-export const build: Build = {
-  status: "running",
-  job_type: "science",
-  image_ref: "airlock-science:v1.2.3",
-  version: null,
-  digest: null,
-  error: null,
-  created_at: at("00.000"),
-  started_at: at("00.010"),
-  ended_at: null,
-  log: "Collecting numpy==2.3.4\n",
-};
-
-export const probe: Probe = { status: "ok" };
-
-export const health: Health = {
-  status: "healthy",
-  docker_available: true,
-  gvisor_available: false,
-  forks_available: true,
-  circuit_breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
-  version: "0.1.0",
-  production_mode: false,
-  queue_stats: { pending: 0, running: 1, max_workers: 4, max_queue_size: 100 },
-};
-
-export const poolStats: PoolStats = {
-  workers: { max: 4, running: 1, idle: 3 },
-  queue: { pending: 0, max: 100 },
-  agents: [
-    {
-      id: "019aa5ef-0d3c-7b51-a6f0-91c2d3e4f506",
-      name: "office-1",
-      version: "0.1.0",
-      state: "idle",
-      problem: null,
-      labels: { zone: "office" },
-      slots: 4,
-      running: 1,
-      gpus: { total: 2, free: 1 },
-      warm: 3,
-      pool: [
-        {
-          job_type: "default",
-          runtime: "runsc",
-          backend: "engine",
-          ready: 3,
-          starting: 0,
-          in_use: 1,
-        },
-      ],
-      engine: { available: true, version: "20.10.24", runtimes: ["runc", "runsc"] },
-      breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
-      last_seen: at("29.500"),
-    },
-  ],
-  utilization: 0.25,
 };
 
 export const artifactList: ArtifactList = {

@@ -14,7 +14,7 @@ import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/body/json.ts";
-import { poolStats as poolExample } from "../../openapi/examples/jobs.ts";
+import { poolStats as poolExample } from "../../openapi/examples/health.ts";
 import { agentId, invitation, joinedHost } from "../../openapi/examples/hosts.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";

@@ -12,8 +12,9 @@ import { artifactKey } from "../../domain/files/store-key.ts";
 import { findExecution, findSubmitted } from "../../store/jobs/read.ts";
 import { findArtifact, listArtifacts } from "../../store/output/artifacts.ts";
 import { artifactList } from "../../openapi/examples/jobs.ts";
-import { json, jobIdParam, problems } from "../../openapi/responses/bodies.ts";
-import { describeArtifacts, nameRule } from "../../openapi/responses/artifacts.ts";
+import { json, problems } from "../../openapi/responses/bodies.ts";
+import { jobIdParam } from "../../openapi/parameters.ts";
+import { describeArtifacts, nameRule } from "../../openapi/artifacts.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {

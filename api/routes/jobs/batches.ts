@@ -9,7 +9,8 @@ import { jsonBody } from "../../http/body/json.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import { batch, batchId, batchRequest, submittedBatch } from "../../openapi/examples/batches.ts";
 import { problem } from "../../openapi/responses/problems.ts";
-import { body, json, originOf, problems } from "../../openapi/responses/bodies.ts";
+import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { originOf } from "../../http/origin.ts";
 
 const params = z.object({
   id: z.string().openapi({

@@ -24,7 +24,8 @@ import {
 import type { Database } from "../../store/database.ts";
 import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
-import { json, pageQuery, problems } from "../../openapi/responses/bodies.ts";
+import { json, problems } from "../../openapi/responses/bodies.ts";
+import { pageQuery } from "../../openapi/parameters.ts";
 
 const before = z.coerce.number().int().min(1).optional().openapi({
   type: "integer",

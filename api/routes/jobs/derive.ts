@@ -12,7 +12,9 @@ import type { AppEnv } from "../../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../../http/body/json.ts";
 import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples/jobs.ts";
 import { keyConflict } from "../../openapi/responses/problems.ts";
-import { body, jobIdParam, json, originOf, problems } from "../../openapi/responses/bodies.ts";
+import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { originOf } from "../../http/origin.ts";
+import { jobIdParam } from "../../openapi/parameters.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),

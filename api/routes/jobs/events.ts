@@ -13,7 +13,8 @@ import { sendStored } from "../../http/stored-file.ts";
 import { eventLines, eventsDescription, serverSentEvents } from "../../openapi/examples/events.ts";
 import { problem, problemRef, tooManyStreams } from "../../openapi/responses/problems.ts";
 import { headers } from "../../openapi/responses/headers.ts";
-import { integerQuery, jobIdParam, problems } from "../../openapi/responses/bodies.ts";
+import { problems } from "../../openapi/responses/bodies.ts";
+import { integerQuery, jobIdParam } from "../../openapi/parameters.ts";
 import { findExecution } from "../../store/jobs/read.ts";
 
 const text = z.string();

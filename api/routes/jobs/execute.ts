@@ -29,7 +29,8 @@ import {
   syncResult,
 } from "../../openapi/examples/jobs.ts";
 import { keyConflict, tooManyStreams } from "../../openapi/responses/problems.ts";
-import { body, json, originOf, problems } from "../../openapi/responses/bodies.ts";
+import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { originOf } from "../../http/origin.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),

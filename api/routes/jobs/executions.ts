@@ -16,7 +16,8 @@ import { findExecution, withPayload } from "../../store/jobs/read.ts";
 import { executionPage, jobId, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { filterOf, listQuery } from "../../openapi/list-query.ts";
-import { jobIdParam, json, problems, viewQuery } from "../../openapi/responses/bodies.ts";
+import { json, problems } from "../../openapi/responses/bodies.ts";
+import { jobIdParam, viewQuery } from "../../openapi/parameters.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { db } = deps;

@@ -15,13 +15,8 @@ import { findExecution, queuePosition, withPayload } from "../../store/jobs/read
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
-import {
-  integerQuery,
-  jobIdParam,
-  json,
-  problems,
-  viewQuery,
-} from "../../openapi/responses/bodies.ts";
+import { json, problems } from "../../openapi/responses/bodies.ts";
+import { integerQuery, jobIdParam, viewQuery } from "../../openapi/parameters.ts";
 
 const resultQuery = z.object({
   wait: z

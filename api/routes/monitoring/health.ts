@@ -8,8 +8,12 @@ import { listAgents } from "../../store/agents/agents.ts";
 import { readQueueStats } from "../../store/statistics/queue.ts";
 import { minutesSince } from "../../store/minutes.ts";
 import { version } from "../../version.ts";
-import { health as healthExample, poolStats as poolExample } from "../../openapi/examples/jobs.ts";
-import { integerQuery, json, problems } from "../../openapi/responses/bodies.ts";
+import {
+  health as healthExample,
+  poolStats as poolExample,
+} from "../../openapi/examples/health.ts";
+import { json, problems } from "../../openapi/responses/bodies.ts";
+import { integerQuery } from "../../openapi/parameters.ts";
 
 export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps): void {
   const liveAgents = async () =>

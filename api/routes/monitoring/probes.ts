@@ -5,7 +5,7 @@ import type { Deps } from "../../deps.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { ping } from "../../store/ping.ts";
-import { probe as example } from "../../openapi/examples/jobs.ts";
+import { probe as example } from "../../openapi/examples/health.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json } from "../../openapi/responses/bodies.ts";
 

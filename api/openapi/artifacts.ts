@@ -1,9 +1,9 @@
 import { type OpenAPIHono, z } from "@hono/zod-openapi";
-import type { AppEnv } from "../../http/context.ts";
-import { jobId } from "../examples/jobs.ts";
-import { downloadHeaders, downloads, headHeaders, heads } from "./downloads.ts";
-import { problem } from "./problems.ts";
-import { jobIdParam } from "./bodies.ts";
+import type { AppEnv } from "../http/context.ts";
+import { jobId } from "./examples/jobs.ts";
+import { downloadHeaders, downloads, headHeaders, heads } from "./responses/downloads.ts";
+import { problem } from "./responses/problems.ts";
+import { jobIdParam } from "./parameters.ts";
 
 export const nameRule = "The artifact name must be a relative path without '..'.";
 

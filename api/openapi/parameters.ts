@@ -1,0 +1,42 @@
+import { z } from "@hono/zod-openapi";
+import { limits } from "../../shared/wire/limits.ts";
+import { jobId } from "./examples/jobs.ts";
+
+export const jobIdParam = z.object({
+  id: z.string().openapi({
+    param: { name: "id", in: "path" },
+    format: "uuid",
+    description: "The `job_id` from the answer to the submission.",
+    example: jobId,
+  }),
+});
+
+/** A whole number in a query. Its schema is explicit, because the generator thinks that a coerced number accepts null. */
+export function integerQuery(
+  range: { minimum: number; maximum: number; default: number },
+  description: string,
+) {
+  return z.coerce
+    .number()
+    .int()
+    .min(range.minimum)
+    .max(range.maximum)
+    .default(range.default)
+    .openapi({ type: "integer", ...range, description });
+}
+
+export const pageQuery = {
+  limit: integerQuery(
+    { minimum: 1, maximum: limits.listLimitMax, default: limits.listLimitDefault },
+    "Items in a page, at most.",
+  ),
+  offset: integerQuery(
+    { minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 },
+    "Items to leave out first.",
+  ),
+};
+
+export const viewQuery = z.enum(["full", "all"]).optional().openapi({
+  description:
+    "`full` adds the extended fields. `all` also adds the number of attempts and the rest of the submission.",
+});
