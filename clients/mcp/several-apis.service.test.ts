@@ -6,7 +6,7 @@ import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { startNode } from "../../api/testing/start-node.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 import { generations } from "./testing/generations.ts";
-import { agentToken, key, settings } from "./testing/rows.ts";
+import { agentToken, key, settings } from "./testing/settings.ts";
 
 test("a client of 2025 cancels a call at another process than the one that runs it", async () => {
   const folder = mkdtempSync(join(tmpdir(), "airlock-mcp-"));

@@ -3,7 +3,9 @@ import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
 import { programOf } from "../../shared/testing/program.ts";
 import { generations } from "./testing/generations.ts";
-import { agentToken, describeCancelling, describeClient, key, settings } from "./testing/rows.ts";
+import { describeClient } from "./testing/client-rows.ts";
+import { describeCancelling } from "./testing/job-rows.ts";
+import { agentToken, key, settings } from "./testing/settings.ts";
 
 const { entry, flags } = programOf("clients/cli/main.ts");
 const command = (vars: Record<string, string>) => ({

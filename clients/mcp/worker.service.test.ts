@@ -3,7 +3,9 @@ import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { startWorker } from "../../api/testing/start-worker.ts";
 import { startWorkerd } from "../../api/testing/start-workerd.ts";
 import { generations } from "./testing/generations.ts";
-import { agentToken, describeCancelling, describeMcp, key, settings } from "./testing/rows.ts";
+import { describeMcp } from "./testing/rows.ts";
+import { describeCancelling } from "./testing/job-rows.ts";
+import { agentToken, key, settings } from "./testing/settings.ts";
 
 describe("MCP in workerd", () => {
   describeMcp(() => startWorker(settings), true);
