@@ -2,11 +2,10 @@ import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { OutputReport } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
-import { claimNext } from "../store/jobs/claim.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution } from "../store/jobs/read.ts";
-import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { leasedJob, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { recordLog, recordResult, storeUpload } from "./lease-posts.ts";
 
@@ -24,15 +23,6 @@ beforeEach(async () => {
 });
 afterEach(() => store.close());
 
-/** A job that an agent has leased. */
-async function leased() {
-  const execution = newExecution();
-  await submitExecution(store.db, execution, 10);
-  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-  const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-  return row!;
-}
-
 const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
   parts: [{ stream, offset, data_base64: Buffer.alloc(bytes, "x").toString("base64") }],
 });
@@ -44,7 +34,7 @@ async function keptBytes(): Promise<number> {
 
 describe("the log of a running job", () => {
   test("is removed when the result arrives", async () => {
-    const job = await leased();
+    const job = await leasedJob(store.db);
     await recordLog(deps, job, chunk(100));
     expect(await keptBytes()).toBe(100);
     await recordResult(deps, job, job.leaseId!, success);
@@ -52,7 +42,7 @@ describe("the log of a running job", () => {
   });
 
   test("has the same limit per stream, over the whole job, as a result", async () => {
-    const job = await leased();
+    const job = await leasedJob(store.db);
     await recordLog(deps, job, chunk(maxStdoutBytes - 1));
     await recordLog(deps, job, chunk(1, maxStdoutBytes - 1));
     await recordLog(deps, job, chunk(maxStdoutBytes, 0, "stderr"));
@@ -69,14 +59,14 @@ describe("the log of a running job", () => {
 });
 
 describe("the artifacts of a job", () => {
-  const upload = async (job: Awaited<ReturnType<typeof leased>>, name: string, size: number) => {
+  const upload = async (job: ExecutionRow, name: string, size: number) => {
     const text = name.padEnd(size, "x").slice(0, size);
     const sha256 = createHash("sha256").update(text).digest("hex");
     await storeUpload(deps, job, name, new Blob([text]).stream(), { sizeBytes: size, sha256 });
   };
 
   test("have at most max_artifact_bytes together", async () => {
-    const job = await leased();
+    const job = await leasedJob(store.db);
     await upload(job, "a", 600);
     await expect(upload(job, "b", 401)).rejects.toMatchObject({ code: "too_large" });
     await upload(job, "b", 400);
@@ -85,7 +75,7 @@ describe("the artifacts of a job", () => {
   });
 
   test("have no more if they are uploaded at once", async () => {
-    const job = await leased();
+    const job = await leasedJob(store.db);
     const names = ["a", "b", "c", "d"];
     const done = await Promise.allSettled(names.map((name) => upload(job, name, 400)));
     expect(done.filter(({ status }) => status === "fulfilled")).toHaveLength(2);

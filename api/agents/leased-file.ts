@@ -1,7 +1,7 @@
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { openInputFile } from "../files/input-files.ts";
-import type { StoredFile } from "../http/stored-file.ts";
+import { fileForAgents, type StoredFile } from "../http/stored-file.ts";
 import { leaseLost } from "../jobs/lease-post.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { findInputFile } from "../store/jobs/input-files.ts";
@@ -19,20 +19,13 @@ export async function leasedFile(
   if (status !== "running") throw leaseLost(leaseId ?? "");
   const file = await findInputFile(db, id, { sha256 });
   if (!file) throw notFound(`File ${sha256} of job ${id}`, { job_id: id });
-  const etag = `"${sha256}"`;
-  return {
+  return fileForAgents(sha256, {
     name: "The file",
     size: file.sizeBytes,
-    etag,
-    headers: {
-      "Content-Type": "application/octet-stream",
-      "Cache-Control": "no-transform",
-      ETag: etag,
-    },
     open: async (range) => {
       const body = await openInputFile(artifacts, file, range);
       if (!body) throw new Error(`the bytes of file ${sha256} of ${id} are missing`);
       return body;
     },
-  };
+  });
 }

@@ -3,7 +3,7 @@ import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
 import { AppError, notFound } from "../errors.ts";
-import type { StoredFile } from "../http/stored-file.ts";
+import { fileForAgents, type StoredFile } from "../http/stored-file.ts";
 import { leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { builtImages, type BuildRow } from "../store/builds/builds.ts";
 import { archivedBuilds, dropArchive, findImage, recordArchive } from "../store/builds/images.ts";
@@ -65,22 +65,15 @@ export async function storedArchive({ db, artifacts }: Deps, image: string): Pro
   const build = await findImage(db, image);
   const sha256 = build?.archiveSha256;
   if (!build || !sha256) throw notFound(name);
-  const etag = `"${sha256}"`;
-  return {
+  return fileForAgents(sha256, {
     name,
     size: build.archiveBytes ?? 0,
-    etag,
-    headers: {
-      "Content-Type": "application/octet-stream",
-      "Cache-Control": "no-transform",
-      ETag: etag,
-    },
     open: async (range) => {
       const body = await artifacts.get(archiveKey(build, sha256), range);
       if (!body) throw notFound(name);
       return body;
     },
-  };
+  });
 }
 
 /**

@@ -71,3 +71,17 @@ export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<
     "Content-Range": `bytes ${range.offset}-${range.offset + range.length - 1}/${size}`,
   });
 }
+
+/** A file for agents, who know it by its SHA-256. */
+export function fileForAgents(
+  sha256: string,
+  file: Pick<StoredFile, "name" | "size" | "open">,
+): StoredFile {
+  const etag = `"${sha256}"`;
+  const headers = {
+    "Content-Type": "application/octet-stream",
+    "Cache-Control": "no-transform",
+    ETag: etag,
+  };
+  return { ...file, etag, headers };
+}

@@ -2,11 +2,11 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { recordLog, recordResult, releaseLease } from "../agents/lease-posts.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import type { Deps, Topic } from "../deps.ts";
-import { claimNext } from "../store/jobs/claim.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { leasedJob, newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { cancel } from "./wait.ts";
 import { keepWatched } from "./watched.ts";
@@ -25,17 +25,8 @@ beforeEach(async () => {
 });
 afterEach(() => store.close());
 
-async function leased() {
-  const execution = newExecution();
-  await submitExecution(store.db, execution, 10);
-  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-  const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-  return row!;
-}
-type Job = Awaited<ReturnType<typeof leased>>;
-
 const error = { type: "docker_error", message: "", phase: "startup" } as const;
-const changes: [what: string, change: (job: Job) => Promise<unknown>][] = [
+const changes: [what: string, change: (job: ExecutionRow) => Promise<unknown>][] = [
   [
     "output",
     async ({ id }) => {
@@ -52,7 +43,7 @@ const changes: [what: string, change: (job: Job) => Promise<unknown>][] = [
 ];
 
 test.each(changes)("%s sends no wake-up to followers if there are none", async (_, change) => {
-  await change(await leased());
+  await change(await leasedJob(store.db));
   expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([]);
 });
 
@@ -60,7 +51,7 @@ test.each(changes)(
   "%s wakes the followers, also those that came just before",
   async (_, change) => {
     // This row was read before the followers came.
-    const job = await leased();
+    const job = await leasedJob(store.db);
     await keepWatched(deps, job);
     await change(job);
     expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([`output:${job.id}`]);

@@ -5,7 +5,9 @@ import type { Client } from "@libsql/client";
 import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
-import type { NewExecution } from "../store/jobs/submit.ts";
+import type { ExecutionRow } from "../store/jobs/advance.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
 
 export interface TempStore {
   folder: string;
@@ -62,3 +64,11 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
 /** The job type of `newExecution`, and the offer of it that a claim takes. */
 export const jobType = "default";
 export const offers = [{ jobType, jobVersion: "latest", jobRef: null, gpus: 0 }];
+
+/** A new job that agent `a` has leased from 1 ms to 1000 ms. */
+export async function leasedJob(db: Database): Promise<ExecutionRow> {
+  await submitExecution(db, newExecution(), 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [row] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
+  return row!;
+}
