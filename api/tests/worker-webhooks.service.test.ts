@@ -1,6 +1,6 @@
 import { createClient, type Client } from "@libsql/client/web";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { Api } from "../testing/contract/api.ts";
+import { Api, body } from "../testing/contract/api.ts";
 import { receiverPort, servers } from "../testing/contract/servers.ts";
 import { accept, answer, type Receiver, startReceiver } from "../testing/receiver.ts";
 import { type RunningWorker, startWorker } from "../testing/start-worker.ts";
@@ -32,6 +32,29 @@ test("a worker's Durable Object calls when a job ends, and by its alarm again wh
   receiver.answering = accept;
   const [first, second] = await receiver.calls(2);
   expect(second).toMatchObject({ id: `evt_${job_id}`, body: first!.body });
+});
+
+test("a receiver that is slow to answer does not delay the calls to others", async () => {
+  const api = new Api(service.url);
+  const first = await api.submit({ callback_url });
+  const secondCame = Promise.withResolvers<void>();
+  receiver.answering = (response, call, request) => {
+    if (call.path === "/other") secondCame.resolve();
+    void secondCame.promise.then(() => accept(response, call, request));
+  };
+  await api.post(`/jobs/${first.job_id}/cancel`);
+  await receiver.calls(1);
+  const second = await api.submit({ callback_url: callback_url.replace("/own", "/other") });
+  await api.post(`/jobs/${second.job_id}/cancel`);
+  await receiver.calls(2);
+  // The first call would have failed after 15 s without an answer, and been made again.
+  const delivered = async () => {
+    const { items } = body(await api.get(`/webhooks/deliveries?job_id=${first.job_id}`)) as {
+      items: { status: string; attempts: number }[];
+    };
+    return items.map(({ status, attempts }) => [status, attempts]);
+  };
+  await expect.poll(delivered, { timeout: 60_000 }).toEqual([["delivered", 1]]);
 });
 
 test("the cron trigger delivers events whose wake-up was lost, of callbacks and of endpoints", async () => {

@@ -75,6 +75,23 @@ test("a receiver that does not answer leaves room for calls to others", async ()
   await own.stop();
 });
 
+test("a run that waits for a slow receiver also sends the events that come meanwhile", async () => {
+  const other = Promise.withResolvers<void>();
+  world.receiver.answering = (response, call, request) => {
+    if (world.receiver.received.length > 1) other.resolve();
+    void other.promise.then(() => answer(204)(response, call, request));
+  };
+  let wake = Promise.withResolvers<void>();
+  await world.end();
+  const run = sendSome(world.sender(), 1000, () => (wake = Promise.withResolvers<void>()).promise);
+  await world.receiver.calls(1);
+  await world.end();
+  wake.resolve();
+  await run;
+  const once = { status: "delivered", attempts: 1 };
+  expect(await world.deliveries()).toMatchObject([once, once]);
+});
+
 test("a call that ends while the sender looks for the next one reports that there is room", async () => {
   for (let n = 0; n < 2; n++) await world.end();
   const { deps, store } = world;

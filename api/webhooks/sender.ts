@@ -158,14 +158,24 @@ export async function sendForever(
   }
 }
 
-/** Sends up to `most` deliveries. Returns when the next one is due (epoch ms); undefined if none is. */
-export async function sendSome(sender: Sender, most: number): Promise<number | undefined> {
+/**
+ * Sends up to `most` deliveries, also those of events that come while it waits for a slow receiver.
+ *
+ * @param nextWake Resolves at the next hint that there are new events.
+ * @returns When the next delivery is due (epoch ms); undefined if none is.
+ */
+export async function sendSome(
+  sender: Sender,
+  most: number,
+  nextWake: () => Promise<void> = () => new Promise(() => {}),
+): Promise<number | undefined> {
   let left = most;
   for (;;) {
+    const woken = nextWake();
     const { begun, dueAt } = await sender.turn(left);
     left -= begun;
     if (begun > 0 && left > 0) continue;
     if (!sender.isBusy()) return dueAt;
-    await sender.oneEnded();
+    await Promise.race([sender.oneEnded(), woken]);
   }
 }

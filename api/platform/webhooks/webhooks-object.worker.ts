@@ -30,7 +30,11 @@ export abstract class SendingObject extends DurableObject {
   /** The same service as that of requests, in the object's own isolate. */
   protected abstract service(): Promise<Deps>;
 
+  /** Resolved by the next wake-up, for a run that waits for a slow receiver: no alarm interrupts it. */
+  private woken = Promise.withResolvers<void>();
+
   async wake(): Promise<void> {
+    this.woken.resolve();
     const at = await this.ctx.storage.getAlarm();
     if (at === null || at > Date.now()) await this.ctx.storage.setAlarm(Date.now());
   }
@@ -40,7 +44,10 @@ export abstract class SendingObject extends DurableObject {
     let next: number | undefined = Date.now() + againMs;
     try {
       const sender = webhookSender(deps, postFromWorker(deps.config));
-      next = await sendSome(sender, callsPerRun);
+      next = await sendSome(sender, callsPerRun, () => {
+        this.woken = Promise.withResolvers();
+        return this.woken.promise;
+      });
     } catch (error) {
       deps.log.warn("webhooks wait for the database: {error}", { error });
     }
