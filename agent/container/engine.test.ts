@@ -1,39 +1,13 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { createServer as createConnectionServer } from "node:net";
+import { createServer } from "node:net";
 import { once } from "node:events";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { text } from "node:stream/consumers";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { connectEngine, type Engine } from "./engine.ts";
 import { containerProfile } from "../sandbox/profile.ts";
 import { specWith } from "../sandbox/testing/report.ts";
+import { type Answer, fakeEngines } from "../testing/fake-engine.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "airlock-engine-"));
-const ends: (() => void)[] = [];
-afterAll(() => {
-  for (const end of ends) end();
-  rmSync(folder, { recursive: true });
-});
-
-type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
-
-/** An engine that answers every request in one way. */
-async function fakeEngine(
-  answer: Answer,
-  warn?: (message: string) => void,
-  files?: string,
-): Promise<Engine> {
-  const path = join(folder, `${ends.length}.sock`);
-  const server = createServer(answer).listen(path);
-  ends.push(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  await once(server, "listening");
-  return connectEngine(`unix://${path}`, warn, files);
-}
+const { folder, fakeEngine } = fakeEngines();
 
 const failing = (status: number, message: string): Answer => {
   return (request, response) => {
@@ -155,131 +129,11 @@ test("the profile travels in the body alone", async () => {
   ]);
 });
 
-/** Podman: it takes a profile for the name of a file, which it may be able to read. */
-const podman =
-  (canRead: boolean, filters: string[][]): Answer =>
-  async (request, response) => {
-    const { HostConfig } = JSON.parse(await text(request)) as typeof profile;
-    filters.push(HostConfig.SecurityOpt.map((option) => option.slice(0, 9)));
-    const file = HostConfig.SecurityOpt[1]?.slice("seccomp=".length);
-    const isText = file?.startsWith("{");
-    const refusal = `opening seccomp profile failed: ${isText ? "file name too long" : "no such file"}`;
-    if (file && canRead && existsSync(file))
-      expect(readFileSync(file, "utf8")).toContain("defaultAction");
-    const isRefused = file !== undefined && (isText || !canRead || !existsSync(file));
-    response.writeHead(isRefused ? 500 : 201, { "content-type": "application/json" });
-    response.end(JSON.stringify(isRefused ? { message: refusal } : { Id: "abc" }));
-  };
-const [asText, asFile, own] = [
-  ["no-new-pr", "seccomp={"],
-  ["no-new-pr", "seccomp=/"],
-  ["no-new-pr"],
-];
-
-test.each([
-  ["gets it as a file", true, folder, [asText, asFile, asFile], 0],
-  [
-    "filters by its own where it cannot read that, with one warning",
-    false,
-    folder,
-    [asText, asFile, own, own],
-    1,
-  ],
-  [
-    "filters by its own without such a file, with one warning",
-    true,
-    undefined,
-    [asText, own, own],
-    1,
-  ],
-])("an engine that takes no seccomp profile %s", async (_what, canRead, files, tried, warned) => {
-  const filters: string[][] = [];
-  const warnings: string[] = [];
-  const warn = (message: string): unknown => warnings.push(message);
-  const engine = await fakeEngine(podman(canRead, filters), warn, files);
-  expect(await engine.create(profile, never)).toBe("abc");
-  expect(await engine.create(profile, never)).toBe("abc");
-  expect(filters).toEqual(tried);
-  expect(warnings).toHaveLength(warned);
-});
-
-test("a filter whose file was removed is written again", async () => {
-  const filters: string[][] = [];
-  const warnings: string[] = [];
-  const warn = (message: string): unknown => warnings.push(message);
-  const engine = await fakeEngine(podman(true, filters), warn, folder);
-  await engine.create(profile, never);
-  rmSync(join(folder, "seccomp.json"));
-  const both = [engine.create(profile, never), engine.create(profile, never)];
-  expect(await Promise.all(both)).toEqual(["abc", "abc"]);
-  for (const filter of filters.slice(1)) expect(filter).toEqual(asFile);
-  expect(warnings).toEqual([]);
-});
-
-test.each([
-  [
-    { Rootless: true, CgroupVersion: "1", MemoryLimit: true },
-    /rootless on cgroup v1.*run the engine as root/,
-  ],
-  [{ SecurityOptions: ["name=rootless"], CgroupVersion: "1" }, /rootless on cgroup v1/],
-  [
-    { MemoryLimit: false, CpuCfsQuota: true, PidsLimit: false },
-    /cannot limit a job's memory, processes: /,
-  ],
-])("an engine that would run jobs without their limits is none: %o", async (info, words) => {
-  const engine = await fakeEngine((request, response) => {
-    request.resume().on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
-  });
-  await expect(engine.describe(never)).rejects.toThrow(words);
-});
-
-test.each([
-  { Rootless: true, CgroupVersion: "2" },
-  { CgroupVersion: "1", PidsLimit: true },
-])("an engine that holds limits is one: %o", async (info) => {
-  const engine = await fakeEngine((request, response) => {
-    request.resume().on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
-  });
-  expect(await engine.describe(never)).toMatchObject({ available: true });
-});
-
-/** What Podman 5.4.2 says on cgroup v2 as root, and as a user whatever controllers that user has. */
-const podmanInfo = {
-  ServerVersion: "5.4.2",
-  BuildahVersion: "1.39.3",
-  CgroupVersion: "2",
-  MemoryLimit: true,
-  CpuCfsQuota: false,
-  PidsLimit: true,
-};
-
-function podmanWith(cgroupControllers: readonly string[]): Answer {
-  return (request, response) => {
-    const isOwn = /^\/v[0-9.]+\/libpod\/info$/.test(request.url ?? "");
-    const info = isOwn ? { host: { cgroupControllers } } : podmanInfo;
-    request.resume().on("end", () => response.end(JSON.stringify(info)));
-  };
-}
-
-test("Podman on cgroup v2 holds what its controllers limit, whatever it says of CPU limits", async () => {
-  const engine = await fakeEngine(podmanWith(["cpuset", "cpu", "io", "memory", "pids"]));
-  expect(await engine.describe(never)).toMatchObject({ available: true, version: "5.4.2" });
-});
-
-test.each([
-  [["memory", "pids"], /cannot limit a job's CPU: .*controllers/],
-  [["cpu"], /cannot limit a job's memory, processes: /],
-  [[], /cannot limit a job's memory, CPU, processes: /],
-])("Podman on cgroup v2 with the controllers %o is refused", async (controllers, words) => {
-  const engine = await fakeEngine(podmanWith(controllers));
-  await expect(engine.describe(never)).rejects.toThrow(words);
-});
-
 test("nothing but the supervisor's orders comes into a container", async () => {
   const first = Promise.withResolvers<string>();
   const path = join(folder, "attach.sock");
   // Podman's way: whatever follows the head of the request is the container's input.
-  const server = createConnectionServer((socket) => {
+  const server = createServer((socket) => {
     let heard = "";
     socket.on("data", (chunk) => {
       heard += chunk.toString();

@@ -1,0 +1,37 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { once } from "node:events";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll } from "vitest";
+import { connectEngine, type Engine } from "../container/engine.ts";
+
+export type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
+
+/** Starts engines that answer every request in one way; all end with the test file. */
+export function fakeEngines() {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-engine-"));
+  const ends: (() => void)[] = [];
+  afterAll(() => {
+    for (const end of ends) end();
+    rmSync(folder, { recursive: true });
+  });
+
+  /** An engine that answers every request in one way. */
+  async function fakeEngine(
+    answer: Answer,
+    warn?: (message: string) => void,
+    files?: string,
+  ): Promise<Engine> {
+    const path = join(folder, `${ends.length}.sock`);
+    const server = createServer(answer).listen(path);
+    ends.push(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    await once(server, "listening");
+    return connectEngine(`unix://${path}`, warn, files);
+  }
+
+  return { folder, fakeEngine };
+}
