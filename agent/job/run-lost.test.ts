@@ -53,6 +53,19 @@ describe("a container that is lost", () => {
     expect(t.deps.engine.breaker().failure_count).toBe(1);
   });
 
+  it("with running code, but not with its mother, fails the job although the engine is out of reach", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    sandbox.finish({ ending: "lost", lostReason: "gone", isHostLost: false });
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error", phase: "execution" },
+    });
+    expect(t.api.count("/release")).toBe(0);
+  });
+
   it.each([
     [
       "with its mother",

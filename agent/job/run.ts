@@ -168,9 +168,9 @@ async function runCode(
     return (await deps.engine.checkNow()) ? motherLost : engineLost;
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that kills its own container must not be run again; the lease is released only if the
-  // engine is gone too.
-  if (verdict.error?.type === "internal_error" && !(await deps.engine.checkNow()))
-    return engineLost;
+  // engine is gone too. A mother that goes on has told that the loss is the job's own.
+  const mayBeOurs = verdict.error?.type === "internal_error" && report.isHostLost === undefined;
+  if (mayBeOurs && !(await deps.engine.checkNow())) return engineLost;
   const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);
   return { kind: "result", result, artifacts: report.artifacts };
 }

@@ -160,7 +160,7 @@ export function createForks(deps: ForksDeps): Forks {
         if (report.ending !== "lost") return report;
         const end = await gone.catch(() => null);
         if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
-        return { ...report, outOfMemory: end.oom_kills > 0 };
+        return { ...report, isHostLost: false, outOfMemory: end.oom_kills > 0 };
       },
       close,
     };

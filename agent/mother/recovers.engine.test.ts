@@ -83,6 +83,30 @@ test.each(["the mother", "her zygote"])(
   },
 );
 
+test.each([
+  ["only its own PID 1", false],
+  ["its zygote", true],
+  ["its mother", true],
+])("a job whose code runs knows that %s has ended", async (what, isHostLost) => {
+  const begun = Promise.withResolvers<void>();
+  const sandbox = await open();
+  const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
+  const ended = sandbox.run(
+    { ...job, code: "import time; time.sleep(3600)" },
+    { signal: AbortSignal.timeout(120_000), spoolDir: tmpdir(), onStarted: begun.resolve },
+  );
+  await begun.promise;
+  const zygotes = childrenOf(State.Pid);
+  const killed = {
+    "only its own PID 1": zygotes.flatMap(childrenOf),
+    "its zygote": zygotes,
+    "its mother": [State.Pid],
+  }[what]!;
+  signalAll(killed, "SIGKILL");
+  expect(await ended).toMatchObject({ ending: "lost", isHostLost });
+  await sandbox.close();
+});
+
 test("a job that cannot be forked twice says why, and not that the engine failed", async () => {
   const order = { packages: { set: "0".repeat(32), requirements: [] }, files: [] };
   const failed = forks.open(spec, AbortSignal.timeout(120_000), order);

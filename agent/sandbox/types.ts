@@ -185,8 +185,11 @@ export interface RunReport {
   readonly outOfMemory: boolean;
   /** With "lost": the reason, for the operator. */
   readonly lostReason: string | null;
-  /** With "lost": what many sandboxes run in was lost, so that the code is not the cause. */
-  readonly isHostLost?: true;
+  /**
+   * With "lost": whether what many sandboxes run in was lost, so that the code is not the cause.
+   * Undefined where there is none.
+   */
+  readonly isHostLost?: boolean;
   readonly stdout: Uint8Array;
   readonly stderr: Uint8Array;
   readonly stdoutTruncated: boolean;
