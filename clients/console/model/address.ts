@@ -29,17 +29,17 @@ const plain = ["queue", "job-types", "dead-letters", "webhooks", "health"] as co
 const isPlain = (view: string): view is (typeof plain)[number] =>
   (plain as readonly string[]).includes(view);
 
+/** Parameters of an address; one with several values is there several times. */
+export type Parameters = Record<string, string | readonly string[] | undefined>;
+
 /** The address of a view; parameters without a value are left out. */
-export function addressOf(
-  view: string,
-  parameters: Record<string, string | undefined> = {},
-): string {
-  const given = Object.entries(parameters).filter(
-    ([, value]) => value !== undefined && value !== "",
-  );
-  const query = new URLSearchParams(given as [string, string][]).toString();
+export function addressOf(view: string, parameters: Parameters = {}): string {
+  const query = new URLSearchParams();
+  for (const [name, values = []] of Object.entries(parameters)) {
+    for (const value of [values].flat()) if (value !== "") query.append(name, value);
+  }
   const path = view === "" ? base : `${base}/${view}`;
-  return query === "" ? path : `${path}?${query}`;
+  return query.size === 0 ? path : `${path}?${query}`;
 }
 
 /** The line that an address such as "…#L12" names, from 0. */

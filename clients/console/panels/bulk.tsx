@@ -26,6 +26,8 @@ interface Props<Item> {
 interface Progress {
   state: "counting" | "ready" | "working" | "stopped" | "done";
   done: number;
+  /** Why the service refused single items. The others go on. */
+  refusals: string[];
   problem?: string | undefined;
   waits?: string | undefined;
 }
@@ -39,7 +41,7 @@ const pauseS = 5;
 export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const { title, things, note, isDangerous } = job;
   const items = useSignal<Item[]>([]);
-  const progress = useSignal<Progress>({ state: "counting", done: 0 });
+  const progress = useSignal<Progress>({ state: "counting", done: 0, refusals: [] });
   const ended = useSignal(new AbortController());
   const set = (changes: Partial<Progress>): void => {
     progress.value = { ...progress.value, ...changes };
@@ -72,17 +74,22 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
           ))
         )
           break;
+        set({ done: progress.value.done + 1, waits: undefined });
       } catch (error) {
-        set({ state: "stopped", problem: (error as Error).message, waits: undefined });
-        return;
+        const { message } = error as Error;
+        if (!isOfOne(error)) {
+          set({ state: "stopped", problem: message, waits: undefined });
+          return;
+        }
+        set({ refusals: [...progress.value.refusals, message], waits: undefined });
       }
-      set({ done: progress.value.done + 1, waits: undefined });
     }
     set({ state: signal.aborted ? "stopped" : "done", waits: undefined });
     announce(`${title}: ${progress.value.done} of ${items.value.length} ${things}`);
   };
 
-  const { state, done, problem, waits } = progress.value;
+  const { state, done, refusals, problem, waits } = progress.value;
+  const isRefused = refusals.length > 0;
   const count = items.value.length.toLocaleString("en");
   const isWorking = state === "working";
   return (
@@ -94,12 +101,20 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
           {state === "ready" && `${count} ${things}.`}
           {isWorking && `${done.toLocaleString("en")} of ${count} done.`}
           {state === "stopped" && `Stopped after ${done.toLocaleString("en")} of ${count}.`}
-          {state === "done" && `All ${count} done.`}
+          {state === "done" &&
+            (isRefused ? `${done.toLocaleString("en")} of ${count} done.` : `All ${count} done.`)}
         </p>
-        {isWorking && <progress max={items.value.length} value={done} aria-label={title} />}
+        {isWorking && (
+          <progress max={items.value.length} value={done + refusals.length} aria-label={title} />
+        )}
         {waits && <p class="quiet">{waits}</p>}
         {state === "ready" && note && <p class="quiet">{note}</p>}
         <Problem text={problem} />
+        {isRefused && (
+          <p class="quiet">
+            {refusals.length.toLocaleString("en")} refused. The last one: {refusals.at(-1)}
+          </p>
+        )}
         <p class="actions">
           {state === "ready" && items.value.length > 0 && (
             <button
@@ -140,6 +155,10 @@ async function actInTime(
   }
   return false;
 }
+
+/** A refusal that says nothing about the next item, such as 404 for one that was deleted meanwhile. */
+const isOfOne = (error: unknown): boolean =>
+  error instanceof ProblemError && [400, 404, 409, 413, 422].includes(error.status);
 
 const isPassing = (error: unknown): error is AirlockError =>
   error instanceof ConnectionError ||

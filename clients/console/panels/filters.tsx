@@ -1,9 +1,7 @@
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { addressOf, executionAddress } from "../model/address.ts";
+import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
+import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import { filterNames, listJobTypes } from "../service/records.ts";
-import { attempt } from "../parts/announce.ts";
+import { filtersOf, listJobTypes } from "../service/records.ts";
 
 const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
 const periods: [string, string, number][] = [
@@ -16,17 +14,24 @@ const isId = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /** Filters of the list. Each change is a new address. */
 export function Filters({ query }: { query: URLSearchParams }) {
-  const names = useSignal<string[]>([]);
-  useEffect(() => {
-    void attempt(async () => (names.value = (await listJobTypes()).map(({ name }) => name)));
-  }, []);
-  const now = Object.fromEntries(filterNames.map((name) => [name, query.get(name) ?? undefined]));
-  const change = (changes: Record<string, string | undefined>): void =>
-    go(addressOf("executions", { ...now, ...changes }));
-  const chosenType = now["job_type"] ?? "";
-  const others = filterNames.filter(
-    (name) => now[name] && !["status", "job_type", "metadata", "created_after"].includes(name),
-  );
+  const types = useFeed("names of job types", listJobTypes, () => true);
+  const names = types.value.data?.map(({ name }) => name) ?? [];
+  const now = filtersOf(query);
+  const change = (changes: Parameters): void => go(addressOf("executions", { ...now, ...changes }));
+  const chosenType = now["job_type"]?.[0] ?? "";
+  const since = now["created_after"]?.[0];
+  const [wanted, ...alsoWanted] = now["metadata"] ?? [];
+  /** Filters without a field of their own: they can only be taken away. */
+  const others = [
+    ...alsoWanted.map((value) => ({
+      name: "metadata",
+      value,
+      without: { metadata: now["metadata"]!.filter((other) => other !== value) },
+    })),
+    ...["created_before", "parent_execution_id", "batch_id"].flatMap((name) =>
+      now[name]!.map((value) => ({ name, value, without: { [name]: undefined } })),
+    ),
+  ];
 
   return (
     <form
@@ -35,15 +40,15 @@ export function Filters({ query }: { query: URLSearchParams }) {
       onSubmit={(event) => {
         event.preventDefault();
         const given = new FormData(event.currentTarget).get("wanted");
-        const wanted = typeof given === "string" ? given.trim() : "";
-        if (isId.test(wanted)) go(executionAddress(wanted));
-        else change({ metadata: wanted });
+        const text = typeof given === "string" ? given.trim() : "";
+        if (isId.test(text)) go(executionAddress(text));
+        else change({ metadata: [text, ...alsoWanted] });
       }}
     >
       <label>
         Status
         <select
-          value={now["status"] ?? ""}
+          value={now["status"]?.[0] ?? ""}
           onChange={(event) => change({ status: event.currentTarget.value })}
         >
           <option value="">any</option>
@@ -61,7 +66,7 @@ export function Filters({ query }: { query: URLSearchParams }) {
           onChange={(event) => change({ job_type: event.currentTarget.value })}
         >
           <option value="">any</option>
-          {[...new Set([...names.value, ...(chosenType ? [chosenType] : [])])].map((name) => (
+          {[...new Set([...names, ...(chosenType ? [chosenType] : [])])].map((name) => (
             <option key={name} value={name}>
               {name}
             </option>
@@ -71,16 +76,14 @@ export function Filters({ query }: { query: URLSearchParams }) {
       <label>
         Submitted
         <select
-          value={now["created_after"] ? "given" : ""}
+          value={since ? "given" : ""}
           onChange={(event) => {
             const period = periods.find(([value]) => value === event.currentTarget.value);
-            const since = period?.[2] ? new Date(Date.now() - period[2]).toISOString() : undefined;
-            change({ created_after: since });
+            const from = period?.[2] ? new Date(Date.now() - period[2]).toISOString() : undefined;
+            change({ created_after: from });
           }}
         >
-          {now["created_after"] && (
-            <option value="given">since {new Date(now["created_after"]).toLocaleString()}</option>
-          )}
+          {since && <option value="given">since {new Date(since).toLocaleString()}</option>}
           {periods.map(([value, title]) => (
             <option key={value} value={value}>
               {title}
@@ -93,25 +96,24 @@ export function Filters({ query }: { query: URLSearchParams }) {
         <input
           name="wanted"
           type="search"
-          defaultValue={now["metadata"] ?? ""}
+          defaultValue={wanted ?? ""}
           placeholder="an id, or key:value"
           title="Ctrl+K"
           aria-keyshortcuts="Control+K"
           spellcheck={false}
           onInput={(event) => {
-            if (event.currentTarget.value === "" && now["metadata"])
-              change({ metadata: undefined });
+            if (event.currentTarget.value === "" && wanted) change({ metadata: alsoWanted });
           }}
         />
       </label>
-      {others.map((name) => (
+      {others.map(({ name, value, without }) => (
         <button
-          key={name}
+          key={`${name} ${value}`}
           type="button"
           class="small"
-          onClick={() => change({ [name]: undefined })}
+          onClick={() => change(without)}
         >
-          {name.replaceAll("_", " ")}: {now[name]} ✕
+          {name.replaceAll("_", " ")}: {value} ✕
         </button>
       ))}
     </form>

@@ -1,9 +1,9 @@
-import { addressOf } from "../model/address.ts";
+import { addressOf, type Parameters } from "../model/address.ts";
 
 interface Props {
   view: string;
   /** The filters of the view, which the links keep. */
-  filters: Record<string, string | undefined>;
+  filters: Parameters;
   isFirst: boolean;
   /** Where the next page begins; undefined on the last one. */
   before: string | undefined;

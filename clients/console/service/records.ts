@@ -62,6 +62,10 @@ export const filterNames = [
   "batch_id",
 ] as const;
 
+/** The filters in the query of an address. Only `metadata` may be there several times. */
+export const filtersOf = (query: URLSearchParams): Record<string, string[]> =>
+  Object.fromEntries(filterNames.map((name) => [name, query.getAll(name).filter(Boolean)]));
+
 export async function listExecutions(
   query: URLSearchParams,
   limit: number,
@@ -72,7 +76,7 @@ export async function listExecutions(
   const asked = {
     status: of("status") as Status,
     jobType: of("job_type"),
-    metadata: query.getAll("metadata"),
+    metadata: filtersOf(query)["metadata"],
     createdAfter: of("created_after"),
     createdBefore: of("created_before"),
     parentExecutionId: of("parent_execution_id"),

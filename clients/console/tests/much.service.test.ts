@@ -72,4 +72,19 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.getByText("succeeded").waitFor();
     await page.close();
   });
+
+  test("the next page keeps every filter, also two of metadata, and one of them can be taken away", async () => {
+    const metadata = { order: "4713", step: "load" };
+    const oldest = await world.submit("0", { metadata });
+    const other = await world.submit("0", { metadata: { order: "4713" } });
+    await Promise.all(Array.from({ length: 50 }, () => world.submit("1", { metadata })));
+    const page = await world.open("/console/executions?metadata=order:4713&metadata=step:load");
+    await page.getByRole("link", { name: "Older" }).click();
+    await page.getByTitle(oldest).waitFor();
+    expect(await page.getByTitle(other).count()).toBe(0);
+    await page.getByRole("button", { name: "metadata: step:load" }).click();
+    await page.getByRole("link", { name: "Older" }).click();
+    await page.getByTitle(other).waitFor();
+    await page.close();
+  });
 });

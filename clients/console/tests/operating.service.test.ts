@@ -63,6 +63,25 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.close();
   });
 
+  test("an execution that was deleted meanwhile does not keep the others from running again", async () => {
+    const ids = await fail(3, { metadata: { night: "tuesday" } });
+    const page = await world.open("/console/executions?metadata=night:tuesday");
+    await page.getByRole("button", { name: "Rerun all of these" }).click();
+    const dialog = page.getByRole("dialog", { name: "Run again" });
+    const confirm = dialog.getByRole("button", { name: "Run again (3)" });
+    await confirm.waitFor();
+    await fetch(`${world.url}/executions/${ids[1]}`, { method: "DELETE" });
+    await confirm.click();
+    await dialog.getByText("2 of 3 done.").waitFor();
+    await dialog.getByText("1 refused.").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    for (const id of [ids[0], ids[2]]) {
+      expect(await read(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
+      await world.agent.result((await world.agent.takeJob()).lease_id);
+    }
+    await page.close();
+  });
+
   test("all dead letters of an error type are removed", async () => {
     await fail(2, {});
     const page = await world.open("/console/dead-letters?error_type=value_error");

@@ -140,6 +140,31 @@ describe("the console's views", needs("chromium"), () => {
     await page.close();
   });
 
+  test("when a job ends, no button takes the place of another one that was about to be clicked", async () => {
+    const id = await world.submit("1");
+    const job = await agent.takeJob();
+    await agent.post(job.lease_id, "started", { job_ref: null });
+    const shown = await world.open(`/console/executions/${id}`);
+    const tried = await world.open(`/console?job=${id}`);
+    await shown.getByRole("button", { name: "Cancel" }).waitFor();
+    const [stop, run] = ["Stop", "Run Ctrl ⏎"].map((name) => tried.getByRole("button", { name }));
+    await expect.poll(() => stop!.isEnabled(), { timeout: patienceMs }).toBe(true);
+    const placed = [
+      shown.getByRole("link", { name: "Fork", exact: true }),
+      shown.getByRole("button", { name: "Rerun" }),
+      stop!,
+      run!,
+    ];
+    const places = (): Promise<unknown> => Promise.all(placed.map((one) => one.boundingBox()));
+    const before = await places();
+    await agent.result(job.lease_id);
+    await shown.getByRole("button", { name: "Cancel" }).waitFor({ state: "detached" });
+    await expect.poll(() => run!.isEnabled(), { timeout: patienceMs }).toBe(true);
+    expect(await places()).toEqual(before);
+    await shown.close();
+    await tried.close();
+  });
+
   test("a dead letter is removed", async () => {
     const page = await world.open("/console/dead-letters");
     await page.getByRole("link", { name: "division_error" }).click();
@@ -215,6 +240,20 @@ describe("the console's views", needs("chromium"), () => {
     await world.startService();
     await page.getByText("The service has not answered since").waitFor({ state: "detached" });
     expect(await page.getByTitle(failed).count()).toBe(1);
+    await page.close();
+  });
+
+  test("a fork that is opened while the service is gone has its code once it is back", async () => {
+    const page = await world.open(`/console/executions/${failed}`);
+    await page.getByRole("textbox", { name: "Code of this execution" }).waitFor();
+    await world.stopService();
+    await page.getByRole("link", { name: "Fork", exact: true }).click();
+    await page.getByText("The service has not answered since").waitFor();
+    await page.getByText("Loading its code").waitFor();
+    // The draft from before is not taken for the fork.
+    expect(await page.getByRole("button", { name: "Run Ctrl ⏎" }).isDisabled()).toBe(true);
+    await world.startService();
+    await page.getByRole("textbox", { name: "Python code" }).getByText("mean([])").waitFor();
     await page.close();
   });
 });

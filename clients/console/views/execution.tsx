@@ -1,5 +1,4 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { addressOf, executionAddress } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
 import { failurePrompt } from "../model/prompt.ts";
@@ -17,6 +16,7 @@ import { Relatives } from "../panels/relatives.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { Timeline } from "../panels/timeline.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
+import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
 import {
@@ -32,10 +32,12 @@ const shownCharacters = 20_000;
 /** One execution, followed while it runs. */
 export function Execution({ id }: { id: string }) {
   const following = useFollowed(id);
-  const submitted = useSignal<Submitted | undefined>(undefined);
-  useEffect(() => {
-    void attempt(async () => (submitted.value = await getSubmitted(id)));
-  }, [id]);
+  const feed = useFeed(
+    `submitted ${id}`,
+    (signal) => getSubmitted(id, signal),
+    () => true,
+  );
+  const submitted = feed.value.data;
   const { followed, problem } = following.value;
   const record = followed?.record;
   return (
@@ -44,7 +46,7 @@ export function Execution({ id }: { id: string }) {
         title={`Execution ${shortId(id)}`}
         tabTitle={record && `${record.status}: execution ${shortId(id)}`}
       >
-        {record && <Actions record={record} submitted={submitted.value} />}
+        {record && <Actions record={record} submitted={submitted} />}
       </Heading>
       <Problem text={problem} />
       {followed && <Summary followed={followed} isLinked={false} />}
@@ -53,7 +55,7 @@ export function Execution({ id }: { id: string }) {
           <div class="execution-main">
             <Timeline record={record} />
             <Result followed={followed} />
-            {submitted.value && <Program record={record} submitted={submitted.value} />}
+            {submitted && <Program record={record} submitted={submitted} />}
           </div>
           <aside aria-label="About this execution">
             <Facts record={record} />
@@ -83,6 +85,7 @@ function Actions({ record, submitted }: ActionsProps) {
     const { exit_code, error, stdout, stderr } = record;
     void copy(failurePrompt({ status, exitCode: exit_code, error, stdout, stderr, ...submitted }));
   };
+  // What comes and goes is at the far end: a click meant for one action never meets another.
   return (
     <div class="actions">
       {hasFailed && (
@@ -94,10 +97,6 @@ function Actions({ record, submitted }: ActionsProps) {
           Copy as prompt
         </button>
       )}
-      <a class="button" href={addressOf("", { fork: id })}>
-        Fork
-      </a>
-      <button onClick={() => void attempt(runAgain)}>Rerun</button>
       {!isEnded(record) && (
         <button
           class="danger"
@@ -111,6 +110,10 @@ function Actions({ record, submitted }: ActionsProps) {
           Cancel
         </button>
       )}
+      <a class="button" href={addressOf("", { fork: id })}>
+        Fork
+      </a>
+      <button onClick={() => void attempt(runAgain)}>Rerun</button>
     </div>
   );
 }

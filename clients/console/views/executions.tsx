@@ -10,7 +10,7 @@ import { timesOf } from "../panels/result.tsx";
 import { clock, useFeed } from "../service/feed.ts";
 import {
   allExecutions,
-  filterNames,
+  filtersOf,
   type Listed,
   listExecutions,
   rerun,
@@ -22,10 +22,8 @@ const pageSize = 50;
 export function Executions({ query }: { query: URLSearchParams }) {
   const feed = useFeed(`executions ${query}`, (signal) => listExecutions(query, pageSize, signal));
   const { data, problem, refresh } = feed.value;
-  const filters = Object.fromEntries(
-    filterNames.map((name) => [name, query.get(name) ?? undefined]),
-  );
-  const isFiltered = filterNames.some((name) => query.get(name));
+  const filters = filtersOf(query);
+  const isFiltered = Object.values(filters).some(({ length }) => length > 0);
   const isRerunning = useSignal(false);
   const last = data?.items.at(-1);
 

@@ -14,6 +14,7 @@ import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
 import { changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
+import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
 import {
@@ -34,28 +35,18 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const parent = query.get("fork") ?? undefined;
   const job = query.get("job") ?? undefined;
   const following = useFollowed(job);
-  const forked = useSignal<(Submitted & { files: Artifact[] }) | undefined>(undefined);
+  // Asks again while the service is gone.
+  const forked = useFeed(
+    `fork of ${parent}`,
+    (signal) => loadParent(parent, signal),
+    () => true,
+  );
+  const original = forked.value.data;
   const showsChanges = useSignal(true);
   const problem = useSignal("");
   const isSending = useSignal(false);
   /** The code of the run that is shown: only this can have its error marked. */
   const ran = useSignal("");
-
-  useEffect(() => {
-    forked.value = undefined;
-    if (parent === undefined) return;
-    void attempt(async () => {
-      const [submitted, record] = await Promise.all([getSubmitted(parent), getExecution(parent)]);
-      forked.value = { ...submitted, files: filesOf(record) };
-      changeDraft({
-        code: submitted.code,
-        input: laidOut(submitted.input),
-        jobType: record.job_type,
-        args: joinArguments(record.args ?? []),
-        stdin: record.stdin ?? "",
-      });
-    });
-  }, [parent]);
 
   useEffect(() => {
     if (job === undefined || ran.value !== "") return;
@@ -65,7 +56,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const { code, input } = draft.value;
   const read = readDraft(draft.value, parent);
   /** The editors begin anew where the text comes from elsewhere. */
-  const editing = `${parent ?? "new"} ${forked.value !== undefined}`;
+  const editing = parent ?? "new";
   const { followed } = following.value;
   const isRunning = followed !== undefined && !isEnded(followed.record);
   const failed =
@@ -73,8 +64,11 @@ export function Playground({ query }: { query: URLSearchParams }) {
       ? errorLine(followed.record?.stderr ?? "")
       : undefined;
 
+  const isLoading = parent !== undefined && !original;
+  const isBusy = isSending.value || uploading.value.length > 0 || isLoading;
+
   const run = async (): Promise<void> => {
-    if (isSending.value || isRunning || uploading.value.length > 0) return;
+    if (isBusy || isRunning) return;
     problem.value = "";
     const now = readDraft(draft.value, parent);
     if ("problem" in now) {
@@ -116,18 +110,21 @@ export function Playground({ query }: { query: URLSearchParams }) {
         tabTitle={followed?.record && `${followed.record.status}: playground`}
       >
         <JobTypeChoice />
-        {isRunning ? (
-          <button onClick={() => void attempt(() => cancel(followed.id))}>Stop</button>
-        ) : (
-          <button
-            class="primary"
-            title="Ctrl+Enter"
-            disabled={isSending.value || uploading.value.length > 0}
-            onClick={() => void run()}
-          >
-            Run <kbd>Ctrl ⏎</kbd>
-          </button>
-        )}
+        {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. */}
+        <button
+          disabled={!isRunning}
+          onClick={() => followed && void attempt(() => cancel(followed.id))}
+        >
+          Stop
+        </button>
+        <button
+          class="primary"
+          title="Ctrl+Enter"
+          disabled={isBusy || isRunning}
+          onClick={() => void run()}
+        >
+          Run <kbd>Ctrl ⏎</kbd>
+        </button>
       </Heading>
       {parent !== undefined && (
         <p class="note">
@@ -145,51 +142,80 @@ export function Playground({ query }: { query: URLSearchParams }) {
           <a href={addressOf("")}>Leave the fork</a>
         </p>
       )}
-      <div class="playground">
-        <section aria-label="Code">
-          <Editor
-            key={editing}
-            class="code"
-            label="Python code"
-            language="python"
-            text={code}
-            onChange={(next) => changeDraft({ code: next })}
-            failedLine={failed}
-            original={showsChanges.value ? forked.value?.code : undefined}
-            isFocused
-          />
-          <h2>{parent === undefined ? "Input" : "Input of its parent"}</h2>
-          <Editor
-            key={`input ${editing}`}
-            class="input"
-            label="Input, JSON"
-            language="json"
-            text={input}
-            {...(parent === undefined && {
-              onChange: (next: string) => changeDraft({ input: next }),
-            })}
-          />
-          <Inputs parentFiles={parent === undefined ? undefined : (forked.value?.files ?? [])} />
-          {"call" in read && <Programs title="The same from a program" call={read.call} />}
-        </section>
-        <section aria-label="Run" class="run" id="run">
-          <Problem
-            text={
-              problem.value || following.value.problem || ("problem" in read ? read.problem : "")
-            }
-          />
-          {followed ? (
-            <>
-              <Summary followed={followed} isLinked />
-              <Result followed={followed} />
-            </>
-          ) : (
-            <Empty>Run shows the output, the result and the files here.</Empty>
-          )}
-        </section>
-      </div>
+      <Problem text={forked.value.problem} />
+      {isLoading && !forked.value.problem && <Empty>Loading its code…</Empty>}
+      {!isLoading && (
+        <div class="playground">
+          <section aria-label="Code">
+            <Editor
+              key={editing}
+              class="code"
+              label="Python code"
+              language="python"
+              text={code}
+              onChange={(next) => changeDraft({ code: next })}
+              failedLine={failed}
+              original={showsChanges.value ? original?.code : undefined}
+              isFocused
+            />
+            <h2>{parent === undefined ? "Input" : "Input of its parent"}</h2>
+            <Editor
+              key={`input ${editing}`}
+              class="input"
+              label="Input, JSON"
+              language="json"
+              text={input}
+              {...(parent === undefined && {
+                onChange: (next: string) => changeDraft({ input: next }),
+              })}
+            />
+            <Inputs parentFiles={parent === undefined ? undefined : (original?.files ?? [])} />
+            {"call" in read && <Programs title="The same from a program" call={read.call} />}
+          </section>
+          <section aria-label="Run" class="run" id="run">
+            <Problem
+              text={
+                problem.value || following.value.problem || ("problem" in read ? read.problem : "")
+              }
+            />
+            {followed ? (
+              <>
+                <Summary followed={followed} isLinked />
+                <Result followed={followed} />
+              </>
+            ) : (
+              <Empty>Run shows the output, the result and the files here.</Empty>
+            )}
+          </section>
+        </div>
+      )}
     </>
   );
+}
+
+interface Parent extends Submitted {
+  files: Artifact[];
+}
+
+/** Puts what the parent was submitted with into the draft. */
+async function loadParent(
+  id: string | undefined,
+  signal: AbortSignal,
+): Promise<Parent | undefined> {
+  if (id === undefined) return undefined;
+  const [submitted, record] = await Promise.all([
+    getSubmitted(id, signal),
+    getExecution(id, signal),
+  ]);
+  signal.throwIfAborted();
+  changeDraft({
+    code: submitted.code,
+    input: laidOut(submitted.input),
+    jobType: record.job_type,
+    args: joinArguments(record.args ?? []),
+    stdin: record.stdin ?? "",
+  });
+  return { ...submitted, files: filesOf(record) };
 }
 
 /** What is sent for the draft, or what is wrong with it. */
@@ -206,14 +232,10 @@ function readDraft(now: Draft, parent: string | undefined): { call: Call } | { p
 }
 
 function JobTypeChoice() {
-  const names = useSignal<string[]>(["default"]);
-  useEffect(() => {
-    void attempt(async () => {
-      names.value = (await listJobTypes()).map(({ name }) => name);
-    });
-  }, []);
+  const types = useFeed("names of job types", listJobTypes, () => true);
+  const names = types.value.data?.map(({ name }) => name) ?? [];
   const { jobType } = draft.value;
-  const shown = names.value.includes(jobType) ? names.value : [...names.value, jobType];
+  const shown = names.includes(jobType) ? names : [...names, jobType];
   return (
     <label class="inline">
       Job type
