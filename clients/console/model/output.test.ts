@@ -51,3 +51,12 @@ test("a search finds every place, whatever its case", () => {
   expect(output.find("error", 8)).toEqual([1, 2, 3]);
   expect(output.find("", 80)).toEqual([]);
 });
+
+test("a line has the time of its first piece", () => {
+  const output = new Output();
+  output.append("stdout", "one\ntw", 1000);
+  output.append("stdout", "o\n", 2000);
+  output.append("stderr", "x\n", 3000);
+  expect(output.hasTimes).toBe(true);
+  expect(output.rows(0, 10, 80).map(({ at }) => at)).toEqual([1000, 1000, 3000]);
+});

@@ -8,6 +8,8 @@ interface Line {
   /** What is seen of it. */
   text: string;
   start: Look;
+  /** When its first piece came, in ms since 1970; undefined for output that was not watched. */
+  at: number | undefined;
 }
 
 /** One row on the screen: a line, or a part of one that is too long. */
@@ -16,6 +18,7 @@ export interface Row {
   line: number;
   isContinued: boolean;
   pieces: Piece[];
+  at: number | undefined;
 }
 
 /** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
@@ -33,7 +36,12 @@ export class Output {
     return this.#lines.length;
   }
 
-  append(stream: Stream, text: string): void {
+  /** Whether it is known when each line was written. */
+  get hasTimes(): boolean {
+    return this.#lines[0]?.at !== undefined;
+  }
+
+  append(stream: Stream, text: string, at?: number): void {
     if (text === "") return;
     this.bytes += text.length;
     const open = this.#open[stream];
@@ -41,7 +49,7 @@ export class Output {
     if (open !== undefined) {
       const feed = text.indexOf("\n");
       const head = feed === -1 ? text : text.slice(0, feed);
-      this.#set(open, stream, this.#lines[open]!.raw + head);
+      this.#set(open, stream, this.#lines[open]!.raw + head, at);
       if (feed === -1) return;
       this.#close(stream, open);
       from = feed + 1;
@@ -49,7 +57,7 @@ export class Output {
     while (from < text.length) {
       const feed = text.indexOf("\n", from);
       const index = this.#lines.length;
-      this.#set(index, stream, text.slice(from, feed === -1 ? undefined : feed));
+      this.#set(index, stream, text.slice(from, feed === -1 ? undefined : feed), at);
       if (feed === -1) {
         this.#open[stream] = index;
         return;
@@ -59,9 +67,9 @@ export class Output {
     }
   }
 
-  #set(index: number, stream: Stream, raw: string): void {
-    const start = this.#lines[index]?.start ?? this.#ends[stream];
-    this.#lines[index] = { stream, raw, text: stripAnsi(raw), start };
+  #set(index: number, stream: Stream, raw: string, now: number | undefined): void {
+    const { start = this.#ends[stream], at = now } = this.#lines[index] ?? {};
+    this.#lines[index] = { stream, raw, text: stripAnsi(raw), start, at };
     if (this.#starts.length > index + 1) this.#starts.length = index + 1;
   }
 
@@ -89,12 +97,12 @@ export class Output {
     let line = this.#lineAt(Math.max(0, from));
     let part = Math.max(0, from) - (this.#starts[line] ?? 0);
     while (found.length < count && (this.#starts[line] ?? total) < total) {
-      const { stream, raw, start } = this.#lines[line]!;
+      const { stream, raw, start, at } = this.#lines[line]!;
       const rows = this.#starts[line + 1]! - this.#starts[line]!;
       const { pieces } = parseAnsi(raw, start);
       for (; part < rows && found.length < count; part++) {
         const own = slicePieces(pieces, part * columns, (part + 1) * columns);
-        found.push({ stream, line, isContinued: part > 0, pieces: own });
+        found.push({ stream, line, isContinued: part > 0, pieces: own, at });
       }
       line += 1;
       part = 0;

@@ -62,6 +62,7 @@ export function Result({ followed }: { followed: Followed }) {
         label="Output"
         output={output}
         version={version}
+        startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
         isLive={!ended}
         text={() => (record ? record.stdout + record.stderr : "")}
         empty={ended ? "It wrote no output." : "No output yet."}

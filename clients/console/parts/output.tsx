@@ -3,10 +3,12 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Look, Piece } from "../model/ansi.ts";
 import { lineOf } from "../model/address.ts";
 import type { Output, Row } from "../model/output.ts";
-import { formatBytes } from "../model/time.ts";
+import { formatBytes, formatDuration } from "../model/time.ts";
 import { copy } from "./copy.ts";
 
 const rowHeight = 20;
+/** Characters that the time of a line takes, such as "12 min 30 s". */
+const timeWidth = 12;
 /** Rows beyond those that are seen. */
 const margin = 20;
 
@@ -15,6 +17,8 @@ interface Props {
   output: Output;
   /** Changes when the output has grown. */
   version: number;
+  /** From when on the times of lines are counted, in ms since 1970. */
+  startedAt?: number | undefined;
   /** Follows the end while it grows. */
   isLive: boolean;
   /** The raw text, for the clipboard. */
@@ -23,7 +27,8 @@ interface Props {
 }
 
 /** Output of a program: lines of it are made as they come into view, so that it may be large. */
-export function OutputView({ label, output, version, isLive, text, empty }: Props) {
+export function OutputView(props: Props) {
+  const { label, output, version, startedAt, isLive, text, empty } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const probe = useRef<HTMLSpanElement>(null);
   const columns = useSignal(80);
@@ -34,6 +39,8 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
   const isFollowing = useRef(true);
   /** The line that the page's address names. Such an address can be shared. */
   const linked = useSignal(lineOf(location.hash));
+  const wantsTimes = useSignal(false);
+  const timesFrom = wantsTimes.value && output.hasTimes ? startedAt : undefined;
   const gutter = `${String(output.lineCount).length + 1}ch`;
 
   useLayoutEffect(() => {
@@ -41,7 +48,8 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
       const box = scroller.current;
       if (!box || !probe.current) return;
       const width = probe.current.getBoundingClientRect().width / 10;
-      const room = box.clientWidth - (String(output.lineCount).length + 1) * width - 28;
+      const taken = String(output.lineCount).length + 1 + (timesFrom === undefined ? 0 : timeWidth);
+      const room = box.clientWidth - taken * width - 28;
       columns.value = Math.max(20, Math.floor(room / width));
       height.value = box.clientHeight;
     };
@@ -50,7 +58,7 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
     void document.fonts.ready.then(measure);
     measure();
     return () => observer.disconnect();
-  }, [output, String(output.lineCount).length]);
+  }, [output, String(output.lineCount).length, timesFrom]);
 
   const total = output.rowCount(columns.value);
   useLayoutEffect(() => {
@@ -114,6 +122,16 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
           {output.lineCount} {output.lineCount === 1 ? "line" : "lines"},{" "}
           {formatBytes(output.bytes)}
         </span>
+        {output.hasTimes && startedAt !== undefined && (
+          <label class="check" title="When each line was written, from the start of the run">
+            <input
+              type="checkbox"
+              checked={wantsTimes.value}
+              onChange={(event) => (wantsTimes.value = event.currentTarget.checked)}
+            />
+            Times
+          </label>
+        )}
         <button class="small" onClick={() => void copy(text())} disabled={output.bytes === 0}>
           Copy
         </button>
@@ -143,6 +161,7 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
                 key={first + i}
                 row={row}
                 gutter={gutter}
+                timesFrom={timesFrom}
                 needle={wanted.value.toLowerCase()}
                 isCurrent={first + i === current || row.line === linked.value}
                 onLink={link}
@@ -158,12 +177,13 @@ export function OutputView({ label, output, version, isLive, text, empty }: Prop
 interface RowProps {
   row: Row;
   gutter: string;
+  timesFrom: number | undefined;
   needle: string;
   isCurrent: boolean;
   onLink: (line: number) => void;
 }
 
-function OutputRow({ row, gutter, needle, isCurrent, onLink }: RowProps) {
+function OutputRow({ row, gutter, timesFrom, needle, isCurrent, onLink }: RowProps) {
   const name = `output-row ${row.stream}${isCurrent ? " current" : ""}`;
   return (
     <div class={name}>
@@ -177,6 +197,11 @@ function OutputRow({ row, gutter, needle, isCurrent, onLink }: RowProps) {
       >
         {row.isContinued ? "" : row.line + 1}
       </button>
+      {timesFrom !== undefined && (
+        <span class="output-time" style={{ width: `${timeWidth}ch` }}>
+          {!row.isContinued && row.at !== undefined && formatDuration(row.at - timesFrom)}
+        </span>
+      )}
       <span>
         {row.pieces.map((piece) => marked(piece, needle))}
         {row.pieces.length === 0 && "\n"}

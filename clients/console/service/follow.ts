@@ -55,7 +55,7 @@ export async function follow(
     for await (const { id: place, event, data } of events(id, { after: cursor, signal })) {
       cursor = place ?? cursor;
       if (event === "stdout" || event === "stderr") {
-        followed.output.append(event, data.text);
+        followed.output.append(event, data.text, Date.parse(data.at));
         set({});
       } else if (event === "status" && data.status === "queued") set({ waits: data.reason });
       else if (event === "status")

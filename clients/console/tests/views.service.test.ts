@@ -1,6 +1,7 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { log } from "../../../api/testing/contract/working.ts";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
@@ -137,6 +138,23 @@ describe("the console's views", needs("chromium"), () => {
       error: { type: "cancelled", message: "cancelled", phase: "execution" },
     });
     await page.getByText("cancelled", { exact: true }).first().waitFor();
+    await page.close();
+  });
+
+  test("the output of a run that is watched can show when each line was written", async () => {
+    const id = await world.submit("print('watched')");
+    const job = await agent.takeJob();
+    await agent.post(job.lease_id, "started", { job_ref: null });
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("No output yet.").waitFor();
+    expect(await page.getByRole("checkbox", { name: "Times" }).count()).toBe(0);
+    await agent.post(job.lease_id, "logs", { parts: [log(0, "watched\n")] });
+    await page.getByRole("checkbox", { name: "Times" }).check();
+    const time = page.locator(".output-time");
+    expect(await time.innerText()).toMatch(/^\d+(\.\d)? (ms|s|min)/);
+    await agent.result(job.lease_id, { stdout_base64: btoa("watched\n") });
+    await page.getByText("succeeded").waitFor();
+    expect(await time.count()).toBe(1);
     await page.close();
   });
 

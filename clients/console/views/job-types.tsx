@@ -93,7 +93,7 @@ function JobTypeRow({ type, onBuild, onShow }: RowProps) {
         {type.timeout} s
       </td>
       <td class="wide quiet" title={requirements.join(", ")}>
-        {requirements.length === 0 ? "none of its own" : requirements.join(", ")}
+        {requirements.length === 0 ? "no packages of its own" : requirements.join(", ")}
       </td>
       <td class="row-actions">
         <button class="small" aria-label={`Last build of ${name}`} onClick={() => onShow(name)}>

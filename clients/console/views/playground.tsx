@@ -111,20 +111,22 @@ export function Playground({ query }: { query: URLSearchParams }) {
       >
         <JobTypeChoice />
         {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. */}
-        <button
-          disabled={!isRunning}
-          onClick={() => followed && void attempt(() => cancel(followed.id))}
-        >
-          Stop
-        </button>
-        <button
-          class="primary"
-          title="Ctrl+Enter"
-          disabled={isBusy || isRunning}
-          onClick={() => void run()}
-        >
-          Run <kbd>Ctrl ⏎</kbd>
-        </button>
+        <div class="actions">
+          <button
+            disabled={!isRunning}
+            onClick={() => followed && void attempt(() => cancel(followed.id))}
+          >
+            Stop
+          </button>
+          <button
+            class="primary"
+            title="Ctrl+Enter"
+            disabled={isBusy || isRunning}
+            onClick={() => void run()}
+          >
+            Run <kbd>Ctrl ⏎</kbd>
+          </button>
+        </div>
       </Heading>
       {parent !== undefined && (
         <p class="note">
