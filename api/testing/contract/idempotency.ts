@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { DerivedJob, SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
@@ -172,11 +173,14 @@ export const idempotencyRows: Row[] = [
   },
 ];
 
-/** Submits a job, again if the database of a busy machine was out of reach, at most nine times. */
+/** Submits a job, again as long as the database of a busy machine is out of reach. */
 async function insist(api: Api, fields: object): Promise<SubmittedJob> {
-  for (let tries = 1; ; tries++) {
+  for (;;) {
     const reply = await api.post("/execute/async", { code: "print(1)", ...fields });
-    if (reply.status === 503 && tries < 10) continue;
+    if (reply.status === 503) {
+      await sleep(1000 * Number(reply.headers.get("Retry-After")));
+      continue;
+    }
     expect(reply.status).toBe(202);
     return SubmittedJob.parse(body(reply));
   }
