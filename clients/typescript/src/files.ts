@@ -12,6 +12,8 @@ export interface Files {
   readonly list: (options?: CallOptions) => Promise<UploadedFile[]>;
   /** The bytes of a file. */
   readonly get: (fileId: string, options?: CallOptions) => Promise<Uint8Array>;
+  /** The file as it arrives, for those that do not fit into memory. */
+  readonly open: (fileId: string, options?: CallOptions) => Promise<Response>;
   readonly delete: (fileId: string, options?: CallOptions) => Promise<void>;
 }
 
@@ -19,7 +21,7 @@ export interface Files {
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
 
-export function files(api: Api, { send }: Transport): Files {
+export function files(api: Api, { send, open }: Transport): Files {
   return {
     upload: async (name, body, options) => {
       const blob = body instanceof Blob ? body : new Blob([body]);
@@ -31,11 +33,16 @@ export function files(api: Api, { send }: Transport): Files {
     },
     list: async (options) => (await api.listFiles({}, options)).items,
     get: async (id, options) => {
-      const answer = await send(`/files/${encodeURIComponent(id)}`, {}, options);
+      const answer = await send(pathOf(id), {}, options);
       return new Uint8Array(await answer.arrayBuffer());
     },
+    open: (id, options) => open(pathOf(id), {}, options),
     delete: async (id, options) => {
       await api.deleteFile({ id }, options);
     },
   };
+}
+
+function pathOf(id: string): string {
+  return `/files/${encodeURIComponent(id)}`;
 }
