@@ -48,7 +48,7 @@ const eventsQuery = z.object({
     .optional()
     .openapi({
       description:
-        "The `cursor` of the last answer. Without it, the answer has no events, only the cursor to start from.",
+        "The `cursor` of the last answer. Without it, the answer has no events, only the cursor to start from; so it is with a cursor that this database has not reached, as after a restore.",
     }),
   wait: integerQuery(
     { minimum: 0, maximum: 20, default: 0 },

@@ -10,7 +10,8 @@ const lookMs = 500;
 
 /**
  * Returns the events after a cursor, once there are any or `waitMs` have passed. Without a cursor, returns
- * the newest one. Each request keeps the service storing events for at least another minute.
+ * the newest one; so it does, at once, for a cursor above that: it is from before the database was replaced,
+ * and the next events would come before it. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
   { db, now }: Deps,
@@ -21,9 +22,10 @@ export async function listenForEvents(
   const end = now() + (after === undefined ? 0 : waitMs);
   const until = await keepListening(db, end + listeningMs / 2, end + listeningMs);
   // Read after the listening time is stored, so that every later end has a higher number.
-  const from = after ?? (await lastEvent(db));
+  const newest = await lastEvent(db);
+  const from = Math.min(after ?? newest, newest);
   let rows = await eventsAfter(db, from, limit + 1);
-  while (rows.length === 0 && now() < end && !signal.aborted) {
+  while (rows.length === 0 && from === after && now() < end && !signal.aborted) {
     await pause(Math.min(lookMs, end - now()), signal);
     rows = await eventsAfter(db, from, limit + 1);
   }

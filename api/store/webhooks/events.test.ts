@@ -177,11 +177,14 @@ describe("while a client listens, an execution that ends", () => {
     await complete("succeeded")();
     expect(await heard()).toEqual([id]);
     expect(await events()).toEqual([]);
-    expect(await heard(await lastEvent(store.db))).toEqual([]);
+    const newest = await lastEvent(store.db);
+    expect(await heard(newest)).toEqual([]);
     await store.db.client.execute("update settings set value = '1500' where value = '1501'");
     await submit();
     await complete("succeeded")();
     expect(await heard()).toEqual([id]);
+    await store.db.client.execute("delete from webhook_events");
+    expect(await lastEvent(store.db)).toBe(newest);
   });
 
   test.each(["callback_url", "endpoint"])(

@@ -1,7 +1,8 @@
-import { asc, eq, gt, max, sql } from "drizzle-orm";
+import { asc, eq, getTableName, gt, sql } from "drizzle-orm";
 import type { StoredEvent } from "../../domain/webhooks/event.ts";
 import type { Database } from "../database.ts";
 import { settings, webhookEvents } from "../schema.ts";
+import { statement } from "../statement.ts";
 
 const untilSetting = "webhook_listening_until";
 
@@ -33,11 +34,15 @@ export async function keepListening(
   return extended;
 }
 
-/** The number of the newest event; 0 if there is none. Later events have higher numbers. */
-export async function lastEvent({ orm }: Database): Promise<number> {
-  const [row] = await orm.select({ seq: max(webhookEvents.seq) }).from(webhookEvents);
-  return row?.seq ?? 0;
+/** The number of the newest event, also if it was removed; 0 if there was none. Later ones have higher numbers. */
+export async function lastEvent({ client }: Database): Promise<number> {
+  const { rows } = await client.execute(findLast({}));
+  return Number(rows[0]?.[0] ?? 0);
 }
+
+/** SQLite's own table says which number was the last. */
+const findLast = statement(sql`
+  select seq from sqlite_sequence where name = ${getTableName(webhookEvents)}`);
 
 /** Events with a higher number, oldest first. */
 export async function eventsAfter(

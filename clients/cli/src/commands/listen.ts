@@ -100,7 +100,9 @@ async function* messages(
         { after, wait: 20 },
         { signal, retries: 0 },
       );
-      if (performance.now() > isOverAt)
+      // Without an event, a cursor only changes if the service's database was replaced.
+      const isReplaced = page.items.length === 0 && page.cursor !== after;
+      if (performance.now() > isOverAt || isReplaced)
         terminal.note("airlock: jobs that ended meanwhile may be missing");
       if (isGone) terminal.note("airlock: the service answers again");
       isGone = false;
