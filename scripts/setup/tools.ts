@@ -43,6 +43,8 @@ const table = {
   },
   // The Python client runs on this machine's Python.
   python3: { tiers: ["service", "engine"], isThere: has("python3"), packages: ["python3"] },
+  // The command line's completion.
+  zsh: { tiers: ["lab"], isThere: has("zsh"), packages: ["zsh"] },
   venv: {
     tiers: ["lab"],
     isThere: () => spawnSync("python3", ["-c", "import ensurepip, venv"]).status === 0,

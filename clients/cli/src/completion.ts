@@ -46,5 +46,8 @@ ${cases}
 complete -F _airlock airlock
 `;
   if (shell === "bash") return bash;
-  return `#compdef airlock\nautoload -U +X bashcompinit && bashcompinit\n${bash}`;
+  return `# A new user's zsh may not have set up its completion, which bash's builds on.
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+autoload -Uz bashcompinit && bashcompinit
+${bash}`;
 }

@@ -66,7 +66,23 @@ export function explainFailure(error: unknown): string {
     error.code === "unauthorized"
       ? "the API key is missing or wrong: give one with --key, or store one with airlock login"
       : error.message;
-  return `${message}\n(${error.code}${correlation})`;
+  const hint = error.code === "not_found" ? whereListed(message) : "";
+  return `${message}${hint}\n(${error.code}${correlation})`;
+}
+
+/** What lists the things of a kind, by how a refusal begins. */
+const lists: [kind: string, command: string][] = [
+  ["Job type ", "airlock types"],
+  ["Job ", "airlock ps"],
+  ["Execution ", "airlock ps"],
+  ["File ", "airlock files list"],
+  ["DLQ entry ", "airlock dlq list"],
+  ["Webhook delivery ", "airlock webhooks deliveries"],
+];
+
+function whereListed(message: string): string {
+  const [, command] = lists.find(([kind]) => message.startsWith(kind)) ?? [];
+  return command === undefined ? "" : ` ${command} lists those that do.`;
 }
 
 function messageOf(error: unknown): string {

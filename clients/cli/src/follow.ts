@@ -17,6 +17,7 @@ export async function follow(
   { since = 0, signal }: FollowOptions = {},
 ): Promise<EndedRecord> {
   let waits = "";
+  const cut = new Set<string>();
   for await (const { event, data } of airlock.stream(jobId, { signal })) {
     if (event === "end") return data;
     if (event === "stdout" || event === "stderr") {
@@ -28,7 +29,8 @@ export async function follow(
         terminal.note(terminal.style("dim", `waits: ${reason}`));
       }
       waits = reason;
-    } else if (event === "truncated" || event === "held") {
+    } else if ((event === "truncated" || event === "held") && !cut.has(data.stream)) {
+      cut.add(data.stream);
       terminal.note(`airlock: ${data.stream} is near its limit: the rest comes at the end, cut`);
     } else if (event === "retry") {
       terminal.note("airlock: the agent was lost; the job starts again");

@@ -1,5 +1,5 @@
 import { consoleAddress } from "./console-address.ts";
-import { exitCode, UsageError } from "./exit.ts";
+import { exitCode, ExitError, UsageError } from "./exit.ts";
 import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
 import { interruptible } from "./interrupt.ts";
 import { saveArtifacts } from "./save-artifacts.ts";
@@ -20,39 +20,46 @@ export async function submitAndFollow(
   submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
 ): Promise<number> {
   const { airlock, terminal, settings } = tool;
-  return interruptible(async (signal) => {
-    const job = await submit(signal);
-    const { job_id } = job;
-    const address = consoleAddress(settings.url, job_id);
-    if (detach) {
-      if (terminal.json) terminal.document(job);
-      else terminal.line(job_id);
-      if (terminal.watched) terminal.note(terminal.style("dim", address));
-      return 0;
-    }
-    if (terminal.watched) terminal.note(terminal.style("dim", address));
-    const record = await toItsEnd(tool, job_id, signal);
-    const saved = out === undefined ? [] : await save(tool, job_id, out, force);
-    if (terminal.json) terminal.document(await airlock.wait(job_id));
-    else if (terminal.watched) {
-      if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
-      for (const path of saved) terminal.note(terminal.style("dim", `saved ${path}`));
-    }
-    const end = explainEnd(record);
-    if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
-    return signal.aborted ? exitCode.interrupted : exitCodeOfRecord(record);
-  });
+  const job = await interruptible(submit);
+  const { job_id } = job;
+  const address = terminal.style("dim", consoleAddress(settings.url, job_id));
+  if (detach) {
+    if (terminal.json) terminal.document(job);
+    else terminal.line(job_id);
+    if (terminal.watched) terminal.note(address);
+    return 0;
+  }
+  if (terminal.watched) terminal.note(address);
+  const { record, isCancelled } = await interruptible(async (signal) => ({
+    record: await toItsEnd(tool, job_id, signal),
+    isCancelled: signal.aborted,
+  }));
+  const saved = out === undefined ? [] : await save(tool, job_id, out, force);
+  if (terminal.json) terminal.document(await airlock.wait(job_id));
+  else if (terminal.watched) {
+    if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
+    for (const path of saved) terminal.note(terminal.style("dim", `saved ${plain(path)}`));
+  }
+  const end = explainEnd(record);
+  if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
+  return isCancelled ? exitCode.interrupted : exitCodeOfRecord(record);
 }
 
-/** Fetches the artifacts. An error says how to fetch them later, because the job need not run again. */
+/**
+ * Fetches the artifacts until Ctrl-C. An error says how to fetch them later, because the job need not run
+ * again.
+ */
 async function save(tool: Tool, jobId: string, out: string, force = false): Promise<string[]> {
-  try {
-    return await saveArtifacts(tool, jobId, out, { force });
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    const again = `airlock artifacts ${jobId} -o FOLDER`;
-    throw new UsageError(`${error.message}\nThe job has ended; ${again} fetches its files.`);
-  }
+  const again = `The job has ended; airlock artifacts ${jobId} -o FOLDER fetches its files.`;
+  return interruptible(async (signal) => {
+    try {
+      return await saveArtifacts(tool, jobId, out, { force, signal });
+    } catch (error) {
+      if (signal.aborted) throw new ExitError(exitCode.interrupted, `interrupted\n${again}`);
+      if (error instanceof UsageError) throw new UsageError(`${error.message}\n${again}`);
+      throw error;
+    }
+  });
 }
 
 /** The job's result, as much of it as fits into a line or two. */

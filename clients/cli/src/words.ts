@@ -52,6 +52,22 @@ export function parseNumber(text: string, option: string): number {
   throw new UsageError(`${option} "${text}" must be a number`);
 }
 
+/** Most items in one answer of the service. */
+const mostItems = 1000;
+
+/** The value of `-n`. */
+export function parseCount(text: string): number {
+  const count = Number(text);
+  if (Number.isInteger(count) && count >= 1 && count <= mostItems) return count;
+  throw new UsageError(`--number "${text}" must be a whole number from 1 to ${mostItems}`);
+}
+
+/** What a list says whose end is not shown. */
+export function moreThan(shown: string): string {
+  const count = Math.min(Number(shown) * 2, mostItems);
+  return count > Number(shown) ? `there are more: -n ${count}` : "there are more: filter the list";
+}
+
 /** `name=value` pairs. */
 export function parsePairs(pairs: readonly string[], option: string): Record<string, string> {
   return Object.fromEntries(

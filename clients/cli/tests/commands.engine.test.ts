@@ -1,12 +1,4 @@
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -124,65 +116,10 @@ test("Ctrl-C only leaves logs -f: the job goes on", async () => {
   expect((await airlock.run(["cancel", id])).code).toBe(0);
 });
 
-test("artifacts are listed, and fetched into a folder without replacing files", async () => {
-  const id = await detached(
-    "import os; os.mkdir('/output/d'); open('/output/a.txt', 'w').write('A'); open('/output/d/b.txt', 'w').write('B')",
-  );
-  const listed = await airlock.run(["artifacts", id]);
-  expect(listed.stdout).toContain("d/b.txt");
-  const out = join(folder, "out");
-  const saved = await airlock.run(["artifacts", id, "-o", out]);
-  expect(saved.stdout.trim().split("\n")).toEqual([join(out, "a.txt"), join(out, "d/b.txt")]);
-  expect(readFileSync(join(out, "d/b.txt"), "utf8")).toBe("B");
-  writeFileSync(join(out, "a.txt"), "mine");
-  const again = await airlock.run(["artifacts", id, "-o", out]);
-  expect(again.code).toBe(2);
-  expect(again.stderr).toContain("--force");
-  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
-  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out, "--force"])).code).toBe(0);
-  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
-});
-
-test("run -o keeps a file that exists, and says how to fetch the artifacts of the finished job", async () => {
-  const out = join(folder, "taken");
-  mkdirSync(out);
-  writeFileSync(join(out, "a.txt"), "mine");
-  const path = script("writes.py", "open('/output/a.txt', 'w').write('A')");
-  const { code, stderr } = await airlock.run(["run", path, "-o", out]);
-  expect(code).toBe(2);
-  expect(stderr).toMatch(
-    /a\.txt exists; --force replaces it\nThe job has ended; airlock artifacts .* -o/,
-  );
-  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
-});
-
 test("a fault in the request is shown once", async () => {
   const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
   expect(code).toBe(126);
   expect(stderr.split("status: Invalid option")).toHaveLength(2);
-});
-
-test("a partial download has a unique name: other files named .part are kept", async () => {
-  const id = await detached(
-    "for name in ('a.txt', 'a.txt.part'): open('/output/' + name, 'w').write(name)",
-  );
-  const out = join(folder, "parts");
-  mkdirSync(out);
-  writeFileSync(join(out, "a.txt.part"), "mine");
-  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out])).code).toBe(0);
-  expect(readFileSync(join(out, "a.txt.part"), "utf8")).toBe("mine");
-  expect(readdirSync(out).toSorted()).toEqual(["a.txt", "a.txt.part"]);
-  const names = ["a.txt.part", "a.txt"];
-  expect((await airlock.run(["artifacts", id, ...names, "-o", out, "--force"])).code).toBe(0);
-  expect(names.map((name) => readFileSync(join(out, name), "utf8"))).toEqual(names);
-});
-
-test("a file whose name is as long as names can be is fetched", async () => {
-  const name = "n".repeat(255);
-  const id = await detached(`open('/output/${name}', 'w').write('all of it')`);
-  const out = join(folder, "long");
-  expect((await airlock.run(["artifacts", id, "-o", out])).code).toBe(0);
-  expect(readFileSync(join(out, name), "utf8")).toBe("all of it");
 });
 
 test("rerun and fork show the output of the new job", async () => {
@@ -201,15 +138,16 @@ test("a batch has an answer for each line, in its place", async () => {
   const broken = await airlock.run(["batch", "-"], { stdin: '{"code": "1"}\n{' });
   expect(broken).toMatchObject({ code: 2, stdout: "" });
   expect(broken.stderr).toContain("line 2");
+  const none = await airlock.run(["batch", "-"], { stdin: "\n" });
+  expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining("no request") as string });
 });
 
-test("files are uploaded, listed, fetched and removed", async () => {
-  const path = script("data.bin", "\u0000\u0001bytes");
-  const id = (await airlock.run(["files", "put", path])).stdout.trim();
-  expect((await airlock.run(["files", "list"])).stdout).toContain("data.bin");
-  expect((await airlock.run(["files", "get", id, "-"])).stdout).toBe("\u0000\u0001bytes");
-  expect((await airlock.run(["files", "rm", id])).code).toBe(0);
-  expect((await airlock.run(["files", "get", id, "-"])).code).toBe(126);
+test("ps finds jobs by their metadata", async () => {
+  const args = ["run", "-d", "-m", "order=4711", "-"];
+  const id = (await airlock.run(args, { stdin: "1" })).stdout.trim();
+  const { stdout } = await airlock.run(["--json", "ps", "-m", "order=4711"]);
+  expect(JSON.parse(stdout)).toMatchObject([{ execution_id: id }]);
+  expect((await airlock.run(["ps", "-n", "0"])).stderr).toContain("from 1 to 1000");
 });
 
 test("login stores the address and a key that works, readable by the user alone", async () => {

@@ -33,15 +33,25 @@ function describeAnswer(answer: object): string {
   return `refused: ${code}: ${detail}`;
 }
 
+/** Most jobs of one batch. */
+const mostJobs = 1000;
+
 function readRequests(text: string): AsyncSubmitRequest[] {
-  const lines = text.split("\n").map((line, at) => ({ line: line.trim(), number: at + 1 }));
-  return lines
-    .filter(({ line }) => line !== "")
-    .map(({ line, number }) => {
-      try {
-        return JSON.parse(line) as AsyncSubmitRequest;
-      } catch (error) {
-        throw new UsageError(`line ${number} is no JSON: ${(error as Error).message}`);
-      }
-    });
+  const lines = text
+    .split("\n")
+    .map((line, at) => ({ line: line.trim(), number: at + 1 }))
+    .filter(({ line }) => line !== "");
+  if (lines.length === 0) throw new UsageError('there is no request: write {"code": …} on a line');
+  if (lines.length > mostJobs) {
+    throw new UsageError(
+      `${lines.length} requests are too many: split -l ${mostJobs} makes files of ${mostJobs}`,
+    );
+  }
+  return lines.map(({ line, number }) => {
+    try {
+      return JSON.parse(line) as AsyncSubmitRequest;
+    } catch (error) {
+      throw new UsageError(`line ${number} is no JSON: ${(error as Error).message}`);
+    }
+  });
 }

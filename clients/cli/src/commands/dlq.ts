@@ -1,7 +1,8 @@
 import type { Command } from "commander";
 import type { ExecutionErrorType } from "../../../typescript/src/index.ts";
+import { forEach } from "../for-each.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
-import { age, parseNumber } from "../words.ts";
+import { age, moreThan, parseCount, parseNumber } from "../words.ts";
 
 /** Commands about the dead letter queue. */
 export function addDlq(program: Command): void {
@@ -15,7 +16,7 @@ export function addDlq(program: Command): void {
         const { errorType, number } = options;
         const page = await airlock.api.listDeadLetters({
           ...(errorType !== undefined && { errorType: errorType as ExecutionErrorType }),
-          limit: parseNumber(number, "--number"),
+          limit: parseCount(number),
         });
         if (terminal.json) return terminal.document(page.items);
         if (page.items.length === 0) return terminal.note("no dead letters");
@@ -33,6 +34,7 @@ export function addDlq(program: Command): void {
             `${letter.error_type}: ${letter.error_message ?? ""}`,
           ]),
         );
+        if (page.has_more) terminal.note(moreThan(number));
       }),
     );
   addCommand(dlq, "stats", "count them by type of error").action(
@@ -51,8 +53,14 @@ export function addDlq(program: Command): void {
   addCommand(dlq, "rm", "remove entries")
     .argument("<id...>", "their ids")
     .action(
-      does(async ({ airlock }: Tool, ids: string[]) => {
-        for (const id of ids) await airlock.api.deleteDeadLetter({ id: parseNumber(id, "<id>") });
+      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
+        for (const id of ids) parseNumber(id, "<id>");
+        return forEach(
+          terminal,
+          ids,
+          (id) => airlock.api.deleteDeadLetter({ id: Number(id) }),
+          (_, id) => `${id} removed`,
+        );
       }),
     );
 }

@@ -1,10 +1,11 @@
-import { createWriteStream, existsSync } from "node:fs";
 import { basename } from "node:path";
 import type { Command } from "commander";
-import { exitCode, UsageError } from "../exit.ts";
+import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { type SaveOptions, saveArtifacts } from "../save-artifacts.ts";
+import { checkTarget, saveBody } from "../save-body.ts";
 import { openFile } from "../open-file.ts";
+import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { bytes } from "../words.ts";
 
@@ -16,9 +17,7 @@ export function addFiles(program: Command): void {
     .option("--name <name>", "its name; default: the last part of its path")
     .action(
       does(async ({ airlock, terminal }: Tool, path: string, { name }: { name?: string }) => {
-        const blob = await openFile(path);
-        if (terminal.watched && blob.size > 8_000_000)
-          terminal.note(`uploading ${bytes(blob.size)} …`);
+        const blob = await openFile(path, terminal);
         const stored = await airlock.files.upload(name ?? basename(path), blob);
         if (terminal.json) terminal.document(stored);
         else terminal.line(stored.file_id);
@@ -53,24 +52,26 @@ export function addFiles(program: Command): void {
     .option("--force", "replace a file that exists")
     .action(
       does(async (tool: Tool, id: string, path: string, { force }: { force?: boolean }) => {
-        if (path !== "-" && existsSync(path) && !force) {
-          throw new UsageError(`${path} exists; --force replaces it`);
-        }
-        const body = await tool.airlock.files.get(id);
-        if (path === "-") return tool.terminal.write(body);
-        await new Promise((resolve, reject) =>
-          createWriteStream(path, { flags: force ? "w" : "wx" })
-            .on("error", reject)
-            .end(body, () => resolve(undefined)),
-        );
+        const { airlock, terminal } = tool;
+        if (path !== "-") checkTarget(path, force === true);
+        return interruptible(async (signal) => {
+          const answer = await airlock.files.open(id, { signal });
+          if (path !== "-") return saveBody(terminal, answer, path, path, signal);
+          for await (const part of answer.body ?? []) await terminal.write(part);
+        });
       }),
     );
   addCommand(files, "rm", "remove files")
     .argument("<file...>", "their ids")
     .action(
-      does(async ({ airlock }: Tool, ids: string[]) => {
-        for (const id of ids) await airlock.files.delete(id);
-      }),
+      does(async ({ airlock, terminal }: Tool, ids: string[]) =>
+        forEach(
+          terminal,
+          ids,
+          (id) => airlock.files.delete(id),
+          (_, id) => `${id} removed`,
+        ),
+      ),
     );
 
   addCommand(program, "artifacts", "files that a job wrote to /output")
@@ -111,17 +112,11 @@ async function fetchThem(
   id: string,
   folder: string,
   options: SaveOptions,
-): Promise<number> {
+): Promise<void> {
   const { terminal } = tool;
   return interruptible(async (signal) => {
-    try {
-      const saved = await saveArtifacts(tool, id, folder, { ...options, signal });
-      if (terminal.json) terminal.document(saved);
-      else for (const path of saved) terminal.line(path);
-      return 0;
-    } catch (error) {
-      if (!signal.aborted) throw error;
-      return exitCode.interrupted;
-    }
+    const saved = await saveArtifacts(tool, id, folder, { ...options, signal });
+    if (terminal.json) terminal.document(saved);
+    else for (const path of saved) terminal.line(plain(path));
   });
 }

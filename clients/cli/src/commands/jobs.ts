@@ -3,11 +3,22 @@ import type { ExecutionRecord } from "../../../typescript/src/index.ts";
 import { consoleAddress } from "../console-address.ts";
 import { exitCode } from "../exit.ts";
 import { exitCodeOfRecord, explainEnd, follow } from "../follow.ts";
+import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../submit-and-follow.ts";
 import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
-import { age, between, bytes, collect, duration, parseNumber, parseSince } from "../words.ts";
+import {
+  age,
+  between,
+  bytes,
+  collect,
+  duration,
+  moreThan,
+  parseCount,
+  parsePairs,
+  parseSince,
+} from "../words.ts";
 import { readText, submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
@@ -51,21 +62,20 @@ export function addJobs(program: Command): void {
   addCommand(program, "cancel", "end jobs")
     .argument("<job...>", "ids of the jobs")
     .action(
-      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
-        const cancelled = [];
-        for (const id of ids) {
-          const job = await airlock.cancel(id);
-          if (!terminal.json) terminal.line(`${id} ${job.status}`);
-          cancelled.push(job);
-        }
-        if (terminal.json) terminal.document(cancelled);
-      }),
+      does(async ({ airlock, terminal }: Tool, ids: string[]) =>
+        forEach(
+          terminal,
+          ids,
+          (id) => airlock.cancel(id),
+          ({ status }, id) => `${id} ${status}`,
+        ),
+      ),
     );
 
   const rerun = addCommand(program, "rerun", "run a job once more").argument("<job>", "its id");
   withJobOptions(rerun).action(
     does(async (tool: Tool, id: string, options: SubmitOptions) => {
-      const rerunRequest = await submitFields(tool.airlock, options);
+      const rerunRequest = await submitFields(tool, options);
       return submitAndFollow(tool, options, (signal) =>
         tool.airlock.api.rerunJob({ id, rerunRequest }, { signal }),
       );
@@ -78,7 +88,7 @@ export function addJobs(program: Command): void {
   withJobOptions(fork).action(
     does(async (tool: Tool, id: string, file: string, options: SubmitOptions) => {
       const forkRequest = {
-        ...(await submitFields(tool.airlock, options)),
+        ...(await submitFields(tool, options)),
         code: await readText(file),
       };
       return submitAndFollow(tool, options, (signal) =>
@@ -94,8 +104,10 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
     ...(status !== undefined && { status: status as ExecutionRecord["status"] }),
     ...(jobType !== undefined && { jobType }),
     ...(batch !== undefined && { batchId: batch }),
-    ...(metadata && { metadata }),
-    limit: parseNumber(number, "--number"),
+    ...(metadata && {
+      metadata: Object.entries(parsePairs(metadata, "--metadata")).map((pair) => pair.join(":")),
+    }),
+    limit: parseCount(number),
     fields: "status,job_type,created_at,started_at,ended_at,exit_code",
   });
   if (terminal.json) return terminal.document(page.items);
@@ -118,7 +130,7 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
       item.job_type ?? "",
     ]),
   );
-  if (page.has_more) terminal.note(`more: airlock ps -n ${Number(number) * 2}`);
+  if (page.has_more) terminal.note(moreThan(number));
 }
 
 async function showLogs(

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { text } from "node:stream/consumers";
 import type { Command } from "commander";
-import type { Airlock, AsyncSubmitRequest } from "../../../typescript/src/index.ts";
+import type { AsyncSubmitRequest } from "../../../typescript/src/index.ts";
 import { UsageError } from "../exit.ts";
 import { readScriptMetadata } from "../script-metadata.ts";
 import { openFile } from "../open-file.ts";
@@ -46,7 +46,7 @@ Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
       const code = await readText(file);
       const { dependencies } = readScriptMetadata(code);
       const request: AsyncSubmitRequest = {
-        ...(await submitFields(tool.airlock, options)),
+        ...(await submitFields(tool, options)),
         code,
       };
       const requirements = [...dependencies, ...(options.require ?? [])];
@@ -70,14 +70,14 @@ export function withJobOptions(command: Command): Command {
 }
 
 export async function submitFields(
-  airlock: Airlock,
+  tool: Tool,
   options: SubmitOptions,
 ): Promise<Omit<AsyncSubmitRequest, "code">> {
   const { input, stdin, file = [], jobType, timeout, metadata } = options;
   return {
-    ...(input !== undefined && { input_data: readInput(input) }),
+    ...(input !== undefined && { input_data: await readInput(input) }),
     ...(stdin !== undefined && { stdin: await readText(stdin) }),
-    ...(file.length > 0 && { files: await uploadAll(airlock, file) }),
+    ...(file.length > 0 && { files: await uploadAll(tool, file) }),
     ...(jobType !== undefined && { job_type: jobType }),
     ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),
     ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
@@ -96,8 +96,8 @@ export async function readText(file: string): Promise<string> {
   }
 }
 
-function readInput(given: string): Record<string, unknown> {
-  const json = given.startsWith("@") ? readFileSync(given.slice(1), "utf8") : given;
+async function readInput(given: string): Promise<Record<string, unknown>> {
+  const json = given.startsWith("@") ? await readText(given.slice(1)) : given;
   try {
     const value: unknown = JSON.parse(json);
     if (typeof value === "object" && value !== null && !Array.isArray(value)) {
@@ -109,13 +109,13 @@ function readInput(given: string): Record<string, unknown> {
   throw new UsageError(`--input must be a JSON object, such as '{"name": "Ada"}', or @file`);
 }
 
-async function uploadAll(airlock: Airlock, paths: string[]) {
+async function uploadAll({ airlock, terminal }: Tool, paths: string[]) {
   const files = [];
   for (const given of paths) {
     const at = given.lastIndexOf("=");
     const path = at > 0 ? given.slice(0, at) : given;
     const name = at > 0 ? given.slice(at + 1) : basename(given);
-    const blob = await openFile(path);
+    const blob = await openFile(path, terminal);
     const { file_id } = await airlock.files.upload(name, blob);
     files.push({ name, file_id });
   }

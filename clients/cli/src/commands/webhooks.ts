@@ -1,7 +1,8 @@
 import type { Command } from "commander";
 import type { WebhookDelivery } from "../../../typescript/src/index.ts";
+import { forEach } from "../for-each.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
-import { age, parseNumber } from "../words.ts";
+import { age, moreThan, parseCount, parseNumber } from "../words.ts";
 
 interface ListOptions {
   status?: string;
@@ -26,7 +27,7 @@ export function addWebhooks(program: Command): void {
           ...(status !== undefined && { status: status as WebhookDelivery["status"] }),
           ...(endpoint !== undefined && { endpoint }),
           ...(job !== undefined && { jobId: job }),
-          limit: parseNumber(number, "--number"),
+          limit: parseCount(number),
         });
         if (terminal.json) return terminal.document(page.items);
         if (page.items.length === 0) return terminal.note("no deliveries");
@@ -46,21 +47,20 @@ export function addWebhooks(program: Command): void {
             one.endpoint ?? one.callback_url ?? "",
           ]),
         );
+        if (page.has_more) terminal.note(moreThan(number));
       }),
     );
   addCommand(webhooks, "resend", "deliver again")
     .argument("<delivery...>", "their ids")
     .action(
       does(async ({ airlock, terminal }: Tool, ids: string[]) => {
-        const sent = [];
-        for (const id of ids) {
-          const delivery = await airlock.api.resendWebhookDelivery({
-            id: parseNumber(id, "<delivery>"),
-          });
-          if (!terminal.json) terminal.line(`${id} ${delivery.status}`);
-          sent.push(delivery);
-        }
-        if (terminal.json) terminal.document(sent);
+        for (const id of ids) parseNumber(id, "<delivery>");
+        return forEach(
+          terminal,
+          ids,
+          (id) => airlock.api.resendWebhookDelivery({ id: Number(id) }),
+          ({ status }, id) => `${id} ${status}`,
+        );
       }),
     );
 }

@@ -1,0 +1,30 @@
+import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
+import type { Terminal } from "./terminal.ts";
+
+/**
+ * Does the work for each id, also after one has failed, and says what became of it.
+ *
+ * @returns The exit code of the first failure, or 0.
+ */
+export async function forEach<T>(
+  terminal: Terminal,
+  ids: readonly string[],
+  work: (id: string) => Promise<T>,
+  tell: (done: T, id: string) => string,
+): Promise<number> {
+  const all: unknown[] = [];
+  let code = 0;
+  for (const id of ids) {
+    try {
+      const done = await work(id);
+      if (!terminal.json) terminal.line(tell(done, id));
+      all.push(done ?? { id });
+    } catch (error) {
+      code ||= exitCodeOf(error);
+      if (!terminal.json) terminal.note(`airlock: ${explainFailure(error)}`);
+      all.push({ id, ...describeFailure(error) });
+    }
+  }
+  if (terminal.json) terminal.document(all);
+  return code;
+}

@@ -1,0 +1,174 @@
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, request as httpRequest } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { commandFor } from "./testing/run-command.ts";
+
+let folder: string;
+let service: TestService;
+let airlock: ReturnType<typeof commandFor>;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "airlock-cli-files-"));
+  service = await startTestService();
+  await service.startAgent();
+  airlock = commandFor(service.url);
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+function script(name: string, code: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, code);
+  return path;
+}
+
+/** A job that has ended, by the command itself. */
+async function detached(code: string): Promise<string> {
+  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
+  const id = stdout.trim();
+  await airlock.run(["logs", "-f", id]);
+  return id;
+}
+
+test("artifacts are listed, and fetched into a folder without replacing files", async () => {
+  const id = await detached(
+    "import os; os.mkdir('/output/d'); open('/output/a.txt', 'w').write('A'); open('/output/d/b.txt', 'w').write('B')",
+  );
+  const listed = await airlock.run(["artifacts", id]);
+  expect(listed.stdout).toContain("d/b.txt");
+  const out = join(folder, "out");
+  const saved = await airlock.run(["artifacts", id, "-o", out]);
+  expect(saved.stdout.trim().split("\n")).toEqual([join(out, "a.txt"), join(out, "d/b.txt")]);
+  expect(readFileSync(join(out, "d/b.txt"), "utf8")).toBe("B");
+  writeFileSync(join(out, "a.txt"), "mine");
+  const again = await airlock.run(["artifacts", id, "-o", out]);
+  expect(again.code).toBe(2);
+  expect(again.stderr).toContain("--force");
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
+  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out, "--force"])).code).toBe(0);
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("A");
+});
+
+test("run -o keeps a file that exists, and says how to fetch the artifacts of the finished job", async () => {
+  const out = join(folder, "taken");
+  mkdirSync(out);
+  writeFileSync(join(out, "a.txt"), "mine");
+  const path = script("writes.py", "open('/output/a.txt', 'w').write('A')");
+  const { code, stderr } = await airlock.run(["run", path, "-o", out]);
+  expect(code).toBe(2);
+  expect(stderr).toMatch(
+    /a\.txt exists; --force replaces it\nThe job has ended; airlock artifacts .* -o/,
+  );
+  expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
+});
+
+test("a partial download has a unique name: other files named .part are kept", async () => {
+  const id = await detached(
+    "for name in ('a.txt', 'a.txt.part'): open('/output/' + name, 'w').write(name)",
+  );
+  const out = join(folder, "parts");
+  mkdirSync(out);
+  writeFileSync(join(out, "a.txt.part"), "mine");
+  expect((await airlock.run(["artifacts", id, "a.txt", "-o", out])).code).toBe(0);
+  expect(readFileSync(join(out, "a.txt.part"), "utf8")).toBe("mine");
+  expect(readdirSync(out).toSorted()).toEqual(["a.txt", "a.txt.part"]);
+  const names = ["a.txt.part", "a.txt"];
+  expect((await airlock.run(["artifacts", id, ...names, "-o", out, "--force"])).code).toBe(0);
+  expect(names.map((name) => readFileSync(join(out, name), "utf8"))).toEqual(names);
+});
+
+test("a file whose name is as long as names can be is fetched", async () => {
+  const name = "n".repeat(255);
+  const id = await detached(`open('/output/${name}', 'w').write('all of it')`);
+  const out = join(folder, "long");
+  expect((await airlock.run(["artifacts", id, "-o", out])).code).toBe(0);
+  expect(readFileSync(join(out, name), "utf8")).toBe("all of it");
+});
+
+test("files are uploaded, listed, fetched and removed", async () => {
+  const path = script("data.bin", "\u0000\u0001bytes");
+  const id = (await airlock.run(["files", "put", path])).stdout.trim();
+  expect((await airlock.run(["files", "list"])).stdout).toContain("data.bin");
+  expect((await airlock.run(["files", "get", id, "-"])).stdout).toBe("\u0000\u0001bytes");
+  expect((await airlock.run(["files", "rm", id])).code).toBe(0);
+  expect((await airlock.run(["files", "get", id, "-"])).code).toBe(126);
+});
+
+test("a file that cannot be saved or sent is an error that says why, at once", async () => {
+  const path = script("saved.bin", "bytes");
+  const id = (await airlock.run(["files", "put", path])).stdout.trim();
+  for (const [args, says] of [
+    [["get", id, "/proc/none/x"], "/proc/none"],
+    [["get", id, folder, "--force"], "is a folder"],
+    [["get", id, "/dev/null", "--force"], "no regular file"],
+    [["get", id, path], "--force replaces it"],
+    [["put", folder], "no regular file"],
+    [["put", join(folder, "missing")], "there is no file"],
+  ] as const) {
+    const { code, stderr } = await airlock.run(["files", ...args]);
+    expect(code).not.toBe(0);
+    expect(stderr).toContain(says);
+  }
+  expect((await airlock.run(["files", "get", id, path, "--force"])).code).toBe(0);
+});
+
+test("a command with several ids does all that it can, and says what became of each", async () => {
+  const ids = [];
+  for (const name of ["a", "b"]) {
+    ids.push((await airlock.run(["files", "put", script(name, name)])).stdout.trim());
+  }
+  const { code, stdout, stderr } = await airlock.run(["files", "rm", ids[0]!, "gone", ids[1]!]);
+  expect({ code, stdout }).toEqual({
+    code: 126,
+    stdout: `${ids[0]} removed\n${ids[1]} removed\n`,
+  });
+  expect(stderr).toContain("File gone does not exist. airlock files list lists those that do.");
+  const json = await airlock.run(["--json", "dlq", "rm", "999999999"]);
+  expect(JSON.parse(json.stdout)).toMatchObject([{ id: "999999999", error: { status: 404 } }]);
+});
+
+test("Ctrl-C while run -o fetches stops that at once, leaves no partial file, and says how to go on", async () => {
+  const path = script("makes.py", "open('/output/a.bin', 'wb').write(b'x' * 1_000_000)");
+  const out = join(folder, "stopped");
+  await using slow = await startStallingProxy(service.url);
+  const { child, ended } = commandFor(slow.url).start(["run", path, "-o", out]);
+  await slow.stalled;
+  child.kill("SIGINT");
+  const { code, stderr } = await ended;
+  expect(code).toBe(130);
+  expect(stderr).toMatch(/interrupted\nThe job has ended; airlock artifacts .* -o FOLDER/);
+  expect(readdirSync(out)).toEqual([]);
+});
+
+/** A way to the service on which the bytes of artifacts stop after the first. */
+async function startStallingProxy(target: string) {
+  const stalled = Promise.withResolvers<void>();
+  const server = createServer((request, response) => {
+    const { method, headers, url = "" } = request;
+    const on = httpRequest(new URL(url, target), { method, headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      if (!/\/artifacts\/./.test(url)) return void answer.pipe(response);
+      answer.once("data", (bytes: Buffer) => {
+        answer.pause();
+        response.write(bytes.subarray(0, 1), () => stalled.resolve());
+      });
+    });
+    request.pipe(on);
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    stalled: stalled.promise,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
