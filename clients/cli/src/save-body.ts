@@ -30,7 +30,6 @@ export async function saveBody(
   name: string,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  mkdirSync(dirname(path), { recursive: true });
   // No other file has this name. It is short: the file's own may be as long as a name can be.
   const partial = join(dirname(path), `.airlock-${randomUUID()}.part`);
   const size = Number(answer.headers.get("Content-Length"));
@@ -48,9 +47,12 @@ export async function saveBody(
     }
   }
   try {
+    mkdirSync(dirname(path), { recursive: true });
     await pipeline(body, createWriteStream(partial, { flags: "wx" }), { signal });
     renameSync(partial, path);
   } catch (error) {
+    // What nobody reads would keep the command from ending.
+    await answer.body?.cancel().catch(() => {});
     rmSync(partial, { force: true });
     throw error;
   } finally {
