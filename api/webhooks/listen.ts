@@ -24,8 +24,9 @@ export async function listenForEvents(
   // Read after the listening time is stored, so that every later end has a higher number.
   const newest = await lastEvent(db);
   const from = Math.min(after ?? newest, newest);
+  const waitsUntil = from === after ? end : 0;
   let rows = await eventsAfter(db, from, limit + 1);
-  while (rows.length === 0 && from === after && now() < end && !signal.aborted) {
+  while (rows.length === 0 && now() < waitsUntil && !signal.aborted) {
     await pause(Math.min(lookMs, end - now()), signal);
     rows = await eventsAfter(db, from, limit + 1);
   }

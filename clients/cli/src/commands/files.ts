@@ -57,7 +57,8 @@ export function addFiles(program: Command): void {
         return interruptible(async (signal) => {
           const answer = await airlock.files.open(id, { signal });
           if (path !== "-") return saveBody(terminal, answer, path, path, signal);
-          for await (const part of answer.body ?? []) await terminal.write(part);
+          const parts = (answer.body ?? []) as AsyncIterable<Uint8Array>;
+          for await (const part of parts) await terminal.write(part);
         });
       }),
     );
