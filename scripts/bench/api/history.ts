@@ -4,7 +4,8 @@ import { Config } from "../../../shared/config/config.ts";
 import { openDatabase } from "../../../api/platform/libsql.node.ts";
 
 const BATCH = 5000;
-const FROM_MS = Date.UTC(2026, 0, 1);
+/** Yesterday: the service's sweep would remove what is older than its retention while it is measured. */
+const FROM_MS = Date.now() - 24 * 3600_000;
 
 /** Makes a database with as many finished executions, one in twenty of them failed, in a data folder. */
 export async function fillHistory(folder: string, count: number): Promise<void> {
