@@ -1,39 +1,15 @@
-import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { expect, test } from "vitest";
 import type { ExecutionRecord } from "../../typescript/src/index.ts";
+import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
 const key = "key-0123456789abcdef";
-let folder: string;
-let service: TestService;
-let airlock: ReturnType<typeof commandFor>;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-cli-"));
-  service = await startTestService({ key, api: { AIRLOCK_OPERATOR_KEYS: key } });
-  await service.startAgent();
-  airlock = commandFor(service.url, key);
+const { service, folder, airlock, script, detached } = await startCommandService({
+  key,
+  api: { AIRLOCK_OPERATOR_KEYS: key },
 });
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
-
-function script(name: string, code: string): string {
-  const path = join(folder, name);
-  writeFileSync(path, code);
-  return path;
-}
-
-/** A job that has ended, by the command itself. */
-async function detached(code: string): Promise<string> {
-  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
-  const id = stdout.trim();
-  await airlock.run(["logs", "-f", id]);
-  return id;
-}
 
 test("run writes the code's streams to its own and exits with the code's status", async () => {
   const path = script(

@@ -1,40 +1,13 @@
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer, request as httpRequest } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { expect, test } from "vitest";
+import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
-let folder: string;
-let service: TestService;
-let airlock: ReturnType<typeof commandFor>;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-cli-files-"));
-  service = await startTestService();
-  await service.startAgent();
-  airlock = commandFor(service.url);
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
-
-function script(name: string, code: string): string {
-  const path = join(folder, name);
-  writeFileSync(path, code);
-  return path;
-}
-
-/** A job that has ended, by the command itself. */
-async function detached(code: string): Promise<string> {
-  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
-  const id = stdout.trim();
-  await airlock.run(["logs", "-f", id]);
-  return id;
-}
+const { service, folder, airlock, script, detached } = await startCommandService();
 
 test("artifacts are listed, and fetched into a folder without replacing files", async () => {
   const id = await detached(

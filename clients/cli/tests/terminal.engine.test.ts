@@ -1,22 +1,10 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { expect, test } from "vitest";
 import { programArgs } from "../../../shared/testing/program.ts";
+import { startCommandService } from "./testing/command-service.ts";
 
-let folder: string;
-let service: TestService;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-terminal-"));
-  service = await startTestService();
-  await service.startAgent();
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+const { service, folder, script } = await startCommandService();
 
 /** What a person sees in a terminal of their own, without its colours. */
 async function seen(url: string, ...args: string[]): Promise<string> {
@@ -31,9 +19,8 @@ async function seen(url: string, ...args: string[]): Promise<string> {
 }
 
 test("in a terminal, run shows the job's address, its output, its result, and where files were saved", async () => {
-  const path = join(folder, "makes.py");
-  writeFileSync(
-    path,
+  const path = script(
+    "makes.py",
     "print('hello'); open('/output/a.txt', 'w').write('A'); open('/output/result.json', 'w').write('{\"n\": 1}')",
   );
   const shown = await seen(service.url, "run", path, "-o", join(folder, "out"));
