@@ -2,6 +2,7 @@ import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { ExecutionRecord } from "../../typescript/src/index.ts";
+import { exitCode } from "../src/exit.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
@@ -45,6 +46,12 @@ test("run uploads the files that the code reads", async () => {
   const missing = await airlock.run(["run", path, "-f", join(folder, "missing.csv")]);
   expect(missing.code).toBe(2);
   expect(missing.stderr).toContain("missing.csv");
+});
+
+test("build says that the key is wrong", async () => {
+  const { code, stderr } = await commandFor(service.url, "another-key").run(["build", "default"]);
+  expect(code).toBe(exitCode.refused);
+  expect(stderr).toContain("airlock: the API key is missing or wrong");
 });
 
 test("run tells a time limit, a refusal and a service that is gone apart by its exit code", async () => {

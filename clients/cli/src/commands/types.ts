@@ -55,7 +55,10 @@ async function build(
 ): Promise<number> {
   const { airlock, terminal } = tool;
   const over = new AbortController();
-  const followed = followBuild(tool, name, AbortSignal.any([signal, over.signal]));
+  // Where the build cannot be followed, the request for it says why.
+  const followed = followBuild(tool, name, AbortSignal.any([signal, over.signal])).catch(
+    () => undefined,
+  );
   const tag = versionTag !== undefined && { versionTag };
   try {
     const result = await airlock.api.buildJobType({ name, ...tag }, { signal });
