@@ -15,6 +15,8 @@ export const rooms = {
     "clients/typescript/src",
     "clients/mcp",
     "clients/cli/src",
+    "clients/cli/src/files",
+    "clients/cli/src/jobs",
     "clients/cli/src/commands",
     "clients/cli",
     "clients/console/model",

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
 import { layOut } from "./terminal.ts";
-import { targetIn } from "./save-artifacts.ts";
 import { bytes, duration, parseDuration, parsePairs, parseSince } from "./words.ts";
 
 const asIs = (_: string, text: string): string => text;
@@ -23,17 +22,6 @@ test("untrusted text cannot move the cursor", () => {
   expect(layOut(columns, [["a", "1", "x\u001b[2J\ny"]], undefined, asIs)[1]).toBe(
     "a      1  x [2J y",
   );
-});
-
-test.each(["../a", "/etc/passwd", "a/../../b", ".", ""])(
-  "an artifact named %j is not saved outside the folder",
-  (name) => {
-    expect(() => targetIn("out", name)).toThrow("outside out");
-  },
-);
-
-test("an artifact in a folder is saved in that folder", () => {
-  expect(targetIn("out", "plots/a.png")).toBe("out/plots/a.png");
 });
 
 test("times, sizes and pairs are shown and read", () => {

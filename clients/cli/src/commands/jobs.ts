@@ -1,11 +1,11 @@
 import type { Command } from "commander";
 import type { ExecutionRecord } from "../../../typescript/src/index.ts";
-import { consoleAddress } from "../console-address.ts";
+import { consoleAddress } from "../jobs/console-address.ts";
 import { exitCode } from "../exit.ts";
-import { exitCodeOfRecord, explainEnd, follow } from "../follow.ts";
+import { exitCodeOfRecord, explainEnd, follow } from "../jobs/follow.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
-import { submitAndFollow } from "../submit-and-follow.ts";
+import { submitAndFollow } from "../jobs/submit-and-follow.ts";
 import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import {

@@ -4,9 +4,9 @@ import { text } from "node:stream/consumers";
 import type { Command } from "commander";
 import type { AsyncSubmitRequest } from "../../../typescript/src/index.ts";
 import { UsageError } from "../exit.ts";
-import { readScriptMetadata } from "../script-metadata.ts";
-import { openFile } from "../open-file.ts";
-import { type FollowedOptions, submitAndFollow } from "../submit-and-follow.ts";
+import { readScriptMetadata } from "../jobs/script-metadata.ts";
+import { openFile } from "../files/open-file.ts";
+import { type FollowedOptions, submitAndFollow } from "../jobs/submit-and-follow.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { collect, parseNumber, parsePairs } from "../words.ts";
 

@@ -3,7 +3,7 @@ import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import { connect, type Airlock } from "../../../typescript/src/index.ts";
 import { serveMcp } from "../../../mcp/serve-stdio.ts";
-import { consoleAddress } from "../console-address.ts";
+import { consoleAddress } from "../jobs/console-address.ts";
 import { diagnose } from "../diagnose.ts";
 import { exitCode, UsageError } from "../exit.ts";
 import { checkUrl, writeSettings } from "../settings.ts";

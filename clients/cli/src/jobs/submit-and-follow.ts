@@ -1,10 +1,10 @@
 import { consoleAddress } from "./console-address.ts";
-import { exitCode, ExitError, UsageError } from "./exit.ts";
+import { exitCode, ExitError, UsageError } from "../exit.ts";
 import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
-import { interruptible } from "./interrupt.ts";
-import { saveArtifacts } from "./save-artifacts.ts";
-import { plain } from "./terminal.ts";
-import type { Tool } from "./tool.ts";
+import { interruptible } from "../interrupt.ts";
+import { saveArtifacts } from "../files/save-artifacts.ts";
+import { plain } from "../terminal.ts";
+import type { Tool } from "../tool.ts";
 
 /** Options of commands that make a job. */
 export interface FollowedOptions {

@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join, relative, resolve } from "node:path";
-import { UsageError } from "./exit.ts";
+import { UsageError } from "../exit.ts";
 import { saveBody } from "./save-body.ts";
-import type { Tool } from "./tool.ts";
+import type { Tool } from "../tool.ts";
 
 export interface SaveOptions {
   /** Names of the files; default: all. */

@@ -4,10 +4,10 @@ import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
-import { ConnectionError } from "../../typescript/src/index.ts";
-import { UsageError } from "./exit.ts";
+import { ConnectionError } from "../../../typescript/src/index.ts";
+import { UsageError } from "../exit.ts";
 import { showProgress } from "./progress.ts";
-import type { Terminal } from "./terminal.ts";
+import type { Terminal } from "../terminal.ts";
 
 /** Throws UsageError if something is at a path that a file must not replace. */
 export function checkTarget(path: string, force: boolean): void {

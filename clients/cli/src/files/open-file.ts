@@ -1,8 +1,8 @@
 import { openAsBlob } from "node:fs";
 import { access, constants, stat } from "node:fs/promises";
-import { UsageError } from "./exit.ts";
+import { UsageError } from "../exit.ts";
 import { showProgress } from "./progress.ts";
-import type { Terminal } from "./terminal.ts";
+import type { Terminal } from "../terminal.ts";
 
 /** A file whose bytes are read while they are sent. Shows how far that is. */
 export async function openFile(path: string, terminal: Terminal): Promise<Blob> {

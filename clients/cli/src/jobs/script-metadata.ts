@@ -1,5 +1,5 @@
 import { parse } from "smol-toml";
-import { UsageError } from "./exit.ts";
+import { UsageError } from "../exit.ts";
 
 /** What a script says about itself: https://peps.python.org/pep-0723/. */
 export interface ScriptMetadata {

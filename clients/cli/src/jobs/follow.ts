@@ -1,6 +1,6 @@
-import type { ExecutionRecord } from "../../typescript/src/index.ts";
-import { exitCode } from "./exit.ts";
-import type { Tool } from "./tool.ts";
+import type { ExecutionRecord } from "../../../typescript/src/index.ts";
+import { exitCode } from "../exit.ts";
+import type { Tool } from "../tool.ts";
 
 export type EndedRecord = Omit<ExecutionRecord, "stdout" | "stderr">;
 

@@ -1,5 +1,5 @@
-import { plain, type Terminal } from "./terminal.ts";
-import { bytes } from "./words.ts";
+import { plain, type Terminal } from "../terminal.ts";
+import { bytes } from "../words.ts";
 
 /** Shorter transfers show nothing. */
 const shownBytes = 8_000_000;
