@@ -8,18 +8,26 @@ interface Mounted {
 interface Settings {
   readonly ReadonlyRootfs?: boolean;
   readonly Tmpfs?: Readonly<Record<string, string>>;
+  readonly SecurityOpt?: readonly string[];
+  readonly MaskedPaths?: readonly string[];
 }
 
 /**
- * The profile without Podman's additions to read-only containers: a world-writable /var/tmp, and
- * with Podman 5 a /run/lock, of unlimited size.
+ * The profile in Podman's terms. Podman adds mounts of unlimited size to read-only containers: a
+ * world-writable /var/tmp, and with Podman 5 a /run/lock. It ignores an empty list of masked paths.
  */
 export function forPodman<T extends Mounted>(profile: T): T {
   const HostConfig: Settings = profile.HostConfig;
-  if (!HostConfig.ReadonlyRootfs) return profile;
+  const { ReadonlyRootfs, Tmpfs, SecurityOpt = [], MaskedPaths } = HostConfig;
   const closed = "ro,nosuid,nodev,noexec";
-  const Tmpfs = { ...HostConfig.Tmpfs, "/var/tmp": closed, "/run/lock": closed };
-  return { ...profile, HostConfig: { ...HostConfig, Tmpfs } };
+  return {
+    ...profile,
+    HostConfig: {
+      ...HostConfig,
+      ...(ReadonlyRootfs && { Tmpfs: { ...Tmpfs, "/var/tmp": closed, "/run/lock": closed } }),
+      ...(MaskedPaths?.length === 0 && { SecurityOpt: [...SecurityOpt, "unmask=ALL"] }),
+    },
+  };
 }
 
 /** Reads Podman's own info; every Podman from 4.0 on answers at this address. */
