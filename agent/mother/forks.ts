@@ -66,8 +66,6 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
     /** Whether sets that no job uses are kept for the next one. */
     readonly keepsUnused: boolean;
   };
-  /** How long a job may take to be gone once it is killed, before its mother counts as stuck, in ms. */
-  readonly partingMs?: number;
   readonly log: Logger;
 }
 
@@ -79,7 +77,7 @@ const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failure
 const probeMs = 300_000;
 
 export function createForks(deps: ForksDeps): Forks {
-  const { log, partingMs = 30_000 } = deps;
+  const { log } = deps;
   const keeper = keepMother(deps);
   const lineages = createLineages({
     ...deps,
@@ -120,7 +118,7 @@ export function createForks(deps: ForksDeps): Forks {
     const { mother, zygote } = lineage;
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
-    const { channel, gone } = zygote.open({
+    const { channel, gone, close } = zygote.open({
       memory,
       pids,
       cpus,
@@ -128,13 +126,7 @@ export function createForks(deps: ForksDeps): Forks {
       files: files.map(({ set, name }) => [set, name] as const),
       ...sizes,
     });
-    const { link } = channel;
-    async function close(): Promise<void> {
-      link.destroy();
-      const stuck = setTimeout(() => void mother.close().catch(() => {}), partingMs);
-      await gone.catch(() => {}).finally(() => clearTimeout(stuck));
-    }
-    const session = await openSession(link, signal).catch(async (error: unknown) => {
+    const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
       // Whatever the reason: a zygote or a mother that hangs is not met by the next job.
       lineages.replace(lineage);
       const closed = close();

@@ -20,6 +20,8 @@ export interface MotherDeps {
    * kernel's memory ends with her.
    */
   readonly motherMs?: number;
+  /** How long a mother may take to answer before she counts as stuck, in ms. */
+  readonly answerMs?: number;
 }
 
 /** Starts the mother when she is first needed, and another one when she has ended. */
@@ -75,7 +77,7 @@ const startMs = 60_000;
 const closedLimits = { max_user_namespaces: 0, max_net_namespaces: 1024 };
 
 export function keepMother(deps: MotherDeps): MotherKeeper {
-  const { engine, mother: spec, motherImage, ids, motherMs = dayMs } = deps;
+  const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;
   const held = new Set<string>();
   let current: Promise<Mother> | null = null;
   const alive = new Set<Mother>();
@@ -90,7 +92,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
       const settings = { ids, hostname, closed_limits: closedLimits };
       const image = await motherImage(limit);
       await createVolumes({ engine, spec }, limit);
-      const started = await startMother(engine, spec, image, label, settings, limit);
+      const started = await startMother(engine, spec, image, label, settings, limit, answerMs);
       alive.add(started);
       started.died.addEventListener("abort", () => {
         onDeath();

@@ -76,9 +76,11 @@ export function createLineages(deps: LineagesDeps): Lineages {
     if (imageId === null) {
       throw new EngineError("image_not_found", `the engine has no image ${spec.image}`);
     }
-    const its = await mother();
+    await mother();
     const root = await roots.prepare(imageId, limit);
     const ofImage = await engine.imageEnvironment(imageId, limit);
+    // She may have been replaced while the image was unpacked.
+    const its = await mother();
     const filterOf = (profile: SeccompProfile): Buffer =>
       spec.seccomp ? compileFilter(profile, its.machine) : Buffer.alloc(0);
     const { env, pythonPath } = environmentAtGate(ofImage, spec);

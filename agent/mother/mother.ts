@@ -72,10 +72,17 @@ export interface JobOrder {
 export interface Zygote {
   /** Aborts when it ends. */
   readonly died: AbortSignal;
-  /** Opens a job; `gone` resolves when nothing of it is left, and rejects if the mother dies. */
-  readonly open: (order: JobOrder) => { channel: Channel; gone: Promise<Gone> };
+  readonly open: (order: JobOrder) => ForkedJob;
   /** Lets it end with its last job. */
   readonly retire: () => void;
+}
+
+export interface ForkedJob {
+  readonly channel: Channel;
+  /** Resolves when nothing of it is left, and rejects if the mother dies. */
+  readonly gone: Promise<Gone>;
+  /** Kills it; resolves when it is gone. A mother that takes too long for that is ended. */
+  readonly close: () => Promise<void>;
 }
 
 /** A container in which zygotes fork jobs. */
@@ -86,7 +93,10 @@ export interface Mother {
   readonly died: AbortSignal;
   /** @throws NotForkable; EngineError if the mother ends; the signal's reason. */
   readonly startZygote: (order: ZygoteOrder, signal: AbortSignal) => Promise<Zygote>;
-  /** Lets her zygotes end with their last jobs, and her with her last zygote. */
+  /**
+   * Lets her zygotes end with their last jobs, and her with her last zygote. Those that are just
+   * starting still serve the jobs that wait for them.
+   */
   readonly retire: () => void;
   readonly isRetired: () => boolean;
   /** Ends her and everything in her. */
@@ -94,6 +104,10 @@ export interface Mother {
 }
 
 const callMs = 30_000;
+/** How long a mother may take to answer before she counts as stuck, in ms. */
+const answerWithinMs = 30_000;
+/** As many questions in a row without an answer: one alone may be the agent's own pause. */
+const questions = 3;
 
 /** @throws EngineError; the signal's reason. No container is left in either case. */
 export async function startMother(
@@ -103,6 +117,7 @@ export async function startMother(
   label: string,
   settings: MotherSettings,
   signal: AbortSignal,
+  answerMs = answerWithinMs,
 ): Promise<Mother> {
   const containerId = await engine.create(
     motherProfile(spec, image, label),
@@ -116,7 +131,7 @@ export async function startMother(
     const link = linkOf(await engine.attach(containerId, signal));
     link.input.write(motherProgram(settings));
     await engine.start(containerId, signal);
-    return await connect(containerId, link, remove, signal);
+    return await connect(containerId, link, remove, signal, answerMs);
   } catch (error) {
     await remove().catch(() => {});
     throw error;
@@ -130,6 +145,7 @@ async function connect(
   link: Link,
   remove: () => Promise<void>,
   signal: AbortSignal,
+  answerMs: number,
 ): Promise<Mother> {
   const receivers = new Map<number, Receiver>();
   const end = new AbortController();
@@ -175,7 +191,10 @@ async function connect(
     const ready = Promise.withResolvers<void>();
     const ended = new AbortController();
     const quit = (): void => void send(encodeSwitchFrame(number, "X"));
+    let unanswered = 0;
+    let isReady = false;
     receivers.set(number, (type, payload) => {
+      if (type === "P") return void (unanswered = 0);
       if (type === "Y") {
         const problem = problemOf(payload!);
         if (problem === "") return ready.resolve();
@@ -192,10 +211,15 @@ async function connect(
       ended.abort(error);
       closeIfDone();
     });
-    zygotes.set(number, quit);
+    zygotes.set(number, () => isReady && quit());
     send(encodeSwitchFrame(number, "Z", Buffer.from(JSON.stringify(order))));
     const refuse = (): void => ready.reject(limit.reason as Error);
     limit.addEventListener("abort", refuse);
+    const asking = setInterval(() => {
+      if (unanswered === questions) fail(new EngineError("not_forked", "the mother is stuck"));
+      else send(encodeSwitchFrame(number, "P"));
+      unanswered += 1;
+    }, answerMs / questions);
     try {
       await ready.promise;
     } catch (error) {
@@ -203,11 +227,15 @@ async function connect(
       throw error;
     } finally {
       limit.removeEventListener("abort", refuse);
+      clearInterval(asking);
     }
+    isReady = true;
+    // Those who wait for it open their jobs first.
+    if (isRetired) setImmediate(quit);
     return { died: ended.signal, open: (job) => openJob(number, job), retire: quit };
   }
 
-  function openJob(zygote: number, order: JobOrder) {
+  function openJob(zygote: number, order: JobOrder): ForkedJob {
     const number = ++numbers;
     const channel = openChannel(number, send);
     const gone = Promise.withResolvers<Gone>();
@@ -224,7 +252,15 @@ async function connect(
     });
     if (end.signal.aborted) receivers.get(number)?.("", null);
     else send(encodeSwitchFrame(number, "O", Buffer.from(JSON.stringify({ zygote, ...order }))));
-    return { channel, gone: gone.promise };
+    return {
+      channel,
+      gone: gone.promise,
+      async close() {
+        channel.link.destroy();
+        const stuck = setTimeout(() => void close().catch(() => {}), answerMs);
+        await gone.promise.catch(() => {}).finally(() => clearTimeout(stuck));
+      },
+    };
   }
 
   function closeIfDone(): void {

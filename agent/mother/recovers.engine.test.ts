@@ -17,7 +17,7 @@ const job = { inputJson: "{}", timeoutMs: 60_000, caps: { streamBytes: 1000, art
 
 let forks: Forks;
 beforeEach(() => {
-  forks = startForks(place, { mother: labels, partingMs: 1000 });
+  forks = startForks(place, { mother: labels, answerMs: 5000 });
 });
 afterEach(() => forks.close());
 
@@ -65,6 +65,15 @@ test("a mother that no longer answers is replaced once a job has waited for her 
   process.kill(pid, "SIGSTOP");
   await giveUpJob();
   expect((await runJob()).container).not.toBe(container);
+});
+
+test("a mother that hangs while a zygote starts is replaced", async () => {
+  const { pid, container } = await runJob();
+  process.kill(pid, "SIGSTOP");
+  const ofAnotherKind = { ...spec, env: { OTHER: "kind" } };
+  const sandbox = await forks.open(ofAnotherKind, AbortSignal.timeout(120_000));
+  expect(sandbox.containerId).not.toBe(container);
+  await sandbox.close();
 });
 
 test.each(["the mother", "her zygote"])(

@@ -3,8 +3,13 @@ import { tmpdir } from "node:os";
 import { expect, test, vi } from "vitest";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
+import { openSession } from "../sandbox/session/session.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
+import { keepMother } from "./keep-mother.ts";
+import { createLineages } from "./lineages.ts";
+import type { Mother } from "./mother.ts";
+import { createRoots } from "./roots.ts";
 
 const agentName = `replaced-${randomUUID()}`;
 
@@ -36,4 +41,43 @@ test("a mother is replaced after a while, and ends with her last job", async () 
     await forks.close();
   }
   expect(await containersOf(agentName)).toEqual([]);
+});
+
+test("a mother that is replaced while a zygote starts ends after the jobs that waited for it", async () => {
+  const { engine, image } = await testEngine();
+  const labels = { agentId: randomUUID(), agentName, leaseId: null };
+  const volumes = { roots: "airlock-roots-tests", sets: "airlock-sets-tests" };
+  const keeper = keepMother({
+    engine,
+    mother: { ...labels, ...volumes, memoryBytes: null, pids: 512 },
+    motherImage: () => Promise.resolve(image),
+    ids: [0x7000_0000, 65_536],
+  });
+  const retired = Promise.withResolvers<Mother>();
+  const lineages = createLineages({
+    engine,
+    roots: createRoots(keeper.volume),
+    async mother() {
+      const started = await keeper.mother();
+      const startZygote: Mother["startZygote"] = (order, limit) => {
+        const zygote = started.startZygote(order, limit);
+        started.retire();
+        retired.resolve(started);
+        return zygote;
+      };
+      return { ...started, startZygote };
+    },
+  });
+  try {
+    const { zygote } = await lineages.of(specWith({ image, labels }));
+    const limit = AbortSignal.timeout(60_000);
+    const sizes = { memory: 2 ** 28, shm: 2 ** 20, writable: 2 ** 20 };
+    const job = zygote.open({ ...sizes, pids: 32, cpus: 1, packages: "", files: [] });
+    await openSession(job.channel.link, limit);
+    await job.close();
+    const { died } = await retired.promise;
+    await vi.waitFor(() => expect(died.aborted).toBe(true), 30_000);
+  } finally {
+    await keeper.close();
+  }
 });

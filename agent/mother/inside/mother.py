@@ -102,6 +102,8 @@ class Mother:
             elif kind == b"X":
                 if number in self.zygotes:
                     self.zygotes[number].retire()
+            elif kind == b"P":
+                self.switch.put(number, b"P")
             elif kind == b"O":
                 self.open_job(number, json.loads(payload))
             elif number in self.jobs:
