@@ -3,6 +3,7 @@
 Sources: cgroups(7); the kernel's admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
 """
 
+import contextlib
 import os
 import signal
 
@@ -32,12 +33,12 @@ class GroupsV2:
 
     def make(self, name, limits):
         group = "%s/%s" % (FOLDER, name)
-        os.mkdir(group)
-        _write(group, "memory.max", limits.memory)
-        _write_if_there(group, "memory.swap.max", 0)
-        _write(group, "pids.max", limits.pids)
-        if limits.cpus:
-            _write(group, "cpu.max", "%d %d" % (limits.cpus * _CPU_PERIOD_US, _CPU_PERIOD_US))
+        with _complete([group]):
+            _write(group, "memory.max", limits.memory)
+            _write_if_there(group, "memory.swap.max", 0)
+            _write(group, "pids.max", limits.pids)
+            if limits.cpus:
+                _write(group, "cpu.max", "%d %d" % (limits.cpus * _CPU_PERIOD_US, _CPU_PERIOD_US))
         return [group]
 
     def place(self, groups, pid):
@@ -60,21 +61,34 @@ class GroupsV1:
             raise OSError("the kernel has no control groups for %s" % ", ".join(sorted(missing)))
 
     def make(self, name, limits):
+        memory, pids, cpu, cpuacct = ("%s/%s" % (self._folders[each], name) for each in _CONTROLLERS)
         # Several controllers may share a hierarchy, and the same group.
-        groups = dict.fromkeys("%s/%s" % (self._folders[each], name) for each in _CONTROLLERS)
-        for group in groups:
-            os.mkdir(group)
-        for group in groups:
-            _write_if_there(group, "memory.limit_in_bytes", limits.memory)
-            _write_if_there(group, "memory.memsw.limit_in_bytes", limits.memory)
-            _write_if_there(group, "pids.max", limits.pids)
+        groups = list(dict.fromkeys((memory, pids, cpu, cpuacct)))
+        with _complete(groups):
+            _write(memory, "memory.limit_in_bytes", limits.memory)
+            _write_if_there(memory, "memory.memsw.limit_in_bytes", limits.memory)
+            _write(pids, "pids.max", limits.pids)
             if limits.cpus:
-                _write_if_there(group, "cpu.cfs_quota_us", int(limits.cpus * _CPU_PERIOD_US))
-        return list(groups)
+                _write(cpu, "cpu.cfs_quota_us", int(limits.cpus * _CPU_PERIOD_US))
+        return groups
 
     def place(self, groups, pid):
         for group in groups:
             _write(group, "cgroup.procs", pid)
+
+
+@contextlib.contextmanager
+def _complete(groups):
+    """Makes the folders of groups; if one of them cannot be made or limited, none is left."""
+    made = []
+    try:
+        for group in groups:
+            os.mkdir(group)
+            made.append(group)
+        yield
+    except OSError:
+        remove(made)
+        raise
 
 
 def open_groups():

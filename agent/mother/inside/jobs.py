@@ -31,15 +31,15 @@ class Job:
         self._credit = WINDOW
         self._reading = self._writes = False
         self._stderr_left = _MAX_STDERR
-        self.groups = mother.groups.make(
-            "job-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
-        )
+        self.groups = []
         self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.stream.setblocking(False)
         self.stream.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)
         self.stderr, its_stderr = os.pipe()
         os.set_blocking(self.stderr, False)
         try:
+            limits = Limits(order["memory"], order["pids"], order["cpus"])
+            self.groups = mother.groups.make("job-%d" % number, limits)
             for name in filter(None, [order["packages"], *(name for name, _ in order["files"])]):
                 self._held.append(hold(name))
             sizes = order["memory"], order["shm"], order["writable"]

@@ -59,14 +59,15 @@ class Zygote:
         self._retired = self._is_ready = False
         self._output = b""
         self._pidfd = None
-        self._root = hold_root(order["root"])
-        self.groups = mother.groups.make(
-            "zygote-%d" % number, Limits(order["memory"], order["pids"], order["cpus"])
-        )
+        self._held = []
+        self.groups = []
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.output, its_output = os.pipe()
         os.set_blocking(self.output, False)
         try:
+            self._held.append(hold_root(order["root"]))
+            limits = Limits(order["memory"], order["pids"], order["cpus"])
+            self.groups = mother.groups.make("zygote-%d" % number, limits)
             self._pidfd = start(mother, order, self.groups, theirs.fileno(), its_output)
         except OSError:
             self._close()
@@ -139,7 +140,8 @@ class Zygote:
             self.mother.forget(fd)
         self.control.close()
         os.close(self.output)
-        os.close(self._root)
+        while self._held:
+            os.close(self._held.pop())
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -164,23 +166,16 @@ def start(mother, order, groups, control, output):
     base, count = mother.settings["ids"]
     told, tell = os.pipe()
     hold, let_go = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(told)
-            os.close(let_go)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            _enter(order, base, tell, hold)
-            _furnish(mother.settings, order)
-            _exec(order, control)
-        except BaseException as error:
-            os.write(2, ("%s: %s" % (type(error).__name__, error)).encode())
-        finally:
-            os._exit(127)
-    os.close(tell)
-    os.close(hold)
     try:
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os.close(told)
+                os.close(let_go)
+                _become_zygote(mother.settings, order, control, output, tell, hold)
+        finally:
+            os.close(tell)
+            os.close(hold)
         mother.groups.place(groups, pid)
         if os.read(told, 1) == b"x":
             for name in ("uid_map", "gid_map"):
@@ -193,6 +188,19 @@ def start(mother, order, groups, control, output):
     os.waitpid(pid, 0)
     # It is a child of PID 1 now, so its number is its own until PID 1 waits for it.
     return os.pidfd_open(int.from_bytes(zygote, "big")) if zygote else None
+
+
+def _become_zygote(settings, order, control, output, tell, hold):
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        _enter(order, settings["ids"][0], tell, hold)
+        _furnish(settings, order)
+        _exec(order, control)
+    except BaseException as error:
+        os.write(2, ("%s: %s" % (type(error).__name__, error)).encode())
+    finally:
+        os._exit(127)
 
 
 def _enter(order, base, tell, hold):
