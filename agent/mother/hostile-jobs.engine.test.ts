@@ -22,6 +22,25 @@ print(fcntl.fcntl(shared, fcntl.F_DUPFD_CLOEXEC, 100), fcntl.fcntl(os.pipe()[0],
   }
 });
 
+test("nothing that code does with device files shows in their times, which all jobs of a mother see", async () => {
+  const code = `
+import os
+changed = []
+for name in ("null", "zero", "full", "random", "urandom", "tty"):
+    def times():
+        found = os.stat("/dev/" + name)
+        return found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
+    before = times()
+    try: os.utime("/dev/" + name)
+    except OSError: pass
+    if name != "tty":
+        with open("/dev/" + name, "r+b", 0) as device: device.read(1)
+    if times() != before: changed.append(name)
+print(changed)`;
+  const { out, err } = await runCode(await testEngine(), code, { backend: "zygote" });
+  expect({ out, err }).toEqual({ out: "[]\n", err: "" });
+});
+
 test("the namespaces that a zygote may make are bounded, and nobody inside can change that", async () => {
   const code = `
 for name in ("user", "net"):

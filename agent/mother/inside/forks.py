@@ -80,6 +80,7 @@ def serve_mother():
 
     def become_interpreter(go, tell, out, err):
         posix.setsid()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
         job_module.prefer_for_oom()
         null = posix.open("/dev/null", posix.O_RDONLY)
         for fd, target in ((go, go_fd), (tell, tell_fd), (out, 1), (err, 2), (null, 0)):
@@ -98,6 +99,12 @@ def serve_mother():
         sys.modules.get, ("enter", "job", "kernel", "privileges", "supervisor")
     )
     problem = find_problem()
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+    # The kernel then reaps every child.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+    # Libraries with fork handlers end their threads at the first fork. What cannot fork is not ready.
+    if posix.fork() == 0:
+        posix._exit(0)
     control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control_fd)
     plan = enter.Plan()
     null = posix.open("/dev/null", posix.O_RDWR)
@@ -105,13 +112,8 @@ def serve_mother():
         posix.dup2(null, fd)
     posix.close(null)
     control.send(sys.modules["link"].to_json({"problem": problem}))
-    # The kernel then reaps every child.
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
     gc.collect()
     kernel.use_large_pages()
-    # Libraries with fork handlers end their threads at the first fork.
-    if posix.fork() == 0:
-        posix._exit(0)
     while True:
         request, rights, _, _ = control.recvmsg(64, _socket.CMSG_SPACE(8))
         if not request:
@@ -126,6 +128,8 @@ def serve_mother():
         posix.close(stream)
         posix.close(stderr)
     try:
+        # What a preload has blocked, PID 1 must hear: the end of its children, above all.
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         enter.enter(plan, request, stream, stderr, code_filter)
         privileges.drop_rights()
         supervisor.Supervisor(Forker()).run()
