@@ -26,8 +26,8 @@ const patienceMs: Record<Tier, number> = {
 
 function filesOf(tier: Tier): string[] {
   if (tier === "unit") return [testFiles];
-  if (tier === "zygote") return [sandboxFiles];
   const own = testFiles.replace("*.test", `*.${tier}.test`);
+  if (tier === "zygote") return [own, sandboxFiles];
   return tier === "lab" ? [own, hostileFiles] : [own];
 }
 
@@ -40,7 +40,7 @@ export default defineConfig({
       test: {
         name,
         include: filesOf(name),
-        exclude: name === "unit" ? ["**/*.{service,engine,lab}.test.ts"] : [],
+        exclude: name === "unit" ? ["**/*.{service,engine,zygote,lab}.test.ts"] : [],
         env: {
           HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc",
           SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
@@ -48,7 +48,10 @@ export default defineConfig({
         // Test files share the modules that they import: importing them anew for each file took two
         // thirds of the CPU time of unit tests.
         isolate: name === "lab",
-        globalSetup: name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"],
+        globalSetup: [
+          ...(name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"]),
+          ...(name === "zygote" ? ["./scripts/test/remove-mothers.ts"] : []),
+        ],
         setupFiles: ["./scripts/test/file-set-up.ts"],
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],

@@ -23,10 +23,16 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
     await harmless();
     watch = await watchHost(agent.name, agent.process.pid);
   });
-  afterEach(() => watch.holds(harmless));
+  // The next job of a case is that of the case after it.
+  afterEach(() => watch.holds());
   afterAll(async () => {
-    watch?.close();
-    await service?.[Symbol.asyncDispose]();
+    try {
+      await harmless();
+      await watch.holds();
+    } finally {
+      watch?.close();
+      await service?.[Symbol.asyncDispose]();
+    }
   });
 
   async function harmless(): Promise<void> {
@@ -105,12 +111,6 @@ for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, ${stderrGigabytes})):
     expect(record).toMatchObject({ status: "failed", error: { type: "value_error" } });
   });
 
-  test("hostile 14: NUL in the source is 400", async () => {
-    const reply = await service.send("POST", "/execute", { code: "print(1)\0" });
-    expect(reply.status).toBe(400);
-    expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
-  });
-
   test("hostile 14: sources that python3 runs also run here: a byte order mark, CR LF, a line of a megabyte", async () => {
     const code = `\u{feff}if 1:\r\n    x = "${"y".repeat(1_000_000)}"\r\n    print(len(x))\r\n`;
     expect(await service.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
@@ -140,13 +140,9 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
   });
 
   test.each([
-    ["NaN", `f.write('{"a": NaN}')`],
-    ["a number beyond every double", `f.write('{"a": 1e400}')`],
+    // The other kinds: agent/sandbox/hostile/result-file.zygote.test.ts.
     ["a depth of 100,000", `f.write('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")`],
-    ["a list", `f.write("[1]")`],
-    ["cut short", `f.write('{"a":')`],
     ["256 MB", `os.truncate(f.name, 1 << 28)`],
-    ["a link", `os.unlink(f.name); os.symlink("/etc/passwd", f.name)`],
     ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`],
   ])(
     "hostile 20: a result.json that is %s is not the output and gives a clear error",
@@ -181,6 +177,15 @@ for name in names: open("/output/" + name, "w").write(ascii(name))`);
     expect(text.replaceAll(" ", "")).toContain(`"output":${keys.replaceAll(" ", "")}`);
     expect(JSON.parse(text)).toMatchObject({ stdout: "['__proto__', 'constructor']\n" });
     expect((await service.send("GET", "/health")).json["polluted"]).toBeUndefined();
+  });
+
+  // What follows is the API's own work, whatever runs the code.
+  if (runtime !== "runc") return;
+
+  test("hostile 14: NUL in the source is 400", async () => {
+    const reply = await service.send("POST", "/execute", { code: "print(1)\0" });
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
   });
 
   const requestHead = (path: string, ...headers: string[]): string =>

@@ -51,9 +51,11 @@ test("tests that never fork run in the engine tier only", () => {
   expect(readTestArguments([], [file]).tiers).toEqual(["engine"]);
 });
 
-test("cases of hostile code run in the engine tier, forked in the zygote tier, and under gVisor in the lab", () => {
+test("cases of hostile code run in the engine tier, forked in the zygote tier, and under gVisor in the lab; some are only forked", () => {
   const hostile = ["agent/sandbox/hostile/a.engine.test.ts"];
   expect(readTestArguments([], hostile).tiers).toEqual(["engine", "zygote"]);
   expect(readTestArguments(["--all"], hostile).tiers).toEqual(["engine", "zygote", "lab"]);
   expect(readTestArguments(["--tier=lab", "hostile"], hostile).tiers).toEqual(["lab"]);
+  const forked = ["agent/sandbox/hostile/a.zygote.test.ts"];
+  expect(readTestArguments(["--all"], forked).tiers).toEqual(["zygote", "lab"]);
 });

@@ -13,14 +13,17 @@ export const stages: readonly (readonly Tier[])[] = [
 
 export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
-/** Cases of hostile code: the engine tier runs them under runc, the lab under gVisor. */
-export const hostileFiles = "agent/sandbox/hostile/*.engine.test.ts";
+/** Cases of hostile code: the tiers engine and zygote run them under runc, the lab under gVisor. */
+export const hostileFiles = "agent/sandbox/hostile/*.test.ts";
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
   "agent/{packages/packages,sandbox/{hostile/*,cpu-count,inputs,randomness,seccomp-probe,usage}}.engine.test.ts";
 
-/** The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. */
+/**
+ * The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. What is the same
+ * in a fork and in a container is a test of the zygote tier alone, because a fork takes a fifth of the CPU time.
+ */
 export function tiersOf(file: string): Tier[] {
   const own = tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
   const again: Tier[] = [];

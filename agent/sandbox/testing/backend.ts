@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
-import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import type { MotherSpec } from "../../container/mother-profile.ts";
@@ -17,6 +16,9 @@ export const runtimes: readonly string[] = backend === "zygote" ? ["runc"] : ["r
 
 let forks: Forks | undefined;
 
+/** Names the agent's id that the mothers of one run of tests have. */
+export const MOTHERS = "TEST_MOTHERS";
+
 type Place = { engine: Engine; image: string };
 
 /** Opens a sandbox with the backend of this run. */
@@ -28,7 +30,7 @@ export function openOn(
 ): Promise<Sandbox> {
   if (chosen === "engine" || whyNotForked(spec) !== null)
     return openSandbox(place.engine, spec, signal);
-  return forksOfFile(place)
+  return forksOfProcess(place)
     .open(spec, signal)
     .catch((error: unknown) => {
       if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
@@ -58,7 +60,7 @@ export async function openWithPackages(
     }
   }
   const own = { ...spec, packages: "none" } as const;
-  const forks = forksOfFile(place);
+  const forks = forksOfProcess(place);
   const wanted = { requirements, key: randomUUID(), from, took: () => {} };
   const set = await forks.borrow(
     own,
@@ -82,7 +84,7 @@ export async function openWithFiles(
   const mounted = backend === "zygote" ? files.filter(({ sizeBytes }) => sizeBytes > 8) : [];
   const sent = files.filter((file) => !mounted.includes(file));
   const fork = async (): Promise<Sandbox> => {
-    const forks = forksOfFile(place);
+    const forks = forksOfProcess(place);
     const loans = await Promise.all(mounted.map((file) => forks.borrowFile(file, signal)));
     const provided = mounted.map(({ name }, n) => ({ name, set: loans[n]!.name }));
     const sandbox = await forks.open(spec, signal, { packages: null, files: provided });
@@ -94,15 +96,11 @@ export async function openWithFiles(
   return sandbox;
 }
 
-/** What forks the jobs of a test file. It is closed at the end of the file. */
-function forksOfFile(place: Place): Forks {
-  if (forks !== undefined) return forks;
-  const started = startForks(place);
-  atEndOfFile(() => {
-    forks = undefined;
-    return started.close();
-  });
-  return (forks = started);
+/** What forks the jobs of all test files of this process; scripts/test/remove-mothers.ts removes it. */
+function forksOfProcess(place: Place): Forks {
+  const agentId = process.env[MOTHERS];
+  if (agentId === undefined) throw new Error(`${MOTHERS} must name what the run's end removes`);
+  return (forks ??= startForks(place, { mother: { agentId } }));
 }
 
 /** What forks the jobs of a test. The caller closes it. */

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
+import { backend } from "./backend.ts";
 import { testEngine } from "./engine.ts";
 import { type Run, runCode, type Settings } from "./run-code.ts";
 import { type HostWatch, watchHost } from "./watch-host.ts";
@@ -23,8 +24,8 @@ print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output
 
 /**
  * Cases of hostile code, under runc in the engine tier and under gVisor in the lab (vitest.config.ts says
- * which). Each test ends with the invariant: host and agent are as before, and the next job runs well and
- * finds nothing.
+ * which). Each test ends with the invariant: host and agent are as before. After each fork, and after the last
+ * container, whose next one is the next case's, a harmless job runs well and finds nothing.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
   const runtime = process.env["HOSTILE_RUNTIME"] ?? "runc";
@@ -52,8 +53,18 @@ export function hostileCases(cases: (scene: Scene) => void): void {
       await runCode(place, look, { agentName, spec: { runtime } });
       watch = await watchHost(agentName);
     });
-    afterEach(() => watch.holds(runNext));
-    afterAll(() => watch?.close());
+    afterEach(async () => {
+      if (backend === "zygote") await runNext();
+      await watch.holds();
+    });
+    afterAll(async () => {
+      try {
+        if (backend !== "zygote") await runNext();
+        await watch.holds();
+      } finally {
+        watch?.close();
+      }
+    });
 
     const isGvisor = runtime === "runsc";
     cases({

@@ -3,7 +3,7 @@ import { hostileCases } from "../testing/hostile.ts";
 
 hostileCases(({ run }) => {
   describe("hostile 11: output without end", () => {
-    // 10 GB against the memory of a real agent: scripts/hostile.e2e.test.ts.
+    // 10 GB against the memory of a real agent: scripts/hostile/whole-path.engine.test.ts.
     test("a flood of output", async () => {
       const { end, out, report } = await run(
         `import os\nos.write(1, b"head")\nfor _ in range(5000): os.write(1, b"x" * 200_000)\nos.write(1, b"tail")`,

@@ -1,0 +1,19 @@
+import { randomUUID } from "node:crypto";
+import { labels } from "../../agent/sandbox/profile.ts";
+import { MOTHERS } from "../../agent/sandbox/testing/backend.ts";
+import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
+
+/**
+ * One mother forks the jobs of all test files that a process runs. Vitest tells no process that its last file has
+ * ended, so the mothers are removed at the end of the run.
+ */
+export default function removeMothers(): () => Promise<void> {
+  const agentId = randomUUID();
+  process.env[MOTHERS] = agentId;
+  return async () => {
+    const filters = { label: [`${labels.agentId}=${agentId}`] };
+    for (const { Id } of await rawEngine.listContainers({ all: true, filters })) {
+      await rawEngine.getContainer(Id).remove({ force: true, v: true });
+    }
+  };
+}
