@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { EventEmitter, once } from "node:events";
+import { programArgs } from "../../shared/testing/program.ts";
 
 export type StartProcess = {
   pid: number;
@@ -12,9 +13,9 @@ export type StartProcess = {
   exited: Promise<number | null>;
 };
 
-/** Runs `npm start` without npm, in `cwd`, with these additions to the environment. */
+/** Runs `npm start` without npm, in `cwd`, with these additions to the environment. API and agent start from source. */
 export function startProcess(cwd: string, env: Record<string, string>): StartProcess {
-  const child = spawn(process.execPath, ["--import", "tsx", "scripts/start.ts"], {
+  const child = spawn(process.execPath, programArgs("scripts/start.ts"), {
     cwd,
     env: { ...process.env, ...env },
   });
