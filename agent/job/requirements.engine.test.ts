@@ -3,6 +3,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { connectEngine } from "../container/engine.ts";
@@ -169,7 +170,7 @@ test("a cancel ends an installation", async () => {
   await start({ AIRLOCK_PIP_INDEX_URL: index.url });
   const job = testJob({ code, requirements: ["airlock-probe"] });
   api.offer(job);
-  while (index.requests.length === 0) await new Promise(setImmediate);
+  await waitUntil("pip asks the index", () => index.requests.length > 0);
   api.cancel.push(job.lease_id);
   api.wake();
   expect(await nextResult()).toMatchObject({

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { Engine } from "../container/engine.ts";
 import type { PackageRequest } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/profile.ts";
@@ -128,7 +129,7 @@ test("pip is root without capabilities; if it is given up, it ends with its cont
   };
   const run = runCode({ engine, image }, "", settings);
   run.catch(() => {});
-  while (index.requests.length === 0) await new Promise(setImmediate);
+  await waitUntil("pip asks the index", () => index.requests.length > 0);
   const none = "0".repeat(16);
   const sets = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map((set) => `Cap${set}:\t${none}\n`);
   expect(await askInside(agentName, rightsOfPip)).toBe(
