@@ -198,7 +198,7 @@ test("an installation that fails says why, in pip's words and within startup_tim
 });
 
 test("a set larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
-  const index = await indexOf({ wheels: [wheel("a", 100), probe] });
+  const index = await indexOf({ wheels: [wheel("a", 70), probe] });
   await start(index, cached);
   expect(told(await run())).toEqual(["succeeded", "42\n"]);
   const look = `
@@ -222,7 +222,7 @@ print([root for root, _, names in os.walk("/") if "airlock_probe.py" in names])`
   expect(told(report)).toEqual([
     "succeeded",
     [
-      100 * MiB,
+      70 * MiB,
       "{'EROFS'}",
       "[['nodev', 'nosuid', 'ro']]",
       "['lib'] False ['data.json', '_requirements.txt'] airlock-a",
@@ -271,7 +271,7 @@ signal.pause()`;
   });
 
   test("a set over the bound is refused with the key to raise, and leaves nothing", async () => {
-    const index = await indexOf({ wheels: [probe, wheel("a", 30)] });
+    const index = await indexOf({ wheels: [probe, wheel("a", 12)] });
     await start(index, { ...cached, AIRLOCK_DEPENDENCY_CACHE_BYTES: String(10 * MiB) });
     const report = await run({ requirements: ["airlock-a"] });
     expect(report).toMatchObject({ status: "failed", error: { type: "dependency_error" } });
@@ -282,11 +282,15 @@ signal.pause()`;
     expect(await setsInVolume()).toHaveLength(1);
   });
 
-  test.each(["install-", "unpack-"])(
+  // Unpacking takes long enough for the kill.
+  test.each([
+    ["install-", 1],
+    ["unpack-", 64],
+  ])(
     "an agent that is killed while its container %s… runs leaves nothing of the set",
-    async (kind) => {
+    async (kind, mebibytes) => {
       const opens = Promise.withResolvers<void>();
-      const index = await indexOf({ wheels: [wheel("a", 200)], opens: opens.promise });
+      const index = await indexOf({ wheels: [wheel("a", mebibytes)], opens: opens.promise });
       const first = await start(index, cached);
       // The files of the image have to be there: these are unpacked, too.
       expect(told(await run({ code: "print(1)", requirements: [] }))).toEqual(["succeeded", "1\n"]);
