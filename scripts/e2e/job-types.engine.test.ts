@@ -1,7 +1,7 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { type PackageIndex, startIndex } from "../../agent/sandbox/testing/package-index.ts";
 import {
@@ -31,63 +31,92 @@ const probe = (answer: number) => ({
 });
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 
-/** Whether this engine calls images by the digest of their manifest. */
-async function hasContainerdStore(): Promise<boolean> {
+/** What the log says of an image for other agents: an engine may call images by the digest of their manifest. */
+async function wordsOfSharing(): Promise<RegExp> {
   const { DriverStatus } = (await rawEngine.info()) as { DriverStatus: unknown };
-  return JSON.stringify(DriverStatus).includes("io.containerd.snapshotter");
+  return JSON.stringify(DriverStatus).includes("io.containerd.snapshotter")
+    ? /The image stays on this host: an engine with containerd's image store .*set image_registry/
+    : /Stored the image for other agents: \d+ bytes/;
 }
 
 let wheels: string;
 let service: TestService;
-beforeAll(testEngine);
-beforeEach(() => {
+beforeAll(async () => {
+  await testEngine();
   wheels = mkdtempSync(join(tmpdir(), "airlock-wheels-"));
 });
-afterEach(async () => {
-  await service?.[Symbol.asyncDispose]();
-  rmSync(wheels, { recursive: true });
-});
+afterEach(() => readdirSync(wheels).forEach((name) => rmSync(join(wheels, name))));
+afterAll(() => rmSync(wheels, { recursive: true }));
 
 type Start = (options: ServiceOptions) => Promise<TestService>;
 
 /** Its agents install from the folder of wheels. */
-async function startService(start: Start = startTestService, vars: Variables = {}): Promise<void> {
+async function startService(start: Start, vars: Variables = {}): Promise<void> {
   service = await start({
     api: {
       // Most tests have one host, where it would only take its time.
       AIRLOCK_MAX_IMAGE_BYTES: "0",
-      // Longer than a busy machine takes to start an API or an agent again.
-      AIRLOCK_LEASE_TTL_S: "15",
-      AIRLOCK_LIVENESS_S: "15",
       AIRLOCK_POLL_WAIT_S: "2",
       AIRLOCK_JOB_TYPES: JSON.stringify({
         science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
+        rebuilt: { requirements: ["airlock_probe"] },
+        removed: { requirements: ["airlock_probe"] },
+        shared: { requirements: ["airlock_probe"] },
         broken: { requirements: ["no-such-package==9"] },
       }),
       ...vars,
     },
-    agents: { AIRLOCK_PIP_FIND_LINKS: wheels },
+    agents: {
+      AIRLOCK_PIP_FIND_LINKS: wheels,
+      // A mother would unpack all files of each image.
+      AIRLOCK_CONTAINER_BACKEND: "engine",
+    },
   });
 }
 
-const submitScience = (code: string) => service.submit(code, {}, { job_type: "science" });
-const executeScience = () => service.execute(printAnswer, { job_type: "science" });
-const imageExists = async () => (await readJobType(service, "science")).image_exists;
+const submit = (jobType: string, code = printAnswer) =>
+  service.submit(code, {}, { job_type: jobType });
+// A busy machine's engine takes its time.
+const execute = (jobType: string) =>
+  service.execute(printAnswer, { job_type: jobType, startup_timeout: 600 });
 
-describe.each<[string, Start]>([
-  ["api/node.ts", startTestService],
-  ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options)],
-])("%s", (_name, start) => {
+// One of them stores what it builds for other agents, and forks its jobs.
+describe.each<[string, Start, boolean]>([
+  ["api/node.ts", startTestService, false],
+  ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true],
+])("%s", (_name, start, stores) => {
+  const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
+  beforeAll(async () => {
+    await startService(start, stores ? { AIRLOCK_MAX_IMAGE_BYTES: "" } : {});
+    await service.startAgent("agent", stores ? { AIRLOCK_CONTAINER_BACKEND: "" } : oneSlot);
+  });
+  afterAll(() => service?.[Symbol.asyncDispose]());
+
+  test("a build that fails answers with pip's message", async () => {
+    const refusal = await build(service, "broken");
+    expect(refusal).toMatchObject({
+      status: 422,
+      error: {
+        type: "dependency_error",
+        message: expect.stringContaining(
+          "No matching distribution found for no-such-package==9",
+        ) as string,
+      },
+    });
+    expect((await lastBuild(service, "broken")).log).toContain(
+      "ERROR: No matching distribution found",
+    );
+    expect(await imagesOf(`${service.name}-broken`)).toEqual([]);
+  });
+
   test("a job type is built, and its jobs run on that image without a network", async () => {
     writeWheels(wheels, probe(42));
-    await startService(start, { AIRLOCK_MAX_IMAGE_BYTES: "" });
-    await service.startAgent();
     expect(await readJobType(service, "default")).toMatchObject({ image_exists: true });
     expect(await readJobType(service, "science")).toMatchObject({
       image_exists: false,
       python_version: "3.13",
     });
-    const before = await executeScience();
+    const before = await execute("science");
     expect(before.error).toMatchObject({
       type: "import_error",
       message: expect.stringContaining("POST /job-types/science/build") as string,
@@ -110,15 +139,10 @@ describe.each<[string, Start]>([
       status: "built",
       log: expect.stringMatching(/Successfully installed airlock_probe-42\.0/) as string,
     });
-    expect(log).toMatch(
-      (await hasContainerdStore())
-        ? /The image stays on this host: an engine with containerd's image store .*set image_registry/
-        : /Stored the image for other agents: \d+ bytes/,
-    );
+    expect(log).toMatch(stores ? await wordsOfSharing() : /Successfully/);
     expect(await readJobType(service, "science")).toMatchObject({ image_exists: true });
 
-    const id = await submitScience(printAnswer);
-    expect(await service.ended(id)).toMatchObject({
+    expect(await service.ended(await submit("science"))).toMatchObject({
       status: "succeeded",
       stdout: "42\n",
       job_version: "v1.2.3",
@@ -126,78 +150,57 @@ describe.each<[string, Start]>([
     });
   });
 
-  test("a build that fails answers with pip's message", async () => {
-    await startService(start);
-    await service.startAgent();
-    const refusal = await build(service, "broken");
-    expect(refusal).toMatchObject({
-      status: 422,
-      error: {
-        type: "dependency_error",
-        message: expect.stringContaining(
-          "No matching distribution found for no-such-package==9",
-        ) as string,
-      },
+  // What follows is the agents' work, whatever the API runs on.
+  if (stores) return;
+
+  test("a rebuilt job type runs on its new image; old records keep theirs", async () => {
+    writeWheels(wheels, probe(1));
+    const first = await build(service, "rebuilt", "v1.0.0");
+    const id = await submit("rebuilt");
+    expect(await service.ended(id)).toMatchObject({ stdout: "1\n" });
+    writeWheels(wheels, probe(2));
+    const second = await build(service, "rebuilt");
+    expect(second.digest).not.toBe(first.digest);
+    expect(await service.ended(await submit("rebuilt"))).toMatchObject({
+      stdout: "2\n",
+      job_version: "latest",
+      job_ref: second.version,
     });
-    expect((await lastBuild(service, "broken")).log).toContain(
-      "ERROR: No matching distribution found",
-    );
-    expect(await imagesOf(service.name)).toEqual([]);
+    expect(await service.ended(id)).toMatchObject({
+      job_version: "v1.0.0",
+      job_ref: first.version,
+    });
   });
-});
 
-test("a rebuilt job type runs on its new image; old records keep theirs", async () => {
-  writeWheels(wheels, probe(1));
-  await startService();
-  await service.startAgent();
-  const first = await build(service, "science", "v1.0.0");
-  const id = await submitScience(printAnswer);
-  expect(await service.ended(id)).toMatchObject({ stdout: "1\n" });
-  writeWheels(wheels, probe(2));
-  const second = await build(service, "science");
-  expect(second.digest).not.toBe(first.digest);
-  const after = await submitScience(printAnswer);
-  expect(await service.ended(after)).toMatchObject({
-    stdout: "2\n",
-    job_version: "latest",
-    job_ref: second.version,
+  test("an image that is removed is missed within seconds, and a build brings it back", async () => {
+    writeWheels(wheels, probe(3));
+    const { digest } = await build(service, "removed");
+    const imageExists = async () => (await readJobType(service, "removed")).image_exists;
+    expect(await imageExists()).toBe(true);
+    await removeImages(digest);
+    await expect.poll(imageExists, { timeout: 120_000 }).toBe(false);
+
+    const refusal = await execute("removed");
+    expect(refusal).toMatchObject({ status: 503, error: { type: "service_unavailable" } });
+    const id = await submit("removed");
+    const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
+    expect(waiting.json.message).toContain("POST /job-types/removed/build");
+    const again = await build(service, "removed");
+    expect(await service.ended(id)).toMatchObject({ stdout: "3\n", job_ref: again.version });
   });
-  expect(await service.ended(id)).toMatchObject({
-    job_version: "v1.0.0",
-    job_ref: first.version,
+
+  test("two agents on one engine both run what one of them has built", async () => {
+    writeWheels(wheels, probe(4));
+    await service.startAgent("second", oneSlot);
+    const { version } = await build(service, "shared");
+    // Each has one slot: only if both have the image does code of both jobs run at once.
+    const lasting = "import airlock_probe, time; time.sleep(600)";
+    const jobs = await Promise.all([1, 2].map(() => submit("shared", lasting)));
+    const records = () => Promise.all(jobs.map(service.record));
+    const begun = { status: "running", job_ref: version };
+    await expect.poll(records, { timeout: 120_000 }).toMatchObject([begun, begun]);
+    for (const id of jobs) await service.send("POST", `/jobs/${id}/cancel`);
   });
-});
-
-test("an image that is removed is missed within seconds, and a build brings it back", async () => {
-  writeWheels(wheels, probe(3));
-  await startService();
-  await service.startAgent();
-  const { digest } = await build(service, "science");
-  expect(await imageExists()).toBe(true);
-  await removeImages(digest);
-  await expect.poll(imageExists, { timeout: 120_000 }).toBe(false);
-
-  const refusal = await executeScience();
-  expect(refusal).toMatchObject({ status: 503, error: { type: "service_unavailable" } });
-  const id = await submitScience(printAnswer);
-  const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
-  expect(waiting.json.message).toContain("POST /job-types/science/build");
-  const again = await build(service, "science");
-  expect(await service.ended(id)).toMatchObject({ stdout: "3\n", job_ref: again.version });
-});
-
-test("two agents on one engine both run what one of them has built", async () => {
-  writeWheels(wheels, probe(4));
-  await startService();
-  const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
-  await Promise.all(["a", "b"].map((name) => service.startAgent(name, oneSlot)));
-  const { version } = await build(service, "science");
-  // Each has one slot: only if both have the image does code of both jobs run at once.
-  const lasting = "import airlock_probe, time; time.sleep(600)";
-  const jobs = await Promise.all([1, 2].map(() => submitScience(lasting)));
-  const records = () => Promise.all(jobs.map(service.record));
-  const begun = { status: "running", job_ref: version };
-  await expect.poll(records, { timeout: 120_000 }).toMatchObject([begun, begun]);
 });
 
 describe("a running build", () => {
@@ -219,8 +222,13 @@ describe("a running build", () => {
     open = resolve;
     const address = await bridgeAddress();
     index = await startIndex({ address, wheels: [probe(5)], opens: promise });
+    // Longer than a busy machine takes to start an API or an agent again.
+    await startService(startTestService, { AIRLOCK_LEASE_TTL_S: "15", AIRLOCK_LIVENESS_S: "15" });
   });
-  afterEach(() => index.close());
+  afterEach(async () => {
+    await service[Symbol.asyncDispose]();
+    index.close();
+  });
 
   /** Until a build has asked the index. */
   const asked = async () => {
@@ -228,7 +236,6 @@ describe("a running build", () => {
   };
 
   test("survives a kill of the API and the loss of its client", async () => {
-    await startService();
     await addSlowAgent();
     const answer = build(service, "science").catch(() => "cut off");
     await asked();
@@ -241,11 +248,10 @@ describe("a running build", () => {
     await expect
       .poll(async () => (await lastBuild(service, "science")).status, { timeout: 120_000 })
       .toBe("built");
-    expect(await executeScience()).toMatchObject({ stdout: "5\n" });
+    expect(await execute("science")).toMatchObject({ stdout: "5\n" });
   });
 
   test("is tried once more when its agent is killed, and nothing is left of the first", async () => {
-    await startService();
     const first = await addSlowAgent();
     const answer = build(service, "science");
     await asked();
@@ -256,11 +262,10 @@ describe("a running build", () => {
     await addSlowAgent();
     expect(await answer).toMatchObject({ status: "built" });
     expect(await jobContainersOf(first.name)).toEqual([]);
-    expect(await executeScience()).toMatchObject({ stdout: "5\n" });
+    expect(await execute("science")).toMatchObject({ stdout: "5\n" });
   });
 
   test("shows its log, and leaves the agent's slots to jobs", async () => {
-    await startService();
     const agent = await addSlowAgent();
     const answer = build(service, "science");
     await asked();
