@@ -31,24 +31,27 @@ test.each([
   // The kernel takes a memory limit, but no quota below a millisecond.
   ["job", { cpus: 0.001 }, 1],
   ["zygote", { pids: -5 }, 2],
-])("a %s whose limits the kernel refuses never starts, and leaves no control group", async (_, wrong, zygotes) => {
-  const place = await testEngine();
-  const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", leaseId: null };
-  const forks = startForks(place, { mother: labels });
-  const spec = specWith({ image: place.image, labels });
-  const limit = AbortSignal.timeout(120_000);
-  try {
-    const sandbox = await forks.open(spec, limit);
-    const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
-    await sandbox.close();
-    await expect(forks.open({ ...spec, ...wrong }, limit)).rejects.toThrow("Invalid argument");
-    // Only zygotes have some: the probe's, and that of the first job, which is replaced if it fails one.
-    await vi.waitFor(() => expect(groupsOf(State.Pid)).toHaveLength(zygotes), 60_000);
-    expect(groupsOf(State.Pid).filter((name) => name.startsWith("job"))).toEqual([]);
-  } finally {
-    await forks.close();
-  }
-});
+])(
+  "a %s whose limits the kernel refuses never starts, and leaves no control group",
+  async (_, wrong, zygotes) => {
+    const place = await testEngine();
+    const labels = { agentId: randomUUID(), agentName: "sandbox-tests-mother", leaseId: null };
+    const forks = startForks(place, { mother: labels });
+    const spec = specWith({ image: place.image, labels });
+    const limit = AbortSignal.timeout(120_000);
+    try {
+      const sandbox = await forks.open(spec, limit);
+      const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
+      await sandbox.close();
+      await expect(forks.open({ ...spec, ...wrong }, limit)).rejects.toThrow("Invalid argument");
+      // Only zygotes have some: the probe's, and that of the first job, which is replaced if it fails one.
+      await vi.waitFor(() => expect(groupsOf(State.Pid)).toHaveLength(zygotes), 60_000);
+      expect(groupsOf(State.Pid).filter((name) => name.startsWith("job"))).toEqual([]);
+    } finally {
+      await forks.close();
+    }
+  },
+);
 
 /** The control groups that a mother has made, on cgroup v1 and v2, by name. */
 function groupsOf(pid: number): string[] {

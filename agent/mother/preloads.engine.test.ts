@@ -41,7 +41,8 @@ test("jobs end, and others run, where a preload keeps their streams open", async
 });
 
 test("a preload that blocks signals blocks the code's, and its end is still noticed", async () => {
-  const code = "import signal; print(signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, []))";
+  const code =
+    "import signal; print(signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, []))";
   const settings = { spec: { image, preload: ["blocker"] }, backend: "zygote" };
   const { end, out } = await runCode(place, code, settings);
   expect({ end, out }).toEqual({ end: "succeeded - 0", out: "True\n" });
