@@ -91,7 +91,11 @@ function ServiceState({ health }: { health: Health | undefined }) {
   const state = lostSince.value === undefined ? health?.status : "no answer";
   return (
     <div class="service">
-      {state && <Status status={state} />}
+      {state && (
+        <a href={addressOf("health")} title="To the health of the service">
+          <Status status={state} />
+        </a>
+      )}
       {health && (
         <span class="quiet number">
           {health.queue_stats.running} running, {health.queue_stats.pending} waiting

@@ -16,13 +16,22 @@ export function routeOf(path: string, search: string): Route {
     .filter(Boolean);
   if (view === "") return { view: "playground", query };
   if (view === "executions" && id !== undefined && more.length === 0) {
-    return { view: "execution", id: decodeURIComponent(id), query };
+    const decoded = decode(id);
+    if (decoded !== undefined) return { view: "execution", id: decoded, query };
   }
   if (id === undefined) {
     if (view === "executions") return { view, query };
     if (isPlain(view)) return { view, query };
   }
   return { view: "nowhere", query };
+}
+
+function decode(part: string): string | undefined {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined;
+  }
 }
 
 const plain = ["queue", "job-types", "dead-letters", "webhooks", "health"] as const;

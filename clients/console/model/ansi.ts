@@ -1,3 +1,5 @@
+import { expandTabs } from "./cells.ts";
+
 /** How a piece of terminal output looks. Colours are numbers 0 to 15, or "#rrggbb". */
 export interface Look {
   fg?: number | string;
@@ -24,7 +26,7 @@ const plain: Look = {};
 /** The visible text of a line of terminal output. */
 export function stripAnsi(line: string): string {
   const text = line.includes("\x1b") ? line.replace(escapes, "") : line;
-  return overwrite(text).replace(controls, "");
+  return expandTabs(overwrite(text).replace(controls, "")).text;
 }
 
 /** A carriage return begins the line anew, as progress bars do. */
@@ -53,6 +55,8 @@ export function parseAnsi(line: string, start: Look = plain): { pieces: Piece[];
     }
   }
   push(line.slice(from));
+  let cell = 0;
+  for (const piece of pieces) ({ text: piece.text, to: cell } = expandTabs(piece.text, cell));
   return { pieces, end: look };
 }
 

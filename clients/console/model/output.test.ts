@@ -60,3 +60,25 @@ test("a line has the time of its first piece", () => {
   expect(output.hasTimes).toBe(true);
   expect(output.rows(0, 10, 80).map(({ at }) => at)).toEqual([1000, 1000, 3000]);
 });
+
+test("a row holds what fits: characters of two cells and of none are counted, and none is cut in two", () => {
+  const output = new Output();
+  output.append("stdout", "日本語abc\n😀😀😀\ne\u0301e\u0301e\u0301e\u0301\n");
+  expect(textOf(output, 4)).toEqual([
+    "stdout 日本",
+    "stdout 語ab",
+    "stdout c",
+    "stdout 😀😀",
+    "stdout 😀",
+    "stdout e\u0301e\u0301e\u0301e\u0301",
+  ]);
+  expect(output.find("c", 4)).toEqual([2]);
+  expect(output.bytes).toBe(39);
+});
+
+test("a tab goes to the next stop of eight, also after colours", () => {
+  const output = new Output();
+  output.append("stdout", "ab\tc\n\x1b[31mab\x1b[0m\tc\n日\tc\n");
+  expect(textOf(output)).toEqual(["stdout ab      c", "stdout ab      c", "stdout 日      c"]);
+  expect(output.rowCount(8)).toBe(6);
+});

@@ -1,3 +1,4 @@
+import { rowStarts } from "./cells.ts";
 import { type Look, type Piece, parseAnsi, stripAnsi } from "./ansi.ts";
 
 export type Stream = "stdout" | "stderr";
@@ -21,6 +22,8 @@ export interface Row {
   at: number | undefined;
 }
 
+const encoder = new TextEncoder();
+
 /** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
 export class Output {
   readonly #lines: Line[] = [];
@@ -43,7 +46,7 @@ export class Output {
 
   append(stream: Stream, text: string, at?: number): void {
     if (text === "") return;
-    this.bytes += text.length;
+    this.bytes += encoder.encode(text).length;
     const open = this.#open[stream];
     let from = 0;
     if (open !== undefined) {
@@ -86,7 +89,7 @@ export class Output {
       this.#starts = [0];
     }
     for (let i = this.#starts.length - 1; i < this.#lines.length; i++) {
-      this.#starts.push(this.#starts[i]! + rowsOf(this.#lines[i]!.text, columns));
+      this.#starts.push(this.#starts[i]! + rowStarts(this.#lines[i]!.text, columns).length);
     }
     return this.#starts[this.#lines.length]!;
   }
@@ -97,11 +100,11 @@ export class Output {
     let line = this.#lineAt(Math.max(0, from));
     let part = Math.max(0, from) - (this.#starts[line] ?? 0);
     while (found.length < count && (this.#starts[line] ?? total) < total) {
-      const { stream, raw, start, at } = this.#lines[line]!;
-      const rows = this.#starts[line + 1]! - this.#starts[line]!;
+      const { stream, raw, text, start, at } = this.#lines[line]!;
+      const starts = rowStarts(text, columns);
       const { pieces } = parseAnsi(raw, start);
-      for (; part < rows && found.length < count; part++) {
-        const own = slicePieces(pieces, part * columns, (part + 1) * columns);
+      for (; part < starts.length && found.length < count; part++) {
+        const own = slicePieces(pieces, starts[part]!, starts[part + 1] ?? text.length);
         found.push({ stream, line, isContinued: part > 0, pieces: own, at });
       }
       line += 1;
@@ -135,16 +138,17 @@ export class Output {
     if (needle === "") return found;
     for (const [i, { text }] of this.#lines.entries()) {
       const hay = text.toLowerCase();
-      for (let at = hay.indexOf(needle); at !== -1; at = hay.indexOf(needle, at + needle.length)) {
-        found.push(this.#starts[i]! + Math.floor(at / columns));
+      let at = hay.indexOf(needle);
+      if (at === -1) continue;
+      const starts = rowStarts(text, columns);
+      for (let row = 0; at !== -1; at = hay.indexOf(needle, at + needle.length)) {
+        while (starts[row + 1]! <= at) row += 1;
+        found.push(this.#starts[i]! + row);
       }
     }
     return found;
   }
 }
-
-const rowsOf = (text: string, columns: number): number =>
-  Math.max(1, Math.ceil(text.length / columns));
 
 function slicePieces(pieces: Piece[], from: number, to: number): Piece[] {
   const found: Piece[] = [];

@@ -17,6 +17,7 @@ test.each([
   ["/console/queue", "queue"],
   ["/console/queue/more", "nowhere"],
   ["/console/nothing", "nowhere"],
+  ["/console/executions/%E0%A4", "nowhere"],
 ])("%s is the view %s", (path, view) => {
   expect(routeOf(path, "").view).toBe(view);
 });

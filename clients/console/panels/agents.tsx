@@ -53,16 +53,19 @@ function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void 
   return (
     <tr>
       <td>
-        <Status status={state} />
+        {/* The service calls an agent idle until it has no slot left. */}
+        <Status status={state === "idle" && agent.running > 0 ? "working" : state} />
       </td>
       <td class="words">
         <span class="strong">{name}</span>{" "}
         {Object.entries(labels).map(([key, value]) => (
-          <span key={key} class="label">
+          <span key={key} class="label" title={`${key}: ${value}`}>
             {key}: {value}
           </span>
         ))}
-        {agent.problem && <span class="agent-problem">{agent.problem}</span>}
+        {agent.problem && (
+          <span class={isDraining ? "agent-note" : "agent-problem"}>{agent.problem}</span>
+        )}
         {(engine.missing_images ?? []).map(({ image, reason }) => (
           <span key={image} class="agent-problem">
             {image} is missing: {reason}
@@ -78,10 +81,10 @@ function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void 
       <td class="number-left" data-name="GPUs">
         {gpus.total === 0 ? "–" : `${gpus.free} of ${gpus.total} free`}
       </td>
-      <td title={engine.fork_problem ?? undefined}>
+      <td data-name="jobs run as" title={engine.fork_problem ?? undefined}>
         {engine.fork_problem === null ? "forks" : "containers"}
       </td>
-      <td>
+      <td data-name="engine">
         {engine.available ? (engine.version ?? "answers") : <Status status="unwell" />}{" "}
         <span class="quiet">
           {engine.runtimes.filter((runtime) => !runtime.startsWith("io.")).join(", ")}

@@ -133,12 +133,20 @@ function Shown({ id, artifact, kind, isInput }: ShownProps) {
   if (problem) return <p class="problem">{problem}</p>;
   if (url) return <img src={url} alt={artifact.name} />;
   if (text === undefined) return <p class="quiet">Loading…</p>;
-  if (kind === "csv") return <Table rows={parseCsv(text, shownRows + 1)} />;
+  if (kind === "csv") return <Table rows={parseCsv(text, shownRows + 2)} />;
+  const whole = kind === "json" ? laidOut(text) : text;
   return (
-    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
-    <pre tabIndex={0} aria-label={artifact.name}>
-      {(kind === "json" ? laidOut(text) : text).slice(0, shownCharacters)}
-    </pre>
+    <>
+      {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
+      <pre tabIndex={0} aria-label={artifact.name}>
+        {whole.slice(0, shownCharacters)}
+      </pre>
+      {whole.length > shownCharacters && (
+        <p class="quiet">
+          The first {shownCharacters.toLocaleString("en")} characters. Download has the rest.
+        </p>
+      )}
+    </>
   );
 }
 
@@ -165,7 +173,9 @@ function Table({ rows }: { rows: string[][] }) {
           ))}
         </tbody>
       </table>
-      {body.length >= shownRows && <p class="quiet">The first {shownRows} rows.</p>}
+      {body.length > shownRows && (
+        <p class="quiet">The first {shownRows} rows. Download has the rest.</p>
+      )}
     </div>
   );
 }

@@ -1,4 +1,7 @@
+import { useEffect, useRef } from "preact/hooks";
 import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
+import { formatTime } from "../model/time.ts";
+import { serviceNow } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
 import { filtersOf, listJobTypes } from "../service/records.ts";
@@ -17,10 +20,16 @@ export function Filters({ query }: { query: URLSearchParams }) {
   const types = useFeed("names of job types", listJobTypes, () => true);
   const names = types.value.data?.map(({ name }) => name) ?? [];
   const now = filtersOf(query);
-  const change = (changes: Parameters): void => go(addressOf("executions", { ...now, ...changes }));
+  const change = (changes: Parameters): void =>
+    go(addressOf("executions", { ...now, ...changes }), { stay: true });
   const chosenType = now["job_type"]?.[0] ?? "";
   const since = now["created_after"]?.[0];
   const [wanted, ...alsoWanted] = now["metadata"] ?? [];
+  const field = useRef<HTMLInputElement>(null);
+  // What is being typed stays when the page renders again.
+  useEffect(() => {
+    if (field.current) field.current.value = wanted ?? "";
+  }, [wanted]);
   /** Filters without a field of their own: they can only be taken away. */
   const others = [
     ...alsoWanted.map((value) => ({
@@ -79,11 +88,11 @@ export function Filters({ query }: { query: URLSearchParams }) {
           value={since ? "given" : ""}
           onChange={(event) => {
             const period = periods.find(([value]) => value === event.currentTarget.value);
-            const from = period?.[2] ? new Date(Date.now() - period[2]).toISOString() : undefined;
+            const from = period?.[2] ? new Date(serviceNow() - period[2]).toISOString() : undefined;
             change({ created_after: from });
           }}
         >
-          {since && <option value="given">since {new Date(since).toLocaleString()}</option>}
+          {since && <option value="given">since {formatTime(since)}</option>}
           {periods.map(([value, title]) => (
             <option key={value} value={value}>
               {title}
@@ -94,9 +103,9 @@ export function Filters({ query }: { query: URLSearchParams }) {
       <label class="grow">
         Id or metadata
         <input
+          ref={field}
           name="wanted"
           type="search"
-          defaultValue={wanted ?? ""}
           placeholder="an id, or key:value"
           title="Ctrl+K"
           aria-keyshortcuts="Control+K"

@@ -33,7 +33,7 @@ export function Programs({ title, call, children }: Props) {
   );
 }
 
-function Program({ call }: { call: Call }) {
+export function Program({ call }: { call: Call }) {
   const chosen = useSignal<Language>("curl");
   const text = snippet(chosen.value, location.origin, call, key.value !== "");
   return (

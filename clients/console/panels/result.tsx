@@ -1,5 +1,5 @@
 import { isEnded, type Followed } from "../service/follow.ts";
-import { clock } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
 import { formatDuration } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
 import { ExecutionLink, Problem, Status } from "../parts/common.tsx";

@@ -1,6 +1,6 @@
 import { phasesOf } from "../model/phases.ts";
 import { formatDuration } from "../model/time.ts";
-import { clock } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
 import type { ExecutionRecord } from "../service/records.ts";
 
 /** What the time went into, from submission to end, to one scale. */
@@ -10,7 +10,7 @@ export function Timeline({ record }: { record: ExecutionRecord }) {
   const percent = (ms: number): string => `${((ms / total) * 100).toFixed(2)}%`;
   return (
     <section aria-label="Timeline">
-      <ol class="timeline">
+      <ol class={`timeline ${record.status}`}>
         {phases.map(({ name, startMs, durationMs }) => (
           <li key={name} class={name.toLowerCase()}>
             <span>{name}</span>

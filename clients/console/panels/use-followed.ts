@@ -1,6 +1,6 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { clock } from "../service/feed.ts";
+import { clock, serviceNow } from "../service/clock.ts";
 import { type Followed, follow, isEnded } from "../service/follow.ts";
 
 export interface Following {
@@ -23,7 +23,7 @@ export function useFollowed(id: string | undefined): ReadonlySignal<Following> {
     });
     // How long it runs is counted on the page.
     const ticking = setInterval(() => {
-      if (!document.hidden && !isEnded(state.value.followed?.record)) clock.value = Date.now();
+      if (!document.hidden && !isEnded(state.value.followed?.record)) clock.value = serviceNow();
     }, 1000);
     return () => {
       ended.abort();

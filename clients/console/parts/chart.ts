@@ -1,4 +1,5 @@
 import UPlot from "uplot";
+import { formatTime } from "../model/time.ts";
 
 export interface ChartSpec {
   /** Seconds since 1970. */
@@ -7,6 +8,16 @@ export interface ChartSpec {
 }
 
 const height = 200;
+
+/** "2026-11-23 14:05". */
+const minuteOf = (seconds: number): string =>
+  formatTime(new Date(seconds * 1000).toISOString()).slice(0, -3);
+
+/** The time of day, and the date at midnight. */
+function tickOf(seconds: number): string {
+  const [day = "", time = ""] = minuteOf(seconds).split(" ");
+  return time === "00:00" ? day : time;
+}
 
 /** Draws lines into an element, as wide as that is; returns what removes them. */
 export function drawChart(host: HTMLElement, { times, lines }: ChartSpec): () => void {
@@ -28,10 +39,13 @@ export function drawChart(host: HTMLElement, { times, lines }: ChartSpec): () =>
     {
       width: host.clientWidth,
       height,
-      axes: [axis, { ...axis, size: 44 }],
+      axes: [
+        { ...axis, values: (_, at) => at.map(tickOf) },
+        { ...axis, size: 44 },
+      ],
       scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
       series: [
-        {},
+        { label: "", value: (_, at) => (at === null ? "" : minuteOf(at)) },
         ...lines.map(({ name, colour: own }) => ({
           label: name,
           stroke: colour(own),

@@ -1,12 +1,19 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { clock } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
 import { executionAddress } from "../model/address.ts";
 import { formatAge, formatTime } from "../model/time.ts";
 
+interface StatusProps {
+  status: string;
+  /** `late`: it should be further by now. */
+  tone?: "late" | undefined;
+}
+
 /** A state by colour and word. */
-export function Status({ status }: { status: string }) {
-  return <span class={`status ${status.replaceAll(/\W/g, "-")}`}>{status.replace("_", " ")}</span>;
+export function Status({ status, tone }: StatusProps) {
+  const names = ["status", status.replaceAll(/\W/g, "-"), tone].filter(Boolean);
+  return <span class={names.join(" ")}>{status.replace("_", " ")}</span>;
 }
 
 /** How long ago; the exact time when pointed at. */
@@ -58,7 +65,7 @@ export function Problem({ text }: { text: string | undefined }) {
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {
-  return <p class="empty">{children}</p>;
+  return <div class="empty">{children}</div>;
 }
 
 interface DialogProps {

@@ -5,12 +5,23 @@ export async function copy(text: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const area = document.createElement("textarea");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
+    if (!copySelected(text)) {
+      announce("The browser does not allow copying: select the text and copy it.");
+      return;
+    }
   }
   announce("Copied");
+}
+
+/** The old way. Outside an open dialog, nothing can be selected. */
+function copySelected(text: string): boolean {
+  const focused = document.activeElement;
+  const area = document.createElement("textarea");
+  area.value = text;
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  return isCopied;
 }

@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { CodeEditor } from "./code-mirror.ts";
 
@@ -31,6 +32,7 @@ function inTurn(make: () => void): void {
 /** Code to read or, with `onChange`, to write; then `text` is what it begins with. The text is there before the editor's program is. */
 export function Editor(props: Props) {
   const { label, language, text, onChange, failedLine, original, isFocused } = props;
+  const isMissing = useSignal(false);
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<CodeEditor | undefined>(undefined);
   const latest = useRef(props);
@@ -53,7 +55,10 @@ export function Editor(props: Props) {
       if (isFocused) opened.focus();
       editor.current = opened;
     };
-    void import("./code-mirror.ts").then((program) => inTurn(() => open(program)));
+    import("./code-mirror.ts").then(
+      (program) => inTurn(() => open(program)),
+      () => (isMissing.value = true),
+    );
     return () => {
       isClosed = true;
       editor.current?.close();
@@ -67,8 +72,18 @@ export function Editor(props: Props) {
   useEffect(() => editor.current?.compareWith(original), [original]);
 
   return (
-    <div class={`editor ${props.class ?? ""}`} ref={host}>
-      <pre>{text}</pre>
-    </div>
+    <>
+      {isMissing.value && (
+        <p class="note">
+          The editor could not be loaded: the service was gone, or has a new version.
+          <button class="small" onClick={() => location.reload()}>
+            Reload the page
+          </button>
+        </p>
+      )}
+      <div class={`editor ${props.class ?? ""}`} ref={host}>
+        <pre>{text}</pre>
+      </div>
+    </>
   );
 }

@@ -227,10 +227,23 @@ function marked({ text, look }: Piece, needle: string) {
 const colour = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `var(--ansi-${value})` : value;
 
+/** The palette is made for text: as a background, a colour is mixed with that of the page. */
+const ground = (value: number | string | undefined): string | undefined =>
+  typeof value === "number" ? `color-mix(in srgb, var(--ansi-${value}) 30%, var(--sunk))` : value;
+
+const greys = [0, 7, 8, 15];
+
+function foreground({ fg, bg, inverse }: Look): string | undefined {
+  if (inverse) return colour(bg ?? "var(--sunk)");
+  // Black on yellow, or white on red: both are read on a background that fits the page.
+  const isOnPalette = typeof bg === "number" && greys.includes(fg as number);
+  return isOnPalette ? "var(--text)" : colour(fg);
+}
+
 function styleOf(look: Look): Record<string, string> | undefined {
   if (Object.keys(look).length === 0) return undefined;
-  const fg = colour(look.inverse ? (look.bg ?? "var(--sunk)") : look.fg);
-  const bg = colour(look.inverse ? (look.fg ?? "var(--text)") : look.bg);
+  const fg = foreground(look);
+  const bg = look.inverse ? colour(look.fg ?? "var(--text)") : ground(look.bg);
   return {
     ...(fg !== undefined && { color: fg }),
     ...(bg !== undefined && { backgroundColor: bg }),

@@ -4,6 +4,7 @@ import { UnauthorizedError } from "../../typescript/src/errors.ts";
 import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import { stream } from "../../typescript/src/stream.ts";
 import { type Transport, transport } from "../../typescript/src/transport.ts";
+import { learnTime } from "./clock.ts";
 import { askForKey, key } from "./key.ts";
 
 /** Time since which the service has not answered; undefined while it answers. */
@@ -18,6 +19,7 @@ async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<R
     if (answer.status === 502 && !answer.headers.get("Content-Type")?.includes("json")) {
       throw new Error("a proxy answers in its place");
     }
+    learnTime(answer);
     lostSince.value = undefined;
     return answer;
   } catch (error) {

@@ -1,9 +1,8 @@
-import { effect, signal } from "@preact/signals";
+import { computed, type Signal, signal } from "@preact/signals";
 import type { UploadedFile } from "../../typescript/src/generated.ts";
 import { exampleCode, exampleInput } from "../model/example.ts";
 import { files } from "./client.ts";
-
-const place = "airlock-draft";
+import { route } from "./location.ts";
 
 export interface Draft {
   code: string;
@@ -15,58 +14,82 @@ export interface Draft {
   files: UploadedFile[];
 }
 
-function stored(): Draft {
-  const example: Draft = {
-    code: exampleCode,
-    input: exampleInput,
-    jobType: "default",
-    args: "",
-    stdin: "",
-    files: [],
-  };
-  try {
-    return { ...example, ...(JSON.parse(sessionStorage.getItem(place) ?? "{}") as Partial<Draft>) };
-  } catch {
-    return example;
-  }
+/** The parent, and what was changed in its code and in what it was given. */
+interface ForkDraft extends Draft {
+  parent: string | undefined;
 }
 
-/** What stands in the playground; it survives a reload of the tab. */
-export const draft = signal<Draft>(stored());
+const blank: Draft = {
+  code: exampleCode,
+  input: exampleInput,
+  jobType: "default",
+  args: "",
+  stdin: "",
+  files: [],
+};
+
+/** A value that survives a reload of the tab. */
+function kept<T extends object>(place: string, start: T): Signal<T> {
+  const value = signal<T>(start);
+  try {
+    value.value = { ...start, ...(JSON.parse(sessionStorage.getItem(place) ?? "{}") as T) };
+  } catch {
+    // Something else is stored there.
+  }
+  const save = (): void => {
+    try {
+      sessionStorage.setItem(place, JSON.stringify(value.value));
+    } catch {
+      // A draft that is too large to be stored is only lost at a reload.
+      sessionStorage.removeItem(place);
+    }
+  };
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  value.subscribe(() => {
+    clearTimeout(timer);
+    timer = setTimeout(save, 500);
+  });
+  addEventListener("pagehide", save);
+  return value;
+}
+
+const own = kept("airlock-draft", blank);
+const fork = kept<ForkDraft>("airlock-fork", { ...blank, parent: undefined });
+const isFork = (): boolean => route.value.query.get("fork") !== null;
+
+/** What stands in the playground: the fork that its address names, else the person's own program. */
+export const draft = computed<Draft>(() => (isFork() ? fork.value : own.value));
 
 /** Files on their way to the service. */
 export const uploading = signal<File[]>([]);
 
-let timer: ReturnType<typeof setTimeout> | undefined;
-effect(() => {
-  const now = draft.value;
-  clearTimeout(timer);
-  // A draft that is too large to be stored is only lost at a reload.
-  timer = setTimeout(() => {
-    try {
-      sessionStorage.setItem(place, JSON.stringify(now));
-    } catch {
-      sessionStorage.removeItem(place);
-    }
-  }, 500);
-});
-
 export function changeDraft(changes: Partial<Draft>): void {
-  draft.value = { ...draft.value, ...changes };
+  if (isFork()) fork.value = { ...fork.value, ...changes };
+  else own.value = { ...own.value, ...changes };
 }
 
-/** Uploads a file and adds it to the draft; one of the same name is replaced. */
+/** Begins the fork with what its parent was given, unless it is being edited already. */
+export function beginFork(parent: string, given: Partial<Draft>): void {
+  if (fork.value.parent !== parent) fork.value = { ...blank, ...given, parent };
+}
+
+/** The next fork begins anew, even if it has the same parent. */
+export function forgetFork(): void {
+  fork.value = { ...blank, parent: undefined };
+}
+
+/** Uploads a file and adds it to the person's own program; one of the same name is replaced. */
 export async function addFile(file: File): Promise<void> {
   uploading.value = [...uploading.value, file];
   try {
     const added = await files.upload(file.name, file);
-    const others = draft.value.files.filter(({ name }) => name !== added.name);
-    changeDraft({ files: [...others, added] });
+    const others = own.value.files.filter(({ name }) => name !== added.name);
+    own.value = { ...own.value, files: [...others, added] };
   } finally {
     uploading.value = uploading.value.filter((one) => one !== file);
   }
 }
 
 export function removeFile(id: string): void {
-  changeDraft({ files: draft.value.files.filter(({ file_id }) => file_id !== id) });
+  own.value = { ...own.value, files: own.value.files.filter(({ file_id }) => file_id !== id) };
 }

@@ -1,11 +1,9 @@
-import { signal, useSignal, type ReadonlySignal } from "@preact/signals";
+import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { clock, serviceNow } from "./clock.ts";
 
 const usualMs = 5000;
-
-/** The time, as of the last look of any feed. Ages on the page are counted to it. */
-export const clock = signal(Date.now());
 
 export interface Feed<T> {
   data: T | undefined;
@@ -45,7 +43,7 @@ export function useFeed<T>(
       try {
         const data = await load(ended.signal);
         if (ended.signal.aborted) return;
-        clock.value = Date.now();
+        clock.value = serviceNow();
         set({ data, problem: undefined });
         isDone = isOver(data);
       } catch (error) {

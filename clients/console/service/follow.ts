@@ -18,12 +18,42 @@ export const isEnded = (record: ExecutionRecord | undefined): boolean =>
   record !== undefined && record.status !== "queued" && record.status !== "running";
 
 const pauseMs = 1000;
+/** How often a hidden page looks. */
+const hiddenMs = 10_000;
 /** Pieces of live output that come together are shown together. */
 const frameMs = 40;
 /** One task may take 100 ms. */
 const sliceLength = 16_384;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/**
+ * Does something until the page is hidden. Browsers open six connections to a service for all tabs together:
+ * with six running jobs in tabs, each of which holds one, no further page would load.
+ */
+async function whileShown(
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const hidden = new AbortController();
+  const look = (): void => {
+    if (document.hidden) hidden.abort();
+  };
+  document.addEventListener("visibilitychange", look, { signal: hidden.signal });
+  look();
+  try {
+    await work(AbortSignal.any([signal, hidden.signal]));
+  } finally {
+    hidden.abort();
+  }
+}
+
+/** Waits until the page is shown, at most for a time. */
+function untilShown(ms: number): Promise<void> {
+  const shown = Promise.withResolvers<void>();
+  document.addEventListener("visibilitychange", () => shown.resolve(), { once: true });
+  return Promise.race([shown.promise, pause(ms)]);
+}
 
 /** Follows a job to its end, through outages of the service. */
 export async function follow(
@@ -51,8 +81,8 @@ export async function follow(
     }, frameMs);
   };
 
-  const watch = async (): Promise<void> => {
-    for await (const { id: place, event, data } of events(id, { after: cursor, signal })) {
+  const watch = async (shown: AbortSignal): Promise<void> => {
+    for await (const { id: place, event, data } of events(id, { after: cursor, signal: shown })) {
       cursor = place ?? cursor;
       if (event === "stdout" || event === "stderr") {
         followed.output.append(event, data.text, Date.parse(data.at));
@@ -77,13 +107,13 @@ export async function follow(
         record,
         waits: record.status === "queued" ? (await getJob(id, signal)).message : undefined,
       });
-      await watch();
+      await whileShown(signal, watch);
       if (isWhole) continue;
     } catch (error) {
       if (signal.aborted) return;
       if (!isPassing(error, followed.record !== undefined)) throw error;
     }
-    await pause(pauseMs);
+    await (document.hidden ? untilShown(hiddenMs) : pause(pauseMs));
     if (signal.aborted) return;
   }
 }

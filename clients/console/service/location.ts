@@ -6,11 +6,20 @@ const here = (): Route => routeOf(location.pathname, location.search);
 /** What the address of the page says. */
 export const route = signal<Route>(here());
 
-export function go(address: string, { replace = false } = {}): void {
-  if (replace) history.replaceState(null, "", address);
-  else history.pushState(null, "", address);
+interface GoOptions {
+  /** The address of now leaves the history. */
+  replace?: boolean;
+  /** The person goes on where they are: neither the focus nor the page moves. */
+  stay?: boolean;
+}
+
+export function go(address: string, { replace = false, stay = replace }: GoOptions = {}): void {
+  // As with any link: the address of now does not come into the history twice.
+  if (replace || address === location.pathname + location.search) {
+    history.replaceState(null, "", address);
+  } else history.pushState(null, "", address);
   route.value = here();
-  if (!replace) {
+  if (!stay) {
     scrollTo(0, 0);
     // As after a page load, screen readers and the keyboard start at the new view.
     requestAnimationFrame(() => document.querySelector("h1")?.focus({ preventScroll: true }));

@@ -99,7 +99,7 @@ describe("what an operator does in the console", needs("chromium"), () => {
     const [id] = await fail(1, {});
     const page = await world.open(`/console/webhooks?job_id=${id}`);
     await page.getByRole("cell", { name: "failed" }).first().waitFor();
-    await page.getByRole("cell", { name: /HTTP 410/ }).waitFor();
+    await page.getByRole("cell", { name: /answered 410/ }).waitFor();
     receiver.answering = (response) => void response.writeHead(204).end();
     await page.getByRole("button", { name: /^Send delivery/ }).click();
     await page.getByRole("cell", { name: "delivered" }).waitFor();

@@ -16,6 +16,7 @@ import { Relatives } from "../panels/relatives.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { Timeline } from "../panels/timeline.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
+import { forgetFork } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
@@ -49,6 +50,11 @@ export function Execution({ id }: { id: string }) {
         {record && <Actions record={record} submitted={submitted} />}
       </Heading>
       <Problem text={problem} />
+      {problem && (
+        <p>
+          <a href={addressOf("executions")}>To the executions</a>
+        </p>
+      )}
       {followed && <Summary followed={followed} isLinked={false} />}
       {record && (
         <div class="execution">
@@ -110,7 +116,7 @@ function Actions({ record, submitted }: ActionsProps) {
           Cancel
         </button>
       )}
-      <a class="button" href={addressOf("", { fork: id })}>
+      <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
         Fork
       </a>
       <button onClick={() => void attempt(runAgain)}>Rerun</button>

@@ -4,10 +4,12 @@ import { formatDuration } from "../model/time.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
+import { Program } from "../panels/programs.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
 import { timesOf } from "../panels/result.tsx";
-import { clock, useFeed } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
+import { useFeed } from "../service/feed.ts";
 import {
   allExecutions,
   filtersOf,
@@ -17,6 +19,7 @@ import {
 } from "../service/records.ts";
 
 const pageSize = 50;
+const firstCall = { path: "/execute", body: { code: "print('hello')" } };
 
 /** All executions, newest first. The query of its address has the names of the interface. */
 export function Executions({ query }: { query: URLSearchParams }) {
@@ -37,7 +40,7 @@ export function Executions({ query }: { query: URLSearchParams }) {
       {isRerunning.value && (
         <Bulk job={rerunOf(query)} onClose={() => ((isRerunning.value = false), refresh())} />
       )}
-      <Filters key={query.toString()} query={query} />
+      <Filters query={query} />
       <Problem text={problem} />
       {data && data.items.length > 0 && <ExecutionTable items={data.items} />}
       {data?.items.length === 0 && (
@@ -48,7 +51,9 @@ export function Executions({ query }: { query: URLSearchParams }) {
             </>
           ) : (
             <>
-              Nothing has run yet. <a href={addressOf("")}>Run something</a>
+              Nothing has run yet. <a href={addressOf("")}>Run something in the playground</a>, or
+              from a program:
+              <Program call={firstCall} />
             </>
           )}
         </Empty>
@@ -122,6 +127,7 @@ function ExecutionRow({ item }: { item: Listed }) {
           <a
             key={name}
             class="label"
+            title={`${name}: ${value}`}
             href={addressOf("executions", { metadata: `${name}:${value}` })}
           >
             {name}: {value}

@@ -5,7 +5,7 @@ import { Empty, Heading, Problem, Status } from "../parts/common.tsx";
 import type { ChartSpec } from "../parts/chart.ts";
 import { useFeed } from "../service/feed.ts";
 import { getHistory, type HistoryPoint } from "../service/operate.ts";
-import { getDeadLetterStats, getHealth } from "../service/records.ts";
+import { getDeadLetterStats, getHealth, type Health } from "../service/records.ts";
 import { Figure } from "./queue.tsx";
 
 const minuteMs = 60_000;
@@ -21,6 +21,11 @@ export function HealthView() {
     <>
       <Heading title="Health">{data && <Status status={data.status} />}</Heading>
       <Problem text={health.value.problem ?? history.value.problem} />
+      {data?.status === "degraded" && (
+        <p class="problem">
+          {whyDegraded(data)} <a href={addressOf("queue")}>To the agents</a>
+        </p>
+      )}
       {data && (
         <div class="columns">
           <Figure
@@ -36,13 +41,11 @@ export function HealthView() {
           <Figure name="container engine" value={data.docker_available ? "answers" : "no answer"} />
           <Figure name="circuit breaker" value={data.circuit_breaker.state.replace("_", " ")} />
           <Figure name="gVisor" value={data.gvisor_available ? "there" : "not there"} />
-          <Figure name="dead letters" value={letters.value.data?.total ?? "–"} />
+          <Figure
+            name={<a href={addressOf("dead-letters")}>dead letters</a>}
+            value={letters.value.data?.total ?? "–"}
+          />
         </div>
-      )}
-      {letters.value.data && letters.value.data.total > 0 && (
-        <p>
-          <a href={addressOf("dead-letters")}>To the dead letters</a>
-        </p>
       )}
       {points && points.length > 1 && (
         <>
@@ -57,6 +60,16 @@ export function HealthView() {
       )}
     </>
   );
+}
+
+function whyDegraded({ circuit_breaker, docker_available, queue_stats }: Health): string {
+  if (circuit_breaker.state === "open") {
+    return "The container engine keeps failing, so the circuit breaker is open: new jobs are refused until it works again.";
+  }
+  if (!docker_available && queue_stats.max_workers > 0) {
+    return "No agent reaches a container engine: jobs wait until one does.";
+  }
+  return "No agent is connected: jobs wait until one is.";
 }
 
 const times = (points: HistoryPoint[]): number[] => points.map(({ at }) => Date.parse(at) / 1000);

@@ -13,7 +13,7 @@ import { Inputs } from "../panels/inputs.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
-import { changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
+import { beginFork, changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
@@ -199,7 +199,7 @@ interface Parent extends Submitted {
   files: Artifact[];
 }
 
-/** Puts what the parent was submitted with into the draft. */
+/** Begins the draft of a fork with what its parent was submitted with. */
 async function loadParent(
   id: string | undefined,
   signal: AbortSignal,
@@ -210,7 +210,7 @@ async function loadParent(
     getExecution(id, signal),
   ]);
   signal.throwIfAborted();
-  changeDraft({
+  beginFork(id, {
     code: submitted.code,
     input: laidOut(submitted.input),
     jobType: record.job_type,

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
 import { AddAgent, Agents } from "../panels/agents.tsx";
@@ -6,7 +7,8 @@ import { number, Table, wide } from "../parts/table.tsx";
 import { Hosts } from "../panels/hosts.tsx";
 import { timesOf } from "../panels/result.tsx";
 import { ExecutionTable } from "./executions.tsx";
-import { clock, useFeed } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
+import { useFeed } from "../service/feed.ts";
 import { getJob, getPool, type Listed, listExecutions } from "../service/records.ts";
 
 /** Reasons that are asked for: one request each, within the rate limit of the service. */
@@ -73,11 +75,17 @@ export function Queue() {
   );
 }
 
-export function Figure({ name, value, of }: { name: string; value: number | string; of?: number }) {
+interface FigureProps {
+  name: ComponentChildren;
+  value: number | string;
+  of?: number;
+}
+
+export function Figure({ name, value, of }: FigureProps) {
   return (
     <div class="figure">
       <strong>
-        {value}
+        {value.toLocaleString("en")}
         {of !== undefined && <span class="quiet"> of {of}</span>}
       </strong>
       <span class="quiet">{name}</span>

@@ -3,7 +3,8 @@ import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { actions, number, Table, wide } from "../parts/table.tsx";
-import { clock, useFeed } from "../service/feed.ts";
+import { clock } from "../service/clock.ts";
+import { useFeed } from "../service/feed.ts";
 import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/webhooks.ts";
 import { formatDuration } from "../model/time.ts";
 
@@ -87,7 +88,7 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
   return (
     <tr>
       <td>
-        <Status status={status} />
+        <Status status={status} tone={attempts > 0 ? "late" : undefined} />
       </td>
       <td>{type.replace("execution.", "")}</td>
       <td>
@@ -116,8 +117,10 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
 
 function answerOf({ last_status_code, last_error, callback_url, next_attempt_at }: Delivery) {
   const next = next_attempt_at === null ? undefined : Date.parse(next_attempt_at) - clock.value;
+  // The error says the status of the answer, too.
+  const isTold = last_error?.includes(String(last_status_code));
   const parts = [
-    last_status_code === null ? undefined : `HTTP ${last_status_code}`,
+    last_status_code === null || isTold ? undefined : `HTTP ${last_status_code}`,
     last_error ?? undefined,
     next === undefined ? undefined : next <= 0 ? "due now" : `again in ${formatDuration(next)}`,
     callback_url ?? undefined,

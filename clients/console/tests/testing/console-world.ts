@@ -13,7 +13,8 @@ export const patienceMs = 120_000;
 export interface ConsoleWorld {
   readonly url: string;
   readonly agent: ScriptedAgent;
-  open(path: string): Promise<Page>;
+  /** Opens a page; the script runs in it before its own. */
+  open(path: string, script?: string): Promise<Page>;
   /** Queues code; answers with the job's id. */
   submit(code: string, fields?: object): Promise<string>;
   /** Ends the service as a power cut does. */
@@ -50,8 +51,9 @@ export async function startConsole(
   return {
     url,
     agent,
-    async open(path) {
+    async open(path, script = "") {
       const page = await context.newPage();
+      await page.addInitScript(script);
       await page.goto(url + path);
       return page;
     },
