@@ -89,7 +89,7 @@ function Files() {
         <button class="small" onClick={() => picker.current?.click()}>
           Add files
         </button>
-        <span class="quiet drop-hint">or drop them on the page</span>
+        <span class="quiet hint">or drop them on the page</span>
       </h2>
       <Problem text={problem.value.trim()} />
       <ul class="files">

@@ -145,7 +145,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
         <Empty>
           {type
             ? `No dead letter has the error ${type}.`
-            : "No dead letters: every queued job ended well."}
+            : "No dead letters. An asynchronous job that fails is kept here, to be read and run again."}
         </Empty>
       )}
       <Pages

@@ -160,7 +160,10 @@ export function Playground({ query }: { query: URLSearchParams }) {
               original={showsChanges.value ? original?.code : undefined}
               isFocused
             />
-            <h2>{parent === undefined ? "Input" : "Input of its parent"}</h2>
+            <h2>
+              {parent === undefined ? "Input" : "Input of its parent"}
+              <span class="quiet hint end">Esc, then Tab leaves an editor</span>
+            </h2>
             <Editor
               key={`input ${editing}`}
               class="input"
