@@ -65,7 +65,7 @@ export function Problem({ text }: { text: string | undefined }) {
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {
-  return <div class="empty">{children}</div>;
+  return <p class="empty">{children}</p>;
 }
 
 interface DialogProps {

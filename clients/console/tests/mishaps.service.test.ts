@@ -97,6 +97,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
     const page = await world.open("/console/executions");
     await page.getByTitle(id).waitFor();
     await page.close();
+    for (const tab of tabs) expect(await tab.title()).toMatch(/^running/);
     await world.agent.result(lease);
     for (const tab of tabs) {
       await tab.evaluate("isShown = true; document.dispatchEvent(new Event('visibilitychange'))");
@@ -118,6 +119,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
     await page.unroute(/code-mirror-/);
     await page.getByRole("button", { name: "Reload the page" }).first().click();
     await page.getByRole("textbox", { name: "Python code" }).waitFor();
+    expect(await page.getByText("The editor could not be loaded").count()).toBe(0);
     await page.close();
   });
 
@@ -140,6 +142,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
     const page = await world.open("/console");
     await page.getByRole("link", { name: "degraded" }).click();
     await page.getByText("No agent is connected: jobs wait until one is.").waitFor();
+    expect(new URL(page.url()).pathname).toBe("/console/health");
     await page.close();
   });
 });

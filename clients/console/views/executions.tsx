@@ -53,11 +53,11 @@ export function Executions({ query }: { query: URLSearchParams }) {
             <>
               Nothing has run yet. <a href={addressOf("")}>Run something in the playground</a>, or
               from a program:
-              <Program call={firstCall} />
             </>
           )}
         </Empty>
       )}
+      {data?.items.length === 0 && !isFiltered && <Program call={firstCall} />}
       {!data && !problem && <Empty>Loading…</Empty>}
       <Pages
         view="executions"
