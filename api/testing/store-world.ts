@@ -6,7 +6,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { database, type Database } from "../store/database.ts";
 import { claimNext } from "../store/jobs/claim.ts";
-import { expireLeases, renewLeases, undeliveredLeases } from "../store/jobs/lease.ts";
+import { expireLeases, renewalGain, renewLeases, undeliveredLeases } from "../store/jobs/lease.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { cancel } from "../jobs/wait.ts";
@@ -163,8 +163,11 @@ export class StoreWorld {
     }));
     expect(renewed).toHaveLength(expected.length);
     expect(renewed).toEqual(expect.arrayContaining(expected));
-    for (const { leaseId } of renewed) {
-      this.#model.apply(this.#model.byLease(leaseId)!, { kind: "renew", leaseId, ...terms });
+    const enoughAt = terms.expiresAt - leaseTtlMs * renewalGain;
+    if (own.some((known) => (known?.state.leaseExpiresAt ?? 0) < enoughAt)) {
+      for (const { leaseId } of renewed) {
+        this.#model.apply(this.#model.byLease(leaseId)!, { kind: "renew", leaseId, ...terms });
+      }
     }
     const kept = new Set(renewed.map(({ leaseId }) => leaseId));
     for (const leaseId of held) if (!kept.has(leaseId)) held.delete(leaseId);

@@ -83,43 +83,52 @@ export async function leasesOf(db: Database, agentId: string): Promise<string[]>
   return found.flatMap(({ leaseId }) => leaseId ?? []);
 }
 
-/** Renews the listed leases that the agent still holds, and returns them. */
+/**
+ * Renews the listed leases that the agent still holds, and returns them. Leases that would gain little
+ * are only read: polls follow each other quickly while jobs are short, and each write costs a commit.
+ */
 export async function renewLeases(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   leaseIds: string[],
 ): Promise<{ leaseId: string; cancelRequested: boolean; watchedUntil: number | null }[]> {
   if (leaseIds.length === 0) return [];
-  const renewed = await renewal(db, {
-    agentId,
-    expiresAt,
-    now,
-    leaseIds: JSON.stringify(leaseIds),
-  });
-  return renewed.flatMap(({ leaseId, ...lease }) =>
-    leaseId === null ? [] : [{ leaseId, ...lease }],
+  const values = { agentId, expiresAt, now, leaseIds: JSON.stringify(leaseIds) };
+  const held = await heldLeases(db, values);
+  const enoughAt = expiresAt - (expiresAt - now) * renewalGain;
+  const isDue = held.some((lease) => (lease.leaseExpiresAt ?? 0) < enoughAt);
+  const renewed = isDue ? await renewal(db, values) : held;
+  return renewed.flatMap(({ leaseId, cancelRequested, watchedUntil }) =>
+    leaseId === null ? [] : [{ leaseId, cancelRequested, watchedUntil }],
   );
 }
+
+/** Least that a renewal gives, as a fraction of the lease's time. Agents allow for ten times as much. */
+export const renewalGain = 0.01;
 
 const renewedColumns = {
   leaseId: executions.leaseId,
   cancelRequested: executions.cancelRequested,
   watchedUntil: executions.watchedUntil,
+  leaseExpiresAt: executions.leaseExpiresAt,
 };
+const isHeld = and(
+  isRunning,
+  // The plus stops SQLite from using the index on agents: the index on lease ids is better.
+  eq(sql`+${executions.agentId}`, sql.placeholder("agentId")),
+  gt(executions.leaseExpiresAt, sql.placeholder("now")),
+  sql`${executions.leaseId} in ${listed("leaseIds")}`,
+);
+const heldLeases = rowsQuery(
+  renewedColumns,
+  query.select(renewedColumns).from(executions).where(isHeld),
+);
 const renewal = rowsQuery(
   renewedColumns,
   query
     .update(executions)
     .set({ leaseExpiresAt: sql`${sql.placeholder("expiresAt")}` })
-    .where(
-      and(
-        isRunning,
-        // The plus stops SQLite from using the index on agents: the index on lease ids is better.
-        eq(sql`+${executions.agentId}`, sql.placeholder("agentId")),
-        gt(executions.leaseExpiresAt, sql.placeholder("now")),
-        sql`${executions.leaseId} in ${listed("leaseIds")}`,
-      ),
-    )
+    .where(isHeld)
     .returning(renewedColumns),
 );
 
