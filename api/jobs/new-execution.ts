@@ -1,4 +1,5 @@
 import type { Config } from "../../shared/config/config.ts";
+import { nearest } from "../../shared/nearest.ts";
 import type { relationships } from "../../shared/wire/execution.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
@@ -104,12 +105,14 @@ function refuseOtherHosts({ webhook_callbacks: callbacks }: Config, url: string)
 }
 
 function unknownJobType(config: Config, name: string): AppError {
-  const known = ["default", ...Object.keys(config.job_types)].join(", ");
+  const known = [...new Set(["default", ...Object.keys(config.job_types)])];
+  const meant = nearest(name, known);
+  const hint = meant === undefined ? "." : `: did you mean ${JSON.stringify(meant)}?`;
   return new AppError(
     "invalid_request",
-    `job_type: no job type is named ${JSON.stringify(name)}.`,
+    `job_type: no job type is named ${JSON.stringify(name)}${hint}`,
     {
-      errors: [{ path: "job_type", message: `must be one of: ${known}` }],
+      errors: [{ path: "job_type", message: `must be one of: ${known.join(", ")}` }],
     },
   );
 }
