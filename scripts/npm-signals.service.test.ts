@@ -29,6 +29,9 @@ test("SIGTERM to npm stops the service, not only the shell between them", async 
   expect(said).toMatch(/listening on [^]* stopping/);
 });
 
-test.each(["start", "api", "agent"] as const)("npm run %s leaves no shell in between", (name) => {
-  expect(manifest.scripts[name]).toMatch(/^exec sh scripts\/run /);
-});
+test.each(["start", "api", "agent", "airlock"] as const)(
+  "npm run %s leaves no shell in between",
+  (name) => {
+    expect(manifest.scripts[name]).toMatch(/^exec sh scripts\/run /);
+  },
+);
