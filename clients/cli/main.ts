@@ -1,12 +1,9 @@
 import packageJson from "./package.json" with { type: "json" };
 import { exitCodeOf, explainFailure } from "./src/exit.ts";
+import { endWithItsReader } from "./src/interrupt.ts";
 import { createProgram } from "./program.ts";
 
-// `airlock ps | head -1` closes the pipe early.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  process.exit(error.code === "EPIPE" ? 0 : 1);
-});
-
+endWithItsReader();
 try {
   await createProgram(packageJson.version).parseAsync();
 } catch (error) {

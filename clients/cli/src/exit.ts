@@ -58,31 +58,21 @@ export function describeFailure(error: unknown): { error: Record<string, unknown
   return { error: { code, message } };
 }
 
-/** A failed command in one or two lines for people. */
-export function explainFailure(error: unknown): string {
+/**
+ * A failed command in one or two lines for people.
+ *
+ * @param listing The command that lists what exists, where the user named one thing.
+ */
+export function explainFailure(error: unknown, listing?: string): string {
   if (!(error instanceof ProblemError) || error.code === undefined) return messageOf(error);
   const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
   const message =
     error.code === "unauthorized"
       ? "the API key is missing or wrong: give one with --key, or store one with airlock login"
       : error.message;
-  const hint = error.code === "not_found" ? whereListed(message) : "";
+  const isUnknown = error.code === "not_found" && listing !== undefined;
+  const hint = isUnknown ? ` ${listing} lists those that do.` : "";
   return `${message}${hint}\n(${error.code}${correlation})`;
-}
-
-/** What lists the things of a kind, by how a refusal begins. */
-const lists: [kind: string, command: string][] = [
-  ["Job type ", "airlock types"],
-  ["Job ", "airlock ps"],
-  ["Execution ", "airlock ps"],
-  ["File ", "airlock files list"],
-  ["DLQ entry ", "airlock dlq list"],
-  ["Webhook delivery ", "airlock webhooks deliveries"],
-];
-
-function whereListed(message: string): string {
-  const [, command] = lists.find(([kind]) => message.startsWith(kind)) ?? [];
-  return command === undefined ? "" : ` ${command} lists those that do.`;
 }
 
 function messageOf(error: unknown): string {

@@ -1,5 +1,5 @@
 import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
-import type { Terminal } from "./terminal.ts";
+import type { Tool } from "./tool.ts";
 
 /**
  * Does the work for each id, also after one has failed, and says what became of it.
@@ -7,7 +7,7 @@ import type { Terminal } from "./terminal.ts";
  * @returns The exit code of the first failure, or 0.
  */
 export async function forEach<T>(
-  terminal: Terminal,
+  { terminal, listing }: Tool,
   ids: readonly string[],
   work: (id: string) => Promise<T>,
   tell: (done: T, id: string) => string,
@@ -21,7 +21,7 @@ export async function forEach<T>(
       all.push(done ?? { id });
     } catch (error) {
       code ||= exitCodeOf(error);
-      if (!terminal.json) terminal.note(`airlock: ${explainFailure(error)}`);
+      if (!terminal.json) terminal.note(`airlock: ${explainFailure(error, listing)}`);
       all.push({ id, ...describeFailure(error) });
     }
   }

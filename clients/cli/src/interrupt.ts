@@ -1,19 +1,56 @@
 import { ExitError, exitCode } from "./exit.ts";
 
+interface Options {
+  /** Whether the signal also aborts when the output can no longer be written, instead of the command ending. */
+  unread?: boolean;
+}
+
+/** Aborts work that has to stop before the command may end because its output cannot be written. */
+const unreadStops = new Set<(why: string) => void>();
+
+const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+/** Under npm one Ctrl-C arrives twice, and so does the end of a terminal from some shells. */
+const samePressMs = 1000;
+
 /**
  * Runs work whose signal aborts at the first Ctrl-C, with an error that exits with 130. A second Ctrl-C
- * ends the command at once.
+ * ends the command at once. SIGTERM, and SIGHUP of a terminal that was closed, count as Ctrl-C.
  */
-export async function interruptible<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+export async function interruptible<T>(
+  work: (signal: AbortSignal) => Promise<T>,
+  { unread = false }: Options = {},
+): Promise<T> {
   const interrupted = new AbortController();
-  const stop = () => {
-    if (interrupted.signal.aborted) process.exit(exitCode.interrupted);
-    interrupted.abort(new ExitError(exitCode.interrupted, "interrupted"));
+  const abort = (why: string): void => interrupted.abort(new ExitError(exitCode.interrupted, why));
+  let pressedAt: number | undefined;
+  const stop = (): void => {
+    const now = performance.now();
+    pressedAt ??= now;
+    if (now - pressedAt > samePressMs) process.exit(exitCode.interrupted);
+    abort("interrupted");
   };
-  process.on("SIGINT", stop).on("SIGTERM", stop);
+  for (const signal of signals) process.on(signal, stop);
+  if (unread) unreadStops.add(abort);
   try {
     return await work(interrupted.signal);
   } finally {
-    process.off("SIGINT", stop).off("SIGTERM", stop);
+    for (const signal of signals) process.off(signal, stop);
+    unreadStops.delete(abort);
+  }
+}
+
+/** Ends the command when its output can no longer be written: `airlock ps | head -1` closes the pipe early. */
+export function endWithItsReader(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", ({ code, message }: NodeJS.ErrnoException) => {
+      // EIO: the terminal was closed.
+      const isUnread = code === "EPIPE" || code === "EIO";
+      const why = isUnread ? "nobody reads the output" : `the output cannot be written: ${message}`;
+      for (const stop of unreadStops) stop(why);
+      if (unreadStops.size > 0) return;
+      if (isUnread) process.exit();
+      process.stderr.write(`airlock: ${why}\n`);
+      process.exit(exitCode.failed);
+    });
   }
 }

@@ -1,7 +1,8 @@
-import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { UsageError } from "./exit.ts";
+import { makeFolder } from "./make-folder.ts";
 
 /** Where the service is, and the key for it. */
 export interface Settings {
@@ -17,22 +18,24 @@ export function settingsFile(env: NodeJS.ProcessEnv): string {
 }
 
 /** Address and key: from the flags, else from AIRLOCK_URL and AIRLOCK_KEY, else from the file. */
-export function readSettings(
-  flags: { url?: string | undefined; key?: string | undefined },
-  env: NodeJS.ProcessEnv,
-): Settings {
+export function readSettings(flags: Partial<Settings>, env: NodeJS.ProcessEnv): Settings {
   const stored = readStored(settingsFile(env));
   const url = checkUrl(flags.url ?? (env["AIRLOCK_URL"] || stored.url || defaultUrl));
-  const given = flags.key ?? (env["AIRLOCK_KEY"] || undefined);
   // A stored key is for the stored address: another service must not get it.
-  const key = given ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
+  const key =
+    givenKey(flags, env) ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
   return { url, key };
+}
+
+/** The key for this command, if it is not a stored one. */
+export function givenKey({ key }: Partial<Settings>, env: NodeJS.ProcessEnv): string | undefined {
+  return key ?? (env["AIRLOCK_KEY"] || undefined);
 }
 
 /** Stores address and key for later commands, readable by this user only. */
 export function writeSettings(settings: Settings, env: NodeJS.ProcessEnv): string {
   const file = settingsFile(env);
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(file), 0o700);
   const temporary = `${file}.${process.pid}`;
   writeFileSync(temporary, `${JSON.stringify(settings, null, 2)}\n`, { mode: 0o600 });
   chmodSync(temporary, 0o600);

@@ -52,8 +52,8 @@ export function openTerminal(json: boolean): Terminal {
 }
 
 async function writeTo(stream: NodeJS.WriteStream, bytes: string | Uint8Array): Promise<void> {
-  if (stream.write(bytes)) return;
-  await new Promise((resolve) => stream.once("drain", resolve));
+  // It is called after a failure too: `endWithItsReader` treats those of both streams.
+  await new Promise<void>((resolve) => void stream.write(bytes, () => resolve()));
 }
 
 /** Lines of a table. The last column gives way where the terminal is narrower. */

@@ -9,7 +9,18 @@ export interface Tool {
   readonly settings: Settings;
   readonly airlock: Airlock;
   readonly terminal: Terminal;
+  /** The command that lists what the user names with the first argument. */
+  readonly listing: string | undefined;
 }
+
+/** What lists the things that a command's first argument names. */
+const listings: Readonly<Record<string, string>> = {
+  job: "airlock ps",
+  "file-id": "airlock files list",
+  "job-type": "airlock types",
+  "dead-letter": "airlock dlq list",
+  delivery: "airlock webhooks deliveries",
+};
 
 type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
 
@@ -30,16 +41,17 @@ export function does(work: Work) {
   return async function (this: Command, ...given: unknown[]): Promise<void> {
     const globals = this.optsWithGlobals<GlobalOptions>();
     const terminal = openTerminal(globals.json === true);
+    const listing = listings[this.registeredArguments[0]?.name() ?? ""];
     try {
       const settings = readSettings(globals, process.env);
       const airlock = connect({ ...settings, fetch: sayingWhenGone(settings.url, terminal) });
       // Commander adds the command itself.
       const args = given.slice(0, -1) as never[];
-      process.exitCode = (await work({ settings, airlock, terminal }, ...args)) ?? 0;
+      process.exitCode = (await work({ settings, airlock, terminal, listing }, ...args)) ?? 0;
     } catch (error) {
       process.exitCode = exitCodeOf(error);
       if (terminal.json) terminal.document(describeFailure(error));
-      else terminal.note(`airlock: ${explainFailure(error)}`);
+      else terminal.note(`airlock: ${explainFailure(error, listing)}`);
     }
   };
 }

@@ -1,7 +1,6 @@
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { ExecutionRecord } from "../../typescript/src/index.ts";
 import { exitCode } from "../src/exit.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
@@ -75,30 +74,6 @@ test("run --json is one document, of the record or of the refusal", async () => 
   });
 });
 
-test("the first Ctrl-C cancels the job, keeps its output, and exits with 130", async () => {
-  const path = script("long.py", "import time; print('begun', flush=True); time.sleep(600)");
-  const { child, ended } = airlock.start(["run", path]);
-  await new Promise((resolve) => child.stdout.once("data", resolve));
-  child.kill("SIGINT");
-  const { code, stdout } = await ended;
-  expect({ code, stdout }).toEqual({ code: 130, stdout: "begun\n" });
-  const { stdout: list } = await airlock.run(["--json", "ps", "-n", "1"]);
-  expect(JSON.parse(list)).toMatchObject([{ status: "cancelled" }]);
-});
-
-test("Ctrl-C only leaves logs -f: the job goes on", async () => {
-  const code = "import time; print('begun', flush=True); time.sleep(600)";
-  const { stdout } = await airlock.run(["run", "-d", "-"], { stdin: code });
-  const id = stdout.trim();
-  const { child, ended } = airlock.start(["logs", "-f", id]);
-  await new Promise((resolve) => child.stdout.once("data", resolve));
-  child.kill("SIGINT");
-  expect((await ended).code).toBe(130);
-  const { stdout: shown } = await airlock.run(["--json", "show", id]);
-  expect((JSON.parse(shown) as ExecutionRecord).status).toBe("running");
-  expect((await airlock.run(["cancel", id])).code).toBe(0);
-});
-
 test("a fault in the request is shown once", async () => {
   const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
   expect(code).toBe(126);
@@ -141,6 +116,8 @@ test("login stores the address and a key that works, readable by the user alone"
   expect(wrong.code).toBe(126);
   const right = await airlock.run(["login", service.url], { env, stdin: `${key}\n` });
   expect(right.code).toBe(0);
+  const replaced = await airlock.run(["login", service.url], { env, stdin: "not-the-key\n" });
+  expect(replaced.code).toBe(126);
   const file = join(config, "airlock/config.json");
   expect(statSync(file).mode & 0o777).toBe(0o600);
   expect((await airlock.run(["ps"], { env })).code).toBe(0);
@@ -179,6 +156,32 @@ test("health, types, dlq, ps and api answer in text and in JSON", async () => {
   }
   const { stdout } = await airlock.run(["api", "get", "/executions?limit=1"]);
   expect(JSON.parse(stdout)).toMatchObject({ limit: 1 });
+});
+
+test("what does not exist is refused with the command that lists what does", async () => {
+  for (const [args, listing] of [
+    [["show", "gone"], "airlock ps"],
+    [["cancel", "gone"], "airlock ps"],
+    [["build", "gone"], "airlock types"],
+    [["dlq", "rm", "9999"], "airlock dlq list"],
+    [["webhooks", "resend", "9999"], "airlock webhooks deliveries"],
+  ] as const) {
+    const { code, stderr } = await airlock.run(args);
+    expect(code).toBe(126);
+    expect(stderr).toContain(` does not exist. ${listing} lists those that do.\n`);
+  }
+  expect((await airlock.run(["api", "GET", "/gone"])).stderr).not.toContain("lists");
+});
+
+test("a misspelt command, option or job type is refused with the one that is near", async () => {
+  for (const [args, meant] of [
+    [["runn"], "Did you mean run?"],
+    [["agents", "hosst"], "Did you mean hosts?"],
+    [["ps", "--statsu", "failed"], "Did you mean --status?"],
+    [["run", "-t", "defualt", script("any.py", "1")], 'did you mean "default"?'],
+  ] as const) {
+    expect((await airlock.run(args)).stderr).toContain(meant);
+  }
 });
 
 test("a wrong command line exits with 2 and says where help is", async () => {

@@ -81,6 +81,7 @@ test("a file that cannot be saved or sent is an error that says why, at once", a
     [["get", id, folder, "--force"], "is a folder"],
     [["get", id, "/dev/null", "--force"], "no regular file"],
     [["get", id, path], "--force replaces it"],
+    [["get", id, "/proc/none/x"], "/proc/none cannot be made"],
     [["put", folder], "no regular file"],
     [["put", join(folder, "missing")], "there is no file"],
   ] as const) {

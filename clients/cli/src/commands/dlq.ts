@@ -51,14 +51,14 @@ export function addDlq(program: Command): void {
     }),
   );
   addCommand(dlq, "rm", "remove entries")
-    .argument("<id...>", "their ids")
+    .argument("<dead-letter...>", "their ids")
     .action(
-      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
-        for (const id of ids) parseNumber(id, "<id>");
+      does(async (tool: Tool, ids: string[]) => {
+        for (const id of ids) parseNumber(id, "<dead-letter>");
         return forEach(
-          terminal,
+          tool,
           ids,
-          (id) => airlock.api.deleteDeadLetter({ id: Number(id) }),
+          (id) => tool.airlock.api.deleteDeadLetter({ id: Number(id) }),
           (_, id) => `${id} removed`,
         );
       }),

@@ -47,7 +47,7 @@ export function addFiles(program: Command): void {
       }),
     );
   addCommand(files, "get", "fetch a file")
-    .argument("<file>", "its id")
+    .argument("<file-id>", "its id, from airlock files list")
     .argument("<path>", "where to put it, or - for standard output")
     .option("--force", "replace a file that exists")
     .action(
@@ -63,13 +63,13 @@ export function addFiles(program: Command): void {
       }),
     );
   addCommand(files, "rm", "remove files")
-    .argument("<file...>", "their ids")
+    .argument("<file-id...>", "their ids")
     .action(
-      does(async ({ airlock, terminal }: Tool, ids: string[]) =>
+      does(async (tool: Tool, ids: string[]) =>
         forEach(
-          terminal,
+          tool,
           ids,
-          (id) => airlock.files.delete(id),
+          (id) => tool.airlock.files.delete(id),
           (_, id) => `${id} removed`,
         ),
       ),

@@ -62,12 +62,12 @@ export function addJobs(program: Command): void {
   addCommand(program, "cancel", "end jobs")
     .argument("<job...>", "ids of the jobs")
     .action(
-      does(async ({ airlock, terminal }: Tool, ids: string[]) =>
+      does(async (tool: Tool, ids: string[]) =>
         forEach(
-          terminal,
+          tool,
           ids,
-          (id) => airlock.cancel(id),
-          ({ status }, id) => `${id} ${status}`,
+          (id) => tool.airlock.cancel(id),
+          ({ status }, id) => `${id} ${status === "running" ? "is being cancelled" : status}`,
         ),
       ),
     );

@@ -1,14 +1,15 @@
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import { connect, type Airlock } from "../../../typescript/src/index.ts";
 import { serveMcp } from "../../../mcp/serve-stdio.ts";
 import { consoleAddress } from "../jobs/console-address.ts";
 import { diagnose } from "../diagnose.ts";
-import { exitCode, UsageError } from "../exit.ts";
-import { checkUrl, writeSettings } from "../settings.ts";
+import { exitCode, ExitError, UsageError } from "../exit.ts";
+import { checkUrl, givenKey, writeSettings } from "../settings.ts";
 import { colorOf } from "../terminal.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, type GlobalOptions, type Tool } from "../tool.ts";
 import { readText } from "./run.ts";
 
 /** Commands about the service itself. */
@@ -18,7 +19,8 @@ export function addService(program: Command): void {
     .action(
       does(async ({ settings, terminal }: Tool, url: string | undefined) => {
         const address = checkUrl(url ?? settings.url);
-        const key = settings.key ?? (await askForKey());
+        // A stored key may be the one to replace.
+        const key = givenKey(program.opts<GlobalOptions>(), process.env) ?? (await askForKey());
         const stored = { url: address, ...(key !== "" && { key }) };
         await refuseWrong(connect(stored));
         terminal.note(`stored in ${writeSettings(stored, process.env)}`);
@@ -119,9 +121,12 @@ async function askForKey(): Promise<string> {
   if (!process.stdin.isTTY) return (await readText("-")).trim();
   process.stderr.write("API key (empty for none): ");
   const hidden = createInterface({ input: process.stdin, terminal: true });
-  const key = await hidden.question("");
+  // Ctrl-C and Ctrl-D close it.
+  const closed = once(hidden, "close").then(() => undefined);
+  const key = await Promise.race([hidden.question("").catch(() => undefined), closed]);
   hidden.close();
   process.stderr.write("\n");
+  if (key === undefined) throw new ExitError(exitCode.interrupted, "nothing was stored");
   return key.trim();
 }
 

@@ -53,12 +53,12 @@ export function addWebhooks(program: Command): void {
   addCommand(webhooks, "resend", "deliver again")
     .argument("<delivery...>", "their ids")
     .action(
-      does(async ({ airlock, terminal }: Tool, ids: string[]) => {
+      does(async (tool: Tool, ids: string[]) => {
         for (const id of ids) parseNumber(id, "<delivery>");
         return forEach(
-          terminal,
+          tool,
           ids,
-          (id) => airlock.api.resendWebhookDelivery({ id: Number(id) }),
+          (id) => tool.airlock.api.resendWebhookDelivery({ id: Number(id) }),
           ({ status }, id) => `${id} ${status}`,
         );
       }),

@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { createWriteStream, mkdirSync, renameSync, rmSync, statSync } from "node:fs";
+import { createWriteStream, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
 import { ConnectionError } from "../../../typescript/src/index.ts";
 import { UsageError } from "../exit.ts";
+import { makeFolder } from "../make-folder.ts";
 import { showProgress } from "./progress.ts";
 import type { Terminal } from "../terminal.ts";
 
@@ -47,7 +48,7 @@ export async function saveBody(
     }
   }
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    makeFolder(dirname(path));
     await pipeline(body, createWriteStream(partial, { flags: "wx" }), { signal });
     renameSync(partial, path);
   } catch (error) {

@@ -10,6 +10,10 @@ test.each([
   [{ status: "failed", exit_code: 1, error }, `failed (exit code 1): import_error: ${message}`],
   [{ status: "timeout", exit_code: null, error }, `timeout: import_error: ${message}`],
   [{ status: "cancelled", exit_code: null, error: null }, "cancelled"],
+  [
+    { status: "cancelled", exit_code: 143, error: { type: "cancelled", message: "It was." } },
+    "cancelled (exit code 143): It was.",
+  ],
 ])("the end of a job is shown with its whole message: %o", (record, told) => {
   expect(explainEnd(record as unknown as EndedRecord)).toBe(told);
 });

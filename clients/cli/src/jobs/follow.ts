@@ -52,5 +52,7 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
 export function explainEnd({ status, error, exit_code: own }: EndedRecord): string | undefined {
   if (status === "succeeded") return undefined;
   const code = own === null || own === undefined ? "" : ` (exit code ${own})`;
-  return `${status}${code}${error ? `: ${error.type}: ${error.message}` : ""}`;
+  if (!error) return status + code;
+  const type = error.type === status ? "" : `${error.type}: `;
+  return `${status}${code}: ${type}${error.message}`;
 }

@@ -3,7 +3,7 @@ import { exitCode, ExitError, UsageError } from "../exit.ts";
 import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
 import { interruptible } from "../interrupt.ts";
 import { saveArtifacts } from "../files/save-artifacts.ts";
-import { plain } from "../terminal.ts";
+import { plain, type Terminal } from "../terminal.ts";
 import type { Tool } from "../tool.ts";
 
 /** Options of commands that make a job. */
@@ -13,14 +13,17 @@ export interface FollowedOptions {
   force?: boolean;
 }
 
-/** Submits a job. With `detach`, prints its id; else follows it until it has ended. */
+/**
+ * Submits a job. With `detach`, prints its id; else follows it until it has ended. An interrupt cancels the job,
+ * and so does a reader of the output that is gone.
+ */
 export async function submitAndFollow(
   tool: Tool,
   { detach, out, force }: FollowedOptions,
   submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
 ): Promise<number> {
   const { airlock, terminal, settings } = tool;
-  const job = await interruptible(submit);
+  const job = await interruptible((signal) => submitOrCancel(tool, submit, signal));
   const { job_id } = job;
   const address = terminal.style("dim", consoleAddress(settings.url, job_id));
   if (detach) {
@@ -30,10 +33,13 @@ export async function submitAndFollow(
     return 0;
   }
   if (terminal.watched) terminal.note(address);
-  const { record, isCancelled } = await interruptible(async (signal) => ({
-    record: await toItsEnd(tool, job_id, signal),
-    isCancelled: signal.aborted,
-  }));
+  const { record, isCancelled } = await interruptible(
+    async (signal) => ({
+      record: await toItsEnd(tool, job_id, signal),
+      isCancelled: signal.aborted,
+    }),
+    { unread: true },
+  );
   const saved = out === undefined ? [] : await save(tool, job_id, out, force);
   if (terminal.json) terminal.document(await airlock.wait(job_id));
   else if (terminal.watched) {
@@ -43,6 +49,34 @@ export async function submitAndFollow(
   const end = explainEnd(record);
   if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
   return isCancelled ? exitCode.interrupted : exitCodeOfRecord(record);
+}
+
+function sayCancelling(terminal: Terminal, { reason }: AbortSignal): void {
+  const { message } = reason as Error;
+  terminal.note(`airlock: ${message}: cancelling the job; Ctrl-C leaves at once`);
+}
+
+/** How long the answer to an interrupted request is awaited. */
+const lateAnswerMs = 3000;
+
+/** An interrupted request may have made a job, which only its answer names: the job is cancelled. */
+async function submitOrCancel(
+  { airlock, terminal }: Tool,
+  submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
+  signal: AbortSignal,
+): Promise<{ job_id: string }> {
+  const late = new AbortController();
+  const endLater = (): void => {
+    sayCancelling(terminal, signal);
+    setTimeout(() => late.abort(signal.reason), lateAnswerMs).unref();
+  };
+  signal.addEventListener("abort", endLater, { once: true });
+  const job = await submit(late.signal);
+  if (signal.aborted) {
+    await airlock.cancel(job.job_id);
+    throw signal.reason;
+  }
+  return job;
 }
 
 /**
@@ -68,11 +102,11 @@ function outputOf({ output }: EndedRecord): string {
   return text.length > 160 ? `${text.slice(0, 159)}…` : text;
 }
 
-/** An interrupt cancels the job; what it wrote until then still arrives. */
+/** An abort cancels the job; what it wrote until then still arrives. */
 async function toItsEnd(tool: Tool, jobId: string, signal: AbortSignal): Promise<EndedRecord> {
   const { airlock, terminal } = tool;
   const cancel = (): void => {
-    terminal.note("airlock: cancelling the job; press Ctrl-C again to leave at once");
+    sayCancelling(terminal, signal);
     airlock.cancel(jobId).catch(() => {});
   };
   if (signal.aborted) cancel();
