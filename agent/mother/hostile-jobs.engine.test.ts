@@ -41,6 +41,19 @@ print(changed)`;
   expect({ out, err }).toEqual({ out: "[]\n", err: "" });
 });
 
+test("code cannot take the terminals of all others", async () => {
+  const code = `
+import os
+opened = 0
+try:
+    while True:
+        os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+        opened += 1
+except OSError as error: print(opened, error.strerror)`;
+  const { out, err } = await runCode(await testEngine(), code, { backend: "zygote" });
+  expect({ out, err }).toEqual({ out: "64 No space left on device\n", err: "" });
+});
+
 test("the namespaces that a zygote may make are bounded, and nobody inside can change that", async () => {
   const code = `
 for name in ("user", "net"):

@@ -83,7 +83,8 @@ def _make_root(plan, memory, shm, writable, packages):
     for source, path in plan.masked:
         kernel.bind(source, root + path, kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
     files = kernel.NOSUID | kernel.NODEV
-    devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5"
+    # The kernel has some 3,000 terminals for all containers together.
+    devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"
     kernel.mount("devpts", root + "/dev/pts", "devpts", kernel.NOSUID | kernel.NOEXEC, devpts)
     kernel.mount("tmpfs", root + "/dev/mqueue", "tmpfs", kernel.RDONLY | kernel.SAFE)
     kernel.mount("shm", root + "/dev/shm", "tmpfs", kernel.SAFE, "mode=1777,size=%d" % shm)
