@@ -54,6 +54,26 @@ except OSError as error: print(opened, error.strerror)`;
   expect({ out, err }).toEqual({ out: "64 No space left on device\n", err: "" });
 });
 
+test("buffers of sockets are bounded by the memory limit", async () => {
+  const code = `
+import socket
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receivers = []
+for _ in range(800):
+    receivers.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    receivers[-1].bind(("127.0.0.1", 0))
+    for _ in range(3): sender.sendto(bytes(60_000), receivers[-1].getsockname())
+held = 0
+for receiver in receivers:
+    try:
+        while True: held += len(receiver.recv(65536, socket.MSG_DONTWAIT))
+    except BlockingIOError: pass
+print(0 < held < 64 << 20 or held)`;
+  const spec = { memoryBytes: 64 * 1024 ** 2 };
+  const { out, err } = await runCode(await testEngine(), code, { spec, backend: "zygote" });
+  expect({ out, err }).toEqual({ out: "True\n", err: "" });
+});
+
 test("the namespaces that a zygote may make are bounded, and nobody inside can change that", async () => {
   const code = `
 for name in ("user", "net"):

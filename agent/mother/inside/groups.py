@@ -67,6 +67,8 @@ class GroupsV1:
         with _complete(groups):
             _write(memory, "memory.limit_in_bytes", limits.memory)
             _write_if_there(memory, "memory.memsw.limit_in_bytes", limits.memory)
+            # Buffers of sockets count apart, and only where they have a limit.
+            _write_if_there(memory, "memory.kmem.tcp.limit_in_bytes", limits.memory // 4)
             _write(pids, "pids.max", limits.pids)
             if limits.cpus:
                 _write(cpu, "cpu.cfs_quota_us", int(limits.cpus * _CPU_PERIOD_US))
