@@ -27,7 +27,7 @@ const ofJobs = sources([
 ]);
 
 export interface MotherSettings {
-  /** First id of the range that is the ids of all zygotes, and its length. */
+  /** First id of the range that is the ids of all zygotes, and its length; under a rootless engine another (ids.py). */
   readonly ids: readonly [first: number, count: number];
   readonly hostname: string;
   /** Limits of a zygote's user namespace by name, in /proc/sys/user. */
@@ -67,8 +67,8 @@ export function setsProgram(settings: SetsSettings): Buffer {
 }
 
 function programOf(texts: Record<string, string>, main: string, settings: object): Buffer {
-  return asFirstBytes(`${loadModules(texts)}import json
-sys.modules[${JSON.stringify(main)}].main(json.loads(${JSON.stringify(JSON.stringify(settings))}))
+  return asFirstBytes(`${loadModules({ ...texts, ids: inside("ids") })}import ids, json
+sys.modules[${JSON.stringify(main)}].main(ids.fit(json.loads(${JSON.stringify(JSON.stringify(settings))})))
 `);
 }
 

@@ -155,7 +155,7 @@ export const agentSettings = {
     .max(4_294_836_224)
     .default(0x7000_0000)
     .describe(
-      "Agent: first of the 65536 user and group ids of the host that forked jobs have; nothing else on the host may use them.",
+      "Agent: first of the 65536 user and group ids of the host that forked jobs have; nothing else on the host may use them. Under a rootless engine, jobs have ids of the engine's user instead.",
     ),
   container_runtime: z
     .string()
