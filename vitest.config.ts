@@ -50,7 +50,7 @@ export default defineConfig({
         isolate: name === "lab",
         globalSetup: [
           ...(name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"]),
-          ...(name === "zygote" ? ["./scripts/test/remove-mothers.ts"] : []),
+          ...(name === "unit" || name === "service" ? [] : ["./scripts/test/remove-mothers.ts"]),
         ],
         setupFiles: ["./scripts/test/file-set-up.ts"],
         testTimeout: patience * patienceMs[name],

@@ -8,8 +8,7 @@ import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
  * ended, so the mothers are removed at the end of the run.
  */
 export default function removeMothers(): () => Promise<void> {
-  const agentId = randomUUID();
-  process.env[MOTHERS] = agentId;
+  const agentId = (process.env[MOTHERS] ??= randomUUID());
   return async () => {
     const filters = { label: [`${labels.agentId}=${agentId}`] };
     for (const { Id } of await rawEngine.listContainers({ all: true, filters })) {
