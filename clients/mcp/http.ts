@@ -5,11 +5,11 @@ import {
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { maxResourceBytes } from "./artifact-tools.ts";
+import { maxResourceBytes } from "./tools/artifact-tools.ts";
 import { cancelCall, markOf } from "./cancel-call.ts";
 import { boundDownloads, type Turns } from "./downloads.ts";
-import { executeCode } from "./execute-code.ts";
-import { getJob } from "./job-tools.ts";
+import { executeCode } from "./tools/execute-code.ts";
+import { getJob } from "./tools/job-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
 
 export const sessionHeader = "Mcp-Session-Id";

@@ -7,12 +7,12 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Api } from "./api.ts";
-import { listArtifacts, readArtifactTool, readResource } from "./artifact-tools.ts";
-import { artifactTemplate } from "./artifact-uri.ts";
-import type { Call, Tool } from "./call.ts";
-import { executeCode } from "./execute-code.ts";
-import { type Facts, readFacts } from "./facts.ts";
-import { cancelJob, getJob } from "./job-tools.ts";
+import { listArtifacts, readArtifactTool, readResource } from "./tools/artifact-tools.ts";
+import { artifactTemplate } from "./tools/artifact-uri.ts";
+import type { Call, Tool } from "./tools/call.ts";
+import { executeCode } from "./tools/execute-code.ts";
+import { type Facts, readFacts } from "./tools/facts.ts";
+import { cancelJob, getJob } from "./tools/job-tools.ts";
 
 export const tools: readonly Tool[] = [
   executeCode,

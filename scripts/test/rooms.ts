@@ -13,6 +13,8 @@ export const rooms = {
   ],
   clients: [
     "clients/typescript/src",
+    "clients/mcp/api.ts",
+    "clients/mcp/tools",
     "clients/mcp",
     "clients/cli/src",
     "clients/cli/src/files",

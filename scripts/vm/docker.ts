@@ -1,5 +1,5 @@
-import { IN_GUEST } from "./project-disk.ts";
-import { type Guest, quote } from "./guest.ts";
+import { IN_GUEST } from "./machine/project-disk.ts";
+import { type Guest, quote } from "./machine/guest.ts";
 
 /**
  * gVisor as `npm run setup` registers it: Debian's runsc cannot build its network on recent kernels. A guest without runsc

@@ -1,6 +1,6 @@
 import { tiersOf } from "../test/tiers.ts";
-import { quote } from "./guest.ts";
-import { IN_GUEST } from "./project-disk.ts";
+import { quote } from "./machine/guest.ts";
+import { IN_GUEST } from "./machine/project-disk.ts";
 import type { World } from "./sections.ts";
 
 type TestFile = {

@@ -7,14 +7,14 @@ import { runMain } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
 import { connect } from "../setup/engine/connect.ts";
 import { setUp } from "../setup/set-up.ts";
-import { CACHE, ensureGuestImage } from "./build-image.ts";
+import { CACHE, ensureGuestImage } from "./machine/build-image.ts";
 import { makeChecks } from "./checks.ts";
-import { ensureQemu } from "./ensure-qemu.ts";
-import { connectGuest } from "./guest.ts";
-import { makeProjectDisk } from "./project-disk.ts";
-import { startMachine } from "./qemu.ts";
+import { ensureQemu } from "./machine/ensure-qemu.ts";
+import { connectGuest } from "./machine/guest.ts";
+import { makeProjectDisk } from "./machine/project-disk.ts";
+import { startMachine } from "./machine/qemu.ts";
 import { chooseSections } from "./sections.ts";
-import { ensureVmTools } from "./tools.ts";
+import { ensureVmTools } from "./machine/tools.ts";
 
 const command = "npm run test:vm";
 const help = `Usage: ${command} -- [section …]

@@ -1,5 +1,5 @@
-import type { Guest } from "./guest.ts";
-import { IN_GUEST } from "./project-disk.ts";
+import type { Guest } from "./machine/guest.ts";
+import { IN_GUEST } from "./machine/project-disk.ts";
 
 /** Clones the project into a user's home, with the node_modules that are there. */
 export async function copyProject(guest: Guest, user: string): Promise<void> {

@@ -1,6 +1,6 @@
 import { wrongArguments } from "../command/arguments.ts";
 import type { Checks } from "./checks.ts";
-import type { Guest } from "./guest.ts";
+import type { Guest } from "./machine/guest.ts";
 import { checkContainerdStore } from "./sections/containerd-store.ts";
 import { checkDocker, checkForkedDocker } from "./sections/docker.ts";
 import { checkGvisor } from "./sections/gvisor.ts";

@@ -1,6 +1,6 @@
 import { Agent, request } from "undici";
-import { IN_GUEST } from "./project-disk.ts";
-import { type Guest, quote } from "./guest.ts";
+import { IN_GUEST } from "./machine/project-disk.ts";
+import { type Guest, quote } from "./machine/guest.ts";
 
 /** An Airlock that runs in the guest as a unit of its systemd; requests reach it on loopback. */
 export type Service = {

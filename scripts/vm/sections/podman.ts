@@ -1,9 +1,9 @@
 import { match } from "node:assert/strict";
 import { checkService } from "../check-service.ts";
 import { stopDocker } from "../docker.ts";
-import { quote } from "../guest.ts";
+import { quote } from "../machine/guest.ts";
 import { copyProject } from "../project-copy.ts";
-import { IN_GUEST } from "../project-disk.ts";
+import { IN_GUEST } from "../machine/project-disk.ts";
 import type { World } from "../sections.ts";
 import type { ServiceOptions } from "../service.ts";
 

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { containersLeft, startDocker } from "../docker.ts";
 import { result, run, submit } from "../outcomes.ts";
-import { IN_GUEST } from "../project-disk.ts";
+import { IN_GUEST } from "../machine/project-disk.ts";
 import type { World } from "../sections.ts";
 import { controls, reach, untilLogged } from "../service.ts";
 

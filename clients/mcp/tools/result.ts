@@ -1,7 +1,7 @@
 import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server";
 import { encodeBase64 } from "hono/utils/encode";
 import { z } from "zod";
-import { ExecutionError } from "../../shared/wire/errors.ts";
+import { ExecutionError } from "../../../shared/wire/errors.ts";
 import {
   type Artifact,
   type ExecutionRecord,
@@ -9,8 +9,8 @@ import {
   JobId,
   type JobStatus,
   JsonObjectSchema,
-} from "../../shared/wire/execution.ts";
-import { type Api, readArtifact, readOutput } from "./api.ts";
+} from "../../../shared/wire/execution.ts";
+import { type Api, readArtifact, readOutput } from "../api.ts";
 import { artifactLink, artifactUri } from "./artifact-uri.ts";
 import { maxTextLength, shareLength } from "./capped-text.ts";
 

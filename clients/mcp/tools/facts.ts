@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { JobTypeList, type JobTypeView } from "../../shared/wire/job-type.ts";
-import { type Api, answered } from "./api.ts";
+import { JobTypeList, type JobTypeView } from "../../../shared/wire/job-type.ts";
+import { type Api, answered } from "../api.ts";
 
 /** What the service is configured to do; parts are missing when the service cannot be asked. */
 export interface Facts {

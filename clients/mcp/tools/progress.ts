@@ -1,6 +1,6 @@
-import { stream, type JobEvent } from "../typescript/src/stream.ts";
-import { transport } from "../typescript/src/transport.ts";
-import type { Api } from "./api.ts";
+import { stream, type JobEvent } from "../../typescript/src/stream.ts";
+import { transport } from "../../typescript/src/transport.ts";
+import type { Api } from "../api.ts";
 import type { Call } from "./call.ts";
 
 const reportEveryMs = 2000;

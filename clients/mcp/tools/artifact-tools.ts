@@ -4,8 +4,8 @@ import {
   ResourceNotFoundError,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { type Artifact, JobId } from "../../shared/wire/execution.ts";
-import { type Api, readArtifact, readArtifacts } from "./api.ts";
+import { type Artifact, JobId } from "../../../shared/wire/execution.ts";
+import { type Api, readArtifact, readArtifacts } from "../api.ts";
 import { artifactLink, artifactUri, parseArtifactUri } from "./artifact-uri.ts";
 import { tool } from "./call.ts";
 import { headAndTail, maxTextLength } from "./capped-text.ts";

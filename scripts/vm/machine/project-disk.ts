@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import type { Readable } from "node:stream";
 import type Docker from "dockerode";
-import { say } from "../command/say.ts";
+import { say } from "../../command/say.ts";
 
 /** Where the guest finds what the project's disk holds. */
 export const IN_GUEST = { project: "/opt/airlock", baseImage: "/opt/base-image.tar" };

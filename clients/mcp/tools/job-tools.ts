@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { JobId } from "../../shared/wire/execution.ts";
-import { cancel, readStatus, waitForRecord } from "./api.ts";
+import { JobId } from "../../../shared/wire/execution.ts";
+import { cancel, readStatus, waitForRecord } from "../api.ts";
 import { tool } from "./call.ts";
 import { follow, WaitSeconds } from "./follow.ts";
 import { endedResult, JobOutcome, unfinishedResult } from "./result.ts";

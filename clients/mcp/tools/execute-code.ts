@@ -1,9 +1,9 @@
 import { z } from "zod";
-import { JobId } from "../../shared/wire/execution.ts";
-import { InputFile } from "../../shared/wire/file.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/submission.ts";
-import { cancel, post } from "./api.ts";
+import { JobId } from "../../../shared/wire/execution.ts";
+import { InputFile } from "../../../shared/wire/file.ts";
+import { limits } from "../../../shared/wire/limits.ts";
+import { ExecuteRequest, SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import { cancel, post } from "../api.ts";
 import { type Call, tool } from "./call.ts";
 import { describeJobTypes, type Facts } from "./facts.ts";
 import { follow, WaitSeconds } from "./follow.ts";

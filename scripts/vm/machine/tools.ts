@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
-import { OperatorError } from "../command/operator-error.ts";
-import { aptInstall, aptUpdate, hasCommand } from "../setup/engine/install-engine.ts";
-import { withSetupLock } from "../setup/setup-lock.ts";
+import { OperatorError } from "../../command/operator-error.ts";
+import { aptInstall, aptUpdate, hasCommand } from "../../setup/engine/install-engine.ts";
+import { withSetupLock } from "../../setup/setup-lock.ts";
 
 /** The programs that build the guest and reach it, each with the Debian package that brings it. */
 const PACKAGE_OF: Readonly<Record<string, string>> = {

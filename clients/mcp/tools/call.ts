@@ -1,6 +1,6 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import type { z } from "zod";
-import type { Api } from "./api.ts";
+import type { Api } from "../api.ts";
 import type { Facts } from "./facts.ts";
 
 /** One call of a tool. */

@@ -2,11 +2,11 @@ import { createHash } from "node:crypto";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { say } from "../command/say.ts";
-import { debianMirror } from "../setup/images/debian-mirror.ts";
-import { runStep } from "../setup/run-step.ts";
-import { withSetupLock } from "../setup/setup-lock.ts";
-import { LOG_DIR } from "../setup/setup-log.ts";
+import { say } from "../../command/say.ts";
+import { debianMirror } from "../../setup/images/debian-mirror.ts";
+import { runStep } from "../../setup/run-step.ts";
+import { withSetupLock } from "../../setup/setup-lock.ts";
+import { LOG_DIR } from "../../setup/setup-log.ts";
 import { GUEST_PACKAGES } from "./guest/packages.ts";
 
 /** Guest images and what a run writes; safe to delete while no run is at work. */

@@ -1,6 +1,6 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { readStatus, waitForRecord } from "./api.ts";
+import { readStatus, waitForRecord } from "../api.ts";
 import type { Call } from "./call.ts";
 import { startReporting } from "./progress.ts";
 import { endedResult, unfinishedResult } from "./result.ts";

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
-import { logTail } from "../setup/run-step.ts";
+import { logTail } from "../../setup/run-step.ts";
 import { CACHE, type GuestImage } from "./build-image.ts";
 import { hasKvm } from "./tools.ts";
 

@@ -1,10 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { debianMirror } from "../setup/images/debian-mirror.ts";
-import { runStep } from "../setup/run-step.ts";
-import { withSetupLock } from "../setup/setup-lock.ts";
-import { LOG_DIR } from "../setup/setup-log.ts";
+import { debianMirror } from "../../setup/images/debian-mirror.ts";
+import { runStep } from "../../setup/run-step.ts";
+import { withSetupLock } from "../../setup/setup-lock.ts";
+import { LOG_DIR } from "../../setup/setup-log.ts";
 import { CACHE } from "./build-image.ts";
 
 const PROGRAM = "qemu-system-x86_64";

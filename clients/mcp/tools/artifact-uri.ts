@@ -1,5 +1,5 @@
 import type { ResourceLink } from "@modelcontextprotocol/server";
-import type { Artifact } from "../../shared/wire/execution.ts";
+import type { Artifact } from "../../../shared/wire/execution.ts";
 
 export const artifactTemplate = "airlock://jobs/{id}/artifacts/{+name}";
 
