@@ -7,6 +7,7 @@ import { authRows } from "./contract/auth.ts";
 import { deadLetterRows } from "./contract/dead-letters.ts";
 import { deriveRows } from "./contract/derive.ts";
 import { exactnessRows } from "./contract/exactness.ts";
+import { batchKeyRows } from "./contract/batch-keys.ts";
 import { batchRows } from "./contract/batches.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
@@ -34,10 +35,12 @@ import { probeRows } from "./contract/probes.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
+import { refusedFileRows } from "./contract/refused-files.ts";
 import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { validationRows } from "./contract/validation.ts";
+import { webhookEventRows } from "./contract/webhook-events.ts";
 import { webhookRows } from "./contract/webhooks.ts";
 
 /** The rows of one file of contract/. */
@@ -133,6 +136,11 @@ export const contractGroups: readonly Group[] = [
   },
   { file: "input-files.ts", title: "Files of a request", rows: inputFileRows },
   {
+    file: "refused-files.ts",
+    title: "Files of a request that are refused",
+    rows: refusedFileRows,
+  },
+  {
     file: "executions.ts",
     title: "Records",
     endpoints: ["GET /executions", "GET /executions/{id}"],
@@ -144,6 +152,7 @@ export const contractGroups: readonly Group[] = [
     endpoints: ["POST /execute/batch", "GET /batches/{id}", "POST /batches/{id}/cancel"],
     rows: batchRows,
   },
+  { file: "batch-keys.ts", title: "Idempotency keys of batches", rows: batchKeyRows },
   { file: "lists.ts", title: "Lists", rows: listRows },
   { file: "schedule.ts", title: "When and how often a job runs", rows: scheduleRows },
   {
@@ -161,12 +170,14 @@ export const contractGroups: readonly Group[] = [
   {
     file: "webhooks.ts",
     title: "Webhooks",
-    endpoints: [
-      "GET /webhooks/deliveries",
-      "POST /webhooks/deliveries/{id}/resend",
-      "GET /webhooks/events",
-    ],
+    endpoints: ["GET /webhooks/deliveries", "POST /webhooks/deliveries/{id}/resend"],
     rows: webhookRows,
+  },
+  {
+    file: "webhook-events.ts",
+    title: "Webhook events that a client listens for",
+    endpoints: ["GET /webhooks/events"],
+    rows: webhookEventRows,
   },
   {
     file: "job-types.ts",

@@ -7,6 +7,7 @@ import { artifactRows } from "../testing/contract/artifacts.ts";
 import { fileRows, uploaded } from "../testing/contract/files.ts";
 import { inputFileRows } from "../testing/contract/input-files.ts";
 import { leasePostRows } from "../testing/contract/lease-posts.ts";
+import { refusedFileRows } from "../testing/contract/refused-files.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startS3 } from "../testing/start-s3.ts";
@@ -30,7 +31,8 @@ async function startOverS3(vars: Record<string, string>) {
 
 describe("over S3", needs("swift"), () => {
   const uploadRows = leasePostRows.filter(({ rule }) => /upload/i.test(rule));
-  testContract(startOverS3, [...artifactRows, ...uploadRows, ...fileRows, ...inputFileRows]);
+  const inputRows = [...inputFileRows, ...refusedFileRows];
+  testContract(startOverS3, [...artifactRows, ...uploadRows, ...fileRows, ...inputRows]);
 
   test("uploaded files are in the bucket", () => {
     expect(stored.length).toBeGreaterThan(artifactRows.length / 2);
