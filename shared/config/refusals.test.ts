@@ -21,6 +21,53 @@ describe("an unknown key is refused", () => {
   });
 });
 
+describe("a value that is not allowed", () => {
+  test("in the environment gives the same message", () => {
+    expect(refusal({}, { AIRLOCK_PORT: "http" })).toBe(
+      'port = "http": Invalid input: expected number, received string',
+    );
+    expect(refusal({ port: 1 }, { AIRLOCK_PORT: "70000" })).toContain("port = 70000: ");
+  });
+
+  test("deep in a job type is shown with its path, without the rest", () => {
+    const job_types = { ml: { env: { TOKEN: "hunter2" }, memory_limit: "7t" } };
+    for (const [file, env] of [
+      [{ job_types }, {}],
+      [{}, { AIRLOCK_JOB_TYPES: JSON.stringify(job_types) }],
+    ] as const) {
+      expect(refusal(file, env)).toMatch(/^job_types\.ml\.memory_limit = "7t": must be a number/);
+    }
+  });
+
+  test("never shows the secrets of webhooks", () => {
+    const right = `whsec_${"A".repeat(32)}`;
+    const wrong = "whsec_wrong-but-secret";
+    for (const config of [
+      { webhook_callbacks: { hosts: ["a.example"], secrets: [wrong] } },
+      { webhook_callbacks: wrong },
+      { webhook_endpoints: { a: { url: "https://a.example", secrets: [right, wrong] } } },
+      { webhook_endpoints: { a: { url: `ftp://${wrong}`, secrets: [right] } } },
+    ]) {
+      expect(refusal(config, {})).toContain("(secret)");
+      expect(refusal(config, {})).not.toContain("wrong");
+    }
+  });
+
+  test("is a lease_ttl_s below liveness_s", () => {
+    expect(refusal({ lease_ttl_s: 10 }, {})).toBe(
+      "lease_ttl_s = 10: must be at least liveness_s (30): set it to 30 or more, or liveness_s to 10 or less",
+    );
+    expect(refusal({}, { AIRLOCK_LIVENESS_S: "200" })).toBe(
+      "lease_ttl_s: must be at least liveness_s (200): set it to 200 or more, or liveness_s to 180 or less",
+    );
+    expect(loadConfig({ lease_ttl_s: 10, liveness_s: 10 }, {})).toMatchObject({ lease_ttl_s: 10 });
+  });
+
+  test("has its own line in the message if there are several", () => {
+    expect(refusal({ port: -1, log_level: "loud" }, {}).split("\n")).toHaveLength(2);
+  });
+});
+
 describe("a secret is never in a message", () => {
   const secret = "hunter2";
   test.each<[string, Record<string, unknown>, Record<string, string>]>([
