@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { asFirstBytes, loadModules, source } from "../sandbox/supervisor.ts";
 
 /** Modules that jobs share with the engine's way, from agent/sandbox/inside. */
-const shared = ["files", "privileges", "link", "relay", "job", "supervisor", "collect"];
+const shared = ["files", "privileges", "link", "relay", "job", "usage", "supervisor", "collect"];
 
 const ofMother = sources([
   "files",

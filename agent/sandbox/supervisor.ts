@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-const modules = ["files", "privileges", "link", "relay", "job", "supervisor"];
+const modules = ["files", "privileges", "link", "relay", "job", "usage", "supervisor"];
 const texts = sources([...modules, "collect", "gate"]);
 
 /**

@@ -5,15 +5,15 @@ Any error in here ends PID 1, and with it every process of the container.
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
 import os
-import resource
 import select
 import sys
 import time
 
-from files import read_lines, write_file
+from files import write_file
 from job import INPUTS, Interpreter, Job
 from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
+from usage import children_cpu_ms, count_oom_kills, others_cpu_ms
 
 _REAP_LIMIT_S = 5
 
@@ -260,36 +260,6 @@ def begin_packages(outbox, payload):
     for name, text in order["modules"].items():
         load(name, text)  # noqa: F821
     return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
-
-
-def children_cpu_ms():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (usage.ru_utime + usage.ru_stime) * 1000
-
-
-def others_cpu_ms():
-    """CPU time of this container without PID 1, from cgroup v2 or v1; 0 if neither can be read."""
-    own_ms = time.process_time() * 1000
-    try:
-        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
-        if "nr_periods" in stat:  # else it is the host's
-            return int(stat["usage_usec"]) / 1e3 - own_ms
-    except OSError:
-        pass
-    try:
-        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
-    except OSError:
-        return 0.0
-
-
-def count_oom_kills():
-    """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            return int(dict(line.split() for line in read_lines(path))["oom_kill"])
-        except (OSError, KeyError, ValueError):
-            pass
-    return 0
 
 
 def main(codes, preload, pack):
