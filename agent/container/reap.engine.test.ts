@@ -1,0 +1,166 @@
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { labels } from "../sandbox/profile.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { killAgent } from "../sandbox/testing/kill-agent.ts";
+import { deriveImage, rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { specWith } from "../sandbox/testing/report.ts";
+import type { RunReport, Sandbox, SandboxLabels } from "../sandbox/types.ts";
+import type { Engine } from "./engine.ts";
+import { openSandbox } from "./open-sandbox.ts";
+import { createReaper } from "./reap.ts";
+
+let engine: Engine;
+let image: string;
+const agentId = randomUUID();
+const agentName = `reaper-${agentId}`;
+const spoolDir = mkdtempSync(join(tmpdir(), "airlock-reap-"));
+
+beforeAll(async () => {
+  ({ engine, image } = await testEngine());
+});
+afterEach(async () => {
+  const left = await containersOf(agentId);
+  if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
+});
+afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+const soon = (): AbortSignal => AbortSignal.timeout(30_000);
+
+async function containersOf(agent: string): Promise<string[]> {
+  const found = await engine.list(labels.agentId, agent, soon());
+  return found.map(({ id }) => id);
+}
+
+/** Docker 26 may list a container as running after a wait for its end has returned. */
+async function untilListedAsEnded(id: string): Promise<void> {
+  const limit = soon();
+  for (;;) {
+    const listed = await engine.list(labels.agentName, agentName, limit);
+    if (listed.some((container) => container.id === id && !container.isRunning)) return;
+    await sleep(50, undefined, { signal: limit });
+  }
+}
+
+const open = (own: SandboxLabels, from = image): Promise<Sandbox> =>
+  openSandbox(engine, specWith({ image: from, labels: own }), soon());
+
+const openFor = (id: string): Promise<Sandbox> => open({ agentId: id, agentName, leaseId: null });
+
+/** Runs a job to its end, and with it its container. */
+function run(sandbox: Sandbox): Promise<RunReport> {
+  return sandbox.run(
+    {
+      code: "",
+      inputJson: "{}",
+      timeoutMs: 60_000,
+      caps: { streamBytes: 1000, artifactBytes: 1000 },
+    },
+    { signal: new AbortController().signal, spoolDir },
+  );
+}
+
+/** Reaps for the agent of these tests, next to which only `liveId` is alive. */
+function reap(name: string, liveId: string): Promise<number> {
+  const isAlive = (id: string): Promise<boolean> => Promise.resolve(id === liveId);
+  const owner = {
+    agentName: name,
+    agentId,
+    isAlive,
+    isHeld: (id: string) => id === "held",
+    nowMs: Date.now,
+  };
+  return createReaper(engine, owner)(soon());
+}
+
+test("the reaper removes what dead agents left, and nothing else", async () => {
+  const [deadId, liveId] = [randomUUID(), randomUUID()];
+  const otherName = `${agentName}-other`;
+  const doomed = await killAgent(deadId, otherName);
+  const sandboxes = await Promise.all([agentId, liveId, deadId].map(openFor));
+  const [own, live] = sandboxes;
+  try {
+    expect(await reap(agentName, liveId)).toBe(1);
+    expect(await containersOf(deadId)).toEqual([doomed]);
+    expect(await containersOf(liveId)).toEqual([live!.containerId]);
+    expect(await containersOf(agentId)).toEqual([own!.containerId]);
+
+    await reap(otherName, liveId);
+    expect(await containersOf(deadId)).toEqual([]);
+    expect(await run(own!)).toMatchObject({ ending: "exited" });
+  } finally {
+    await Promise.all(sandboxes.map((sandbox) => sandbox.close()));
+  }
+});
+
+test("the reaper spares running containers of an agent it cannot see, and those that ended less than ten minutes ago", async () => {
+  const elsewhere = randomUUID();
+  const [ended, running] = await Promise.all([elsewhere, elsewhere].map(openFor));
+  let nowMs = 0;
+  const reapAll = createReaper(engine, {
+    agentName,
+    agentId,
+    isAlive: () => Promise.resolve(null),
+    isHeld: () => false,
+    nowMs: () => nowMs,
+  });
+  try {
+    await run(ended!);
+    await untilListedAsEnded(ended!.containerId);
+    expect(await reapAll(soon())).toBe(0);
+    nowMs = 10 * 60_000 - 1;
+    expect(await reapAll(soon())).toBe(0);
+    nowMs += 1;
+    expect(await reapAll(soon())).toBe(1);
+    expect(await containersOf(elsewhere)).toEqual([running!.containerId]);
+    expect(await run(running!)).toMatchObject({ ending: "exited" });
+  } finally {
+    await Promise.all([ended!.close(), running!.close()]);
+  }
+});
+
+test("the reaper is not misled by the labels of an image", async () => {
+  const its = { agentId: randomUUID(), agentName, leaseId: "over" };
+  const changes = [
+    `LABEL ${labels.agentName}=${its.agentName} ${labels.agentId}=${its.agentId} ${labels.leaseId}=${its.leaseId}`,
+  ];
+  const labelled = await deriveImage(image, "true", changes);
+  const foreign = await rawEngine.createContainer({ Image: labelled, Cmd: ["true"] });
+  try {
+    const { Config } = await foreign.inspect();
+    expect(Config.Labels).toMatchObject({ [labels.agentName]: agentName });
+    const own = await open({ agentId, agentName, leaseId: null }, labelled);
+    try {
+      expect(await reap(agentName, "")).toBe(0);
+      expect(await run(own)).toMatchObject({ ending: "exited" });
+    } finally {
+      await own.close();
+    }
+    await foreign.inspect();
+  } finally {
+    await foreign.remove({ force: true });
+    await removeImages(labelled);
+  }
+});
+
+test.each([
+  [null, "waits", 0],
+  [null, "has ended", 1],
+  ["held", "has ended", 0],
+  ["over", "waits", 1],
+])("the reaper on its own container of lease %s that %s", async (leaseId, state, removed) => {
+  const sandbox = await open({ agentId, agentName, leaseId });
+  try {
+    if (state === "has ended") {
+      await run(sandbox);
+      await untilListedAsEnded(sandbox.containerId);
+    }
+    expect(await reap(agentName, "")).toBe(removed);
+  } finally {
+    await sandbox.close();
+  }
+});
