@@ -30,7 +30,7 @@ export function motherProfile(spec: MotherSpec, image: string, leaseId: string) 
     // Namespaces and mounts of zygotes; their ids; an end by force.
     CapAdd: ["SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "KILL", "DAC_OVERRIDE"],
     SecurityOpt: ["no-new-privileges", `seccomp=${filter}`, "apparmor=unconfined"],
-    // The mother closes /proc/sys herself: zygotes can mount a /proc only beside a whole one.
+    // The mother makes /proc/sys read-only itself: zygotes can mount a /proc only beside a whole one.
     MaskedPaths: [],
     ReadonlyPaths: [],
     CgroupnsMode: "private",

@@ -168,7 +168,7 @@ async function runCode(
     return (await deps.engine.checkNow()) ? motherLost : engineLost;
   const verdict = withStopReason(deps.judge(report), run.lease);
   // Code that kills its own container must not be run again; the lease is released only if the
-  // engine is gone too. A mother that goes on has told that the loss is the job's own.
+  // engine is gone too. Where jobs are forked, the mother has already said whose fault the loss is.
   const mayBeOurs = verdict.error?.type === "internal_error" && report.isHostLost === undefined;
   if (mayBeOurs && !(await deps.engine.checkNow())) return engineLost;
   const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);

@@ -97,7 +97,7 @@ export function createForks(deps: ForksDeps): Forks {
   /** Probes that failed in a row; those that did not reach the engine count as one. */
   let failures = 0;
 
-  /** Tries once more where mother or zygote fail: nothing of the job has been sent to them. */
+  /** If mother or zygote fail, tries once more: nothing of the job has been sent to them yet. */
   async function fork(...[spec, signal, provided]: Parameters<Forks["open"]>): Promise<Sandbox> {
     try {
       return await forkOnce(spec, signal, provided);
@@ -127,7 +127,7 @@ export function createForks(deps: ForksDeps): Forks {
       ...sizes,
     });
     const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
-      // Whatever the reason: a zygote or a mother that hangs is not met by the next job.
+      // Whatever the reason, the next job gets another zygote: this one, or its mother, may hang.
       lineages.replace(lineage);
       const closed = close();
       if (!(error instanceof EngineError)) throw error;

@@ -16,19 +16,19 @@ export interface MotherDeps {
   /** First id of the range that zygotes get, and its length. */
   readonly ids: readonly [first: number, count: number];
   /**
-   * How long a mother takes new zygotes, in ms; a day by default. What her jobs have left in the
-   * kernel's memory ends with her.
+   * How long a mother takes new zygotes, in ms; a day by default. What its jobs have left in the
+   * kernel's memory is freed when it ends.
    */
   readonly motherMs?: number;
-  /** How long a mother may take to answer before she counts as stuck, in ms. */
+  /** How long a mother may take to answer before it counts as stuck, in ms. */
   readonly answerMs?: number;
 }
 
-/** Starts the mother when she is first needed, and another one when she has ended. */
+/** Starts the mother when it is first needed, and another one after it has ended. */
 export interface MotherKeeper {
   /** @throws EngineError */
   readonly mother: () => Promise<Mother>;
-  /** The volumes that she reads. */
+  /** The volumes that the mother reads. */
   readonly volume: VolumeDeps;
   /** Whether this is the label of a container of this keeper that is not removed. */
   readonly owns: (label: string) => boolean;
@@ -41,7 +41,7 @@ export const idCount = 65_536;
 const pidsPerSlot = 128 + 8;
 const pidsOfZygotes = 1024;
 
-/** Bytes of memory that a mother needs herself, with the frames of jobs. */
+/** Bytes of memory that a mother needs for itself, with the frames of jobs. */
 const ownBytes = 256 * 1024 ** 2;
 
 /**
@@ -96,7 +96,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
       alive.add(started);
       started.died.addEventListener("abort", () => {
         onDeath();
-        // If the engine does not remove her now, the reaper does later.
+        // If the engine does not remove the mother now, the reaper does later.
         held.delete(label);
         started
           .close()

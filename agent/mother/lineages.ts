@@ -67,7 +67,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
   const { engine, mother, roots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
-  /** Why no zygote of a kind could be. */
+  /** By kind, why its last zygote could not be started. */
   const failed = new Map<string, Failure>();
 
   async function start(spec: SandboxSpec): Promise<Current> {
@@ -79,7 +79,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
     await mother();
     const root = await roots.prepare(imageId, limit);
     const ofImage = await engine.imageEnvironment(imageId, limit);
-    // She may have been replaced while the image was unpacked.
+    // The mother may have been replaced while the image was unpacked.
     const its = await mother();
     const filterOf = (profile: SeccompProfile): Buffer =>
       spec.seccomp ? compileFilter(profile, its.machine) : Buffer.alloc(0);
@@ -94,7 +94,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
       filter: filterOf(zygoteProfile()).toString("hex"),
     };
     const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
-      // What may be wrong is that they are no longer there.
+      // The image's unpacked files may be gone: they are looked for again at the next start.
       roots.forget(imageId);
       if (!limit.aborted) throw error;
       throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);

@@ -89,24 +89,24 @@ export interface ForkedJob {
 export interface Mother {
   readonly containerId: string;
   readonly machine: Architecture;
-  /** Aborts when she ends. */
+  /** Aborts when the mother ends. */
   readonly died: AbortSignal;
   /** @throws NotForkable; EngineError if the mother ends; the signal's reason. */
   readonly startZygote: (order: ZygoteOrder, signal: AbortSignal) => Promise<Zygote>;
   /**
-   * Lets her zygotes end with their last jobs, and her with her last zygote. Those that are just
-   * starting still serve the jobs that wait for them.
+   * Lets each zygote end with its last job, and the mother with its last zygote. Zygotes that are
+   * just starting still serve the jobs that wait for them.
    */
   readonly retire: () => void;
   readonly isRetired: () => boolean;
-  /** Ends her and everything in her. */
+  /** Ends the mother and everything in it. */
   readonly close: () => Promise<void>;
 }
 
 const callMs = 30_000;
-/** How long a mother may take to answer before she counts as stuck, in ms. */
+/** How long a mother may take to answer before it counts as stuck, in ms. */
 const answerWithinMs = 30_000;
-/** As many questions in a row without an answer: one alone may be the agent's own pause. */
+/** So many unanswered questions in a row mean that it is stuck. One alone may be due to a pause of the agent. */
 const questions = 3;
 
 /** @throws EngineError; the signal's reason. No container is left in either case. */
@@ -230,7 +230,7 @@ async function connect(
       clearInterval(asking);
     }
     isReady = true;
-    // Those who wait for it open their jobs first.
+    // The jobs that wait for this zygote are opened first.
     if (isRetired) setImmediate(quit);
     return { died: ended.signal, open: (job) => openJob(number, job), retire: quit };
   }

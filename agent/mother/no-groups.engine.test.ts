@@ -44,7 +44,7 @@ test.each([
       const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
       await sandbox.close();
       await expect(forks.open({ ...spec, ...wrong }, limit)).rejects.toThrow("Invalid argument");
-      // Only zygotes have some: the probe's, and that of the first job, which is replaced if it fails one.
+      // Only zygotes have groups: the probe's, and that of the first job unless the failed job had it replaced.
       await vi.waitFor(() => expect(groupsOf(State.Pid)).toHaveLength(zygotes), 60_000);
       expect(groupsOf(State.Pid).filter((name) => name.startsWith("job"))).toEqual([]);
     } finally {

@@ -27,7 +27,7 @@ const ofJobs = sources([
 ]);
 
 export interface MotherSettings {
-  /** First id of the range that is the ids of all zygotes, and its length; under a rootless engine another (ids.py). */
+  /** First id and length of the range that all zygotes use. Under a rootless engine, ids.py chooses another range. */
   readonly ids: readonly [first: number, count: number];
   readonly hostname: string;
   /** Limits of a zygote's user namespace by name, in /proc/sys/user. */

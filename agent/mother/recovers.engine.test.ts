@@ -23,7 +23,7 @@ afterEach(() => forks.close());
 
 const open = (limit = AbortSignal.timeout(120_000)): Promise<Sandbox> => forks.open(spec, limit);
 
-/** Runs a job; returns its mother's container and her process. */
+/** Runs a job; returns its mother's container and process. */
 async function runJob(): Promise<{ container: string; pid: number }> {
   const signal = AbortSignal.timeout(120_000);
   const sandbox = await open();
@@ -56,11 +56,11 @@ test("a zygote that no longer forks is replaced once a job has waited for it in 
   signalAll(zygotes, "SIGSTOP");
   await giveUpJob();
   expect((await runJob()).container).toBe(container);
-  // That of the probe job is left: no job waited for it.
+  // The probe job's zygote is left: no job waited for it.
   await vi.waitFor(() => expect(zygotes.filter(isAlive)).toHaveLength(1), 20_000);
 });
 
-test("a mother that no longer answers is replaced once a job has waited for her in vain", async () => {
+test("a mother that no longer answers is replaced once a job has waited for it in vain", async () => {
   const { pid, container } = await runJob();
   process.kill(pid, "SIGSTOP");
   await giveUpJob();
@@ -76,7 +76,7 @@ test("a mother that hangs while a zygote starts is replaced", async () => {
   await sandbox.close();
 });
 
-test.each(["the mother", "her zygote"])(
+test.each(["the mother", "its zygote"])(
   "%s ends while a job is forked: it is forked again",
   async (what) => {
     const { pid } = await runJob();

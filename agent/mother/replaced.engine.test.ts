@@ -13,7 +13,7 @@ import { createRoots } from "./roots.ts";
 
 const agentName = `replaced-${randomUUID()}`;
 
-test("a mother is replaced after a while, and ends with her last job", async () => {
+test("a mother is replaced after a while, and ends with its last job", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
   const mother = { ...labels, memoryBytes: 2 ** 30, pids: 512 };

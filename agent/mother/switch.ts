@@ -13,7 +13,7 @@ const diagnosticBytes = 4096;
 
 /** A frame of the mother's stream; inside/switch.py lists the types. */
 export interface SwitchFrame {
-  /** Number of a job or a zygote; 0 for the mother herself. */
+  /** Number of a job or a zygote; 0 for the mother itself. */
   readonly number: number;
   /** One ASCII letter. */
   readonly type: string;

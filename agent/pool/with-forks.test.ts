@@ -181,7 +181,7 @@ test("what is expected is opened ahead, and so is the next fork of a kind whose 
   expect(closed).toHaveLength(2);
 });
 
-test("a mother outlives the end of the pool for as long as a job runs in her", async () => {
+test("a mother outlives the end of the pool for as long as a job runs in it", async () => {
   const { pool, steps } = createWorld();
   const sandbox = await pool.acquire(request(), never);
   await pool.close();

@@ -124,7 +124,7 @@ describe("the filter", () => {
       names.map((name): [string, Call] => [name, [all[name]!, nothing]]),
     );
     expect(Object.values(await probe(calls))).toEqual(names.map(() => "EPERM"));
-    // The mother has a filter of her own, under that of each job.
+    // The mother has a filter of its own, under that of each job.
     if (backend === "zygote") return;
     expect(Object.values(await probe(calls, false))).not.toContain("EPERM");
   });

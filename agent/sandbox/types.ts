@@ -186,8 +186,8 @@ export interface RunReport {
   /** With "lost": the reason, for the operator. */
   readonly lostReason: string | null;
   /**
-   * With "lost": whether what many sandboxes run in was lost, so that the code is not the cause.
-   * Undefined where there is none.
+   * With "lost", for a forked job: whether its mother or zygote was lost too, so that the code is not the
+   * cause. Undefined for a container.
    */
   readonly isHostLost?: boolean;
   readonly stdout: Uint8Array;
@@ -225,7 +225,7 @@ export type EngineErrorCode =
   | "conflict"
   | "command_not_found"
   | "disk_full"
-  /** The container in which jobs are forked failed, and the engine may be well. */
+  /** The mother or a zygote failed; the engine may be well. */
   | "not_forked"
   | "other";
 

@@ -34,7 +34,7 @@ async function running() {
   return job!;
 }
 
-/** The events that a client lacks now. */
+/** The events after a cursor, or all. */
 async function eventsAfter(executionId: string, cursor?: string): Promise<JobEvent[]> {
   const execution = (await findExecution(store.db, executionId))!;
   const from = cursor === undefined ? undefined : parseCursor(cursor);
@@ -50,7 +50,7 @@ async function collect(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
 const textOf = (events: readonly JobEvent[], name: StreamName): string =>
   events.flatMap((event) => (event.event === name ? event.data.text : [])).join("");
 
-/** Characters of each length, broken ones, and bytes that are in none. */
+/** Bytes that make UTF-8 characters of every length, broken ones, and bytes that no character has. */
 const byte = fc.constantFrom(0x61, 0xc3, 0xa9, 0xe2, 0x82, 0xac, 0xf0, 0x9f, 0x98, 0x80, 0xff);
 const piece = fc.tuple(
   fc.constantFrom(...streamNames),

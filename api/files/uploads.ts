@@ -28,10 +28,10 @@ export interface UploadKey {
 const longestUploadMs = 24 * hourMs;
 
 /**
- * Stores a file while it streams in. Of an upload that breaks off, the sweep removes what is left.
+ * Stores a file while it streams in. The sweep removes what is left of an upload that breaks off.
  *
- * @throws AppError 400 when the name, the size or the hash is wrong; 413 when it is too large; 503 when
- * the files together would be.
+ * @throws AppError 400 if the name, the size or the hash is wrong; 413 if the file is too large; 503 if
+ * all files together would be too large.
  */
 export async function storeFile(
   { artifacts, config, db, newId, now }: Deps,

@@ -10,8 +10,8 @@ const lookMs = 500;
 
 /**
  * Returns the events after a cursor, once there are any or `waitMs` have passed. Without a cursor, returns
- * the newest one at once. A cursor above the newest one is of a database that was replaced: it is answered
- * as if there were none. Each request keeps the service storing events for at least another minute.
+ * the newest one at once. A cursor above the newest one is from a database that was replaced, and is
+ * ignored. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
   { db, now }: Deps,

@@ -148,7 +148,7 @@ test.each(["mother", "agent", "zygotes"])(
     expect(books).toMatchObject({ retried: 1, faults: [] });
     const stays = what === "zygotes";
     const isThere = async (): Promise<boolean> => (await containersOf(agent.name)).includes(mother);
-    await waitUntil("its mother is removed if she ended", async () => (await isThere()) === stays);
+    await waitUntil("its mother is removed if it ended", async () => (await isThere()) === stays);
     expect(groups.map(existsSync)).toEqual(groups.map(() => stays));
     now.process.kill("SIGTERM");
     expect(await now.exit).toBe(0);
@@ -158,7 +158,7 @@ test.each(["mother", "agent", "zygotes"])(
   },
 );
 
-/** The process of a mother, those of her zygotes, and the folders of her control groups. */
+/** The process of a mother, those of its zygotes, and the folders of its control groups. */
 async function partsOf(container: string) {
   const pid = (await rawEngine.getContainer(container).inspect()).State.Pid;
   return { pid, zygotes: childrenOf(pid), groups: groupsOf(pid) };

@@ -95,7 +95,7 @@ open("file.bin", "wb").write(b"x" * 300_000)
     };
     const isWell = async () => (await service.send("GET", "/health")).json["docker_available"];
     await waitUntil("the agent says that it is full", async () => {
-      // Again and again: the file with which the agent checks its disk may have been there, and is now room.
+      // Each time again: the agent checks its disk with a file of its own, whose removal makes room.
       disk.fill();
       return (await isWell()) === false;
     });

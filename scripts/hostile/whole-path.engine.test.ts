@@ -23,7 +23,7 @@ describe.each(["runc", "runsc"])("under %s", (runtime) => {
     await harmless();
     watch = await watchHost(agent.name, agent.process.pid);
   });
-  // The next job of a case is that of the case after it.
+  // The next case's job shows that jobs still run after this one.
   afterEach(() => watch.holds());
   afterAll(async () => {
     try {

@@ -3,8 +3,8 @@ import { afterAll } from "vitest";
 const ends: (() => unknown)[] = [];
 
 /**
- * Has the test file that runs end with this; what was given last ends first. A hook in a module of
- * helpers would not do: files of one process share the module, and only the first runs its hooks.
+ * Calls a function at the end of the test file that runs, the last one given first. `afterAll` in a module
+ * of helpers would not do: files of one process share the module, and only the first runs its hooks.
  */
 export function atEndOfFile(end: () => unknown): void {
   ends.push(end);

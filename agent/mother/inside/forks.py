@@ -102,7 +102,8 @@ def serve_mother():
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     # The kernel then reaps every child.
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
-    # Libraries with fork handlers end their threads at the first fork. What cannot fork is not ready.
+    # The first fork is a trial: libraries with fork handlers end their threads at it, and an interpreter that
+    # cannot fork fails here, before it is reported as ready.
     if posix.fork() == 0:
         posix._exit(0)
     control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control_fd)
@@ -128,7 +129,7 @@ def serve_mother():
         posix.close(stream)
         posix.close(stderr)
     try:
-        # What a preload has blocked, PID 1 must hear: the end of its children, above all.
+        # A preload may have blocked signals. PID 1 needs them, above all the one for the end of a child.
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         enter.enter(plan, request, stream, stderr, code_filter)
         privileges.drop_rights()

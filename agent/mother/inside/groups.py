@@ -67,7 +67,7 @@ class GroupsV1:
         with _complete(groups):
             _write(memory, "memory.limit_in_bytes", limits.memory)
             _write_if_there(memory, "memory.memsw.limit_in_bytes", limits.memory)
-            # Buffers of sockets count apart, and only where they have a limit.
+            # The kernel counts buffers of sockets apart from other memory, and only if they have a limit.
             _write_if_there(memory, "memory.kmem.tcp.limit_in_bytes", limits.memory // 4)
             _write(pids, "pids.max", limits.pids)
             if limits.cpus:

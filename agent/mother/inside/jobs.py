@@ -1,4 +1,4 @@
-"""One job as the mother sees it: its groups, its end, and bytes that she passes on unread."""
+"""One job as the mother sees it: its groups, its end, and bytes that pass through unread."""
 
 import fcntl
 import os

@@ -3,10 +3,10 @@
 A frame: number of a job or zygote (4 bytes), type (1 byte), length (4 bytes, big-endian), payload.
 
 to the mother    Z start a zygote (JSON)  X let a zygote end when its last job has
-                 P is she there, about a zygote that starts
+                 P are you alive? (asked while a zygote starts)
                  O open a job (JSON)  D data  C credit  K kill
 to the agent     H hello (JSON), the first frame
-                 Y a zygote is ready (JSON)  N it failed or ended (JSON)  P she is there
+                 Y a zygote is ready (JSON)  N it failed or ended (JSON)  P the mother is alive
                  D data  C credit  E stderr of the job's PID 1  G the job is gone (JSON)
 
 Data of a job may be sent as far as its credit goes, in bytes: WINDOW at the beginning, more with each

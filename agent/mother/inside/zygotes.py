@@ -1,6 +1,6 @@
 """Starting a zygote: an interpreter of a job's image, root of a user namespace and nobody on the host.
 
-`start` runs in the mother, on her own image's Python. Nothing of the job's image runs before the
+`start` runs in the mother, on the Python of the mother's own image. Nothing of the job's image runs before the
 last line, the exec.
 """
 
@@ -263,7 +263,8 @@ def _make_devices(folder):
     kernel.mount("tmpfs", folder, "tmpfs", kernel.NOSUID | kernel.NOEXEC, "mode=755,size=64k")
     for name in _DEVICES:
         os.close(os.open("%s/%s" % (folder, name), os.O_CREAT | os.O_WRONLY))
-        # Read-only is the node: its times would tell a job what others do. What it is for can be written.
+        # A read-only mount keeps the times of the node as they are: they would tell jobs of each other.
+        # The device itself can still be written.
         kernel.bind("/dev/" + name, "%s/%s" % (folder, name), kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
     for name, target in _LINKS.items():
         os.symlink(target, "%s/%s" % (folder, name))

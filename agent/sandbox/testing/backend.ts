@@ -16,7 +16,7 @@ export const runtimes: readonly string[] = backend === "zygote" ? ["runc"] : ["r
 
 let forks: Forks | undefined;
 
-/** Names the agent's id that the mothers of one run of tests have. */
+/** The variable with the agent id that all mothers of one test run have. */
 export const MOTHERS = "TEST_MOTHERS";
 
 type Place = { engine: Engine; image: string };

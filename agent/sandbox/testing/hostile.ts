@@ -24,8 +24,8 @@ print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output
 
 /**
  * Cases of hostile code, under runc in the engine tier and under gVisor in the lab (vitest.config.ts says
- * which). Each test ends with the invariant: host and agent are as before. After each fork, and after the last
- * container, whose next one is the next case's, a harmless job runs well and finds nothing.
+ * which). Each test ends with the invariant: host and agent are as before. After each fork and after the last
+ * container, a harmless job runs well and finds nothing. After any other container, the next case does the same.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
   const runtime = process.env["HOSTILE_RUNTIME"] ?? "runc";

@@ -136,8 +136,8 @@ function countDescriptors(pid: number): number {
 }
 
 /**
- * Bytes: memory of this process, resident memory of another one. Of this one only what is reachable counts, but
- * garbage is collected, which takes its time, only where there would be too much with it.
+ * Memory in bytes: of another process what is resident, of this one what is reachable. Garbage is collected, which
+ * is slow, only if there are more than `tooMuch` bytes with it.
  */
 function memoryOf(pid: number, tooMuch = 0): number {
   if (pid !== process.pid) return 1024 * Number(/VmRSS:\s+(\d+)/.exec(statusOf(pid))?.[1]);

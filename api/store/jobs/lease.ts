@@ -103,7 +103,7 @@ export async function renewLeases(
   );
 }
 
-/** Least that a renewal gives, as a fraction of the lease's time. Agents allow for ten times as much. */
+/** A lease is renewed once this fraction of its time has passed. Agents allow for ten times as much. */
 export const renewalGain = 0.01;
 
 const renewedColumns = {

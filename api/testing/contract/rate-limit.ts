@@ -75,7 +75,7 @@ export const rateLimitRows: Row[] = [
       ];
       expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
       expect(replies.filter(({ headers }) => headers.has("RateLimit-Limit"))).toEqual([]);
-      // Of the client's address; more if the window has ended meanwhile.
+      // What is left for this address; it is more if the window has ended meanwhile.
       expect(left(await api.get("/pool/stats"))).toBeGreaterThanOrEqual(before - 1);
     },
   },

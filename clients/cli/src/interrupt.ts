@@ -1,7 +1,7 @@
 import { ExitError, exitCode } from "./exit.ts";
 
 interface Options {
-  /** Whether the signal also aborts when the output can no longer be written, instead of the command ending. */
+  /** If the output can no longer be written: true aborts the signal, false ends the command. */
   unread?: boolean;
 }
 

@@ -38,7 +38,7 @@ const plain = ["queue", "job-types", "dead-letters", "webhooks", "health"] as co
 const isPlain = (view: string): view is (typeof plain)[number] =>
   (plain as readonly string[]).includes(view);
 
-/** Parameters of an address; one with several values is there several times. */
+/** Parameters of an address. A list becomes one parameter for each value. */
 export type Parameters = Record<string, string | readonly string[] | undefined>;
 
 /** The address of a view; parameters without a value are left out. */

@@ -156,7 +156,7 @@ async function actInTime(
   return false;
 }
 
-/** A refusal that says nothing about the next item, such as 404 for one that was deleted meanwhile. */
+/** A refusal that concerns this item only, such as 404 for one that was deleted meanwhile. */
 const isOfOne = (error: unknown): boolean =>
   error instanceof ProblemError && [400, 404, 409, 413, 422].includes(error.status);
 

@@ -6,7 +6,7 @@ import { formatAge, formatTime } from "../model/time.ts";
 
 interface StatusProps {
   status: string;
-  /** `late`: it should be further by now. */
+  /** `late`: it takes longer than it should. */
   tone?: "late" | undefined;
 }
 

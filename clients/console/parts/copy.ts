@@ -13,7 +13,7 @@ export async function copy(text: string): Promise<void> {
   announce("Copied");
 }
 
-/** The old way. Outside an open dialog, nothing can be selected. */
+/** For browsers without the clipboard API. The text area is in the open dialog: outside it, nothing can be selected. */
 function copySelected(text: string): boolean {
   const focused = document.activeElement;
   const area = document.createElement("textarea");

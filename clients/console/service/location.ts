@@ -7,14 +7,14 @@ const here = (): Route => routeOf(location.pathname, location.search);
 export const route = signal<Route>(here());
 
 interface GoOptions {
-  /** The address of now leaves the history. */
+  /** The new address takes the place of the present one in the history. */
   replace?: boolean;
-  /** The person goes on where they are: neither the focus nor the page moves. */
+  /** Neither the focus nor the scroll position moves. */
   stay?: boolean;
 }
 
 export function go(address: string, { replace = false, stay = replace }: GoOptions = {}): void {
-  // As with any link: the address of now does not come into the history twice.
+  // As with any link, the present address is not added to the history again.
   if (replace || address === location.pathname + location.search) {
     history.replaceState(null, "", address);
   } else history.pushState(null, "", address);

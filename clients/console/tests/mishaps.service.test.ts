@@ -5,7 +5,7 @@ import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-w
 
 const code = "print('of the parent')";
 const isHidden = `Object.defineProperty(document, "hidden", { get: () => globalThis.isShown !== true });`;
-/** The name of what has the focus. */
+/** The label or text of the element that has the focus. */
 const focused = (page: Page): Promise<string> =>
   page.evaluate<string>(
     "(document.activeElement.labels?.[0] ?? document.activeElement).firstChild.textContent",

@@ -55,7 +55,7 @@ async function build(
 ): Promise<number> {
   const { airlock, terminal } = tool;
   const over = new AbortController();
-  // Where the build cannot be followed, the request for it says why.
+  // If the log cannot be followed, the request for the build fails too, and says why.
   const followed = followBuild(tool, name, AbortSignal.any([signal, over.signal])).catch(
     () => undefined,
   );

@@ -59,7 +59,7 @@ function sayCancelling(terminal: Terminal, { reason }: AbortSignal): void {
 /** How long the answer to an interrupted request is awaited. */
 const lateAnswerMs = 3000;
 
-/** An interrupted request may have made a job, which only its answer names: the job is cancelled. */
+/** Submits a job. If the request is interrupted, waits for its answer, which alone names the job, and cancels that job. */
 async function submitOrCancel(
   { airlock, terminal }: Tool,
   submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
