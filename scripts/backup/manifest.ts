@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { Timestamp } from "../../shared/wire/execution.ts";
 import { OperatorError } from "../command/operator-error.ts";
+import { Timestamp } from "../../shared/wire/timestamp.ts";
 
 /** What a backup is; written last, so that a folder without it is no whole backup. */
 export const Manifest = z.object({

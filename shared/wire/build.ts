@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
-import { Timestamp } from "./execution.ts";
 import { orNull } from "../or-null.ts";
+import { Timestamp } from "./timestamp.ts";
 
 /** SHA-256 of an image as its engine names it. */
 export const ImageDigest = z.string().regex(/^sha256:[0-9a-f]{64}$/);

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
 import { orNull } from "../or-null.ts";
+import { Timestamp } from "./timestamp.ts";
 
 export const containerBackends = ["engine", "zygote"] as const;
 export const ContainerBackend = z.enum(containerBackends).meta({
@@ -34,11 +35,6 @@ export type TerminalStatus = z.infer<typeof TerminalStatus>;
 export function isTerminal(status: ExecutionStatus): status is TerminalStatus {
   return (terminalStatuses as readonly string[]).includes(status);
 }
-
-/** ISO 8601, UTC, milliseconds. */
-export const Timestamp = z.iso
-  .datetime({ precision: 3 })
-  .meta({ example: "2026-11-21T09:30:00.000Z" });
 
 export const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
 export const JsonObjectSchema = z

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { isArtifactName } from "../artifact-name.ts";
-import { JobId, Timestamp } from "./execution.ts";
+import { JobId } from "./execution.ts";
 import { limits } from "./limits.ts";
+import { Timestamp } from "./timestamp.ts";
 
 /** A file of a request: its bytes are in the request, or it says where they are. */
 export const InputFile = z

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { ContainerBackend, TerminalStatus, Timestamp } from "./execution.ts";
+import { ContainerBackend, TerminalStatus } from "./execution.ts";
+import { Timestamp } from "./timestamp.ts";
 
 export const BreakerState = z.enum(["closed", "open", "half_open"]).meta({
   id: "BreakerState",

@@ -1,8 +1,9 @@
 import { z } from "zod";
 import { Problem } from "../errors.ts";
-import { ExecutionStatus, JobId, JsonObjectSchema, Timestamp } from "../execution.ts";
+import { ExecutionStatus, JobId, JsonObjectSchema } from "../execution.ts";
 import { limits } from "../limits.ts";
 import { ExecuteRequest, SubmittedJob } from "./submission.ts";
+import { Timestamp } from "../timestamp.ts";
 
 export const BatchRequest = z
   .strictObject({

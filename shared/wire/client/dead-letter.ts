@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExecutionErrorType } from "../errors.ts";
-import { JsonObjectSchema, Timestamp } from "../execution.ts";
+import { JsonObjectSchema } from "../execution.ts";
+import { Timestamp } from "../timestamp.ts";
 
 const DeadLetterJob = z
   .object({ code: z.string(), input_data: JsonObjectSchema, job_type: z.string() })

@@ -1,6 +1,7 @@
 import { z } from "zod";
-import { ExecutionRecord, JobId, Timestamp } from "../execution.ts";
+import { ExecutionRecord, JobId } from "../execution.ts";
 import { streamNames } from "../output.ts";
+import { Timestamp } from "../timestamp.ts";
 
 /** The events of a job: GET /jobs/{id}/events. Clients ignore events that they do not know. */
 

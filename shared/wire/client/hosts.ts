@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { Timestamp } from "../execution.ts";
 import { HostName, JoinCode } from "../agent/join.ts";
+import { Timestamp } from "../timestamp.ts";
 
 /** What operators see and send of the hosts that run agents. */
 

@@ -1,9 +1,10 @@
 import { z } from "zod";
-import { ExecutionStatus, JobId, JsonObjectSchema, Relationship, Timestamp } from "../execution.ts";
+import { ExecutionStatus, JobId, JsonObjectSchema, Relationship } from "../execution.ts";
 import { InputFiles } from "../file.ts";
 import { limits } from "../limits.ts";
 import { RequirementText } from "../../requirement.ts";
 import { CallbackUrl } from "./webhook.ts";
+import { Timestamp } from "../timestamp.ts";
 
 /** What `hasNoNul` asks, as a JSON Schema says it. */
 const withoutNul = "^[^\\u0000]*$";

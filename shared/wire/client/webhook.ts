@@ -1,8 +1,9 @@
 import { z } from "zod";
 import { orNull } from "../../or-null.ts";
 import { ExecutionErrorType, ExecutionPhase } from "../errors.ts";
-import { JobId, Relationship, TerminalStatus, Timestamp } from "../execution.ts";
+import { JobId, Relationship, TerminalStatus } from "../execution.ts";
 import { WebhookType } from "./webhook-type.ts";
+import { Timestamp } from "../timestamp.ts";
 
 const WebhookError = z
   .object({ type: ExecutionErrorType, phase: ExecutionPhase })
