@@ -1,3 +1,4 @@
+import type { LostOutcome } from "../../shared/wire/attempt.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import {
   isTerminal,
@@ -44,6 +45,32 @@ export type ExecutionEvent =
   | { kind: "leave"; leaseId: string }
   /** The agent's process has died. */
   | { kind: "crash"; leaseId: string };
+
+/** How an event ends a lease without a result. */
+export interface Loss {
+  outcome: LostOutcome;
+  error: ExecutionError | null;
+}
+
+/** The loss of the present lease that an event means, if `transition` accepts it. */
+export function lossOf(event: ExecutionEvent): Loss | undefined {
+  switch (event.kind) {
+    case "release":
+      return { outcome: "released", error: event.error };
+    case "leave":
+      return { outcome: "agent_stopped", error: null };
+    case "crash":
+      return { outcome: "agent_crashed", error: null };
+    case "expire":
+      return { outcome: "lease_expired", error: null };
+    case "cancel":
+    case "claim":
+    case "complete":
+    case "renew":
+    case "start":
+      return undefined;
+  }
+}
 
 export type Refusal = "finished" | "not_queued" | "not_running" | "lease_lost" | "not_due";
 export type Transition =

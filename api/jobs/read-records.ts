@@ -2,6 +2,7 @@ import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { Database } from "../store/database.ts";
 import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { withPayloads } from "../store/jobs/read.ts";
+import { withAttempts } from "./attempts.ts";
 import { toRecord, type View } from "./record.ts";
 
 type Field = keyof ExecutionRecord;
@@ -17,20 +18,41 @@ const elsewhere: Field[] = [
   "input_artifacts",
 ];
 
-/** The records of rows; with `fields`, only these and the id. Reads payloads only if a field needs them. */
+/** The record of a row. */
+export async function readRecord(
+  db: Database,
+  row: ExecutionRow,
+  view: View,
+): Promise<ExecutionRecord> {
+  const [record] = await readWhole(db, [row], view);
+  return record!;
+}
+
+/** The records of rows; with `fields`, only these and the id. Reads payloads and attempts only if a field needs them. */
 export async function readRecords(
   db: Database,
   rows: ExecutionRow[],
   { view, fields }: { view?: View; fields?: Field[] | undefined },
 ): Promise<Partial<ExecutionRecord>[]> {
-  if (!fields) return (await withPayloads(db, rows)).map((full) => toRecord(full, view));
+  if (!fields) return readWhole(db, rows, view);
   const full = elsewhere.some((field) => fields.includes(field))
     ? await withPayloads(db, rows)
     : rows.map((execution) => ({ execution, payload: nothing, artifacts: [], inputFiles: [] }));
+  const plain = full.map((one) => toRecord(one, "all"));
+  const records = fields.includes("attempts") ? await withAttempts(db, plain) : plain;
   const wanted = new Set<string>(["execution_id", ...fields]);
-  return full.map((one) =>
-    Object.fromEntries(Object.entries(toRecord(one, "all")).filter(([field]) => wanted.has(field))),
+  return records.map((record) =>
+    Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
   );
+}
+
+async function readWhole(
+  db: Database,
+  rows: ExecutionRow[],
+  view: View,
+): Promise<ExecutionRecord[]> {
+  const records = (await withPayloads(db, rows)).map((full) => toRecord(full, view));
+  return view === "all" ? withAttempts(db, records) : records;
 }
 
 const nothing = { stdin: null, args: null, stdout: null, stderr: null, output: null };

@@ -154,7 +154,7 @@ export function timestamp(epochMs: number): string {
   return new Date(epochMs).toISOString();
 }
 
-function optionalTimestamp(epochMs: number | null): string | null {
+export function optionalTimestamp(epochMs: number | null): string | null {
   return epochMs === null ? null : timestamp(epochMs);
 }
 

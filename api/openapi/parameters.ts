@@ -38,5 +38,5 @@ export const pageQuery = {
 
 export const viewQuery = z.enum(["full", "all"]).optional().openapi({
   description:
-    "`full` adds the extended fields. `all` also adds the number of attempts and the rest of the submission.",
+    "`full` adds the extended fields. `all` also adds every attempt and the rest of the submission.",
 });

@@ -8,6 +8,7 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
+import { readAttempts } from "./jobs/attempts.ts";
 import { cancelMembers, findBatch, forgetBatches, readStandings } from "./batches/batches.ts";
 import {
   findByUploadKey,
@@ -151,6 +152,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
   ["a lookup by lease", [byLease], () => findByLease(db, lease)],
   ["the end of leases", [byExpiry], () => expireLeases(db, now)],
+  ["the attempts of executions", [byId], () => readAttempts(db, [id])],
   ["a cancel", [byId, byId], () => advance(db, { id }, { kind: "cancel" }, now)],
   ["an upload", [byLease, byLease], () => recordArtifact(db, artifact, 10, now)],
   ["a download", [byId], () => findArtifact(db, id, "a")],

@@ -45,5 +45,6 @@ test("returns the same rows as drizzle, for lists of any length", async () => {
   expect(await byIds(store.db, { ids: JSON.stringify(ids) })).toEqual(drizzled);
   expect(await byIds(store.db, { ids: JSON.stringify(["b"]) })).toEqual([drizzled[1]]);
   expect(await byIds(store.db, { ids: "[]" })).toEqual([]);
-  expect(await findExecution(store.db, "c")).toEqual(drizzled[2]);
+  const { lostAttempts: _lostAttempts, ...third } = drizzled[2]!;
+  expect(await findExecution(store.db, "c")).toEqual(third);
 });

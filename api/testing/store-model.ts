@@ -6,7 +6,14 @@ import {
   type TerminalStatus,
 } from "../../shared/wire/execution.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { transition, type ExecutionEvent, type LeaseState } from "../domain/transition.ts";
+import {
+  lossOf,
+  transition,
+  type ExecutionEvent,
+  type LeaseState,
+  type Loss,
+} from "../domain/transition.ts";
+import type { LostAttempt } from "../store/schema.ts";
 import type { Snapshot } from "./store-snapshot.ts";
 
 /** What a test knows about an accepted execution. */
@@ -16,6 +23,7 @@ export interface Known {
   key: string | undefined;
   payload: string;
   state: LeaseState;
+  lost: LostAttempt[];
   /** Bodies posted for its present lease, to tell a repeat from a different body. */
   posts: Map<string, number>;
 }
@@ -40,8 +48,13 @@ export class StoreModel {
     return this.known.filter(({ state }) => state.status === status);
   }
 
-  accept(known: Omit<Known, "state" | "posts">): void {
-    this.known.push({ ...known, posts: new Map(), state: { ...queued, availableAt: this.now } });
+  accept(known: Omit<Known, "state" | "posts" | "lost">): void {
+    this.known.push({
+      ...known,
+      lost: [],
+      posts: new Map(),
+      state: { ...queued, availableAt: this.now },
+    });
   }
 
   /** Executions that can be claimed, in order of submission. */
@@ -60,6 +73,8 @@ export class StoreModel {
     const result = transition(known.state, event, this.now);
     if (!result.ok) return false;
     if (event.kind === "claim") known.posts.clear();
+    const loss = lossOf(event);
+    if (loss) known.lost.push(lostAttempt(known.state, loss, this.now));
     known.state = { ...known.state, ...result.change };
     return true;
   }
@@ -68,6 +83,13 @@ export class StoreModel {
   holds({ state }: Known): boolean {
     return state.status === "running" && (state.leaseExpiresAt ?? 0) > this.now;
   }
+}
+
+/** The names of the agents are their ids. */
+function lostAttempt(state: LeaseState, loss: Loss, endedAt: number): LostAttempt {
+  const { attempt, agentId, startedAt, codeStartedAt } = state;
+  const agent = { agentId: agentId!, agent: agentId };
+  return { attempt, ...agent, claimedAt: startedAt!, codeStartedAt, endedAt, ...loss };
 }
 
 const queued: LeaseState = {
@@ -143,6 +165,7 @@ export function checkAgainstModel(model: StoreModel, { rows, shown }: Snapshot):
     const known = model.known[i]!;
     const { artifacts, payload } = shown.get(row.id)!;
     expect(row).toMatchObject(known.state);
+    expect(row.lostAttempts ?? [], "lost attempts").toEqual(known.lost);
     expect(new TextDecoder().decode(payload.stdout ?? undefined)).toBe(shownStdout(known));
     expect(artifacts.map(({ name }) => name)).toEqual(
       known.posts.has("result") && known.posts.has("upload") ? [artifactName] : [],

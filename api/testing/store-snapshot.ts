@@ -3,7 +3,6 @@ import { appendFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@libsql/client";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
 import { database, type Database } from "../store/database.ts";
 import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
 import { readQueueStats } from "../store/statistics/queue.ts";
@@ -14,7 +13,7 @@ export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
 
 /** Everything that a database has about its executions. */
 export interface Snapshot {
-  rows: ExecutionRow[];
+  rows: (typeof executions.$inferSelect)[];
   /** Executions that have a dead letter, one entry per letter. */
   letters: string[];
   /** Its count of queued executions. */

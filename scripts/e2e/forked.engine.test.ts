@@ -144,6 +144,13 @@ test.each(["mother", "agent", "zygotes"])(
     await service.untilBegun(id, 2);
     await signal.sendTo(agent.name);
     expect(await service.ended(id)).toMatchObject({ status: "succeeded", stdout: "done\n" });
+    const { json } = await service.send("GET", `/executions/${id}?view=all`);
+    // The next agent may report the crash when the lease has expired already.
+    const lost = what === "agent" ? /^(agent_crashed|lease_expired)$/ : /^released$/;
+    expect(json["attempts"]).toMatchObject([
+      { attempt: 1, agent: agent.name, outcome: expect.stringMatching(lost) as string },
+      { attempt: 2, agent: agent.name, outcome: "result", error: null },
+    ]);
     const books = await service.ledger([{ id, ends: ["succeeded"] }]);
     expect(books).toMatchObject({ retried: 1, faults: [] });
     const stays = what === "zygotes";

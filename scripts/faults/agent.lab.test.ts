@@ -48,6 +48,11 @@ test("fault 1: after kill -9 of the agent while code runs, the next agent on its
   await signal.sendTo(name);
   const record = await service.ended(id);
   expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+  const { json } = await service.send("GET", `/executions/${id}?view=all`);
+  expect(json["attempts"]).toMatchObject([
+    { attempt: 1, agent: name, outcome: "agent_crashed" },
+    { attempt: 2, agent: name, outcome: "result" },
+  ]);
   const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
   expect(`${await file.text()}\n`).toBe(record.stdout);
   const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);

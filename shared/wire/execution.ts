@@ -1,6 +1,8 @@
 import { z } from "zod";
+import { Attempt } from "./attempt.ts";
 import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
+import { limits } from "./limits.ts";
 import { orNull } from "../or-null.ts";
 import { Timestamp } from "./timestamp.ts";
 
@@ -172,6 +174,9 @@ const WholeView = z.object({
   timeout: z.int().meta({ description: "Time limit of the code in seconds." }),
   startup_timeout: z.int(),
   requirements: z.array(z.string()),
+  attempts: z.array(Attempt).meta({
+    description: `Every attempt, the last or running one included; of more than ${limits.lostAttemptsMax} that were lost, the latest.`,
+  }),
 });
 
 export const ExecutionRecord = z

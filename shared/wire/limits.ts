@@ -11,6 +11,8 @@ export const limits = {
   listLimitDefault: 100,
   /** Leases that an execution may use up before it ends as `internal_error`. */
   maxAttempts: 2,
+  /** Lost attempts of an execution that are kept. Those of agents that stopped do not use up an attempt. */
+  lostAttemptsMax: 20,
   /** Jobs of one batch. */
   batchMax: 1000,
   /** Bytes of an execution's `stdin`, UTF-8. */

@@ -193,6 +193,40 @@ const fullRecord: ExecutionRecord = {
   max_attempts: 1,
 };
 
+/** Its first agent was lost. */
+const wholeRecord: ExecutionRecord = {
+  ...fullRecord,
+  max_attempts: undefined,
+  attempt: 2,
+  correlation_id: correlationId,
+  mode: "async",
+  timeout: 10,
+  startup_timeout: 60,
+  requirements: [],
+  attempts: [
+    {
+      attempt: 1,
+      agent_id: "6d1f0c52-90f6-4c5e-8f3d-0a4f4a4b2d10",
+      agent: "host-1",
+      claimed_at: "2026-11-21T09:26:40.004Z",
+      code_started_at: "2026-11-21T09:26:40.090Z",
+      ended_at: "2026-11-21T09:29:59.871Z",
+      outcome: "lease_expired",
+      error: null,
+    },
+    {
+      attempt: 2,
+      agent_id: "a7c1c0de-3b2f-4f7e-9a57-5a1de2c7f0b4",
+      agent: "host-2",
+      claimed_at: at("00.012"),
+      code_started_at: at("00.108"),
+      ended_at: at("00.140"),
+      outcome: "result",
+      error: null,
+    },
+  ],
+};
+
 const failedRecord: ExecutionRecord = {
   ...record,
   status: "failed",
@@ -215,6 +249,7 @@ export const recordExamples: Examples<ExecutionRecord> = {
   succeeded: { summary: "Succeeded", value: record },
   failed: { summary: "Failed", value: failedRecord },
   full: { summary: "With view=full", value: fullRecord },
+  all: { summary: "With view=all", value: wholeRecord },
 };
 
 const page = { limit: 100, offset: 0, has_more: false, count: 1 };

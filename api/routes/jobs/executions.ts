@@ -5,14 +5,13 @@ import {
   ExecutionRecord,
 } from "../../../shared/wire/execution.ts";
 import type { Deps } from "../../deps.ts";
-import { toRecord } from "../../jobs/record.ts";
-import { readRecords } from "../../jobs/read-records.ts";
+import { readRecord, readRecords } from "../../jobs/read-records.ts";
 import { remove } from "../../jobs/remove.ts";
 import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonPage } from "../../http/json-page.ts";
 import { listExecutions } from "../../store/jobs/list.ts";
-import { findExecution, withPayload } from "../../store/jobs/read.ts";
+import { findExecution } from "../../store/jobs/read.ts";
 import { executionPage, jobId, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { filterOf, listQuery } from "../../openapi/list-query.ts";
@@ -59,7 +58,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { id } = c.req.valid("param");
     const execution = await findExecution(db, id);
     if (!execution) throw notFound(`Execution ${id}`);
-    return c.json(toRecord(await withPayload(db, execution), c.req.valid("query").view), 200);
+    return c.json(await readRecord(db, execution, c.req.valid("query").view), 200);
   });
 
   const removal = createRoute({

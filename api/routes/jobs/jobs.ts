@@ -7,11 +7,12 @@ import {
 } from "../../../shared/wire/execution.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Deps } from "../../deps.ts";
-import { toJobStatus, toQueueStatus, toRecord } from "../../jobs/record.ts";
+import { readRecord } from "../../jobs/read-records.ts";
+import { toJobStatus, toQueueStatus } from "../../jobs/record.ts";
 import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { explainWait } from "../../jobs/availability.ts";
-import { findExecution, queuePosition, withPayload } from "../../store/jobs/read.ts";
+import { findExecution, queuePosition } from "../../store/jobs/read.ts";
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
@@ -76,7 +77,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const waitMs = wait ? timeout * 1000 : 0;
     const execution = await waitForEnd(deps, id, waitMs, c.req.raw.signal);
     if (isTerminal(execution.status)) {
-      return c.json(toRecord(await withPayload(deps.db, execution), view), 200);
+      return c.json(await readRecord(deps.db, execution, view), 200);
     }
     if (wait) {
       throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`, {

@@ -1,9 +1,16 @@
-import { and, count, eq, getTableColumns, lt, notExists, sql } from "drizzle-orm";
+import { and, count, eq, lt, notExists, sql } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
 import type { ExecutionRow } from "../jobs/advance.ts";
 import { batch as transaction, type Database } from "../database.ts";
-import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
+import {
+  batches,
+  executionColumns,
+  executions,
+  isQueued,
+  isRunning,
+  queueLength,
+} from "../schema.ts";
 import { decoder, listed, query, statement } from "../statement.ts";
 
 export interface BatchState {
@@ -39,7 +46,7 @@ export async function cancelMembers(
   return results.flatMap(({ rows }) => rows.map(decode));
 }
 
-const decode = decoder(getTableColumns(executions));
+const decode = decoder(executionColumns);
 const isMember = eq(executions.batchId, sql.placeholder("id"));
 const cancelQueued = statement(
   query
@@ -50,14 +57,14 @@ const cancelQueued = statement(
       endedAt: sql`${sql.placeholder("now")}`,
     })
     .where(and(isMember, isQueued))
-    .returning(),
+    .returning(executionColumns),
 );
 const askRunning = statement(
   query
     .update(executions)
     .set({ cancelRequested: true })
     .where(and(isMember, isRunning, eq(executions.cancelRequested, sql`0`)))
-    .returning(),
+    .returning(executionColumns),
 );
 
 export interface Standing {

@@ -1,12 +1,20 @@
 import type { InStatement } from "@libsql/client/web";
 import { and, eq, sql, type SQL } from "drizzle-orm";
-import { transition, type ExecutionEvent, type Refusal } from "../../domain/transition.ts";
+import {
+  lossOf,
+  transition,
+  type ExecutionEvent,
+  type Loss,
+  type Refusal,
+} from "../../domain/transition.ts";
+import { withLoss } from "./attempts.ts";
 import { batch, equalsOrBothNull, type Database } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, statement, type Statement, type Values } from "../statement.ts";
 
-export type ExecutionRow = typeof executions.$inferSelect;
+/** Without the lost attempts, which only the readers of a record need. */
+export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
 
 export type Advanced =
   | { kind: "changed"; execution: ExecutionRow }
@@ -47,7 +55,7 @@ export async function advance(
 
     const change = { ...result.change, ...companion.columns };
     const [updated] = await batch(db, [
-      updateUnchanged(execution, change),
+      updateUnchanged(execution, change, lossOf(event), now),
       ...(companion.statements ?? []),
     ]);
     const [row] = updated?.rows ?? [];
@@ -64,12 +72,22 @@ export async function advance(
 const updates = new Map<string, Statement>();
 
 /** Writes these columns if the columns that `transition` depends on have not changed since they were read. */
-function updateUnchanged(row: ExecutionRow, change: Companion["columns"] = {}): InStatement {
+function updateUnchanged(
+  row: ExecutionRow,
+  change: NonNullable<Companion["columns"]>,
+  loss: Loss | undefined,
+  now: number,
+): InStatement {
   const columns = Object.keys(change);
-  const name = columns.join();
-  const update = updates.get(name) ?? updateOf(columns);
+  const name = `${columns.join()}${loss ? " and loss" : ""}`;
+  const update = updates.get(name) ?? updateOf(columns, loss !== undefined);
   updates.set(name, update);
   const values: Values = { ...change };
+  if (loss) {
+    values["loss.outcome"] = loss.outcome;
+    values["loss.error"] = loss.error && JSON.stringify(loss.error);
+    values["loss.now"] = now;
+  }
   for (const column of decidingColumns) values[`read.${column}`] = row[column];
   return update(values);
 }
@@ -84,7 +102,13 @@ const decidingColumns = [
   "cancelRequested",
 ] as const;
 
-function updateOf(columns: string[]): Statement {
+const afterLoss = withLoss({
+  outcome: sql.placeholder("loss.outcome"),
+  error: sql.placeholder("loss.error"),
+  now: sql.placeholder("loss.now"),
+});
+
+function updateOf(columns: string[], isLoss: boolean): Statement {
   const isUnchanged = decidingColumns.map((name): SQL => {
     const column = executions[name];
     const read = sql.param(sql.placeholder(`read.${name}`), column);
@@ -94,7 +118,7 @@ function updateOf(columns: string[]): Statement {
   return statement(
     query
       .update(executions)
-      .set(set)
+      .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
       .where(and(...isUnchanged))
       // A client may have begun to follow since the row was read: it must be told of the change too.
       .returning({ watchedUntil: executions.watchedUntil }),

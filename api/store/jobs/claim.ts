@@ -1,10 +1,10 @@
-import { and, getTableColumns, inArray, lte, sql, type SQL } from "drizzle-orm";
+import { and, inArray, lte, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import type { ExecutionRow } from "./advance.ts";
 import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
-import { executions, isQueued } from "../schema.ts";
+import { executionColumns, executions, isQueued } from "../schema.ts";
 import { moveFronts } from "./line.ts";
 import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
 
@@ -94,7 +94,7 @@ const next = sql`(select seq from (
   where gpus = 0 or needed <= ${given("gpus")}
   order by place, seq limit ${given("slots")})`;
 
-const decode = decoder(getTableColumns(executions));
+const decode = decoder(executionColumns);
 const move = statement(moveFronts);
 const claim = statement(
   query
@@ -110,5 +110,5 @@ const claim = statement(
       jobRef: offered("jobRef"),
     })
     .where(and(isQueued, takesWork(given("agentId")), inArray(seq, next)))
-    .returning(),
+    .returning(executionColumns),
 );

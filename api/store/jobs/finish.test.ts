@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { toRecord } from "../../jobs/record.ts";
+import { result } from "../../testing/store-result.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { finishExecution, type Result } from "./finish.ts";
 import { claimNext } from "./claim.ts";
@@ -12,29 +13,6 @@ beforeAll(async () => {
   store = await openTempStore();
 });
 afterAll(() => store.close());
-
-const result: Result = {
-  status: "succeeded",
-  exit_code: 0,
-  error: null,
-  stdout: new Uint8Array(),
-  stderr: new Uint8Array(),
-  output: null,
-  stdout_truncated: false,
-  stderr_truncated: true,
-  output_json: null,
-  timing: {
-    startup_ms: 1,
-    dep_install_ms: 0,
-    execution_ms: 2,
-    total_ms: 3,
-    phase_at_exit: "completed",
-  },
-  resource_usage: { max_rss_mb: 12.5, cpu_time_ms: 4, wall_time_ms: 5 },
-  job_ref: "default@sha256:0",
-  container_runtime: "runsc",
-  hash: "hash",
-};
 
 async function finishedWith(part: Partial<Result>) {
   await submitExecution(store.db, newExecution(), 1000);

@@ -1,8 +1,9 @@
-import { and, eq, getTableColumns, gt, inArray, isNull, lte, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
 import { cancelledMessage, lostMessage, lostOnceMessage } from "../../domain/transition.ts";
 import type { ExecutionRow } from "./advance.ts";
+import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
-import { executions, isRunning, payloads } from "../schema.ts";
+import { executionColumns, executions, isRunning, payloads } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
@@ -51,7 +52,7 @@ export async function undeliveredLeases(
         ),
       ),
     )
-    .returning();
+    .returning(executionColumns);
   return renewed.sort((a, b) => a.seq - b.seq);
 }
 
@@ -161,10 +162,11 @@ const byFate = (ifCancelled: unknown, ifLost: unknown, ifRetried: unknown) =>
 const nullIfRetried = (column: unknown) => byFate(column, column, null);
 
 const expireOverdue = rowsQuery(
-  getTableColumns(executions),
+  executionColumns,
   query
     .update(executions)
     .set({
+      lostAttempts: withLoss({ outcome: "lease_expired", error: null, now: given("now") }),
       status: byFate("cancelled", "failed", "queued"),
       error: byFate(cancelled, lost, null),
       endedAt: byFate(given("now"), given("now"), null),
@@ -177,7 +179,7 @@ const expireOverdue = rowsQuery(
       exitCode: null,
     })
     .where(isOverdue)
-    .returning(),
+    .returning(executionColumns),
 );
 
 /** What the code of leased executions is given, by execution id. */

@@ -1,9 +1,16 @@
-import { and, desc, eq, getTableColumns, gte, lt, lte, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, gte, lt, lte, sql, type SQL } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { firstIdAt } from "../../domain/first-id.ts";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
-import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
+import {
+  executionColumns,
+  executionMetadata,
+  executions,
+  isEnded,
+  isQueued,
+  isRunning,
+} from "../schema.ts";
 
 export interface ListFilter {
   status?: ExecutionStatus | undefined;
@@ -30,7 +37,7 @@ export async function listExecutions(
   const [first, ...others] = filter.metadata ?? [];
   // With metadata, the rows of its index give the order.
   const seq = first ? executionMetadata.seq : executions.seq;
-  const rows = db.orm.select(getTableColumns(executions)).from(executions).$dynamic();
+  const rows = db.orm.select(executionColumns).from(executions).$dynamic();
   if (first) {
     const [key, value] = first;
     const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));

@@ -1,7 +1,7 @@
-import { and, eq, getTableColumns, isNotNull, lte, sql } from "drizzle-orm";
+import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
-import { executions, isQueued } from "../schema.ts";
+import { executionColumns, executions, isQueued } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 
 /**
@@ -29,7 +29,7 @@ const findOverdue = rowsQuery(
 const seconds = sql`((${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000)`;
 const message = sql`'No agent took the job within its queue_timeout of ' || ${seconds} || ' s.'`;
 const end = rowsQuery(
-  getTableColumns(executions),
+  executionColumns,
   query
     .update(executions)
     .set({
@@ -38,5 +38,5 @@ const end = rowsQuery(
       endedAt: sql`${sql.placeholder("now")}`,
     })
     .where(isOverdue)
-    .returning(),
+    .returning(executionColumns),
 );

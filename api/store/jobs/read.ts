@@ -1,4 +1,4 @@
-import { eq, getTableColumns, sql } from "drizzle-orm";
+import { eq, sql } from "drizzle-orm";
 import type { ExecutionRow } from "./advance.ts";
 import type { Database } from "../database.ts";
 import type { SubmittedPayload } from "./lease.ts";
@@ -6,7 +6,7 @@ import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
-import { executions, payloads } from "../schema.ts";
+import { executionColumns, executions, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
@@ -24,18 +24,17 @@ export async function findExecution(db: Database, id: string): Promise<Execution
   return row;
 }
 
-const executionColumns = getTableColumns(executions);
 const executionById = rowsQuery(
   executionColumns,
   query
-    .select()
+    .select(executionColumns)
     .from(executions)
     .where(eq(executions.id, sql.placeholder("id"))),
 );
 const executionByLease = rowsQuery(
   executionColumns,
   query
-    .select()
+    .select(executionColumns)
     .from(executions)
     .where(eq(executions.leaseId, sql.placeholder("leaseId"))),
 );

@@ -1,4 +1,4 @@
-import { sql } from "drizzle-orm";
+import { getTableColumns, sql } from "drizzle-orm";
 import {
   check,
   index,
@@ -9,6 +9,7 @@ import {
   text,
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
+import type { LostOutcome } from "../../../shared/wire/attempt.ts";
 import { type ExecutionError } from "../../../shared/wire/errors.ts";
 import {
   containerBackends,
@@ -19,6 +20,20 @@ import {
 import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { bytes, inList } from "./columns.ts";
+
+/** A lease that ended without a result. Times are epoch milliseconds. */
+export interface LostAttempt {
+  attempt: number;
+  agentId: string;
+  /** Name of the agent. */
+  agent: string | null;
+  claimedAt: number;
+  codeStartedAt: number | null;
+  endedAt: number;
+  outcome: LostOutcome;
+  /** Why the agent released it. */
+  error: ExecutionError | null;
+}
 
 /** One row per execution; its large values are in `payloads`. Times are epoch milliseconds. */
 export const executions = sqliteTable(
@@ -93,6 +108,8 @@ export const executions = sqliteTable(
     callbackUrl: text("callback_url"),
     /** The time until which somebody counts as following its events. */
     watchedUntil: integer("watched_until"),
+    /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
+    lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
@@ -163,6 +180,10 @@ export const executions = sqliteTable(
     check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
   ],
 );
+
+const { lostAttempts: _lostAttempts, ...others } = getTableColumns(executions);
+/** What is read of a row. Only the readers of a record need the lost attempts. */
+export const executionColumns = others;
 
 /**
  * Conditions of the partial indexes, as literal text without parameters: SQLite uses a partial index

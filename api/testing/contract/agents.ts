@@ -161,6 +161,10 @@ export const agentRows: Row[] = [
         stdout: "last words",
         artifacts: [],
       });
+      expect((await api.record(job_id, "?view=all")).attempts).toMatchObject([
+        { attempt: 1, agent_id: agent.id, outcome: "lease_expired" },
+        { attempt: 2, agent_id: second.id, outcome: "lease_expired" },
+      ]);
       expect((await second.result(again.lease_id)).status).toBe(409);
       expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).status).toBe(404);
     },

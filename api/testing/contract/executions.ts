@@ -1,7 +1,8 @@
 import { expect } from "vitest";
-import { ExecutionPage } from "../../../shared/wire/execution.ts";
+import { ExecutionPage, ExecutionRecord } from "../../../shared/wire/execution.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
+import { dockerError, release, working } from "./working.ts";
 
 async function page(api: Api, query: string): Promise<ExecutionPage> {
   const reply = await api.get(`/executions?${query}`);
@@ -83,13 +84,48 @@ export const executionRows: Row[] = [
       const submitted = { ...given, correlation_id, mode: "async", requirements: [] };
       const full = await api.record(job_id);
       expect(full).not.toHaveProperty("attempt");
-      expect(await api.record(job_id, "?view=all")).toEqual({ ...full, ...submitted, attempt: 0 });
+      expect(full).not.toHaveProperty("attempts");
+      const all = { ...full, ...submitted, attempt: 0, attempts: [] };
+      expect(await api.record(job_id, "?view=all")).toEqual(all);
       await api.agent().takeJob();
       const [taken] = (await page(api, "limit=1&view=all")).items;
       expect(taken).toMatchObject({ ...submitted, attempt: 1 });
       const narrowed = await api.get("/executions?limit=1&fields=attempt,mode");
       expect(JSON.parse(narrowed.text)).toMatchObject({
         items: [{ execution_id: job_id, attempt: 1, mode: "async" }],
+      });
+    },
+  },
+  {
+    rule: "view=all lists every attempt: its agent, when the agent got it, when its code began, when and how it ended",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api);
+      await agent.post(lease_id, "started", { job_ref: null });
+      await release(agent, lease_id);
+      const next = api.agent();
+      const again = await next.takeJob();
+      const time = expect.stringMatching(/Z$/) as string;
+      const first = {
+        attempt: 1,
+        agent_id: agent.id,
+        agent: "scripted",
+        claimed_at: time,
+        code_started_at: time,
+        ended_at: time,
+        outcome: "released",
+        error: dockerError,
+      };
+      const running = { ended_at: null, outcome: null, error: null };
+      const second = { ...first, attempt: 2, agent_id: next.id, code_started_at: null, ...running };
+      const { attempts } = await api.record(job_id, "?view=all");
+      expect(attempts).toEqual([first, second]);
+      await next.result(again.lease_id);
+      const ended = [first, { ...second, ended_at: time, outcome: "result" }];
+      const reply = await api.get(`/jobs/${job_id}/result?view=all`);
+      expect(ExecutionRecord.parse(body(reply)).attempts).toEqual(ended);
+      const narrowed = await api.get("/executions?limit=1&fields=attempts");
+      expect(JSON.parse(narrowed.text)).toMatchObject({
+        items: [{ execution_id: job_id, attempts: ended }],
       });
     },
   },

@@ -152,6 +152,23 @@ export type ResourceUsage = {
 };
 export type Relationship = "rerun" | "fork";
 export type SubmissionMode = "sync" | "async";
+export type AttemptOutcome = "result" | "released" | "agent_stopped" | "agent_crashed" | "lease_expired";
+export type Attempt = {
+    /** Which try it was. The next one has the same number if an agent that stopped had not begun. */
+    attempt: number;
+    /** Which start of an agent had the job. */
+    agent_id: string;
+    /** Name of the agent; null if the service no longer knows it. */
+    agent: string | null;
+    /** When the agent got the job. */
+    claimed_at: string;
+    /** When the agent said that the code had begun. Agents do not say it of code that ends within 50 ms. */
+    code_started_at: string | null;
+    ended_at: string | null;
+    /** Null while it runs, or if a version that kept no attempts ended it. */
+    outcome: AttemptOutcome | null;
+    error: ExecutionError | null;
+};
 export type ExecutionRecord = {
     execution_id: string;
     status: ExecutionStatus;
@@ -210,6 +227,8 @@ export type ExecutionRecord = {
     timeout?: number | undefined;
     startup_timeout?: number | undefined;
     requirements?: string[] | undefined;
+    /** Every attempt, the last or running one included; of more than 20 that were lost, the latest. */
+    attempts?: Attempt[] | undefined;
 };
 export type SubmittedJob = {
     job_id: string;
@@ -450,6 +469,8 @@ export type NarrowedRecord = {
     timeout?: number | undefined;
     startup_timeout?: number | undefined;
     requirements?: string[] | undefined;
+    /** Every attempt, the last or running one included; of more than 20 that were lost, the latest. */
+    attempts?: Attempt[] | undefined;
 };
 export type NarrowedPage = {
     items: NarrowedRecord[];

@@ -33,6 +33,8 @@ __all__ = [
     "Artifact",
     "ResourceUsage",
     "SubmissionMode",
+    "Attempt",
+    "AttemptOutcome",
     "SubmittedJob",
     "SubmittedJobOptional",
     "AsyncSubmitRequest",
@@ -119,6 +121,8 @@ ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout",
 PhaseAtExit = Literal["startup", "execution", "completed", "failed"]
 
 SubmissionMode = Literal["sync", "async"]
+
+AttemptOutcome = Literal["result", "released", "agent_stopped", "agent_crashed", "lease_expired"]
 
 QueueStatus = Literal["pending", "running", "completed"]
 
@@ -336,6 +340,8 @@ class ExecutionRecordOptional(TypedDict, total=False):
     timeout: int
     startup_timeout: int
     requirements: List[str]
+    #: Every attempt, the last or running one included; of more than 20 that were lost, the latest.
+    attempts: List[Attempt]
 
 
 class ExecutionRecord(ExecutionRecordOptional):
@@ -381,6 +387,25 @@ class ResourceUsage(TypedDict):
     cpu_time_ms: int
     #: Time of the submitted code.
     wall_time_ms: int
+
+
+class Attempt(TypedDict):
+    """One try of a job by one agent."""
+
+    #: Which try it was. The next one has the same number if an agent that stopped had not begun.
+    attempt: int
+    #: Which start of an agent had the job.
+    agent_id: str
+    #: Name of the agent; null if the service no longer knows it.
+    agent: Optional[str]
+    #: When the agent got the job.
+    claimed_at: str
+    #: When the agent said that the code had begun. Agents do not say it of code that ends within 50 ms.
+    code_started_at: Optional[str]
+    ended_at: Optional[str]
+    #: Null while it runs, or if a version that kept no attempts ended it.
+    outcome: Optional[AttemptOutcome]
+    error: Optional[ExecutionError]
 
 
 class SubmittedJobOptional(TypedDict, total=False):
@@ -664,6 +689,8 @@ class NarrowedRecordOptional(TypedDict, total=False):
     timeout: int
     startup_timeout: int
     requirements: List[str]
+    #: Every attempt, the last or running one included; of more than 20 that were lost, the latest.
+    attempts: List[Attempt]
 
 
 class NarrowedRecord(NarrowedRecordOptional):

@@ -1,0 +1,1 @@
+ALTER TABLE `executions` ADD `lost_attempts` text;
