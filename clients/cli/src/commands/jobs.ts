@@ -1,24 +1,14 @@
 import type { Command } from "commander";
 import type { ExecutionRecord } from "../../../typescript/src/index.ts";
 import { consoleAddress } from "../jobs/console-address.ts";
+import { describeRecord } from "../jobs/describe-record.ts";
 import { exitCode } from "../exit.ts";
 import { exitCodeOfRecord, explainEnd, follow } from "../jobs/follow.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
-import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
-import {
-  age,
-  between,
-  bytes,
-  collect,
-  duration,
-  moreThan,
-  parseCount,
-  parsePairs,
-  parseSince,
-} from "../words.ts";
+import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
 import { readText, submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
@@ -46,7 +36,7 @@ export function addJobs(program: Command): void {
     .argument("<job>", "id of the job")
     .action(
       does(async ({ airlock, terminal, settings }: Tool, id: string) => {
-        const record = await airlock.api.getExecution({ id, view: "full" });
+        const record = await airlock.api.getExecution({ id, view: "all" });
         if (terminal.json) return terminal.document(record);
         for (const line of describeRecord(record)) terminal.line(line);
         terminal.line(`console    ${consoleAddress(settings.url, id)}`);
@@ -164,41 +154,4 @@ async function showLogs(
       return exitCode.interrupted;
     }
   });
-}
-
-const row = (name: string, value: string): string => `${name.padEnd(10)} ${plain(value)}`;
-
-function* describeRecord(record: ExecutionRecord): Generator<string> {
-  const { status, error, timing, resource_usage: usage, artifacts = [], metadata = {} } = record;
-  yield row("job", record.execution_id);
-  yield row(
-    "status",
-    status + (record.exit_code === null ? "" : ` (exit code ${record.exit_code})`),
-  );
-  if (error) yield row("error", `${error.type}: ${error.message}`);
-  yield row("job type", `${record.job_type} ${record.job_version}`);
-  yield row("submitted", `${record.created_at} (${age(record.created_at)} ago)`);
-  yield row("waited", between(record.created_at, record.started_at ?? record.ended_at));
-  if (record.started_at) yield row("ran", between(record.started_at, record.ended_at));
-  if (timing) {
-    const phases = Object.entries(timing).filter(([, ms]) => typeof ms === "number");
-    yield row(
-      "phases",
-      phases
-        .map(([name, ms]) => `${name.replace(/_ms$/, "")} ${duration(ms as number)}`)
-        .join(", "),
-    );
-  }
-  if (usage)
-    yield row(
-      "usage",
-      Object.entries(usage)
-        .map(([name, value]) => `${name} ${value}`)
-        .join(", "),
-    );
-  if (record.parent_execution_id) yield row("parent", record.parent_execution_id);
-  for (const [name, value] of Object.entries(metadata)) yield row("metadata", `${name}=${value}`);
-  for (const { name, size_bytes } of artifacts)
-    yield row("artifact", `${name} (${bytes(size_bytes)})`);
-  if (record.output) yield row("output", JSON.stringify(record.output));
 }

@@ -1,0 +1,36 @@
+import { expect, test } from "vitest";
+import { dockerError, release } from "../../../api/testing/contract/working.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { startNode } from "../../../api/testing/start-node.ts";
+import { commandFor } from "./testing/run-command.ts";
+
+test("show has a line for each attempt: its agent, how it ended, and why", async () => {
+  const token = "agent-token-0123456789";
+  const api = await startNode({ AIRLOCK_AGENT_TOKENS: token });
+  try {
+    const airlock = commandFor(api.url);
+    const run = ["run", "--detach", "-"];
+    const shown = async (id: string) =>
+      (await airlock.run(["show", id])).stdout
+        .split("\n")
+        .filter((line) => line.startsWith("attempt"))
+        .map((line) => line.replaceAll(/[0-9.]+ (ms|s|min)/g, "T").replace(/ +/, " "));
+    const agent = new ScriptedAgent(api.url, token);
+    await agent.poll({ free_slots: 0 });
+    const id = (await airlock.run(run, { stdin: "1" })).stdout.trim();
+    expect(await shown(id)).toEqual([]);
+
+    await release(agent, (await agent.takeJob()).lease_id);
+    const { lease_id } = await agent.takeJob();
+    await agent.post(lease_id, "started", { job_ref: null });
+    const why = `${dockerError.type}: ${dockerError.message}`;
+    const first = `attempt 1 on scripted: released after T: ${why}`;
+    const second = (end: string) => `attempt 2 on scripted: ${end} T (its code began after T)`;
+    expect(await shown(id)).toEqual([first, second("running for")]);
+
+    await agent.result(lease_id);
+    expect(await shown(id)).toEqual([first, second("succeeded after")]);
+  } finally {
+    await api.close();
+  }
+});
