@@ -36,6 +36,7 @@ export function Facts({ record }: { record: ExecutionRecord }) {
     ["Time limit", record.timeout && `${record.timeout} s`],
     ["Runtime", record.container_runtime],
     ["Sandbox", record.container_backend === "zygote" ? "forked" : null],
+    ["Agent", record.status === "queued" ? null : record.attempts?.at(-1)?.agent],
     ["Attempts", attemptsOf(record)],
     ["Idempotency key", record.idempotency_key],
     ["Correlation id", record.correlation_id && <span class="id">{record.correlation_id}</span>],

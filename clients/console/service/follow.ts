@@ -90,7 +90,8 @@ export async function follow(
       } else if (event === "status" && data.status === "queued") set({ waits: data.reason });
       else if (event === "status")
         set({ record: await getExecution(id, signal), waits: undefined });
-      else if (event === "retry") set({ output: new Output() });
+      else if (event === "retry")
+        set({ record: await getExecution(id, signal), output: new Output() });
       else if (event === "end") isWhole = true;
     }
   };

@@ -26,6 +26,7 @@ export type {
   PoolStats,
 };
 export type Status = ExecutionRecord["status"];
+export type Attempt = NonNullable<ExecutionRecord["attempts"]>[number];
 export type Artifact = NonNullable<ExecutionRecord["artifacts"]>[number];
 
 /** An execution as lists show it. */

@@ -1,7 +1,7 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { log } from "../../../api/testing/contract/working.ts";
+import { dockerError, log, release } from "../../../api/testing/contract/working.ts";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
@@ -155,6 +155,27 @@ describe("the console's views", needs("chromium"), () => {
     await agent.result(job.lease_id, { stdout_base64: btoa("watched\n") });
     await page.getByText("succeeded").waitFor();
     expect(await time.count()).toBe(1);
+    await page.close();
+  });
+
+  test("an execution that lost an attempt shows it while it waits, and every attempt when it has ended", async () => {
+    const id = await world.submit("print('twice')");
+    const first = await agent.takeJob();
+    await agent.post(first.lease_id, "started", { job_ref: null });
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("No output yet.").waitFor();
+    const attempts = page.getByRole("region", { name: "Attempts" });
+    expect(await attempts.count()).toBe(0);
+    await release(agent, first.lease_id);
+    const why = `given back by the agent, while its code ran: ${dockerError.message}`;
+    await attempts.getByRole("cell", { name: why }).waitFor();
+    const { lease_id } = await agent.takeJob();
+    await attempts.getByRole("cell", { name: "running" }).waitFor();
+    await agent.result(lease_id);
+    await attempts.getByRole("cell", { name: "succeeded" }).waitFor();
+    expect(await attempts.getByRole("cell", { name: "scripted" }).count()).toBe(2);
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    expect(violations.map(({ id: rule, nodes }) => `${rule} ${nodes[0]?.html}`)).toEqual([]);
     await page.close();
   });
 

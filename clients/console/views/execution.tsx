@@ -10,6 +10,7 @@ import { Heading, Problem, shortId } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 import { Editor } from "../parts/editor.tsx";
 import { Artifacts } from "../panels/artifacts.tsx";
+import { Attempts } from "../panels/attempts.tsx";
 import { Facts } from "../panels/facts.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Relatives } from "../panels/relatives.tsx";
@@ -60,6 +61,7 @@ export function Execution({ id }: { id: string }) {
         <div class="execution">
           <div class="execution-main">
             <Timeline record={record} />
+            <Attempts record={record} />
             <Result followed={followed} />
             {submitted && <Program record={record} submitted={submitted} />}
           </div>
