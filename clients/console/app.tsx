@@ -1,8 +1,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf } from "./model/address.ts";
-import { formatTime } from "./model/time.ts";
-import { announcement } from "./parts/announce.ts";
-import { Heading, Status } from "./parts/common.tsx";
+import { formatCount, formatTime } from "./model/time.ts";
+import { openDialogs } from "./parts/announce.ts";
+import { Announcement, Heading, Status } from "./parts/common.tsx";
 import { KeyDialog } from "./panels/key-dialog.tsx";
 import { lostSince } from "./service/client.ts";
 import { useFeed } from "./service/feed.ts";
@@ -68,9 +68,7 @@ export function App() {
           <View />
         </main>
       </div>
-      <p class="announcement" role="status">
-        {announcement.value}
-      </p>
+      {openDialogs.value === 0 && <Announcement />}
       {keyWanted.value && <KeyDialog reason={keyWanted.value} />}
     </>
   );
@@ -98,11 +96,12 @@ function ServiceState({ health }: { health: Health | undefined }) {
       )}
       {health && (
         <span class="quiet number">
-          {health.queue_stats.running} running, {health.queue_stats.pending} waiting
+          {formatCount(health.queue_stats.running)} running,{" "}
+          {formatCount(health.queue_stats.pending)} waiting
         </span>
       )}
       <a class="quiet" href="/docs" target="_blank" rel="noreferrer">
-        API{health && ` ${health.version}`}
+        API{health && <span class="version"> {health.version}</span>}
       </a>
       {key.value !== "" && (
         <button class="small" onClick={forgetKey}>
@@ -125,7 +124,7 @@ function View() {
     case "queue":
       return <Queue />;
     case "job-types":
-      return <JobTypes />;
+      return <JobTypes query={now.query} />;
     case "dead-letters":
       return <DeadLetters query={now.query} />;
     case "webhooks":

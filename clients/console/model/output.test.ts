@@ -82,3 +82,12 @@ test("a tab goes to the next stop of eight, also after colours", () => {
   expect(textOf(output)).toEqual(["stdout ab      c", "stdout ab      c", "stdout 日      c"]);
   expect(output.rowCount(8)).toBe(6);
 });
+
+test("its text is what is seen of it", () => {
+  const output = new Output();
+  expect(output.text).toBe("");
+  output.append("stdout", "\u001b[32mone\u001b[0m\ntw");
+  expect(output.text).toBe("one\ntw");
+  output.append("stderr", "oops\n");
+  expect(output.text).toBe("one\ntw\noops\n");
+});

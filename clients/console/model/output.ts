@@ -39,6 +39,13 @@ export class Output {
     return this.#lines.length;
   }
 
+  /** All of it as it is seen, for the clipboard. */
+  get text(): string {
+    const last = this.#lines.length - 1;
+    const isOpen = Object.values(this.#open).includes(last);
+    return this.#lines.map(({ text }, i) => (i === last && isOpen ? text : `${text}\n`)).join("");
+  }
+
   /** Whether it is known when each line was written. */
   get hasTimes(): boolean {
     return this.#lines[0]?.at !== undefined;

@@ -29,7 +29,11 @@ export function phasesOf(
   if (!timing) {
     return [
       ...phases,
-      { name: "Running", startMs: started - created, durationMs: ended - started },
+      {
+        name: ended_at === null ? "Running" : "Ran",
+        startMs: started - created,
+        durationMs: ended - started,
+      },
     ];
   }
   const { startup_ms, dep_install_ms, execution_ms, total_ms } = timing;

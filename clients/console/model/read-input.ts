@@ -8,7 +8,7 @@ export function readInput(text: string): { input: Record<string, unknown> } | { 
     }
     return { problem: 'The input must be a JSON object, such as {"name": "Ada"}.' };
   } catch (error) {
-    return { problem: `The input is no JSON: ${(error as Error).message}` };
+    return { problem: `The input is not JSON: ${(error as Error).message}` };
   }
 }
 

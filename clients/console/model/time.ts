@@ -35,6 +35,17 @@ export function formatTime(iso: string): string {
   return `${day} ${pad(time.getHours())}:${pad(time.getMinutes())}:${pad(time.getSeconds())}`;
 }
 
+/** A sentence of the service, with its times as people read them. */
+export const withLocalTimes = (text: string): string =>
+  text.replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, formatTime);
+
+/** "1,204". */
+export const formatCount = (n: number): string => n.toLocaleString("en");
+
+/** "1 line", "1,204 lines". */
+export const formatThings = (n: number, thing: string): string =>
+  `${formatCount(n)} ${thing}${n === 1 ? "" : "s"}`;
+
 /** "0 B", "900 B", "1.2 KiB", "3.4 MiB". */
 export function formatBytes(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;

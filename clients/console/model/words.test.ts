@@ -7,7 +7,7 @@ import { phasesOf } from "./phases.ts";
 import { failurePrompt } from "./prompt.ts";
 import { readInput } from "./read-input.ts";
 import { executeCall, snippet } from "./snippets.ts";
-import { formatAge, formatBytes, formatDuration } from "./time.ts";
+import { formatAge, formatBytes, formatDuration, formatThings } from "./time.ts";
 
 test.each([
   ["/console", "playground"],
@@ -73,7 +73,7 @@ test("the input is a JSON object, or what is wrong with it", () => {
   expect(readInput(" ")).toEqual({ input: {} });
   expect(readInput('{"a": 1}')).toEqual({ input: { a: 1 } });
   expect(readInput("[1]")).toHaveProperty("problem", expect.stringContaining("JSON object"));
-  expect(readInput("{")).toHaveProperty("problem", expect.stringContaining("no JSON"));
+  expect(readInput("{")).toHaveProperty("problem", expect.stringContaining("not JSON"));
 });
 
 test("quoted fields of a table may hold separators, quotes and line feeds", () => {
@@ -167,4 +167,12 @@ test("a failure as a prompt has the code, the error and the end of the output", 
   expect(prompt).toContain("```python\nx\n```");
   expect(prompt).toContain("[…]\n");
   expect(prompt).not.toContain("input, /input/data.json");
+});
+
+test.each([
+  [0, "0 lines"],
+  [1, "1 line"],
+  [1204, "1,204 lines"],
+])("%d things are counted as %s", (n, text) => {
+  expect(formatThings(n, "line")).toBe(text);
 });

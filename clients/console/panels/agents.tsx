@@ -127,7 +127,9 @@ export function AddAgent() {
             <p>
               Run this in a checkout of Airlock on the new host. It needs a container engine there.
             </p>
-            <pre tabIndex={0}>{made.value.command}</pre>
+            <pre class="json wrapped" tabIndex={0}>
+              {made.value.command}
+            </pre>
             <p class="quiet">
               The code works once, until {formatTime(made.value.until)}. It is not shown again.
             </p>

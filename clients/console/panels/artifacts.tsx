@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { parseCsv } from "../model/csv.ts";
 import { laidOut } from "../model/read-input.ts";
-import { formatBytes } from "../model/time.ts";
+import { formatBytes, formatCount } from "../model/time.ts";
 import { type Artifact, openArtifact } from "../service/records.ts";
 import { attempt } from "../parts/announce.ts";
 
@@ -143,7 +143,7 @@ function Shown({ id, artifact, kind, isInput }: ShownProps) {
       </pre>
       {whole.length > shownCharacters && (
         <p class="quiet">
-          The first {shownCharacters.toLocaleString("en")} characters. Download has the rest.
+          The first {formatCount(shownCharacters)} characters. Download has the rest.
         </p>
       )}
     </>

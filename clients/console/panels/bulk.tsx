@@ -1,14 +1,15 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { formatCount, formatThings } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
 import { Dialog, Problem } from "../parts/common.tsx";
 
 export interface BulkJob<Item> {
-  /** Name of the action, such as "Run again". */
+  /** Name of the action, such as "Run again", on its button. */
   title: string;
-  /** Name of the items, such as "executions". */
-  things: string;
+  /** Name of one item, such as "execution". */
+  thing: string;
   /** Shown before the action is confirmed. */
   note?: string;
   isDangerous?: boolean;
@@ -39,7 +40,7 @@ const pauseS = 5;
  * other. If the service has no room for the next one, it says so and waits, as long as the dialog is open.
  */
 export function Bulk<Item>({ job, onClose }: Props<Item>) {
-  const { title, things, note, isDangerous } = job;
+  const { title, thing, note, isDangerous } = job;
   const items = useSignal<Item[]>([]);
   const progress = useSignal<Progress>({ state: "counting", done: 0, refusals: [] });
   const ended = useSignal(new AbortController());
@@ -60,8 +61,11 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
     return () => ended.value.abort();
   }, []);
 
+  const last = useRef<HTMLButtonElement>(null);
   const work = async (): Promise<void> => {
     const { signal } = ended.value;
+    // The button that was pressed goes away.
+    last.current?.focus();
     const run = `console ${Date.now()} ${Math.random()}`;
     set({ state: "working" });
     for (const item of items.value) {
@@ -85,12 +89,14 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
       }
     }
     set({ state: signal.aborted ? "stopped" : "done", waits: undefined });
-    announce(`${title}: ${progress.value.done} of ${items.value.length} ${things}`);
+    announce(
+      `${title}: ${formatCount(progress.value.done)} of ${formatThings(items.value.length, thing)}`,
+    );
   };
 
   const { state, done, refusals, problem, waits } = progress.value;
   const isRefused = refusals.length > 0;
-  const count = items.value.length.toLocaleString("en");
+  const count = formatCount(items.value.length);
   const isWorking = state === "working";
   return (
     <Dialog label={title} onClose={onClose}>
@@ -98,11 +104,15 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
         <h2>{title}</h2>
         <p role="status">
           {state === "counting" && `Counting… ${count} so far.`}
-          {state === "ready" && `${count} ${things}.`}
-          {isWorking && `${done.toLocaleString("en")} of ${count} done.`}
-          {state === "stopped" && `Stopped after ${done.toLocaleString("en")} of ${count}.`}
+          {state === "ready" && `${formatThings(items.value.length, thing)}.`}
+          {isWorking && `${formatCount(done)} of ${count} done.`}
+          {state === "stopped" && `Stopped after ${formatCount(done)} of ${count}.`}
           {state === "done" &&
-            (isRefused ? `${done.toLocaleString("en")} of ${count} done.` : `All ${count} done.`)}
+            (isRefused
+              ? `${formatCount(done)} of ${count} done.`
+              : items.value.length === 1
+                ? "Done."
+                : `All ${count} done.`)}
         </p>
         {isWorking && (
           <progress max={items.value.length} value={done + refusals.length} aria-label={title} />
@@ -112,7 +122,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
         <Problem text={problem} />
         {isRefused && (
           <p class="quiet">
-            {refusals.length.toLocaleString("en")} refused. The last one: {refusals.at(-1)}
+            {formatCount(refusals.length)} refused. The last one: {refusals.at(-1)}
           </p>
         )}
         <p class="actions">
@@ -125,8 +135,8 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
               {title} ({count})
             </button>
           )}
-          <button type="submit" onClick={() => ended.value.abort()}>
-            {isWorking ? "Stop" : state === "done" || state === "stopped" ? "Close" : "Cancel"}
+          <button ref={last} type="submit" onClick={() => ended.value.abort()}>
+            {isWorking ? "Stop" : "Close"}
           </button>
         </p>
       </form>

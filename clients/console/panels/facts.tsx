@@ -28,6 +28,7 @@ export function Facts({ record }: { record: ExecutionRecord }) {
     ],
     ["Version", record.job_version],
     ["Submitted", formatTime(record.created_at)],
+    ["Not before", record.run_at && formatTime(record.run_at)],
     ["Started", record.started_at && formatTime(record.started_at)],
     ["Ended", record.ended_at && formatTime(record.ended_at)],
     ["Exit code", record.exit_code],

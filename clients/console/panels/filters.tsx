@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
 import { formatTime } from "../model/time.ts";
+import { shortId } from "../parts/common.tsx";
 import { serviceNow } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
@@ -14,6 +15,8 @@ const periods: [string, string, number][] = [
   ["7d", "last 7 days", 604_800_000],
 ];
 const isId = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+const minuteOf = (iso: string): string => formatTime(iso).slice(0, -3);
 
 /** Filters of the list. Each change is a new address. */
 export function Filters({ query }: { query: URLSearchParams }) {
@@ -33,13 +36,21 @@ export function Filters({ query }: { query: URLSearchParams }) {
   /** Filters without a field of their own: they can only be taken away. */
   const others = [
     ...alsoWanted.map((value) => ({
-      name: "metadata",
-      value,
+      words: `metadata: ${value}`,
       without: { metadata: now["metadata"]!.filter((other) => other !== value) },
     })),
-    ...["created_before", "parent_execution_id", "batch_id"].flatMap((name) =>
-      now[name]!.map((value) => ({ name, value, without: { [name]: undefined } })),
-    ),
+    ...now["created_before"]!.map((value) => ({
+      words: `before ${minuteOf(value)}`,
+      without: { created_before: undefined },
+    })),
+    ...now["parent_execution_id"]!.map((id) => ({
+      words: `made from ${shortId(id)}`,
+      without: { parent_execution_id: undefined },
+    })),
+    ...now["batch_id"]!.map((id) => ({
+      words: `batch ${shortId(id)}`,
+      without: { batch_id: undefined },
+    })),
   ];
 
   return (
@@ -92,7 +103,7 @@ export function Filters({ query }: { query: URLSearchParams }) {
             change({ created_after: from });
           }}
         >
-          {since && <option value="given">since {formatTime(since)}</option>}
+          {since && <option value="given">since {minuteOf(since)}</option>}
           {periods.map(([value, title]) => (
             <option key={value} value={value}>
               {title}
@@ -115,14 +126,15 @@ export function Filters({ query }: { query: URLSearchParams }) {
           }}
         />
       </label>
-      {others.map(({ name, value, without }) => (
+      {others.map(({ words, without }) => (
         <button
-          key={`${name} ${value}`}
+          key={words}
           type="button"
-          class="small"
+          class="small chip"
+          aria-label={`Without ${words}`}
           onClick={() => change(without)}
         >
-          {name.replaceAll("_", " ")}: {value} ✕
+          <span>{words}</span> ✕
         </button>
       ))}
     </form>

@@ -1,6 +1,7 @@
+import { useSignal } from "@preact/signals";
 import { ForbiddenError } from "../../typescript/src/errors.ts";
 import { announce, attempt } from "../parts/announce.ts";
-import { Age, Empty, Problem, Status } from "../parts/common.tsx";
+import { Age, Confirm, Empty, Problem, Status } from "../parts/common.tsx";
 import { actions, Table } from "../parts/table.tsx";
 import { useFeed } from "../service/feed.ts";
 import { type JoinedHost, listHosts, revoke } from "../service/operate.ts";
@@ -21,13 +22,13 @@ async function loadHosts(signal: AbortSignal): Promise<JoinedHost[] | "forbidden
 export function Hosts() {
   const feed = useFeed("hosts", loadHosts, undefined, quietMs);
   const { data, problem, refresh } = feed.value;
+  const asked = useSignal<JoinedHost | undefined>(undefined);
   const end = async ({ id, name }: JoinedHost): Promise<void> => {
-    const warning = `Revoke ${name}? Its agents get no more work, and their jobs go to other agents. To return, it must join again.`;
-    if (!confirm(warning)) return;
     await revoke(id);
     announce(`${name} is revoked`);
     refresh();
   };
+  const host = asked.value;
   if (data === "forbidden") {
     return (
       <Empty>To see the hosts, use an API key that the configuration names in operator_keys.</Empty>
@@ -36,6 +37,17 @@ export function Hosts() {
   return (
     <>
       <Problem text={problem} />
+      {host && (
+        <Confirm
+          title={`Revoke ${host.name}`}
+          action="Revoke"
+          onConfirm={() => void attempt(() => end(host))}
+          onClose={() => (asked.value = undefined)}
+        >
+          Its agents get no more work, and their jobs go to other agents. To return, it must join
+          again.
+        </Confirm>
+      )}
       {data?.length === 0 && (
         <Empty>
           No host has joined with a code. Agents with a configured token are not shown here.
@@ -43,27 +55,27 @@ export function Hosts() {
       )}
       {data && data.length > 0 && (
         <Table columns={["Token", "Host", "Agents", "Joined", "Last used", actions]}>
-          {data.map((host) => (
-            <tr key={host.id}>
+          {data.map((one) => (
+            <tr key={one.id}>
               <td>
-                <Status status={host.revoked_at === null ? "valid" : "revoked"} />
+                <Status status={one.revoked_at === null ? "valid" : "revoked"} />
               </td>
-              <td class="strong">{host.name}</td>
+              <td class="strong">{one.name}</td>
               <td class="number-left" data-name="agents">
-                {host.agents.length}
+                {one.agents.length}
               </td>
               <td class="quiet number-left" data-name="joined">
-                <Age at={host.joined_at} />
+                <Age at={one.joined_at} />
               </td>
               <td class="quiet number-left" data-name="last used">
-                {host.last_used_at ? <Age at={host.last_used_at} /> : "never"}
+                {one.last_used_at ? <Age at={one.last_used_at} /> : "never"}
               </td>
               <td class="row-actions">
-                {host.revoked_at === null && (
+                {one.revoked_at === null && (
                   <button
                     class="small danger"
-                    aria-label={`Revoke ${host.name}`}
-                    onClick={() => void attempt(() => end(host))}
+                    aria-label={`Revoke ${one.name}`}
+                    onClick={() => (asked.value = one)}
                   >
                     Revoke
                   </button>

@@ -30,7 +30,9 @@ export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
           />
         </label>
         <p class="quiet">It stays in this tab until you close it.</p>
-        <button class="primary">Continue</button>
+        <p class="actions">
+          <button class="primary">Continue</button>
+        </p>
       </form>
     </Dialog>
   );

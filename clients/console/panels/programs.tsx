@@ -54,7 +54,7 @@ export function Program({ call }: { call: Call }) {
         </button>
       </div>
       {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
-      <pre tabIndex={0} aria-label="Program">
+      <pre class="json" tabIndex={0} aria-label="Program">
         {text}
       </pre>
     </>

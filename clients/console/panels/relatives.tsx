@@ -1,6 +1,6 @@
 import { addressOf } from "../model/address.ts";
 import { useFeed } from "../service/feed.ts";
-import { type ExecutionRecord, listExecutions } from "../service/records.ts";
+import { type ExecutionRecord, getJob, listExecutions } from "../service/records.ts";
 import { Age, ExecutionLink, Status } from "../parts/common.tsx";
 
 const shown = 5;
@@ -14,13 +14,19 @@ export function Relatives({ record }: { record: ExecutionRecord }) {
     (signal) => listExecutions(query, shown, signal),
     () => true,
   );
+  const origin = useFeed(
+    `parent of ${id}`,
+    async (signal) => parent && (await getJob(parent, signal)),
+    () => true,
+  );
   const { items = [], has_more: hasMore } = children.value.data ?? {};
   if (!parent && items.length === 0) return null;
   return (
     <section aria-label="Parent and children" class="relatives">
       {parent && (
         <p>
-          {relationship === "fork" ? "Fork" : "Rerun"} of <ExecutionLink id={parent} />
+          {relationship === "fork" ? "Fork" : "Rerun"} of <ExecutionLink id={parent} />{" "}
+          {origin.value.data && <Status status={origin.value.data.status} />}
         </p>
       )}
       {items.length > 0 && (

@@ -1,6 +1,6 @@
 import { isEnded, type Followed } from "../service/follow.ts";
 import { clock } from "../service/clock.ts";
-import { formatDuration } from "../model/time.ts";
+import { formatDuration, withLocalTimes } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
 import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
@@ -15,7 +15,7 @@ export function Summary({ followed, isLinked }: { followed: Followed; isLinked: 
       <Status status={stateOf(followed)} />
       {isLinked && <ExecutionLink id={id} />}
       {record && <Times record={record} />}
-      {followed.waits && <span class="quiet">{followed.waits}</span>}
+      {followed.waits && <span class="quiet">{withLocalTimes(followed.waits)}</span>}
     </p>
   );
 }
@@ -29,10 +29,12 @@ interface Timed {
 /** How long it waited and how long it ran. */
 export function Times({ record }: { record: Timed }) {
   const { waited, ran } = timesOf(record, clock.value);
+  const isWaiting = ran === undefined && record.ended_at === null;
+  const isRunning = ran !== undefined && record.ended_at === null;
   return (
     <span class="quiet number">
-      waited {formatDuration(waited)}
-      {ran !== undefined && `, ran ${formatDuration(ran)}`}
+      {isWaiting ? "waiting for" : "waited"} {formatDuration(waited)}
+      {ran !== undefined && `, ${isRunning ? "running for" : "ran"} ${formatDuration(ran)}`}
     </span>
   );
 }
@@ -55,16 +57,20 @@ export function Result({ followed }: { followed: Followed }) {
   const isCut = record?.stdout_truncated || record?.stderr_truncated;
   return (
     <>
-      {record?.error && (
-        <Problem text={`${record.error.type} in ${record.error.phase}: ${record.error.message}`} />
-      )}
+      {record?.error &&
+        (record.status === "cancelled" ? (
+          <p class="quiet">{record.error.message}</p>
+        ) : (
+          <Problem
+            text={`${record.error.type} in ${record.error.phase}: ${record.error.message}`}
+          />
+        ))}
       <OutputView
         label="Output"
         output={output}
         version={version}
         startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
-        isLive={!ended}
-        text={() => (record ? record.stdout + record.stderr : "")}
+        isLive={record?.status === "running"}
         empty={ended ? "It wrote no output." : "No output yet."}
       />
       {isCut && (

@@ -3,6 +3,9 @@ import { signal } from "@preact/signals";
 /** What just happened, shown for a moment at the foot of the page and read out. */
 export const announcement = signal("");
 
+/** While a dialog is open, it shows the note itself: the page behind it is dimmed, and is not read out. */
+export const openDialogs = signal(0);
+
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 export function announce(text: string): void {

@@ -1,5 +1,5 @@
 import UPlot from "uplot";
-import { formatTime } from "../model/time.ts";
+import { formatCount, formatTime } from "../model/time.ts";
 
 export interface ChartSpec {
   /** Seconds since 1970. */
@@ -18,6 +18,8 @@ function tickOf(seconds: number): string {
   const [day = "", time = ""] = minuteOf(seconds).split(" ");
   return time === "00:00" ? day : time;
 }
+
+const sizeOf = (text: string): number => text.length;
 
 /** Draws lines into an element, as wide as that is; returns what removes them. */
 export function drawChart(host: HTMLElement, { times, lines }: ChartSpec): () => void {
@@ -41,14 +43,23 @@ export function drawChart(host: HTMLElement, { times, lines }: ChartSpec): () =>
       height,
       axes: [
         { ...axis, values: (_, at) => at.map(tickOf) },
-        { ...axis, size: 44 },
+        { ...axis, size: (_, values) => 16 + 8 * Math.max(3, ...(values ?? []).map(sizeOf)) },
       ],
       scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
+      // Where nothing is pointed at, the legend has the newest values.
+      hooks: {
+        setLegend: [
+          (chart) => {
+            if (chart.legend.idx == null) chart.setLegend({ idx: times.length - 1 }, false);
+          },
+        ],
+      },
       series: [
-        { label: "", value: (_, at) => (at === null ? "" : minuteOf(at)) },
+        { label: "Time", value: (_, at) => (at === null ? "" : minuteOf(at)) },
         ...lines.map(({ name, colour: own }) => ({
           label: name,
           stroke: colour(own),
+          value: (_: UPlot, n: number | null) => (n === null ? "" : formatCount(n)),
           width: 1.5,
           points: { show: false },
         })),

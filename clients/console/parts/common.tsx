@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { announcement, openDialogs } from "./announce.ts";
 import { clock } from "../service/clock.ts";
 import { executionAddress } from "../model/address.ts";
 import { formatAge, formatTime } from "../model/time.ts";
@@ -64,8 +65,38 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
+interface LoadingProps {
+  feed: { data: unknown; problem: string | undefined };
+}
+
+/** Stands for what a feed shows, until its first answer. */
+export function Loading({ feed: { data, problem } }: LoadingProps) {
+  return data === undefined && problem === undefined ? <p class="empty loading">Loading…</p> : null;
+}
+
+/** Stands for a part of the program that was not there when it was needed. */
+export function Missing({ part }: { part: string }) {
+  return (
+    <p class="note">
+      The {part} could not be loaded: the service was gone, or has a new version.
+      <button class="small" onClick={() => location.reload()}>
+        Reload the page
+      </button>
+    </p>
+  );
+}
+
 export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
+}
+
+/** What just happened, for a moment. */
+export function Announcement() {
+  return (
+    <p class="announcement" role="status">
+      {announcement.value}
+    </p>
+  );
 }
 
 interface DialogProps {
@@ -77,7 +108,16 @@ interface DialogProps {
 
 export function Dialog({ label, onClose, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const shown = dialog.current!;
+    shown.showModal();
+    openDialogs.value += 1;
+    return () => {
+      openDialogs.value -= 1;
+      // The focus goes back to where it was.
+      shown.close();
+    };
+  }, []);
   return (
     <dialog
       ref={dialog}
@@ -85,6 +125,35 @@ export function Dialog({ label, onClose, children }: DialogProps) {
       onClose={onClose ?? (() => dialog.current?.showModal())}
     >
       {children}
+      <Announcement />
     </dialog>
+  );
+}
+
+interface ConfirmProps {
+  title: string;
+  /** Name of the action, on its button. */
+  action: string;
+  onConfirm: () => void;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** Asks before something that cannot be undone. */
+export function Confirm({ title, action, onConfirm, onClose, children }: ConfirmProps) {
+  return (
+    <Dialog label={title} onClose={onClose}>
+      <form method="dialog">
+        <h2>{title}</h2>
+        <p>{children}</p>
+        <p class="actions">
+          <button class="danger" onClick={onConfirm}>
+            {action}
+          </button>
+          {/* oxlint-disable-next-line jsx-a11y/no-autofocus -- Enter alone must not do what cannot be undone */}
+          <button autofocus>Close</button>
+        </p>
+      </form>
+    </Dialog>
   );
 }

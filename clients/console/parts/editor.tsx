@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { Missing } from "./common.tsx";
 import type { CodeEditor } from "./code-mirror.ts";
 
 interface Props {
@@ -73,14 +74,7 @@ export function Editor(props: Props) {
 
   return (
     <>
-      {isMissing.value && (
-        <p class="note">
-          The editor could not be loaded: the service was gone, or has a new version.
-          <button class="small" onClick={() => location.reload()}>
-            Reload the page
-          </button>
-        </p>
-      )}
+      {isMissing.value && <Missing part="editor" />}
       <div class={`editor ${props.class ?? ""}`} ref={host}>
         <pre>{text}</pre>
       </div>

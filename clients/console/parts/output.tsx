@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Look, Piece } from "../model/ansi.ts";
 import { lineOf } from "../model/address.ts";
 import type { Output, Row } from "../model/output.ts";
-import { formatBytes, formatDuration } from "../model/time.ts";
+import { formatBytes, formatCount, formatDuration, formatThings } from "../model/time.ts";
 import { copy } from "./copy.ts";
 
 const rowHeight = 20;
@@ -21,14 +21,12 @@ interface Props {
   startedAt?: number | undefined;
   /** Follows the end while it grows. */
   isLive: boolean;
-  /** The raw text, for the clipboard. */
-  text: () => string;
   empty: string;
 }
 
 /** Output of a program: lines of it are made as they come into view, so that it may be large. */
 export function OutputView(props: Props) {
-  const { label, output, version, startedAt, isLive, text, empty } = props;
+  const { label, output, version, startedAt, isLive, empty } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const probe = useRef<HTMLSpanElement>(null);
   const columns = useSignal(80);
@@ -116,11 +114,10 @@ export function OutputView(props: Props) {
             ? ""
             : found.length === 0
               ? "not found"
-              : `${Math.min(at.value, found.length - 1) + 1} of ${found.length}`}
+              : `${formatCount(Math.min(at.value, found.length - 1) + 1)} of ${formatCount(found.length)}`}
         </span>
         <span class="quiet number end output-size">
-          {output.lineCount} {output.lineCount === 1 ? "line" : "lines"},{" "}
-          {formatBytes(output.bytes)}
+          {formatThings(output.lineCount, "line")}, {formatBytes(output.bytes)}
         </span>
         {output.hasTimes && startedAt !== undefined && (
           <label class="check" title="When each line was written, from the start of the run">
@@ -132,14 +129,14 @@ export function OutputView(props: Props) {
             Times
           </label>
         )}
-        <button class="small" onClick={() => void copy(text())} disabled={output.bytes === 0}>
+        <button class="small" onClick={() => void copy(output.text)} disabled={output.bytes === 0}>
           Copy
         </button>
       </div>
       {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
       <div
         class="output-text"
-        style={{ "--rows": isLive ? "16" : String(total) }}
+        style={{ "--rows": isLive ? "26" : String(total) }}
         ref={scroller}
         tabIndex={0}
         role="region"

@@ -9,14 +9,16 @@ export const actions: Column = { title: "Actions", kind: "actions" };
 
 interface Props {
   columns: Column[];
+  /** A click anywhere in a row opens the execution that it names. */
+  opensRows?: boolean;
   /** The rows. */
   children: ComponentChildren;
 }
 
 /** A list with a head; on narrow screens each row is a block, and cells with `data-name` say what they are. */
-export function Table({ columns, children }: Props) {
+export function Table({ columns, opensRows = false, children }: Props) {
   return (
-    <table class="list">
+    <table class={opensRows ? "list opens" : "list"}>
       <thead>
         <tr>
           {columns.map((column) => (
@@ -24,9 +26,18 @@ export function Table({ columns, children }: Props) {
           ))}
         </tr>
       </thead>
-      <tbody>{children}</tbody>
+      {/* oxlint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/no-noninteractive-element-interactions -- by keyboard, the link in the row does the same */}
+      <tbody onClick={opensRows ? openRow : undefined}>{children}</tbody>
     </table>
   );
+}
+
+function openRow({ target }: MouseEvent): void {
+  const clicked = target as Element;
+  const hasOwnAction = clicked.closest("a, button") !== null;
+  const isSelecting = getSelection()?.isCollapsed === false;
+  if (hasOwnAction || isSelecting) return;
+  clicked.closest("tr")?.querySelector<HTMLAnchorElement>("a.id")?.click();
 }
 
 function Head({ column }: { column: Column }) {

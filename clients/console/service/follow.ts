@@ -9,6 +9,8 @@ export interface Followed {
   record: ExecutionRecord | undefined;
   /** Why it waits, while it is queued. */
   waits: string | undefined;
+  /** It was asked to end, and has not yet. */
+  isCancelling: boolean;
   output: Output;
   /** Grows with the output, which is one object. */
   version: number;
@@ -65,6 +67,7 @@ export async function follow(
     id,
     record: undefined,
     waits: undefined,
+    isCancelling: false,
     output: new Output(),
     version: 0,
   };
@@ -104,9 +107,11 @@ export async function follow(
         set({ record, waits: undefined, output });
         return;
       }
+      const job = await getJob(id, signal);
       set({
         record,
-        waits: record.status === "queued" ? (await getJob(id, signal)).message : undefined,
+        waits: record.status === "queued" ? job.message : undefined,
+        isCancelling: job.cancel_requested === true,
       });
       await whileShown(signal, watch);
       if (isWhole) continue;

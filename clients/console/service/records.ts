@@ -83,6 +83,7 @@ export async function listExecutions(
     parentExecutionId: of("parent_execution_id"),
     batchId: of("batch_id"),
     before: of("before"),
+    offset: query.has("offset") ? Number(query.get("offset")) : undefined,
   };
   const given = Object.entries(asked).filter(([, value]) => value !== undefined && value !== "");
   const page = await api.listExecutions(

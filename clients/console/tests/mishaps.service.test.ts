@@ -132,6 +132,14 @@ describe("the console where something is amiss", needs("chromium"), () => {
     await page.getByRole("button", { name: "Add an agent" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Copy" }).click();
     await page.getByText("Copied").waitFor();
+    // Above the dialog's backdrop.
+    const isSeen = await page.evaluate<boolean>(`(() => {
+      const notes = [...document.querySelectorAll(".announcement")];
+      const note = notes.find(({ textContent }) => textContent === "Copied");
+      const { x, y, width, height } = note.getBoundingClientRect();
+      return document.elementFromPoint(x + width / 2, y + height / 2) === note;
+    })()`);
+    expect(isSeen).toBe(true);
     expect(await page.evaluate<string>("copied")).toContain("join --url");
     expect(await focused(page)).toBe("Copy");
     await page.close();

@@ -4,12 +4,16 @@ import { needs } from "../../../scripts/testing/needs.ts";
 import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
 
 const executions = 100_000;
+/** As many as a page of the list can have. */
+const many = 1000;
 const code = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 
 describe(`the console with ${executions} executions`, needs("chromium"), () => {
   let world: ConsoleWorld;
   beforeAll(async () => {
-    world = await startConsole({}, (folder) => fillHistory(folder, executions));
+    world = await startConsole({ AIRLOCK_MAX_QUEUE_SIZE: String(2 * many) }, (folder) =>
+      fillHistory(folder, executions),
+    );
   });
   afterAll(() => world.close());
 
@@ -52,7 +56,11 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4712");
     await page.keyboard.press("Enter");
     await page.getByRole("row").nth(2).waitFor({ state: "detached" });
-    await page.getByTitle(child).click();
+    // Anywhere in its row.
+    await page.getByRole("cell", { name: "ZeroDivisionError" }).click();
+    await page.waitForURL(new RegExp(child));
+    const about = page.getByRole("region", { name: "Parent and children" });
+    await about.getByText("Fork of").getByText("failed").waitFor();
     await page.getByRole("checkbox", { name: "Compare with its parent" }).check();
     const shown = page.getByRole("textbox", { name: "Code of this execution" });
     await expect
@@ -73,6 +81,24 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
+  test("of many jobs that wait, the oldest are explained", async () => {
+    const oldest = await world.submit("0");
+    const jobs = Array.from({ length: many }, () => ({ code: "1" }));
+    const batch = await fetch(`${world.url}/execute/batch`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ jobs }),
+    });
+    expect(batch.status).toBe(202);
+    const { batch_id: id } = (await batch.json()) as { batch_id: string };
+    const page = await world.open("/console/queue");
+    await page.getByText(/^The oldest 8 of 1,001\./).waitFor();
+    await page.getByTitle(oldest).waitFor();
+    await page.close();
+    await fetch(`${world.url}/batches/${id}/cancel`, { method: "POST" });
+    await fetch(`${world.url}/jobs/${oldest}/cancel`, { method: "POST" });
+  });
+
   test("the next page keeps every filter, also two of metadata, and one of them can be taken away", async () => {
     const metadata = { order: "4713", step: "load" };
     const oldest = await world.submit("0", { metadata });
@@ -82,7 +108,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.getByRole("link", { name: "Older" }).click();
     await page.getByTitle(oldest).waitFor();
     expect(await page.getByTitle(other).count()).toBe(0);
-    await page.getByRole("button", { name: "metadata: step:load" }).click();
+    await page.getByRole("button", { name: "Without metadata: step:load" }).click();
     await page.getByRole("link", { name: "Older" }).click();
     await page.getByTitle(other).waitFor();
     await page.close();

@@ -63,6 +63,21 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.close();
   });
 
+  test("all that wait are cancelled", async () => {
+    const metadata = { night: "wednesday" };
+    const ids = await Promise.all([1, 2, 3].map(() => world.submit("1", { metadata })));
+    const page = await world.open("/console/executions?status=queued&metadata=night:wednesday");
+    await page.getByRole("button", { name: "Cancel all of these" }).click();
+    const dialog = page.getByRole("dialog", { name: "Cancel executions" });
+    await dialog.getByRole("button", { name: "Cancel executions (3)" }).click();
+    await dialog.getByText("All 3 done.").waitFor();
+    expect(await page.evaluate<string>("document.activeElement.textContent")).toBe("Close");
+    for (const id of ids) {
+      expect(await read(`/executions/${id}`)).toMatchObject({ status: "cancelled" });
+    }
+    await page.close();
+  });
+
   test("an execution that was deleted meanwhile does not keep the others from running again", async () => {
     const ids = await fail(3, { metadata: { night: "tuesday" } });
     const page = await world.open("/console/executions?metadata=night:tuesday");
@@ -130,8 +145,15 @@ describe("what an operator does in the console", needs("chromium"), () => {
     });
     expect(joined.status).toBeLessThan(300);
     const page = await world.open("/console/queue");
-    page.on("dialog", (dialog) => void dialog.accept());
-    await page.getByRole("button", { name: "Revoke gpu-7" }).click();
+    const dialog = page.getByRole("dialog", { name: "Revoke gpu-7" });
+    await page.getByRole("button", { name: "Revoke gpu-7" }).press("Enter");
+    // Enter alone revokes nothing, and the focus is where it was.
+    await dialog.waitFor();
+    await page.keyboard.press("Enter");
+    await dialog.waitFor({ state: "detached" });
+    expect(await page.getByRole("cell", { name: "valid" }).count()).toBe(1);
+    await page.keyboard.press("Enter");
+    await dialog.getByRole("button", { name: "Revoke" }).click();
     await page.getByRole("cell", { name: "revoked" }).waitFor();
     const { hosts } = (await read("/hosts")) as { hosts: { revoked_at: string | null }[] };
     expect(hosts[0]?.revoked_at).not.toBeNull();
@@ -162,6 +184,22 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await world.agent.postBuild(build.lease_id, "logs", { offset: 0, data_base64 });
     const log = page.getByRole("region", { name: "Log of the build", exact: true });
     await expect.poll(() => log.innerText(), { timeout: patienceMs }).toContain("Step 1 of 3");
+    await world.agent.postBuild(build.lease_id, "result", {
+      status: "built",
+      digest: `sha256:${"4e".repeat(32)}`,
+      python_version: "3.13.5",
+      manifest_digest: null,
+    });
+    await page.getByText("default is built").waitFor();
     await page.close();
+    // The next build, also from the page that shows the last one.
+    const again = await world.open("/console/job-types?build=default");
+    await again.getByText("Step 1 of 3").waitFor();
+    await again.getByRole("button", { name: "Build default", exact: true }).click();
+    const next = await world.agent.takeBuild();
+    const text = Buffer.from("Collecting numpy\n").toString("base64");
+    await world.agent.postBuild(next.lease_id, "logs", { offset: 0, data_base64: text });
+    await again.getByText("Collecting numpy").waitFor();
+    await again.close();
   });
 });

@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
+import { formatCount } from "../model/time.ts";
 import { attempt, announce } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { actions, Table, wide } from "../parts/table.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
@@ -26,7 +27,7 @@ async function runAgain(letter: Letter, run?: string): Promise<void> {
 
 const rerunOf = (query: URLSearchParams): BulkJob<Letter> => ({
   title: "Run again",
-  things: "dead letters",
+  thing: "dead letter",
   note: "Each is queued as a new job and removed from the dead letters. If the queue is full, the rest waits until there is room.",
   collect: (signal) => allDeadLetters(query, signal),
   act: runAgain,
@@ -34,7 +35,7 @@ const rerunOf = (query: URLSearchParams): BulkJob<Letter> => ({
 
 const removalOf = (query: URLSearchParams): BulkJob<Letter> => ({
   title: "Remove",
-  things: "dead letters",
+  thing: "dead letter",
   note: "The records of their executions are kept.",
   isDangerous: true,
   collect: (signal) => allDeadLetters(query, signal),
@@ -81,7 +82,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
       {counts.length > 0 && (
         <nav class="kinds" aria-label="Error types">
           <a href={addressOf("dead-letters")} aria-current={type ? undefined : "page"}>
-            all <span class="number">{stats.value.data?.total}</span>
+            all <span class="number">{formatCount(stats.value.data?.total ?? 0)}</span>
           </a>
           {counts.map(([name, count]) => (
             <a
@@ -89,20 +90,22 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               href={addressOf("dead-letters", { error_type: name })}
               aria-current={type === name ? "page" : undefined}
             >
-              {name} <span class="number">{count}</span>
+              {name} <span class="number">{formatCount(count)}</span>
             </a>
           ))}
         </nav>
       )}
       <Problem text={problem} />
+      <Loading feed={page.value} />
       {items.length > 0 && (
         <Table
+          opensRows
           columns={[
             "Error",
             "Execution",
             "Job type",
             "Submitted",
-            "From",
+            "Client",
             wide("Message"),
             actions,
           ]}
@@ -117,11 +120,15 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               <td class="quiet number-left">
                 <Age at={letter.created_at} />
               </td>
-              <td class="quiet" title={`Correlation id ${letter.correlation_id}`}>
+              <td
+                class="quiet"
+                data-name="client"
+                title={`Correlation id ${letter.correlation_id}`}
+              >
                 {letter.client_ip}
               </td>
               <td class="wide quiet" title={letter.error_message}>
-                {letter.error_message}
+                <span class="error-line">{letter.error_message}</span>
               </td>
               <td class="row-actions">
                 <button

@@ -6,7 +6,7 @@ import { joinArguments } from "../model/arguments.ts";
 import { callThatMade, filesOf } from "../model/made-by.ts";
 import { laidOut, readInput } from "../model/read-input.ts";
 import { announce, attempt } from "../parts/announce.ts";
-import { Heading, Problem, shortId } from "../parts/common.tsx";
+import { Heading, Loading, Problem, shortId } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 import { Editor } from "../parts/editor.tsx";
 import { Artifacts } from "../panels/artifacts.tsx";
@@ -48,9 +48,12 @@ export function Execution({ id }: { id: string }) {
         title={`Execution ${shortId(id)}`}
         tabTitle={record && `${record.status}: execution ${shortId(id)}`}
       >
-        {record && <Actions record={record} submitted={submitted} />}
+        {record && (
+          <Actions record={record} submitted={submitted} isCancelling={followed.isCancelling} />
+        )}
       </Heading>
       <Problem text={problem} />
+      <Loading feed={{ data: followed, problem }} />
       {problem && (
         <p>
           <a href={addressOf("executions")}>To the executions</a>
@@ -66,8 +69,8 @@ export function Execution({ id }: { id: string }) {
             {submitted && <Program record={record} submitted={submitted} />}
           </div>
           <aside aria-label="About this execution">
-            <Facts record={record} />
             <Relatives record={record} />
+            <Facts record={record} />
           </aside>
         </div>
       )}
@@ -78,9 +81,11 @@ export function Execution({ id }: { id: string }) {
 interface ActionsProps {
   record: ExecutionRecord;
   submitted: Submitted | undefined;
+  isCancelling: boolean;
 }
 
-function Actions({ record, submitted }: ActionsProps) {
+function Actions({ record, submitted, isCancelling }: ActionsProps) {
+  const isAsked = useSignal(false);
   const { execution_id: id, status } = record;
   const hasFailed = ["failed", "timeout", "oom"].includes(status);
   const runAgain = async (): Promise<void> => {
@@ -111,11 +116,12 @@ function Actions({ record, submitted }: ActionsProps) {
           onClick={() =>
             void attempt(async () => {
               await cancel(id);
-              announce("Asked to end");
+              isAsked.value = true;
+              announce("Cancelling…");
             })
           }
         >
-          Cancel
+          {isAsked.value || isCancelling ? "Cancelling…" : "Cancel"}
         </button>
       )}
       <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
@@ -160,11 +166,14 @@ function Given({ record }: { record: ExecutionRecord }) {
 }
 
 function Program({ record, submitted }: { record: ExecutionRecord; submitted: Submitted }) {
-  const parent = useSignal<string | undefined>(undefined);
   const parentId = record.relationship === "fork" ? record.parent_execution_id : null;
-  const compare = async (isWanted: boolean): Promise<void> => {
-    parent.value = isWanted && parentId ? (await getSubmitted(parentId)).code : undefined;
-  };
+  const comparedWith = useSignal<string | null>(null);
+  const { value: compared } = comparedWith;
+  const parent = useFeed(
+    `code of ${compared}`,
+    async (signal) => compared && (await getSubmitted(compared, signal)).code,
+    () => true,
+  );
   const read = readInput(submitted.input);
   const input = "input" in read ? read.input : {};
   const files = filesOf(record);
@@ -176,19 +185,22 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
           <label class="check">
             <input
               type="checkbox"
-              onChange={(event) => void attempt(() => compare(event.currentTarget.checked))}
+              onChange={(event) =>
+                (comparedWith.value = event.currentTarget.checked ? parentId : null)
+              }
             />
             Compare with its parent
           </label>
         )}
       </h2>
+      <Problem text={parent.value.problem} />
       <Editor
         class="shown"
         label="Code of this execution"
         language="python"
         text={submitted.code}
         failedLine={isEnded(record) ? errorLine(record.stderr) : undefined}
-        original={parent.value}
+        original={parent.value.data ?? undefined}
       />
       <h2>Input</h2>
       <Editor

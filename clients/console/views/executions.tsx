@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/time.ts";
-import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
 import { Program } from "../panels/programs.tsx";
@@ -12,6 +12,7 @@ import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import {
   allExecutions,
+  cancel,
   filtersOf,
   type Listed,
   listExecutions,
@@ -27,18 +28,26 @@ export function Executions({ query }: { query: URLSearchParams }) {
   const { data, problem, refresh } = feed.value;
   const filters = filtersOf(query);
   const isFiltered = Object.values(filters).some(({ length }) => length > 0);
-  const isRerunning = useSignal(false);
+  const isLive = ["queued", "running"].includes(query.get("status") ?? "");
+  const bulk = useSignal<BulkJob<string> | undefined>(undefined);
   const last = data?.items.at(-1);
 
   return (
     <>
       <Heading title="Executions">
-        {isFiltered && data && data.items.length > 0 && (
-          <button onClick={() => (isRerunning.value = true)}>Rerun all of these</button>
-        )}
+        {isFiltered &&
+          data &&
+          data.items.length > 0 &&
+          (isLive ? (
+            <button class="danger" onClick={() => (bulk.value = cancellationOf(query))}>
+              Cancel all of these
+            </button>
+          ) : (
+            <button onClick={() => (bulk.value = rerunOf(query))}>Rerun all of these</button>
+          ))}
       </Heading>
-      {isRerunning.value && (
-        <Bulk job={rerunOf(query)} onClose={() => ((isRerunning.value = false), refresh())} />
+      {bulk.value && (
+        <Bulk job={bulk.value} onClose={() => ((bulk.value = undefined), refresh())} />
       )}
       <Filters query={query} />
       <Problem text={problem} />
@@ -58,7 +67,7 @@ export function Executions({ query }: { query: URLSearchParams }) {
         </Empty>
       )}
       {data?.items.length === 0 && !isFiltered && <Program call={firstCall} />}
-      {!data && !problem && <Empty>Loading…</Empty>}
+      <Loading feed={feed.value} />
       <Pages
         view="executions"
         filters={filters}
@@ -72,16 +81,28 @@ export function Executions({ query }: { query: URLSearchParams }) {
 function rerunOf(query: URLSearchParams): BulkJob<string> {
   return {
     title: "Run again",
-    things: "executions",
+    thing: "execution",
     note: "Each is queued as a new job. If the queue is full, the rest waits until there is room.",
     collect: (signal) => allExecutions(query, signal),
     act: (id, run) => rerun(id, `${run} ${id}`),
   };
 }
 
+function cancellationOf(query: URLSearchParams): BulkJob<string> {
+  return {
+    title: "Cancel executions",
+    thing: "execution",
+    note: "Those that wait never run. Those that run are ended, and their output so far is kept.",
+    isDangerous: true,
+    collect: (signal) => allExecutions(query, signal),
+    act: cancel,
+  };
+}
+
 export function ExecutionTable({ items }: { items: Listed[] }) {
   return (
     <Table
+      opensRows
       columns={[
         "Status",
         "Execution",

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
-import { Empty, Heading, Problem, Status } from "../parts/common.tsx";
+import { Empty, Heading, Loading, Missing, Problem, Status } from "../parts/common.tsx";
 import type { ChartSpec } from "../parts/chart.ts";
 import { useFeed } from "../service/feed.ts";
 import { getHistory, type HistoryPoint } from "../service/operate.ts";
@@ -21,6 +21,7 @@ export function HealthView() {
     <>
       <Heading title="Health">{data && <Status status={data.status} />}</Heading>
       <Problem text={health.value.problem ?? history.value.problem} />
+      <Loading feed={health.value} />
       {data?.status === "degraded" && (
         <p class="problem">
           {whyDegraded(data)} <a href={addressOf("queue")}>To the agents</a>
@@ -40,7 +41,7 @@ export function HealthView() {
           />
           <Figure name="container engine" value={data.docker_available ? "answers" : "no answer"} />
           <Figure name="circuit breaker" value={data.circuit_breaker.state.replace("_", " ")} />
-          <Figure name="gVisor" value={data.gvisor_available ? "there" : "not there"} />
+          <Figure name="gVisor" value={data.gvisor_available ? "available" : "none"} />
           <Figure
             name={<a href={addressOf("dead-letters")}>dead letters</a>}
             value={letters.value.data?.total ?? "–"}
@@ -49,7 +50,7 @@ export function HealthView() {
       )}
       {points && points.length > 1 && (
         <>
-          <Chart title="Ended executions, each 15 minutes" spec={ended(points)} />
+          <Chart title="Ended executions, each 15 minutes; the last so far" spec={ended(points)} />
           <Chart title="Most at once, each 15 minutes" spec={load(points)} />
         </>
       )}
@@ -114,15 +115,16 @@ function load(points: HistoryPoint[]): ChartSpec {
 /** A picture of some lines over time, and the same as words. */
 function Chart({ title, spec }: { title: string; spec: ChartSpec }) {
   const host = useRef<HTMLDivElement>(null);
-  const isReady = useSignal(false);
+  const isMissing = useSignal(false);
   useEffect(() => {
     let close: (() => void) | undefined;
     let isClosed = false;
-    void import("../parts/chart.ts").then(({ drawChart }) => {
-      if (isClosed || !host.current) return;
-      close = drawChart(host.current, spec);
-      isReady.value = true;
-    });
+    import("../parts/chart.ts").then(
+      ({ drawChart }) => {
+        if (!isClosed && host.current) close = drawChart(host.current, spec);
+      },
+      () => (isMissing.value = true),
+    );
     return () => {
       isClosed = true;
       close?.();
@@ -136,6 +138,7 @@ function Chart({ title, spec }: { title: string; spec: ChartSpec }) {
       <figcaption>
         <h2>{title}</h2>
       </figcaption>
+      {isMissing.value && <Missing part="chart" />}
       <div class="chart" ref={host} role="img" aria-label={`${title}. ${words}.`} />
     </figure>
   );

@@ -6,7 +6,7 @@ import { joinArguments, splitArguments } from "../model/arguments.ts";
 import { filesOf } from "../model/made-by.ts";
 import { laidOut, readInput } from "../model/read-input.ts";
 import { type Call, executeCall } from "../model/snippets.ts";
-import { attempt } from "../parts/announce.ts";
+import { announce, attempt } from "../parts/announce.ts";
 import { Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
 import { Editor } from "../parts/editor.tsx";
 import { Inputs } from "../panels/inputs.tsx";
@@ -45,6 +45,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const showsChanges = useSignal(true);
   const problem = useSignal("");
   const isSending = useSignal(false);
+  /** The run that was asked to end. */
+  const stopped = useSignal("");
   /** The code of the run that is shown: only this can have its error marked. */
   const ran = useSignal("");
 
@@ -72,7 +74,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
     problem.value = "";
     const now = readDraft(draft.value, parent);
     if ("problem" in now) {
-      problem.value = now.problem;
+      announce(now.problem);
       return;
     }
     isSending.value = true;
@@ -93,6 +95,12 @@ export function Playground({ query }: { query: URLSearchParams }) {
     }
   };
 
+  const stop = async (id: string): Promise<void> => {
+    await cancel(id);
+    stopped.value = id;
+    announce("Stopping…");
+  };
+
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -110,18 +118,20 @@ export function Playground({ query }: { query: URLSearchParams }) {
         tabTitle={followed?.record && `${followed.record.status}: playground`}
       >
         <JobTypeChoice />
-        {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. */}
+        {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. Both keep the focus. */}
         <div class="actions">
           <button
-            disabled={!isRunning}
-            onClick={() => followed && void attempt(() => cancel(followed.id))}
+            aria-disabled={!isRunning}
+            onClick={() => isRunning && void attempt(() => stop(followed.id))}
           >
-            Stop
+            {isRunning && (followed.isCancelling || stopped.value === followed.id)
+              ? "Stopping…"
+              : "Stop"}
           </button>
           <button
             class="primary"
             title="Ctrl+Enter"
-            disabled={isBusy || isRunning}
+            aria-disabled={isBusy || isRunning}
             onClick={() => void run()}
           >
             Run <kbd>Ctrl ⏎</kbd>
@@ -174,15 +184,12 @@ export function Playground({ query }: { query: URLSearchParams }) {
                 onChange: (next: string) => changeDraft({ input: next }),
               })}
             />
+            {"problem" in read && <p class="problem wrong">{read.problem}</p>}
             <Inputs parentFiles={parent === undefined ? undefined : (original?.files ?? [])} />
             {"call" in read && <Programs title="The same from a program" call={read.call} />}
           </section>
           <section aria-label="Run" class="run" id="run">
-            <Problem
-              text={
-                problem.value || following.value.problem || ("problem" in read ? read.problem : "")
-              }
-            />
+            <Problem text={problem.value || following.value.problem} />
             {followed ? (
               <>
                 <Summary followed={followed} isLinked />

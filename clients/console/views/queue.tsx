@@ -1,8 +1,9 @@
 import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
-import { formatDuration } from "../model/time.ts";
+import { formatCount, formatDuration, withLocalTimes } from "../model/time.ts";
 import { AddAgent, Agents } from "../panels/agents.tsx";
-import { Age, Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
 import { Hosts } from "../panels/hosts.tsx";
 import { timesOf } from "../panels/result.tsx";
@@ -18,9 +19,15 @@ interface Waiting extends Listed {
   reason: string | undefined;
 }
 
-/** The oldest waiting jobs with the reason of each, as far as one page of them shows. */
+const explainedMs = 20_000;
+
+/** The oldest waiting jobs, the last of the list, with the reason of each. */
 async function loadWaiting(signal: AbortSignal): Promise<Waiting[]> {
-  const { items } = await listExecutions(new URLSearchParams({ status: "queued" }), 1000, signal);
+  const { queue } = await getPool(signal);
+  const offset = String(Math.max(0, queue.pending - explained));
+  const query = new URLSearchParams({ status: "queued", offset });
+  // Some more, as others may have come meanwhile.
+  const { items } = await listExecutions(query, 100, signal);
   const oldest = items.toReversed().slice(0, explained);
   return Promise.all(
     oldest.map(async (item) => ({
@@ -33,12 +40,15 @@ async function loadWaiting(signal: AbortSignal): Promise<Waiting[]> {
 /** Agents and their work; waiting jobs and the reason of each. */
 export function Queue() {
   const pool = useFeed("pool", getPool);
-  const waiting = useFeed(`waiting ${Math.floor(clock.value / 20_000)}`, loadWaiting, () => true);
+  const waiting = useFeed("waiting", loadWaiting, undefined, explainedMs);
   const running = useFeed("running", (signal) =>
     listExecutions(new URLSearchParams({ status: "running" }), 20, signal),
   );
   const { data: stats, problem, refresh } = pool.value;
+  const busy = running.value.data?.items;
   const jobs = waiting.value.data;
+  const isIdle = stats?.queue.pending === 0;
+  useEffect(() => waiting.value.refresh(), [isIdle]);
   return (
     <>
       <Heading title="Queue and agents">
@@ -53,22 +63,22 @@ export function Queue() {
         </div>
       )}
       <h2>Agents</h2>
+      <Loading feed={pool.value} />
       {stats && <Agents agents={stats.agents} onChange={refresh} />}
       <h2>Waiting</h2>
+      <Loading feed={waiting.value} />
       {jobs && jobs.length > 0 && <WaitingTable jobs={jobs} />}
       {jobs?.length === 0 && <Empty>No job waits.</Empty>}
       {stats && stats.queue.pending > explained && (
         <p>
-          The oldest {explained} of {stats.queue.pending}.{" "}
+          The oldest {explained} of {formatCount(stats.queue.pending)}.{" "}
           <a href={addressOf("executions", { status: "queued" })}>All that wait</a>
         </p>
       )}
       <h2>Running</h2>
-      {running.value.data && running.value.data.items.length > 0 ? (
-        <ExecutionTable items={running.value.data.items} />
-      ) : (
-        <Empty>No job runs.</Empty>
-      )}
+      <Loading feed={running.value} />
+      {busy && busy.length > 0 && <ExecutionTable items={busy} />}
+      {busy?.length === 0 && <Empty>No job runs.</Empty>}
       <h2>Hosts</h2>
       <Hosts />
     </>
@@ -85,8 +95,8 @@ export function Figure({ name, value, of }: FigureProps) {
   return (
     <div class="figure">
       <strong>
-        {value.toLocaleString("en")}
-        {of !== undefined && <span class="quiet"> of {of}</span>}
+        {typeof value === "number" ? formatCount(value) : value}
+        {of !== undefined && <span class="quiet"> of {formatCount(of)}</span>}
       </strong>
       <span class="quiet">{name}</span>
     </div>
@@ -95,7 +105,7 @@ export function Figure({ name, value, of }: FigureProps) {
 
 function WaitingTable({ jobs }: { jobs: Waiting[] }) {
   return (
-    <Table columns={["Execution", "Job type", "Submitted", number("Waits"), wide("Why")]}>
+    <Table opensRows columns={["Execution", "Job type", "Submitted", number("Waits"), wide("Why")]}>
       {jobs.map((job) => (
         <tr key={job.execution_id}>
           <td>
@@ -108,7 +118,7 @@ function WaitingTable({ jobs }: { jobs: Waiting[] }) {
           <td class="number" data-name="waits">
             {formatDuration(timesOf(job, clock.value).waited)}
           </td>
-          <td class="wide words">{job.reason}</td>
+          <td class="wide words">{withLocalTimes(job.reason ?? "")}</td>
         </tr>
       ))}
     </Table>

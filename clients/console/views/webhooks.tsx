@@ -1,6 +1,6 @@
 import { addressOf } from "../model/address.ts";
 import { announce, attempt } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Problem, Status } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { actions, number, Table, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
@@ -72,7 +72,7 @@ export function Webhooks({ query }: { query: URLSearchParams }) {
         </Table>
       )}
       {data && items.length === 0 && (isFiltered ? <NoMatch /> : <HowTo />)}
-      {!data && !problem && <Empty>Loading…</Empty>}
+      <Loading feed={feed.value} />
       <Pages
         view="webhooks"
         filters={filters}
@@ -95,7 +95,11 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
         <ExecutionLink id={job_id} />
       </td>
       <td title={callback_url ?? undefined}>
-        {endpoint ? <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a> : "callback_url"}
+        {endpoint ? (
+          <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a>
+        ) : (
+          hostOf(callback_url)
+        )}
       </td>
       <td class="number" data-name="calls">
         {attempts}
@@ -114,6 +118,9 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
     </tr>
   );
 }
+
+/** Of the receiver that the job itself named. */
+const hostOf = (url: string | null): string => (url === null ? "–" : new URL(url).host);
 
 function answerOf({ last_status_code, last_error, callback_url, next_attempt_at }: Delivery) {
   const next = next_attempt_at === null ? undefined : Date.parse(next_attempt_at) - clock.value;

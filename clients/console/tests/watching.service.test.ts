@@ -1,0 +1,89 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { log } from "../../../api/testing/contract/working.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
+
+/** Without the right to the clipboard, the console copies as old browsers do. */
+const catchCopies = `
+  Object.defineProperty(navigator, "clipboard", { value: undefined });
+  addEventListener("copy", () => { globalThis.copied = document.activeElement.value; });
+`;
+const countRemovedRows = `
+  globalThis.removed = 0;
+  new MutationObserver((records) => {
+    for (const { removedNodes } of records) {
+      for (const node of removedNodes) if (node.matches?.("tr, table")) removed += 1;
+    }
+  }).observe(document.querySelector("main"), { childList: true, subtree: true });
+`;
+
+describe("what a person sees of jobs that wait and run", needs("chromium"), () => {
+  let world: ConsoleWorld;
+  beforeAll(async () => {
+    world = await startConsole();
+  });
+  afterAll(() => world.close());
+
+  async function run(): Promise<{ id: string; lease: string }> {
+    const id = await world.submit("print('watched')");
+    const { lease_id: lease } = await world.agent.takeJob();
+    await world.agent.post(lease, "started", { job_ref: null });
+    return { id, lease };
+  }
+
+  test("the output of a running job is copied as far as it is shown, without its colours", async () => {
+    const { id, lease } = await run();
+    const page = await world.open(`/console/executions/${id}`, catchCopies);
+    await page.getByText("No output yet.").waitFor();
+    const parts = [log(0, "\u001b[32mone\u001b[0m\ntwo\n")];
+    await world.agent.post(lease, "logs", { parts });
+    await page.getByText("two", { exact: true }).waitFor();
+    const output = page.getByRole("region", { name: "Output", exact: true });
+    await output.getByRole("button", { name: "Copy" }).click();
+    await page.getByText("Copied").waitFor();
+    expect(await page.evaluate<string>("copied")).toBe("one\ntwo\n");
+    await world.agent.result(lease);
+    await page.close();
+  });
+
+  test("a job that was asked to end says so until it has ended, also to others", async () => {
+    const { id, lease } = await run();
+    const page = await world.open(`/console/executions/${id}`);
+    const asked = page.getByRole("button", { name: "Cancelling…" });
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await asked.waitFor();
+    await page.reload();
+    await asked.waitFor();
+    const tried = await world.open(`/console?job=${id}`);
+    await tried.getByRole("button", { name: "Stopping…" }).focus();
+    await world.agent.result(lease, {
+      status: "cancelled",
+      exit_code: null,
+      error: { type: "cancelled", message: "cancelled", phase: "execution" },
+    });
+    await asked.waitFor({ state: "detached" });
+    expect(await page.title()).toMatch(/^cancelled/);
+    await tried.getByRole("button", { name: "Stop", exact: true }).waitFor();
+    expect(await tried.evaluate<string>("document.activeElement.textContent")).toBe("Stop");
+    await tried.close();
+    await page.close();
+  });
+
+  test("the list of waiting jobs stays while the page looks at it again", async () => {
+    const id = await world.submit("1");
+    const page = await world.open("/console");
+    await page.clock.install();
+    await page.goto(`${world.url}/console/queue`);
+    await page.getByTitle(id).waitFor();
+    await page.evaluate(countRemovedRows);
+    for (let i = 0; i < 3; i++) {
+      const looked = page.waitForResponse(/status=queued/);
+      await page.clock.runFor(21_000);
+      await looked;
+    }
+    await page.getByTitle(id).waitFor();
+    expect(await page.evaluate<number>("removed")).toBe(0);
+    await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
+    await page.close();
+  });
+});
