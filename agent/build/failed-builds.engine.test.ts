@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { buildProfile } from "../container/build-profile.ts";
+import type { Engine } from "../container/engine.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/profile.ts";
 import { deriveImage, rawEngine } from "../sandbox/testing/raw-engine.ts";
@@ -63,6 +64,21 @@ describe("a build", () => {
       NanoCpus: 1e9,
     });
     await made;
+  });
+
+  test("has a bound on its files, unless the engine refuses one", async () => {
+    const asked: unknown[] = [];
+    const create: Engine["create"] = (profile, signal) => {
+      const { StorageOpt } = profile.HostConfig as { StorageOpt?: object };
+      asked.push(StorageOpt);
+      return world.engine.create(profile, signal);
+    };
+    const request = await world.requestFor({ findLinks: world.folder });
+    const { digest } = await makeImage({ ...world.engine, create }, request, () => {}, soon());
+    world.made.push(digest);
+    expect(asked[0]).toEqual({ size: String(20 * 1024 ** 3) });
+    // This engine may have taken the bound, or refused it.
+    expect(asked.slice(1)).toEqual(asked.length === 1 ? [] : [undefined]);
   });
 
   test("ends by itself if its agent is killed", async () => {
