@@ -44,7 +44,9 @@ export default class ResultsReporter implements Reporter {
         title: row.fullName,
         reason: reasonOf(row),
       })),
-      retried: rows.filter((row) => row.diagnostic()?.flaky).map((row) => row.fullName),
+      retried: rows
+        .filter((row) => row.diagnostic()?.flaky)
+        .map((row) => ({ title: row.fullName, error: row.result().errors?.[0]?.message ?? "" })),
     };
   }
 }

@@ -11,14 +11,20 @@ export type FileResult = {
   /** A file that could not be loaded counts as one. */
   failed: number;
   skipped: SkippedRow[];
-  /** Titles of rows that passed only when they were tried again. */
-  retried: string[];
+  /** Rows that passed only when they were tried again. */
+  retried: RetriedRow[];
 };
 
 export type SkippedRow = {
   title: string;
   /** What this machine lacks; undefined where the test names nothing. */
   reason?: string | undefined;
+};
+
+export type RetriedRow = {
+  title: string;
+  /** Message of the first try's error. */
+  error: string;
 };
 
 /** What one run of vitest reports. */

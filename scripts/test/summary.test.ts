@@ -45,7 +45,8 @@ test("each tier ends with a line of counts, then its time from its first file to
 });
 
 test("the run ends with the slowest files, second tries, what was not possible, times and all counts", () => {
-  const engine = file({ file: "b.engine.test.ts", tier: "engine", retried: ["a > b"] });
+  const again = { title: "a > b", error: "no answer\nat all" };
+  const engine = file({ file: "b.engine.test.ts", tier: "engine", retried: [again] });
   const disk = file({ file: "d.test.ts", endedAt: 9000, skipped: [noRoot, noRoot] });
   const unavailable = { what: "lab tests", files: 2, reason: "no engine" };
   expect(closingLines(run(engine, disk), [unavailable])).toEqual([
@@ -54,6 +55,7 @@ test("the run ends with the slowest files, second tries, what was not possible, 
     "     2.5 s  b.engine.test.ts",
     "passed at the second try:",
     "  b.engine.test.ts: a > b",
+    "    the first try failed: no answer",
     "not possible on this machine:",
     "  lab tests (2 files): no engine",
     "  d.test.ts: 2 rows: only root may do this",

@@ -76,7 +76,12 @@ function slowest(files: readonly FileResult[]): string[] {
 }
 
 function retried(files: readonly FileResult[]): string[] {
-  return files.flatMap(({ file, retried }) => retried.map((title) => `${file}: ${title}`));
+  return files.flatMap(({ file, retried }) =>
+    retried.flatMap(({ title, error }) => [
+      `${file}: ${title}`,
+      `  the first try failed: ${error.split("\n", 1)[0]}`,
+    ]),
+  );
 }
 
 /** Rows of one file with the same reason share a line. */
