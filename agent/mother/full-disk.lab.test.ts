@@ -60,7 +60,9 @@ describe("while the engine's disk is full", needs("root"), () => {
     // The image is the mother's too, so it is the probe job that needs its files.
     await expect(forks.open(specWith({ image }), soon())).rejects.toMatchObject({
       code: "not_forked",
-      message: expect.stringMatching(/^jobs are not forked here: .*No space left on device$/),
+      message: expect.stringMatching(
+        /^jobs are not forked here: .*No space left on device$/,
+      ) as string,
     });
     expect(filesIn("airlock-roots-tests")).toEqual([]);
     expect(await unpackers()).toEqual([]);
