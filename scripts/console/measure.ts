@@ -119,9 +119,9 @@ async function measure(browser: Browser, url: string): Promise<void> {
     await shown.getByText("line").first().waitFor();
     await shown.press("End");
     await page.getByRole("searchbox", { name: "Find in output" }).pressSequentially("words");
-    await page.getByText(/^1 of \d+$/).waitFor();
+    await page.getByText(/^1 of [\d,]+$/).waitFor();
     await page.getByRole("searchbox", { name: "Find in output" }).press("Enter");
-    await page.getByText(/^2 of \d+$/).waitFor();
+    await page.getByText(/^2 of [\d,]+$/).waitFor();
   });
   if (!isGood) {
     throw new OperatorError(

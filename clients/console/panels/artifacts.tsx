@@ -5,6 +5,7 @@ import { laidOut } from "../model/read-input.ts";
 import { formatBytes, formatCount } from "../model/time.ts";
 import { type Artifact, openArtifact } from "../service/records.ts";
 import { attempt } from "../parts/announce.ts";
+import { useFeed } from "../service/feed.ts";
 
 /** What is shown here; anything else is for download only. */
 type Kind = "picture" | "text" | "json" | "csv";
@@ -108,28 +109,17 @@ interface ShownProps {
 }
 
 function Shown({ id, artifact, kind, isInput }: ShownProps) {
-  const loaded = useSignal<{ url?: string; text?: string; problem?: string }>({});
-  useEffect(() => {
-    let url: string | undefined;
-    const ended = new AbortController();
-    void (async () => {
-      try {
-        const answer = await openArtifact(id, artifact.name, isInput, ended.signal);
-        if (kind !== "picture") loaded.value = { text: await answer.text() };
-        else {
-          url = URL.createObjectURL(await answer.blob());
-          loaded.value = { url };
-        }
-      } catch (error) {
-        if (!ended.signal.aborted) loaded.value = { problem: (error as Error).message };
-      }
-    })();
-    return () => {
-      ended.abort();
-      if (url) URL.revokeObjectURL(url);
-    };
-  }, []);
-  const { url, text, problem } = loaded.value;
+  const feed = useFeed<{ url?: string; text?: string }>(
+    `${isInput ? "input" : "file"} ${artifact.name} of ${id}`,
+    async (signal) => {
+      const answer = await openArtifact(id, artifact.name, isInput, signal);
+      if (kind !== "picture") return { text: await answer.text() };
+      return { url: URL.createObjectURL(await answer.blob()) };
+    },
+    () => true,
+  );
+  const { data: { url, text } = {}, problem } = feed.value;
+  useEffect(() => () => URL.revokeObjectURL(url ?? ""), [url]);
   if (problem) return <p class="problem">{problem}</p>;
   if (url) return <img src={url} alt={artifact.name} />;
   if (text === undefined) return <p class="quiet">Loading…</p>;

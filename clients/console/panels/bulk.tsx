@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { formatCount, formatThings } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
+import { messageOf } from "../service/client.ts";
 import { Dialog, Problem } from "../parts/common.tsx";
 
 export interface BulkJob<Item> {
@@ -55,7 +56,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
         for await (const page of job.collect(signal)) items.value = [...items.value, ...page];
         set({ state: "ready" });
       } catch (error) {
-        if (!signal.aborted) set({ state: "stopped", problem: (error as Error).message });
+        if (!signal.aborted) set({ state: "stopped", problem: messageOf(error) });
       }
     })();
     return () => ended.value.abort();

@@ -4,6 +4,7 @@ import { formatBytes, formatTime } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
 import { Problem } from "../parts/common.tsx";
 import { useDrop } from "../parts/use-drop.ts";
+import { messageOf } from "../service/client.ts";
 import { addFile, changeDraft, draft, removeFile, uploading } from "../service/draft.ts";
 import type { Artifact } from "../service/records.ts";
 
@@ -65,7 +66,7 @@ function Files() {
         await addFile(file);
         announce(`${file.name} is uploaded`);
       } catch (error) {
-        problem.value += `${file.name}: ${(error as Error).message}\n`;
+        problem.value += `${file.name}: ${messageOf(error)}\n`;
       }
     }
   };

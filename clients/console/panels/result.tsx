@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { isEnded, type Followed } from "../service/follow.ts";
 import { clock } from "../service/clock.ts";
 import { formatDuration, withLocalTimes } from "../model/time.ts";
@@ -7,8 +8,14 @@ import { OutputView } from "../parts/output.tsx";
 
 const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
 
+interface SummaryProps {
+  followed: Followed;
+  isLinked: boolean;
+  children?: ComponentChildren;
+}
+
 /** One line about a job: state, where it is, how long it took. */
-export function Summary({ followed, isLinked }: { followed: Followed; isLinked: boolean }) {
+export function Summary({ followed, isLinked, children }: SummaryProps) {
   const { record, id } = followed;
   return (
     <p class="summary" role="status">
@@ -16,6 +23,7 @@ export function Summary({ followed, isLinked }: { followed: Followed; isLinked: 
       {isLinked && <ExecutionLink id={id} />}
       {record && <Times record={record} />}
       {followed.waits && <span class="quiet">{withLocalTimes(followed.waits)}</span>}
+      {children}
     </p>
   );
 }

@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { messageOf } from "../service/client.ts";
 
 /** What just happened, shown for a moment at the foot of the page and read out. */
 export const announcement = signal("");
@@ -19,7 +20,7 @@ export async function attempt<T>(work: () => Promise<T>): Promise<T | undefined>
   try {
     return await work();
   } catch (error) {
-    announce((error as Error).message);
+    announce(messageOf(error));
     return undefined;
   }
 }

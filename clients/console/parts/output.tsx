@@ -116,6 +116,16 @@ export function OutputView(props: Props) {
               ? "not found"
               : `${formatCount(Math.min(at.value, found.length - 1) + 1)} of ${formatCount(found.length)}`}
         </span>
+        {found.length > 1 && (
+          <span class="output-steps">
+            <button class="small" aria-label="Previous match" onClick={() => step(-1)}>
+              ↑
+            </button>{" "}
+            <button class="small" aria-label="Next match" onClick={() => step(1)}>
+              ↓
+            </button>
+          </span>
+        )}
         <span class="quiet number end output-size">
           {formatThings(output.lineCount, "line")}, {formatBytes(output.bytes)}
         </span>

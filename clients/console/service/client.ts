@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { type Api, bindApi } from "../../typescript/src/api.ts";
-import { UnauthorizedError } from "../../typescript/src/errors.ts";
+import { ConnectionError, UnauthorizedError } from "../../typescript/src/errors.ts";
 import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import { stream } from "../../typescript/src/stream.ts";
 import { type Transport, transport } from "../../typescript/src/transport.ts";
@@ -9,6 +9,12 @@ import { askForKey, key } from "./key.ts";
 
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
+
+/** What a person is told of a request that failed. */
+export const messageOf = (error: unknown): string =>
+  error instanceof ConnectionError
+    ? "The service does not answer. Try again when it is back."
+    : (error as Error).message;
 
 async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);

@@ -145,6 +145,25 @@ describe("the console where something is amiss", needs("chromium"), () => {
     await page.close();
   });
 
+  test("what is asked for while the service is gone says so, and files are shown once it is back", async () => {
+    const { id, lease } = await run();
+    await world.agent.upload(lease, "note.txt", "read me");
+    await world.agent.result(lease);
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("read me", { exact: true }).waitFor();
+    await world.stopService();
+    await page.getByRole("button", { name: "Rerun" }).click();
+    await page.getByText("The service does not answer. Try again when it is back.").waitFor();
+    const file = page.getByRole("button", { name: "note.txt", exact: true });
+    await file.click();
+    await file.click();
+    await page.getByText("The service has not answered since").waitFor();
+    await world.startService();
+    await page.getByText("read me", { exact: true }).waitFor();
+    expect(await page.getByText("The service has not answered since").count()).toBe(0);
+    await page.close();
+  });
+
   test("the state of the service leads to the reason for it", async () => {
     await world.agent.leave();
     const page = await world.open("/console");

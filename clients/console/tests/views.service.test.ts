@@ -240,6 +240,9 @@ describe("the console's views", needs("chromium"), () => {
     await page.locator("mark").first().waitFor();
     expect(await page.locator("mark").first().innerText()).toBe("line 28000 ");
     expect(await page.getByText(/^line \d+ of a long/).count()).toBeLessThan(200);
+    await page.getByRole("searchbox", { name: "Find in output" }).fill("line 2800");
+    await page.getByRole("button", { name: "Next match" }).click();
+    await page.getByText("2 of 11", { exact: true }).waitFor();
     await page.close();
   });
 

@@ -55,6 +55,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.reload();
     await asked.waitFor();
     const tried = await world.open(`/console?job=${id}`);
+    await tried.getByText("its code was different").waitFor();
     await tried.getByRole("button", { name: "Stopping…" }).focus();
     await world.agent.result(lease, {
       status: "cancelled",

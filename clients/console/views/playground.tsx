@@ -13,6 +13,7 @@ import { Inputs } from "../panels/inputs.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
+import { messageOf } from "../service/client.ts";
 import { beginFork, changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
@@ -48,11 +49,14 @@ export function Playground({ query }: { query: URLSearchParams }) {
   /** The run that was asked to end. */
   const stopped = useSignal("");
   /** The code of the run that is shown: only this can have its error marked. */
-  const ran = useSignal("");
+  const ran = useSignal({ job: "", code: "" });
 
   useEffect(() => {
-    if (job === undefined || ran.value !== "") return;
-    void attempt(async () => (ran.value = (await getSubmitted(job)).code));
+    if (job === undefined || ran.value.job === job) return;
+    void attempt(async () => {
+      const { code } = await getSubmitted(job);
+      ran.value = { job, code };
+    });
   }, [job]);
 
   const { code, input } = draft.value;
@@ -61,8 +65,9 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const editing = parent ?? "new";
   const { followed } = following.value;
   const isRunning = followed !== undefined && !isEnded(followed.record);
+  const isOfOtherCode = ran.value.job === job && ran.value.code !== code;
   const failed =
-    followed && isEnded(followed.record) && code === ran.value
+    followed && isEnded(followed.record) && ran.value.job === job && !isOfOtherCode
       ? errorLine(followed.record?.stderr ?? "")
       : undefined;
 
@@ -84,12 +89,12 @@ export function Playground({ query }: { query: URLSearchParams }) {
         parent === undefined
           ? await submit(body as AsyncSubmitRequest)
           : await fork(parent, body as ForkRequest);
-      ran.value = draft.value.code;
+      ran.value = { job: job_id, code: body.code as string };
       go(addressOf("", { fork: parent, job: job_id }), { replace: true });
       // On a narrow screen the run is below the code.
       document.getElementById("run")?.scrollIntoView({ block: "nearest" });
     } catch (error) {
-      problem.value = (error as Error).message;
+      problem.value = messageOf(error);
     } finally {
       isSending.value = false;
     }
@@ -192,7 +197,9 @@ export function Playground({ query }: { query: URLSearchParams }) {
             <Problem text={problem.value || following.value.problem} />
             {followed ? (
               <>
-                <Summary followed={followed} isLinked />
+                <Summary followed={followed} isLinked>
+                  {isOfOtherCode && <span class="quiet">its code was different</span>}
+                </Summary>
                 <Result followed={followed} />
               </>
             ) : (
