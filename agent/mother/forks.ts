@@ -169,7 +169,7 @@ export function createForks(deps: ForksDeps): Forks {
     }
   }
 
-  /** Where no mother or zygote starts, a probe has to pass before the next job is forked. */
+  /** After a mother or zygote failed to start, a probe must pass before the next job is forked. */
   function noteFailure(error: unknown): never {
     if (error instanceof EngineError && error.code !== "image_not_found" && reason === null) {
       setProblem(describeError(error), 0);

@@ -4,7 +4,7 @@ import type { KeepPiece, WantedPackages } from "../sandbox/package-request.ts";
 import type { SandboxSpec } from "../sandbox/types.ts";
 import type { VolumeDeps } from "./unpacker.ts";
 
-/** What an installation may use: neither has to do with the job. */
+/** What an installation may use. The limits of the job do not apply to it. */
 export interface InstallLimits {
   /** Bytes of memory for pip: the packages themselves are on disk. */
   readonly memoryBytes: number;

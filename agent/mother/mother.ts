@@ -16,7 +16,7 @@ const Hello = z.object({
 const ZygoteReady = z.object({ problem: z.string() });
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
 /**
- * No zygote of this kind can be: its interpreter ended before it was ready, or what it imports would
+ * No zygote of this kind can be started: its interpreter ended before it was ready, or what it imports would
  * not work in a fork. Its jobs need containers of their own.
  */
 export class NotForkable extends Error {
@@ -41,7 +41,7 @@ export const Gone = z.object({
 });
 export type Gone = z.infer<typeof Gone>;
 
-/** What a zygote is: everything that the code can see before its job is known. */
+/** Everything that decides what a zygote is: what the code can see of it before its job is known. */
 export interface ZygoteOrder {
   /** Folder of its image's files. */
   readonly root: string;
@@ -150,7 +150,7 @@ async function connect(
   const receivers = new Map<number, Receiver>();
   const end = new AbortController();
   const hello = Promise.withResolvers<Hello>();
-  /** What retires each zygote that has not ended. */
+  /** Zygotes that have not ended, each with the function that retires it. */
   const zygotes = new Map<number, () => void>();
   let isRetired = false;
   let removal: Promise<void> | undefined;

@@ -71,7 +71,7 @@ export function openChannel(number: number, send: Duplex["write"]): Channel {
   let diagnostics = "";
   let isOver = false;
   let wake: (() => void) | null = null;
-  /** What waits for credit, and whom its end is told. */
+  /** Bytes that wait for credit, and the callback for when they are sent. */
   let unsent: Buffer = Buffer.alloc(0);
   let whenSent: (() => void) | null = null;
 

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { runCode } from "../sandbox/testing/run-code.ts";
 
-/** What a fork may see otherwise than code in a container of its own, and why. */
+/** What may look different in a fork than in a container, and why. */
 const reasons: readonly (readonly [RegExp, string])[] = [
   [/^classes$/, "the gate is compiled from source, which leaves a class of ast and of unicodedata"],
   [/^control groups|^mounts \/sys\/fs\/cgroup/, "only the groups of memory, processes and CPU"],

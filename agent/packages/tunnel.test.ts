@@ -95,7 +95,7 @@ test("either side may end a connection, and closing the tunnel ends all", async 
   tunnel.close();
   await settle();
   expect(streams.every(({ destroyed }) => destroyed)).toBe(true);
-  // What crossed the end is no fault.
+  // Frames that arrive after the end are not an error.
   for (const number of [1, 2, 3]) take("d", id(number, Buffer.from("late")));
 });
 

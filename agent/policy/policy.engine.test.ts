@@ -67,7 +67,7 @@ async function run(job: Partial<LeasedJob>, jobType: Partial<JobType> = {}): Pro
   return (await api.request(`/leases/${usual.lease_id}/result`)).json as ResultReport;
 }
 
-/** What was asked of the engine, but to wait for the end of what has run. */
+/** The requests that made or started something; waiting for an end is left out. */
 const made = () => proxy.requests.filter((request) => /^POST .*(?<!\/wait)$/.test(request));
 const refused = (what: string, why: string) => ({
   type: "config_error",

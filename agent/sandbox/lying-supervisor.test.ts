@@ -39,7 +39,7 @@ async function runAgainst(bytes: Buffer, end: "ends" | "stalls" = "ends"): Promi
   const spoolDir = mkdtempSync(join(spoolRoot, "run-"));
   output.write(bytes);
   if (end === "ends") output.end();
-  // What ends is waited for as long as a busy disk takes; what stalls is given up.
+  // A stream that ends gets as much time as a busy disk may take. One that stalls is given up soon.
   const [waitMs, waits] =
     end === "ends" ? ([60_000, patient] as const) : ([200, patience] as const);
   const timeoutMs = end === "ends" ? job.timeoutMs : 60;
@@ -52,7 +52,7 @@ async function runAgainst(bytes: Buffer, end: "ends" | "stalls" = "ends"): Promi
   return { outcome: outcome as Heard["outcome"], spoolDir };
 }
 
-/** What is wrong with an outcome, whatever was said. */
+/** What no outcome may have, whatever the supervisor said. */
 function harmIn({ outcome, spoolDir }: Heard): string[] {
   const harm = openFilesIn(spoolDir).map((path) => `open: ${path}`);
   if (outcome instanceof Error) return harm;

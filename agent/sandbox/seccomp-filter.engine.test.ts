@@ -22,7 +22,7 @@ interface Call {
   readonly args: readonly bigint[];
 }
 
-/** What a filter answers: one that the engine installs, or a program in a container without. */
+/** A filter's answers to calls. The engine installs a profile; a compiled program is installed in a container without one. */
 async function ask(filter: SeccompProfile | Buffer, calls: readonly Call[]): Promise<string[]> {
   const isProgram = Buffer.isBuffer(filter);
   const words = calls.map(({ number, args }) =>
@@ -90,7 +90,7 @@ test.each([
   expect(lines(compiled)).toEqual(lines(expected));
 });
 
-/** What the profile itself says, where the engine's filter does not. */
+/** The profile's answer to a call, read without the engine. */
 function answerOf(profile: SeccompProfile, { number }: Call): string {
   const name = Object.entries(answers).find(
     ([, value]) => value === direct(profile, architecture)(number),

@@ -3,7 +3,7 @@ import { runtimes } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { runCode, type Settings } from "./testing/run-code.ts";
 
-/** What is reported of code that knows what it uses. */
+/** Each program uses a known amount of time and memory; the reported usage must agree with it. */
 
 const MiB = 1024 * 1024;
 
@@ -62,7 +62,7 @@ if child():
 until("/tmp/done"); tell()`,
 };
 
-/** Of the programs with another number than two of threads that can run at once. */
+/** How many threads of a program can run at once; 2 if it is not listed. */
 const widths: Record<string, number> = { "one process": 1, threads: 5 };
 
 const hidden = `
@@ -119,7 +119,7 @@ async function peak(runtime: string, code: string): Promise<number> {
 }
 
 const allowances = [
-  // What a process does after its last word.
+  // For what a process does after it has printed its own measurement.
   { runtime: "runc", moreMs: 50, sleepS: 0.7 },
   // Its clock counts ticks of 10 ms at which a process could run, whether or not the host let it.
   { runtime: "runsc", moreMs: 150, sleepS: 6 },

@@ -79,7 +79,7 @@ const built = {
   endedAt: now,
   leaseExpiresAt: null,
 };
-/** What was kept of the image of an attempt that did not end well. */
+/** An attempt that did not end well leaves no stored image. */
 const noArchive = { archiveSha256: null, archiveBytes: null };
 const failed = { status: "failed", error, endedAt: now, leaseExpiresAt: null, ...noArchive };
 const queued = {

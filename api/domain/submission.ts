@@ -41,8 +41,8 @@ export function submissionText(
 }
 
 /**
- * What an agent must be able to do for a job; null if every agent can run it. Files that are sent are in
- * the job's memory, so many bytes of files must be mounted.
+ * What an agent must be able to do for a job; null if every agent can run it. Files that are copied use
+ * the job's memory, so files of many bytes must be mounted.
  */
 export function neededFor(
   { stdin = "", args = [] }: ExecuteRequest,

@@ -148,7 +148,7 @@ export async function sendForever(
     try {
       const { begun, dueAt = Infinity } = await sender.turn();
       if (begun > 0) continue;
-      // What is due now waits for the end of a call, which wakes as well.
+      // Deliveries that are due already wait for a free place: the end of a call wakes this loop too.
       if (dueAt > now()) waitMs = Math.min(waitMs, dueAt - now());
     } catch (error) {
       log.warn("webhooks wait for the database: {error}", { error });

@@ -33,7 +33,7 @@ _FILES_LIMIT = 4096
 _MAX_OUTPUT = 4096
 _MAX_WORD = 4096
 _PID_BYTES = 4
-# Where a zygote keeps what its jobs bind: "root" is the tree that a job's root begins as.
+# Folder of what a zygote prepares for its jobs to mount; "root" in it becomes the root of a job.
 STAGE = "/input"
 # CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN
 _KEPT = (5, 6, 7, 8, 12, 21)

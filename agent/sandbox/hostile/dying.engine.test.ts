@@ -112,7 +112,7 @@ def last(*_):
 signal.signal(signal.SIGTERM, last)
 while True: time.sleep(1)`;
       const report = await killed(code, (die) => ({ onOutput: die }), 2000);
-      // Where the news of the output takes longer than the grace, the supervisor has told the end.
+      // If the news of the output takes longer than the grace period, the supervisor has already reported the end.
       expect(["lost", "timeout"]).toContain(report.ending);
       expect(Buffer.from(report.stdout).toString()).toBe("asked");
     });

@@ -88,7 +88,7 @@ raise Liar`);
     ])("an atexit handler that %s", async (_what, code, end) => {
       const timeoutMs = end.startsWith("timeout") ? 1500 : 60_000;
       const result = await run(`import atexit, os, time\n${code}`, { job: { timeoutMs } });
-      // What atexit forgets is the type of the error, too: the exit status alone is left.
+      // The type of the error is reported by an atexit handler. If that is removed too, only the exit status is left.
       const ends = end === "failed runtime_error 1" ? [end, "failed key_error 1"] : [end];
       expect(ends).toContain(result.end);
     });

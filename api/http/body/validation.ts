@@ -31,7 +31,7 @@ const wrongType = /^Invalid input: expected (\w+), received (\w+)$/;
 const inJson: Partial<Record<string, string>> = { int: "integer", record: "object" };
 
 function describe(issue: ZodIssue): string {
-  // What is wrong with the key is in an issue of its own.
+  // Zod puts the reason that a key is invalid into an issue inside this one.
   if (issue.code === "invalid_key" && issue.issues[0]) return describe(issue.issues[0]);
   const { message } = issue;
   const [, expected = "", received] = wrongType.exec(message) ?? [];

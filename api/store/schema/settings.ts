@@ -1,6 +1,6 @@
 import { sqliteTable, text } from "drizzle-orm/sqlite-core";
 
-/** What a database was made with. A migration writes it, so that older databases keep their ways. */
+/** Values of this database: its default retention, and which events are stored for webhooks and listeners. */
 export const settings = sqliteTable("settings", {
   name: text("name").primaryKey(),
   value: text("value").notNull(),

@@ -52,7 +52,7 @@ export async function saveBody(
     await pipeline(body, createWriteStream(partial, { flags: "wx" }), { signal });
     renameSync(partial, path);
   } catch (error) {
-    // What nobody reads would keep the command from ending.
+    // An unread body would keep the command from ending.
     await answer.body?.cancel().catch(() => {});
     rmSync(partial, { force: true });
     throw error;
