@@ -4,8 +4,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
-import { motherSpec } from "../mother/keep-mother.ts";
-import { testEngine } from "../sandbox/testing/engine.ts";
 import {
   type IndexOptions,
   type PackageIndex,
@@ -15,6 +13,7 @@ import { rawEngine, removeContainersOf } from "../sandbox/testing/raw-engine.ts"
 import type { Wheel } from "../sandbox/testing/wheel.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
+import { setsInVolume } from "../testing/sets-in-volume.ts";
 import { testJob } from "../testing/test-agent.ts";
 
 const MiB = 1024 ** 2;
@@ -98,32 +97,6 @@ const told = ({ status, stdout_base64, error }: ResultReport) => [
   Buffer.from(stdout_base64, "base64").toString() || error?.message,
 ];
 
-/** What the volume holds of sets: their names, and half-written ones. */
-async function setsInVolume(): Promise<string[]> {
-  const { image } = await testEngine();
-  const { sets } = motherSpec({ id: "", name } as never, 1, null, 0);
-  const container = await rawEngine.createContainer({
-    Image: image,
-    Entrypoint: ["sh", "-c"],
-    Cmd: ["ls /sets"],
-    Tty: true,
-    HostConfig: { Binds: [`${sets}:/sets:ro`] },
-  });
-  try {
-    const stream = await container.attach({ stream: true, stdout: true });
-    const said = new Promise<string>((resolve) => {
-      let text = "";
-      stream.on("data", (chunk: Buffer) => (text += chunk.toString()));
-      stream.on("end", () => resolve(text));
-    });
-    await container.start();
-    await container.wait();
-    return (await said).split(/\s+/).filter(Boolean);
-  } finally {
-    await container.remove({ force: true });
-  }
-}
-
 async function leaseLabels(filter: object = {}): Promise<string[]> {
   const filters = { label: [`io.airlock.owner=${name}`], ...filter };
   const found = await rawEngine.listContainers({ all: true, filters });
@@ -155,7 +128,7 @@ test("jobs that ask for the same set at once install it once, and it goes with t
     expect(report.timing.dep_install_ms).toBeGreaterThan(0);
   }
   expect(index.requests.filter((path) => path.endsWith(".whl"))).toHaveLength(1);
-  await vi.waitFor(async () => expect(await setsInVolume()).toEqual([]), 240_000);
+  await vi.waitFor(async () => expect(await setsInVolume(name)).toEqual([]), 240_000);
 });
 
 test("a cancel of the job that began an installation does not end it for the others", async () => {
@@ -194,7 +167,7 @@ test("an installation that fails says why, in pip's words and within startup_tim
       message: "The requirements were not installed within 8 s (startup_timeout).",
     },
   });
-  expect(await setsInVolume()).toEqual([]);
+  expect(await setsInVolume(name)).toEqual([]);
 });
 
 test("a set larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
@@ -262,7 +235,7 @@ signal.pause()`;
     const printing = (letter: string) =>
       run({ code: "print(1)", requirements: [`airlock-${letter}`] });
     for (const letter of "bcd") expect(told(await printing(letter))).toEqual(["succeeded", "1\n"]);
-    await vi.waitFor(async () => expect(await setsInVolume()).toHaveLength(3), 240_000);
+    await vi.waitFor(async () => expect(await setsInVolume(name)).toHaveLength(3), 240_000);
     expect((await printing("d")).timing.dep_install_ms).toBe(0);
     expect((await printing("b")).timing.dep_install_ms).toBeGreaterThan(0);
     api.cancel.push(user.lease_id);
@@ -279,7 +252,7 @@ signal.pause()`;
     expect(report.error?.message).toContain("raise its dependency_cache_bytes");
     expect(report.timing.dep_install_ms).toBeGreaterThan(0);
     expect(told(await run())).toEqual(["succeeded", "42\n"]);
-    expect(await setsInVolume()).toHaveLength(1);
+    expect(await setsInVolume(name)).toHaveLength(1);
   });
 
   // Unpacking takes long enough for the kill.
@@ -307,7 +280,7 @@ signal.pause()`;
         requirements: ["airlock-a"],
       });
       expect(told(report)).toEqual(["succeeded", "42\n"]);
-      expect(await setsInVolume()).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/)]);
+      expect(await setsInVolume(name)).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/)]);
     },
   );
 });

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { findWrongImports } from "./check-rooms.ts";
+import { findLongFiles, findWrongImports } from "./check-rooms.ts";
 
 const rooms = { shared: ["shared"], agent: ["agent/low", "agent/high", "agent"], api: ["api"] };
 
@@ -31,4 +31,14 @@ it("reports a source in no room", () => {
 it("leaves tests alone", () => {
   const text = 'import { main } from "../main.ts";';
   expect(check({ "agent/low/b.test.ts": text, "agent/low/testing/b.ts": text })).toEqual([]);
+});
+
+it("reports a source or test of more than 300 lines, unless a script writes it", () => {
+  const files = ["api/a.ts", "api/a.test.ts", "scripts/b.py", "docs/scaling.md"];
+  const read = (lines: number) => (): string => "x\n".repeat(lines);
+  expect(findLongFiles(files, read(300))).toEqual([]);
+  expect(findLongFiles(files, read(301))).toEqual(
+    files.slice(0, 3).map((file) => expect.stringContaining(`${file} has 301 lines`) as string),
+  );
+  expect(findLongFiles(["clients/typescript/src/generated.ts"], read(301))).toEqual([]);
 });

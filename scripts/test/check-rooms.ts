@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
-import { bridges } from "./rooms.ts";
+import { bridges, generated, maxLines } from "./rooms.ts";
 
 /** Rooms in the order of their imports, by top folder: see rooms.ts. */
 export type Rooms = Readonly<Record<string, readonly string[]>>;
@@ -17,7 +17,7 @@ const SPECIFIER = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;
 export function findWrongImports(
   rooms: Rooms,
   files: readonly string[],
-  read = (file: string): string => readFileSync(file, "utf8"),
+  read = readText,
 ): string[] {
   return files
     .filter((file) => /\.tsx?$/.test(file) && !file.endsWith(".d.ts") && !TESTS.test(file))
@@ -30,6 +30,26 @@ export function findWrongImports(
         .filter((target) => !isAllowed(rooms, file, target))
         .map((target) => `${file} must not import ${target}: its room comes later in rooms.ts`);
     });
+}
+
+/**
+ * Finds the sources and tests that have more lines than the house rules allow.
+ *
+ * @returns One line for each, empty where the rule holds.
+ */
+export function findLongFiles(files: readonly string[], read = readText): string[] {
+  return files
+    .filter((file) => /\.(tsx?|py)$/.test(file) && !generated.includes(file))
+    .map((file) => ({ file, lines: read(file).trimEnd().split("\n").length }))
+    .filter(({ lines }) => lines > maxLines)
+    .map(
+      ({ file, lines }) =>
+        `${file} has ${lines} lines: split it, so that none has over ${maxLines}`,
+    );
+}
+
+function readText(file: string): string {
+  return readFileSync(file, "utf8");
 }
 
 function isAllowed(rooms: Rooms, file: string, target: string): boolean {

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { runTool } from "../command/run-tool.ts";
-import { findWrongImports } from "./check-rooms.ts";
+import { findLongFiles, findWrongImports } from "./check-rooms.ts";
 import { rooms } from "./rooms.ts";
 import { say } from "../command/say.ts";
 
@@ -21,15 +21,13 @@ export async function runChecks(): Promise<boolean> {
   return [checkRooms(), ...results].every(Boolean);
 }
 
-/** Holds every import against the order of the rooms. */
+/** Holds every import against the order of the rooms, and every file against the limit of its length. */
 function checkRooms(): boolean {
-  const files = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
+  const listed = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
     encoding: "utf8",
   });
-  const found = findWrongImports(
-    rooms,
-    files.split("\n").filter((file) => existsSync(file)),
-  );
+  const files = listed.split("\n").filter((file) => existsSync(file));
+  const found = [...findWrongImports(rooms, files), ...findLongFiles(files)];
   if (found.length > 0) process.stdout.write(`${found.join("\n")}\n`);
   say(`rooms: ${found.length === 0 ? "passed" : "failed"}`);
   return found.length === 0;
