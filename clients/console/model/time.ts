@@ -39,8 +39,8 @@ export function formatTime(iso: string): string {
 export const withLocalTimes = (text: string): string =>
   text.replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, formatTime);
 
-/** "1,204". */
-export const formatCount = (n: number): string => n.toLocaleString("en");
+/** "1,204". Without Intl, whose first use takes 12 ms. */
+export const formatCount = (n: number): string => String(n).replaceAll(/\B(?=(\d{3})+$)/g, ",");
 
 /** "1 line", "1,204 lines". */
 export const formatThings = (n: number, thing: string): string =>

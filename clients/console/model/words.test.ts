@@ -172,7 +172,9 @@ test("a failure as a prompt has the code, the error and the end of the output", 
 test.each([
   [0, "0 lines"],
   [1, "1 line"],
+  [999, "999 lines"],
   [1204, "1,204 lines"],
+  [1_048_576, "1,048,576 lines"],
 ])("%d things are counted as %s", (n, text) => {
   expect(formatThings(n, "line")).toBe(text);
 });

@@ -70,6 +70,17 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.close();
   });
 
+  test("of more than 20 running jobs, the page of the queue leads to the others", async () => {
+    const leases: string[] = [];
+    for (let i = 0; i < 21; i++) leases.push((await run()).lease);
+    const page = await world.open("/console/queue");
+    await page.getByRole("link", { name: "All that run" }).click();
+    await page.waitForURL(/status=running/);
+    await expect.poll(() => page.getByRole("row").count()).toBe(1 + leases.length);
+    for (const lease of leases) await world.agent.result(lease);
+    await page.close();
+  });
+
   test("the list of waiting jobs stays while the page looks at it again", async () => {
     const id = await world.submit("1");
     const page = await world.open("/console");

@@ -20,6 +20,7 @@ interface Waiting extends Listed {
 }
 
 const explainedMs = 20_000;
+const shownRunning = 20;
 
 /** The oldest waiting jobs, the last of the list, with the reason of each. */
 async function loadWaiting(signal: AbortSignal): Promise<Waiting[]> {
@@ -42,7 +43,7 @@ export function Queue() {
   const pool = useFeed("pool", getPool);
   const waiting = useFeed("waiting", loadWaiting, undefined, explainedMs);
   const running = useFeed("running", (signal) =>
-    listExecutions(new URLSearchParams({ status: "running" }), 20, signal),
+    listExecutions(new URLSearchParams({ status: "running" }), shownRunning, signal),
   );
   const { data: stats, problem, refresh } = pool.value;
   const busy = running.value.data?.items;
@@ -78,6 +79,12 @@ export function Queue() {
       <h2>Running</h2>
       <Loading feed={running.value} />
       {busy && busy.length > 0 && <ExecutionTable items={busy} />}
+      {running.value.data?.has_more && (
+        <p>
+          The newest {shownRunning}.{" "}
+          <a href={addressOf("executions", { status: "running" })}>All that run</a>
+        </p>
+      )}
       {busy?.length === 0 && <Empty>No job runs.</Empty>}
       <h2>Hosts</h2>
       <Hosts />
