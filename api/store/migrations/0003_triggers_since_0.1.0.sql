@@ -1,0 +1,123 @@
+-- Triggers that come with 0002_tables_since_0.1.0.sql: see 0001_triggers.sql.
+
+-- The metadata of executions, by key and value.
+CREATE TRIGGER `executions_described` AFTER INSERT ON `executions`
+WHEN NEW.`metadata` IS NOT NULL
+BEGIN
+  INSERT INTO `execution_metadata` (`key`, `value`, `seq`)
+  SELECT `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `executions_undescribed` AFTER DELETE ON `executions`
+WHEN OLD.`metadata` IS NOT NULL
+BEGIN
+  DELETE FROM `execution_metadata`
+  WHERE (`key`, `value`, `seq`) IN (SELECT `key`, `value`, OLD.`seq` FROM json_each(OLD.`metadata`));
+END;
+--> statement-breakpoint
+-- The same as before, but a job waits in the queue only from its run_at on.
+DROP TRIGGER `executions_counted`;
+--> statement-breakpoint
+CREATE TRIGGER `executions_counted` AFTER UPDATE OF `status` ON `executions`
+WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
+BEGIN
+  INSERT INTO `counts` (`name`, `job_type`, `label`, `n`)
+  VALUES ('executions', NEW.`job_type`, NEW.`status`, 1)
+  ON CONFLICT DO UPDATE SET `n` = `n` + 1;
+  INSERT INTO `durations` (`job_type`, `phase`, `le_ms`, `n`, `sum_ms`)
+  SELECT NEW.`job_type`, `column1`,
+    CASE
+      WHEN `column2` <= 5 THEN 5
+      WHEN `column2` <= 10 THEN 10
+      WHEN `column2` <= 25 THEN 25
+      WHEN `column2` <= 50 THEN 50
+      WHEN `column2` <= 100 THEN 100
+      WHEN `column2` <= 250 THEN 250
+      WHEN `column2` <= 500 THEN 500
+      WHEN `column2` <= 1000 THEN 1000
+      WHEN `column2` <= 2500 THEN 2500
+      WHEN `column2` <= 5000 THEN 5000
+      WHEN `column2` <= 10000 THEN 10000
+      WHEN `column2` <= 30000 THEN 30000
+      WHEN `column2` <= 60000 THEN 60000
+      WHEN `column2` <= 300000 THEN 300000
+      WHEN `column2` <= 1800000 THEN 1800000
+      WHEN `column2` <= 3600000 THEN 3600000
+      ELSE 9007199254740991
+    END,
+    1, `column2`
+  FROM (VALUES
+    ('queue', max(0, NEW.`started_at` - max(NEW.`created_at`, coalesce(NEW.`run_at`, 0)))),
+    ('startup', json_extract(NEW.`timing`, '$.startup_ms')),
+    ('dep_install', nullif(json_extract(NEW.`timing`, '$.dep_install_ms'), 0)),
+    ('execution', json_extract(NEW.`timing`, '$.execution_ms')),
+    ('total', json_extract(NEW.`timing`, '$.total_ms')))
+  WHERE `column2` IS NOT NULL
+  ON CONFLICT DO UPDATE SET `n` = `n` + 1, `sum_ms` = `sum_ms` + excluded.`sum_ms`;
+END;
+--> statement-breakpoint
+-- New databases let ended executions go after 30 days. A database that already has executions keeps them.
+INSERT INTO `settings` (`name`, `value`)
+SELECT 'execution_retention_days', '30' WHERE NOT EXISTS (SELECT 1 FROM `executions`);
+--> statement-breakpoint
+-- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while
+-- somebody listens. The setting `webhook_types` has the types that configured endpoints want
+-- (api/webhooks/announce.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
+-- An event for listeners alone is born fanned out, so that the sender never sees it.
+CREATE TRIGGER `executions_webhook` AFTER UPDATE OF `status` ON `executions`
+WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
+  AND (NEW.`callback_url` IS NOT NULL OR EXISTS (
+    SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
+    WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`)
+  OR EXISTS (
+    SELECT 1 FROM `settings`
+    WHERE `name` = 'webhook_listening_until' AND CAST(`value` AS INTEGER) > NEW.`ended_at`))
+BEGIN
+  INSERT INTO `webhook_events`
+    (`execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
+  VALUES (NEW.`id`, 'execution.' || NEW.`status`,
+    json_object(
+      'job_type', NEW.`job_type`,
+      'attempt', NEW.`attempt`,
+      'created_at', NEW.`created_at`,
+      'started_at', NEW.`started_at`,
+      'exit_code', NEW.`exit_code`,
+      'error_type', json_extract(NEW.`error`, '$.type'),
+      'phase', json_extract(NEW.`error`, '$.phase'),
+      'correlation_id', NEW.`correlation_id`,
+      'metadata', json(NEW.`metadata`),
+      'batch_id', NEW.`batch_id`,
+      'parent_execution_id', NEW.`parent_execution_id`,
+      'relationship', NEW.`relationship`,
+      'traceparent', NEW.`traceparent`),
+    NEW.`callback_url`, NEW.`ended_at`,
+    NEW.`callback_url` IS NULL AND NOT EXISTS (
+      SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
+      WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`));
+END;
+--> statement-breakpoint
+-- The bytes of uploaded files, which max_files_bytes bounds.
+INSERT INTO `file_bytes` (`id`, `total`)
+VALUES (1, (SELECT coalesce(sum(`size_bytes`), 0) FROM `files`));
+--> statement-breakpoint
+CREATE TRIGGER `files_stored` AFTER INSERT ON `files`
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` + NEW.`size_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `files_removed` AFTER DELETE ON `files`
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` - OLD.`size_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `removals_of_file` AFTER INSERT ON `removals`
+WHEN NEW.`file_bytes` > 0
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` + NEW.`file_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `removals_of_file_done` AFTER DELETE ON `removals`
+WHEN OLD.`file_bytes` > 0
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` - OLD.`file_bytes` WHERE `id` = 1;
+END;

@@ -1,1 +1,0 @@
-ALTER TABLE `agent_tokens` ADD `rotation_asked_at` integer;

@@ -1,1 +1,0 @@
-ALTER TABLE `executions` ADD `lost_attempts` text;
