@@ -59,6 +59,12 @@ function ParentFiles({ files }: { files: Artifact[] }) {
 function Files() {
   const problem = useSignal("");
   const picker = useRef<HTMLInputElement>(null);
+  const adding = useRef<HTMLButtonElement>(null);
+  const remove = (id: string): void => {
+    removeFile(id);
+    // The button that was pressed is gone.
+    adding.current?.focus();
+  };
   const add = async (files: FileList | undefined): Promise<void> => {
     problem.value = "";
     for (const file of Array.from(files ?? [])) {
@@ -87,7 +93,7 @@ function Files() {
             void add(currentTarget.files ?? undefined).finally(() => (currentTarget.value = ""));
           }}
         />
-        <button class="small" onClick={() => picker.current?.click()}>
+        <button ref={adding} class="small" onClick={() => picker.current?.click()}>
           Add files
         </button>
         <span class="quiet hint">or drop them on the page</span>
@@ -103,11 +109,7 @@ function Files() {
             >
               {formatBytes(size_bytes)}
             </span>
-            <button
-              class="small end"
-              aria-label={`Remove ${name}`}
-              onClick={() => removeFile(file_id)}
-            >
+            <button class="small end" aria-label={`Remove ${name}`} onClick={() => remove(file_id)}>
               Remove
             </button>
           </li>

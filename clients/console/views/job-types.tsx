@@ -20,7 +20,7 @@ import {
 
 /** Job types without an image whose last build is asked for: one request each, within the rate limit of the service. */
 const asked = 8;
-const askedMs = 20_000;
+const askedMs = 60_000;
 
 /** Shows the last build of a job type, below the list. */
 const show = (name: string): void => go(addressOf("job-types", { build: name }), { replace: true });
