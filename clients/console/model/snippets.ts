@@ -11,11 +11,13 @@ interface Submission {
   jobType: string;
   args: string[];
   stdin: string;
+  timeout: number | undefined;
   files: { name: string; file_id: string }[];
 }
 
 /** What the playground submits, to be answered with the result. */
-export function executeCall({ code, input, jobType, args, stdin, files }: Submission): Call {
+export function executeCall(submission: Submission): Call {
+  const { code, input, jobType, args, stdin, timeout, files } = submission;
   return {
     path: "/execute",
     body: {
@@ -25,6 +27,7 @@ export function executeCall({ code, input, jobType, args, stdin, files }: Submis
       ...(stdin !== "" && { stdin }),
       ...(files.length > 0 && { files: files.map(({ name, file_id }) => ({ name, file_id })) }),
       ...(jobType !== "default" && { job_type: jobType }),
+      ...(timeout !== undefined && { timeout }),
     },
   };
 }

@@ -114,11 +114,13 @@ test("a program in another language sends the same job", () => {
     jobType: "science",
     args: ["-v"],
     stdin: "",
+    timeout: 90,
     files: [{ name: "a.csv", file_id: "1" }],
   });
   const curl = snippet("curl", "http://x", job, true);
   expect(curl).toContain(`"code": "print('\\''it\\\\'\\''s'\\'')"`);
   expect(curl).toContain("Bearer $AIRLOCK_KEY");
+  expect(curl).toContain('"timeout": 90');
   expect(snippet("python", "http://x", job, false)).toContain(
     '"a": [\n            True,\n            None,\n        ]',
   );
@@ -130,6 +132,7 @@ test("a program in another language sends the same job", () => {
       args: ["-v"],
       files: [{ name: "a.csv", file_id: "1" }],
       job_type: "science",
+      timeout: 90,
     },
   });
   expect(snippet("typescript", "http://x", job, true)).toContain("process.env.AIRLOCK_KEY");

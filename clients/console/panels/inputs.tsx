@@ -8,9 +8,9 @@ import { messageOf } from "../service/client.ts";
 import { addFile, changeDraft, draft, removeFile, uploading } from "../service/draft.ts";
 import type { Artifact } from "../service/records.ts";
 
-/** What the code gets beside its input: arguments, standard input, files. A fork has the files of its parent. */
+/** What the code gets beside its input: arguments, standard input, time, files. A fork has the files of its parent. */
 export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined }) {
-  const { args, stdin } = draft.value;
+  const { args, stdin, timeout } = draft.value;
   return (
     <>
       <div class="inputs">
@@ -31,6 +31,16 @@ export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined })
             value={stdin}
             spellcheck={false}
             onInput={(event) => changeDraft({ stdin: event.currentTarget.value })}
+          />
+        </label>
+        <label class="limit">
+          Time limit, s
+          <input
+            type="number"
+            min={1}
+            value={timeout}
+            placeholder={parentFiles ? "as parent" : "default"}
+            onInput={(event) => changeDraft({ timeout: event.currentTarget.value })}
           />
         </label>
       </div>

@@ -11,6 +11,8 @@ export interface Draft {
   /** One text, which is split as a shell does. */
   args: string;
   stdin: string;
+  /** Seconds, as typed; empty: that of the job type or, for a fork, of its parent. */
+  timeout: string;
   files: UploadedFile[];
 }
 
@@ -25,6 +27,7 @@ const blank: Draft = {
   jobType: "default",
   args: "",
   stdin: "",
+  timeout: "",
   files: [],
 };
 

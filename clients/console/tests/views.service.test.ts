@@ -72,7 +72,7 @@ describe("the console's views", needs("chromium"), () => {
     await page.close();
   });
 
-  test("a dropped file, arguments and stdin reach the job, its calls as programs, and its fork", async () => {
+  test("a dropped file, arguments, stdin and the time limit reach the job, its calls as programs, and its fork", async () => {
     const page = await world.open("/console");
     await page.getByRole("textbox", { name: "Python code" }).waitFor();
     await drop(page, "prices.csv", "tea,3\n");
@@ -85,6 +85,7 @@ describe("the console's views", needs("chromium"), () => {
     expect(await page.evaluate("document.activeElement.textContent")).toBe("Add files");
     await page.getByRole("textbox", { name: "Arguments" }).fill("--sum 'a b'");
     await page.getByRole("textbox", { name: "Standard input" }).fill("1\n2\n");
+    await page.getByRole("spinbutton", { name: "Time limit, s" }).fill("90");
     await page.getByText("The same from a program").click();
     for (const language of ["curl", "Python", "TypeScript"]) {
       await page.getByRole("button", { name: `as ${language}` }).click();
@@ -96,6 +97,7 @@ describe("the console's views", needs("chromium"), () => {
     await page.getByRole("button", { name: "Run", exact: false }).first().click();
     const job = await agent.takeJob();
     expect(job).toMatchObject({ args: ["--sum", "a b"], files: [{ name: "prices.csv" }] });
+    expect(job.timeout_s).toBe(90);
     await agent.result(job.lease_id, { stdout_base64: btoa("3\n") });
 
     const shown = await world.open(`/console/executions/${job.execution_id}`);
@@ -116,6 +118,7 @@ describe("the console's views", needs("chromium"), () => {
     await shown.keyboard.press("Control+Enter");
     const fork = await agent.takeJob();
     expect(fork).toMatchObject({ args: ["--mean"], files: [{ name: "prices.csv" }] });
+    expect(fork.timeout_s).toBe(90);
     await agent.result(fork.lease_id, {});
     await page.close();
     await shown.close();

@@ -245,8 +245,12 @@ function readDraft(now: Draft, parent: string | undefined): { call: Call } | { p
   if ("problem" in split) return split;
   const { code, jobType, stdin, files } = now;
   const { args } = split;
-  if (parent === undefined) return { call: executeCall({ ...now, ...read, args, files }) };
-  const body = { code, job_type: jobType, args, stdin };
+  const timeout = now.timeout === "" ? undefined : Number(now.timeout);
+  if (timeout !== undefined && !(Number.isInteger(timeout) && timeout > 0)) {
+    return { problem: "The time limit must be a whole number of seconds." };
+  }
+  if (parent === undefined) return { call: executeCall({ ...now, ...read, args, timeout, files }) };
+  const body = { code, job_type: jobType, args, stdin, ...(timeout !== undefined && { timeout }) };
   return { call: { path: `/jobs/${parent}/fork`, body } };
 }
 
