@@ -1,11 +1,8 @@
-import { execFile } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
+import { built, root } from "./build-worker.ts";
 import { startSqld } from "./start-sqld.ts";
 
 /** A running service under test; `close` ends its processes and removes its data. */
@@ -30,15 +27,6 @@ interface Miniflare {
 }
 
 const require = createRequire(import.meta.url);
-export const root = fileURLToPath(new URL("../..", import.meta.url));
-
-/** Keeps wrangler from using the network. */
-Object.assign(process.env, {
-  CLOUDFLARE_CF_FETCH_ENABLED: "false",
-  WRANGLER_SEND_METRICS: "false",
-  WRANGLER_HIDE_BANNER: "true",
-  WRANGLER_LOG: "error",
-});
 
 /**
  * Starts the deployment of wrangler.toml in workerd, with a new libSQL server (sqld). Wrangler's own
@@ -99,31 +87,4 @@ export function workerVars(
     AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
     ...vars,
   };
-}
-
-let building: Promise<Built> | undefined;
-
-/** The files that `wrangler deploy` would send, built once per process. */
-export function built(): Promise<Built> {
-  building ??= build();
-  return building;
-}
-
-export interface Built {
-  folder: string;
-  /** Output of wrangler about it. */
-  said: string;
-}
-
-async function build(): Promise<Built> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-bundle-"));
-  process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
-  const cli = join(require.resolve("wrangler/package.json"), "../wrangler-dist/cli.js");
-  const deploy = ["deploy", "--dry-run", `--outdir=${folder}`];
-  const { stdout } = await promisify(execFile)(
-    process.execPath,
-    ["--no-warnings", cli, ...deploy],
-    { cwd: root, env: { ...process.env, WRANGLER_LOG: "log" } },
-  );
-  return { folder, said: stdout };
 }

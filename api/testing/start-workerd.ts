@@ -7,8 +7,9 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { parse } from "smol-toml";
+import { built } from "./build-worker.ts";
 import { type RunningDatabase, startSqld } from "./start-sqld.ts";
-import { built, type RunningService, workerVars } from "./start-worker.ts";
+import { type RunningService, workerVars } from "./start-worker.ts";
 
 const require = createRequire(createRequire(import.meta.url).resolve("wrangler/package.json"));
 const { default: workerd } = require("workerd") as { default: string };

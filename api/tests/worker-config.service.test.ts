@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { servers } from "../testing/contract/servers.ts";
-import { built, startWorker } from "../testing/start-worker.ts";
+import { built } from "../testing/build-worker.ts";
+import { startWorker } from "../testing/start-worker.ts";
 
 test("wrangler.toml is complete: it has every binding that the worker uses", async () => {
   const { said } = await built();

@@ -8,7 +8,7 @@ import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build, type Plugin } from "esbuild";
 import { buildConsole } from "../console/build-console.ts";
-import { bundleOf, programOf, PROGRAMS } from "../../shared/testing/program.ts";
+import { bundleOf, programOf, PROGRAMS, WORKER_BUNDLE } from "../../shared/testing/program.ts";
 
 /** The programs that tests start often. */
 const programs = [
@@ -36,11 +36,13 @@ const folder = resolve("node_modules/.cache/airlock-tests");
 /**
  * Bundles the programs, and has Node compile them, once per run: the API then takes 0.3 s of CPU
  * time to start instead of 1.6 s, and tests start it some 200 times. Vitest calls it once for each
- * project.
+ * project, and what it returns at the end.
  */
-export default async function bundlePrograms(): Promise<void> {
-  if (process.env[PROGRAMS] !== undefined) return;
+export default async function bundlePrograms(): Promise<(() => void) | undefined> {
+  if (process.env[PROGRAMS] !== undefined) return undefined;
   process.env[PROGRAMS] = folder;
+  const worker = mkdtempSync(join(tmpdir(), "airlock-bundle-"));
+  process.env[WORKER_BUNDLE] = worker;
   await buildConsole();
   const require = `import { createRequire as requireFrom } from "node:module"; const require = requireFrom(${JSON.stringify(import.meta.url)});`;
   const { outputFiles } = await build({
@@ -61,6 +63,7 @@ export default async function bundlePrograms(): Promise<void> {
   for (const { path, text } of outputFiles) replace(path, text);
   for (const source of programs) replace(join(folder, bundleOf(source)), loader(source));
   await compile();
+  return () => rmSync(worker, { recursive: true });
 }
 
 /** Sources find their files beside them, wherever the bundle is. */

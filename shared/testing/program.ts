@@ -4,6 +4,9 @@ import { join } from "node:path";
 /** Names the folder of bundled programs. */
 export const PROGRAMS = "TEST_PROGRAMS";
 
+/** Names the folder of the worker's bundle, which one process of a test run makes. */
+export const WORKER_BUNDLE = "TEST_WORKER_BUNDLE";
+
 const root = join(import.meta.dirname, "../..");
 
 /** The file that Node runs, and the flags that it needs for that. */
