@@ -25,6 +25,7 @@ export class ScriptedAgent {
   readonly id = crypto.randomUUID();
   /** Leases that it knows; each poll lists them. */
   readonly held = new Set<string>();
+  /** Leases that may be open. */
   readonly #given = new Set<string>();
   readonly #baseUrl: string;
   readonly #token: string;
@@ -109,7 +110,7 @@ export class ScriptedAgent {
     const body = { ...success, ...changes };
     const reply = await this.post(leaseId, "result", body, { [takeHeader]: "1" });
     if (reply.status !== 200) return { reply, jobs: [] };
-    this.held.delete(leaseId);
+    this.#ended(leaseId);
     const { jobs } = ResultReply.parse(JSON.parse(reply.text));
     for (const { lease_id } of jobs) {
       this.held.add(lease_id);
@@ -132,8 +133,13 @@ export class ScriptedAgent {
   /** Ends a lease. By default the exit code is 0 and nothing was written. */
   async result(leaseId: string, changes: Partial<ResultReport> = {}): Promise<Reply> {
     const reply = await this.post(leaseId, "result", { ...success, ...changes });
-    if (reply.status === 200) this.held.delete(leaseId);
+    if (reply.status === 200) this.#ended(leaseId);
     return reply;
+  }
+
+  #ended(leaseId: string): void {
+    this.held.delete(leaseId);
+    this.#given.delete(leaseId);
   }
 
   async leave(): Promise<Reply> {

@@ -16,20 +16,30 @@ type Init = {
 
 /** A service under test, for one row of the table. */
 export class Api {
-  readonly url: string;
+  readonly #url: string;
   /** Where commands of its operator find its data. */
   readonly databaseUrl: string;
   readonly #agents: ScriptedAgent[] = [];
+  /** Requests that may have made a job. */
+  #making = 0;
 
   constructor(url: string, databaseUrl = "") {
-    this.url = url;
+    this.#url = url;
     this.databaseUrl = databaseUrl;
+  }
+
+  /** For requests that `send` cannot send. They may make jobs. */
+  get url(): string {
+    this.#making++;
+    return this.#url;
   }
 
   /** Sends a request. Checks the answer against the rules for every answer and against its OpenAPI description. */
   async send(method: string, path: string, init: Init = {}): Promise<Reply> {
+    // Counted before the answer, which a client may give up.
+    if (method === "POST") this.#making++;
     // fetch sets Host and Sec-Fetch-Mode itself, so it cannot send what a row gives.
-    const { statusCode, headers, body } = await request(this.url + path, {
+    const { statusCode, headers, body } = await request(this.#url + path, {
       method,
       // An edge runtime compresses text, and a compressed answer has no Content-Length.
       headers: { "Accept-Encoding": "identity", ...init.headers },
@@ -38,6 +48,8 @@ export class Api {
       // The server closes idle connections, which a slow machine would notice only when it sends.
       reset: true,
     });
+    const isRefused = statusCode >= 400 && statusCode < 500 && statusCode !== 408;
+    if (method === "POST" && isRefused) this.#making--;
     const reply = {
       status: statusCode,
       headers: new Headers(
@@ -48,7 +60,7 @@ export class Api {
       text: await body.text(),
     };
     expectCommon(reply, method);
-    await expectDescribed(this.url, method, path, reply);
+    await expectDescribed(this.#url, method, path, reply);
     return reply;
   }
 
@@ -98,6 +110,7 @@ export class Api {
   /** Removes all agents and unfinished jobs from the service. */
   async tidy(): Promise<void> {
     await Promise.all(this.#agents.map((agent) => agent.close()));
+    if (this.#making === 0) return;
     const headers = { Authorization: `Bearer ${apiKeys[0]}` };
     const reply = await this.get("/executions?limit=1000&status=queued", headers);
     for (const { execution_id } of ExecutionPage.parse(body(reply)).items) {

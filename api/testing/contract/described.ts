@@ -5,6 +5,8 @@ import type { Reply } from "../scripted-agent.ts";
 import { apiKeys } from "./servers.ts";
 
 const checks = new Map<string, Promise<OpenApiCheck>>();
+/** By the document: most services have the same one, and compiling its schemas takes long. */
+const checksOfDocuments = new Map<string, OpenApiCheck>();
 
 /** Checks an answer against the service's own OpenAPI document. */
 export async function expectDescribed(
@@ -23,8 +25,15 @@ export async function expectDescribed(
 function read(url: string): Promise<OpenApiCheck> {
   const headers = { Authorization: `Bearer ${apiKeys[0]}` };
   const check = fetch(`${url}/openapi.json`, { headers })
-    .then((response) => response.json())
-    .then((document) => openApiCheck(document as OpenApiDocument));
+    .then((response) => response.text())
+    .then(checkOf);
   checks.set(url, check);
+  return check;
+}
+
+function checkOf(document: string): OpenApiCheck {
+  const known = checksOfDocuments.get(document);
+  const check = known ?? openApiCheck(JSON.parse(document) as OpenApiDocument);
+  checksOfDocuments.set(document, check);
   return check;
 }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { ExecutionRecord } from "../../../shared/wire/execution.ts";
 import { type Api, body, expectFault } from "./api.ts";
@@ -63,7 +64,8 @@ export const scheduleRows: Row[] = [
       const agent = api.agent();
       const { lease_id } = await agent.takeJob();
       const { created_at } = await api.job(job_id);
-      while (Date.now() < Date.parse(created_at) + 1100) await api.get("/health");
+      await sleep(Date.parse(created_at) + 1100 - Date.now());
+      await api.get("/health");
       await agent.post(lease_id, "release", { error: error("startup") });
       expect((await agent.takeJob()).execution_id).toBe(job_id);
     },
