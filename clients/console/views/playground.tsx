@@ -247,7 +247,7 @@ function readDraft(now: Draft, parent: string | undefined): { call: Call } | { p
   const { args } = split;
   const timeout = now.timeout === "" ? undefined : Number(now.timeout);
   if (timeout !== undefined && !(Number.isInteger(timeout) && timeout > 0)) {
-    return { problem: "The time limit must be a whole number of seconds." };
+    return { problem: "The time limit must be a whole number of seconds, at least 1." };
   }
   if (parent === undefined) return { call: executeCall({ ...now, ...read, args, timeout, files }) };
   const body = { code, job_type: jobType, args, stdin, ...(timeout !== undefined && { timeout }) };
