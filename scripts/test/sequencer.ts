@@ -3,12 +3,17 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The files that take longest, longest first: begun first, they do not run on alone at the end. */
 const LONGEST = [
   "api/tests/worker.service.test.ts",
-  "scripts/e2e/job-types.engine.test.ts",
+  "agent/job/package-store.engine.test.ts",
   "api/tests/node.service.test.ts",
-  "scripts/e2e/streams.service.test.ts",
-  "scripts/hostile/whole-path.engine.test.ts",
-  "agent/job/requirements.engine.test.ts",
+  "scripts/e2e/start.engine.test.ts",
+  "scripts/e2e/job-types.engine.test.ts",
+  "clients/console/tests/views.service.test.ts",
+  "agent/job/run.engine.test.ts",
   "api/tests/foreign-pages.service.test.ts",
+  "scripts/e2e/forked.engine.test.ts",
+  "agent/mother/recovers.engine.test.ts",
+  "api/tests/worker-events.service.test.ts",
+  "scripts/e2e/streams.service.test.ts",
 ];
 
 export class LongestFirst extends BaseSequencer {
