@@ -41,7 +41,7 @@ async function migrated(client: Client): Promise<Client> {
   return client;
 }
 
-/** @throws ConfigError when the schema has an unknown migration: of a newer version, or of one before 0.1.0. */
+/** @throws ConfigError when the schema has an unknown migration: of a newer version, or of a development version. */
 async function refuseOtherVersion(client: Client): Promise<void> {
   const table = "__drizzle_migrations";
   const made = await client.execute(`SELECT 1 FROM sqlite_master WHERE name = '${table}'`);
