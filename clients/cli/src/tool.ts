@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { connect, type Airlock } from "../../typescript/src/index.ts";
 import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
+import { findJobs } from "./jobs/find-job.ts";
 import { readSettings, type Settings } from "./settings.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 
@@ -41,13 +42,16 @@ export function does(work: Work) {
   return async function (this: Command, ...given: unknown[]): Promise<void> {
     const globals = this.optsWithGlobals<GlobalOptions>();
     const terminal = openTerminal(globals.json === true);
-    const listing = listings[this.registeredArguments[0]?.name() ?? ""];
+    const named = this.registeredArguments[0]?.name() ?? "";
+    const listing = listings[named];
     try {
       const settings = readSettings(globals, process.env);
       const airlock = connect({ ...settings, fetch: sayingWhenGone(settings.url, terminal) });
       // Commander adds the command itself.
-      const args = given.slice(0, -1) as never[];
-      process.exitCode = (await work({ settings, airlock, terminal, listing }, ...args)) ?? 0;
+      const args = given.slice(0, -1);
+      if (named === "job") args[0] = await findJobs(airlock, args[0]);
+      process.exitCode =
+        (await work({ settings, airlock, terminal, listing }, ...(args as never[]))) ?? 0;
     } catch (error) {
       process.exitCode = exitCodeOf(error);
       if (terminal.json) terminal.document(describeFailure(error));

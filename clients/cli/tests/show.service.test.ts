@@ -34,3 +34,27 @@ test("show has a line for each attempt: its agent, how it ended, and why", async
     await api.close();
   }
 });
+
+test("a job can be named by the end of its id", async () => {
+  const api = await startNode();
+  try {
+    const airlock = commandFor(api.url);
+    const ids: string[] = [];
+    for (let jobs = 0; jobs < 2; jobs++) {
+      ids.push((await airlock.run(["run", "--detach", "-"], { stdin: "1" })).stdout.trim());
+    }
+    const end = ids[0]!.slice(-12);
+    expect((await airlock.run(["show", end])).stdout).toContain(`job        ${ids[0]}\n`);
+    expect(await airlock.run(["cancel", end, ids[1]!])).toMatchObject({
+      code: 0,
+      stdout: `${ids[0]} cancelled\n${ids[1]} cancelled\n`,
+    });
+    expect(await airlock.run(["show", "0123456789ab"])).toMatchObject({
+      code: 2,
+      stderr:
+        "airlock: none of the newest 100 jobs has an id that ends with 0123456789ab; airlock ps shows ids\n",
+    });
+  } finally {
+    await api.close();
+  }
+});

@@ -33,7 +33,7 @@ export function addJobs(program: Command): void {
     .action(does(listExecutions));
 
   addCommand(program, "show", "show the record of a job")
-    .argument("<job>", "id of the job")
+    .argument("<job>", "id of the job, or its end")
     .action(
       does(async ({ airlock, terminal, settings }: Tool, id: string) => {
         const record = await airlock.api.getExecution({ id, view: "all" });
@@ -44,13 +44,13 @@ export function addJobs(program: Command): void {
     );
 
   addCommand(program, "logs", "show the output of a job")
-    .argument("<job>", "id of the job")
+    .argument("<job>", "id of the job, or its end")
     .option("-f, --follow", "stay until the job has ended; Ctrl-C leaves it running")
     .option("--since <time>", "only what came after a time, or in the last 30s, 10m, 2h")
     .action(does(showLogs));
 
   addCommand(program, "cancel", "end jobs")
-    .argument("<job...>", "ids of the jobs")
+    .argument("<job...>", "ids of the jobs, or their ends")
     .action(
       does(async (tool: Tool, ids: string[]) =>
         forEach(
@@ -62,7 +62,10 @@ export function addJobs(program: Command): void {
       ),
     );
 
-  const rerun = addCommand(program, "rerun", "run a job once more").argument("<job>", "its id");
+  const rerun = addCommand(program, "rerun", "run a job once more").argument(
+    "<job>",
+    "its id, or the end of it",
+  );
   withJobOptions(rerun).action(
     does(async (tool: Tool, id: string, options: SubmitOptions) => {
       const rerunRequest = await submitFields(tool, options);
@@ -73,7 +76,7 @@ export function addJobs(program: Command): void {
   );
 
   const fork = addCommand(program, "fork", "run other code on the input of a job")
-    .argument("<job>", "its id")
+    .argument("<job>", "its id, or the end of it")
     .argument("<file>", "the other code, or - for standard input");
   withJobOptions(fork).action(
     does(async (tool: Tool, id: string, file: string, options: SubmitOptions) => {

@@ -60,7 +60,7 @@ export function addService(program: Command): void {
   );
 
   addCommand(program, "open", "open the console")
-    .argument("[job]", "id of a job to show")
+    .argument("[job]", "id of a job to show, or its end")
     .action(
       does(async ({ terminal, settings }: Tool, job: string | undefined) => {
         const { url } = settings;
