@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { connect, type Airlock } from "../../typescript/src/index.ts";
 import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
-import { findJobs } from "./jobs/find-job.ts";
+import { findJobs } from "./find-job.ts";
 import { readSettings, type Settings } from "./settings.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { UsageError } from "../exit.ts";
+import { UsageError } from "./exit.ts";
 import { chooseByEnd } from "./find-job.ts";
 
 const ids = ["01a2-aaaa1111", "01a2-bbbb1111", "01a2-cccc2222"];

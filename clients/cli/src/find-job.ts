@@ -1,5 +1,5 @@
-import type { Airlock } from "../../../typescript/src/index.ts";
-import { UsageError } from "../exit.ts";
+import type { Airlock } from "../../typescript/src/index.ts";
+import { UsageError } from "./exit.ts";
 
 /** How many of the newest jobs are searched: as many as one page has. */
 const searched = 100;
