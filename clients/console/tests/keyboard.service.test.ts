@@ -104,7 +104,7 @@ describe("by keyboard alone", needs("chromium"), () => {
     await page.getByTitle(failed).waitFor();
     await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
-    expect(await page.evaluate<string>("document.activeElement.id")).toBe("view");
+    await expect.poll(() => page.evaluate<string>("document.activeElement.id")).toBe("view");
     await page.keyboard.press("Control+k");
     await page.keyboard.type("order:4711");
     await page.keyboard.press("Enter");

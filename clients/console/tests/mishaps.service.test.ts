@@ -97,7 +97,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
     const page = await world.open("/console/executions");
     await page.getByTitle(id).waitFor();
     await page.close();
-    for (const tab of tabs) expect(await tab.title()).toMatch(/^running/);
+    for (const tab of tabs) await expect.poll(() => tab.title()).toMatch(/^running/);
     await world.agent.result(lease);
     for (const tab of tabs) {
       await tab.evaluate("isShown = true; document.dispatchEvent(new Event('visibilitychange'))");

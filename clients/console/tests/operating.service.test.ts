@@ -71,7 +71,8 @@ describe("what an operator does in the console", needs("chromium"), () => {
     const dialog = page.getByRole("dialog", { name: "Cancel executions" });
     await dialog.getByRole("button", { name: "Cancel executions (3)" }).click();
     await dialog.getByText("All 3 done.").waitFor();
-    expect(await page.evaluate<string>("document.activeElement.textContent")).toBe("Close");
+    const focused = () => page.evaluate<string>("document.activeElement.textContent");
+    await expect.poll(focused).toBe("Close");
     for (const id of ids) {
       expect(await read(`/executions/${id}`)).toMatchObject({ status: "cancelled" });
     }

@@ -82,7 +82,8 @@ describe("the console's views", needs("chromium"), () => {
     await files.getByText("6 B").waitFor();
     await files.getByRole("button", { name: "Remove too-much.csv" }).click();
     await files.getByText("too-much.csv").waitFor({ state: "detached" });
-    expect(await page.evaluate("document.activeElement.textContent")).toBe("Add files");
+    const focused = () => page.evaluate("document.activeElement.textContent");
+    await expect.poll(focused).toBe("Add files");
     await page.getByRole("textbox", { name: "Arguments" }).fill("--sum 'a b'");
     await page.getByRole("textbox", { name: "Standard input" }).fill("1\n2\n");
     await page.getByRole("spinbutton", { name: "Time limit, s" }).fill("90");

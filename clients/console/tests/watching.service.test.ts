@@ -63,9 +63,10 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
       error: { type: "cancelled", message: "cancelled", phase: "execution" },
     });
     await asked.waitFor({ state: "detached" });
-    expect(await page.title()).toMatch(/^cancelled/);
+    await expect.poll(() => page.title()).toMatch(/^cancelled/);
     await tried.getByRole("button", { name: "Stop", exact: true }).waitFor();
-    expect(await tried.evaluate<string>("document.activeElement.textContent")).toBe("Stop");
+    const focused = () => tried.evaluate<string>("document.activeElement.textContent");
+    await expect.poll(focused).toBe("Stop");
     await tried.close();
     await page.close();
   });
