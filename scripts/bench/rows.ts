@@ -7,6 +7,7 @@ import { apiSubmits } from "./rows/api-submits.ts";
 import { cold } from "./rows/cold.ts";
 import { cpu } from "./rows/cpu.ts";
 import { forked, forkedPreload, forkedThroughput } from "./rows/forked.ts";
+import { forkedMemory, forkedStdout } from "./rows/forked-load.ts";
 import { live, liveProcesses, liveWorker } from "./rows/live.ts";
 import { preload } from "./rows/preload.ts";
 import { requirements } from "./rows/requirements.ts";
@@ -26,6 +27,8 @@ export const rows: readonly Row[] = [
   forked,
   forkedThroughput,
   forkedPreload,
+  forkedStdout,
+  forkedMemory,
   cpu,
   requirements,
   apiSubmits,
