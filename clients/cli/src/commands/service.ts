@@ -119,8 +119,9 @@ async function readBody(given: string | undefined): Promise<string | undefined> 
 /** Reads a key without showing it. */
 async function askForKey(): Promise<string> {
   if (!process.stdin.isTTY) return (await readText("-")).trim();
-  process.stderr.write("API key (empty for none): ");
+  // It hides what is typed from here on, so the prompt comes after it.
   const hidden = createInterface({ input: process.stdin, terminal: true });
+  process.stderr.write("API key (empty for none): ");
   // Ctrl-C and Ctrl-D close it.
   const closed = once(hidden, "close").then(() => undefined);
   const key = await Promise.race([hidden.question("").catch(() => undefined), closed]);
