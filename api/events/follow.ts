@@ -32,14 +32,16 @@ export async function* follow(
       const execution = await shareRead(`execution ${id}`, () => findExecution(db, id));
       if (!execution) return;
       if (await endIfOverdue(deps, execution)) continue;
+      const isOver = isTerminal(execution.status);
+      // Before the first event: an agent that claims the job after it knows that somebody follows it.
+      if (!isOver && (await keepWatched(deps, execution))) continue;
       await db.durable();
       for await (const event of tell(execution)) {
         yield event;
         spokeAt = now();
         if (signal.aborted) return;
       }
-      if (isTerminal(execution.status)) return;
-      if (await keepWatched(deps, execution)) continue;
+      if (isOver) return;
       await wakes.next(backstopMs, signal);
       if (now() - spokeAt < idleMs) continue;
       yield "idle";
