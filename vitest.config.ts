@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./scripts/test/sequencer.ts";
 import {
-  hostileFiles,
+  repeatedFiles,
   sandboxFiles,
   stages,
   testFiles,
@@ -28,12 +28,14 @@ function filesOf(tier: Tier): string[] {
   if (tier === "unit") return [testFiles];
   const own = testFiles.replace("*.test", `*.${tier}.test`);
   if (tier === "zygote") return [own, sandboxFiles];
-  return tier === "lab" ? [own, hostileFiles] : [own];
+  return tier === "lab" ? [own, repeatedFiles] : [own];
 }
 
 export default defineConfig({
   test: {
     pool: "forks",
+    // Room for the modules of all files that a process runs: without it, V8 marks its heap again and again.
+    execArgv: ["--initial-old-space-size=2048", "--min-semi-space-size=32"],
     sequence: { sequencer: LongestFirst },
     projects: tiers.map((name) => ({
       extends: true,
@@ -43,6 +45,7 @@ export default defineConfig({
         exclude: name === "unit" ? ["**/*.{service,engine,zygote,lab}.test.ts"] : [],
         env: {
           HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc",
+          FUZZ_RUNS: name === "lab" ? "200" : "25",
           SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
         },
         // Test files share the modules that they import: importing them anew for each file took two

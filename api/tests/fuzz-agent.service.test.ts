@@ -15,6 +15,7 @@ import { OutputReport } from "../../shared/wire/output.ts";
 import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing/fuzz/exchange.ts";
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";
 import { segments } from "../testing/fuzz/requests.ts";
+import { fuzzRuns } from "../testing/fuzz/runs.ts";
 import { openApiCheck, type OpenApiCheck } from "../testing/openapi-check.ts";
 import type { OpenApiDocument } from "../testing/openapi-document.ts";
 import { ScriptedAgent, sha256 } from "../testing/scripted-agent.ts";
@@ -104,7 +105,7 @@ async function expectAllSound(requests: fc.Arbitrary<FuzzRequest>): Promise<void
     fc.asyncProperty(requests, async (request) => {
       expectSound(request, await send(api.url, request));
     }),
-    { numRuns: 100 },
+    fuzzRuns,
   );
 }
 
@@ -136,7 +137,7 @@ test("every client can read any report of an agent about a job", async () => {
         expectDescribed(check, request, await send(api.url, request));
       }
     }),
-    { numRuns: 60 },
+    fuzzRuns,
   );
 });
 

@@ -2,6 +2,7 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectDescribed, expectSound, send } from "../testing/fuzz/exchange.ts";
 import { requestsTo, segments } from "../testing/fuzz/requests.ts";
+import { fuzzRuns } from "../testing/fuzz/runs.ts";
 import { openApiCheck, type OpenApiCheck } from "../testing/openapi-check.ts";
 import { endpointsOf, type OpenApiDocument } from "../testing/openapi-document.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
@@ -56,9 +57,6 @@ const operations = [
   // Last, because it removes the jobs that the others know.
   "deleteExecution",
 ];
-/** Requests per endpoint, on any machine. */
-const runs = { numRuns: 100 };
-
 let api: NodeProcess;
 let document: OpenApiDocument;
 let check: OpenApiCheck;
@@ -91,7 +89,7 @@ describe("the answer to any request is valid and as described", () => {
       fc.asyncProperty(requests, async (request) => {
         expectDescribed(check, request, await send(api.url, request));
       }),
-      runs,
+      fuzzRuns,
     );
   });
 
@@ -106,7 +104,7 @@ describe("the answer to any request is valid and as described", () => {
         expectSound(request, answer);
         expect(answer.status).toBe(404);
       }),
-      runs,
+      fuzzRuns,
     );
   });
 });

@@ -13,8 +13,8 @@ export const stages: readonly (readonly Tier[])[] = [
 
 export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
-/** Cases of hostile code: the tiers engine and zygote run them under runc, the lab under gVisor. */
-export const hostileFiles = "agent/sandbox/hostile/*.test.ts";
+/** Tests that the lab repeats: cases of hostile code under gVisor, and more random requests. */
+export const repeatedFiles = "{agent/sandbox/hostile/*,api/tests/fuzz*}.test.ts";
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
@@ -28,6 +28,6 @@ export function tiersOf(file: string): Tier[] {
   const own = tiers.find((tier) => file.endsWith(`.${tier}.test.ts`)) ?? "unit";
   const again: Tier[] = [];
   if (matchesGlob(file, sandboxFiles)) again.push("zygote");
-  if (matchesGlob(file, hostileFiles)) again.push("lab");
+  if (matchesGlob(file, repeatedFiles)) again.push("lab");
   return [own, ...again];
 }

@@ -1,0 +1,2 @@
+/** How many random requests each test sends: vitest.config.ts sets it for each tier. */
+export const fuzzRuns = { numRuns: Number(process.env["FUZZ_RUNS"]) };
