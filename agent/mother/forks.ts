@@ -79,11 +79,8 @@ const probeMs = 300_000;
 export function createForks(deps: ForksDeps): Forks {
   const { log } = deps;
   const keeper = keepMother(deps);
-  const lineages = createLineages({
-    ...deps,
-    mother: keeper.mother,
-    roots: createRoots(keeper.volume),
-  });
+  const roots = createRoots(keeper.volume);
+  const lineages = createLineages({ ...deps, mother: keeper.mother, roots });
   const sets = createSets({ ...keeper.volume, ...deps.packages, log });
   /** Secret part of the names of files' sets: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
@@ -235,7 +232,7 @@ export function createForks(deps: ForksDeps): Forks {
     open,
     owns: keeper.owns,
     async close() {
-      await sets.close();
+      await Promise.all([sets.close(), roots.close()]);
       await keeper.close();
     },
   };

@@ -2,8 +2,10 @@ import { randomUUID } from "node:crypto";
 import { Readable } from "node:stream";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { tarEnd, tarHeader } from "../image/tar.ts";
+import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { removeVolume } from "../sandbox/testing/raw-engine.ts";
+import { containersOf, removeVolume } from "../sandbox/testing/raw-engine.ts";
+import { specWith } from "../sandbox/testing/report.ts";
 import { createRoots } from "./roots.ts";
 import { createVolumes } from "./unpacker.ts";
 
@@ -18,8 +20,9 @@ const spec = {
   memoryBytes: null,
   pids: 100,
 };
+const empty = `${agentName}-empty`;
 beforeAll(() => createVolumes({ engine, spec }, signal));
-afterAll(() => Promise.all([spec.roots, spec.sets].map(removeVolume)));
+afterAll(() => Promise.all([spec.roots, spec.sets, empty].map(removeVolume)));
 
 /** Unpacks an image of which the engine sends these bytes. */
 function unpack(...sent: Buffer[]): Promise<string> {
@@ -35,4 +38,21 @@ test("an image that breaks off between two of its files is not taken for a whole
   await expect(unpack(a)).rejects.toThrow("ended early");
   await expect(unpack(a, b.subarray(0, 100))).rejects.toThrow("ended early");
   await unpack(a, b, tarEnd);
+});
+
+test("what is being unpacked when the agent stops leaves no container", async () => {
+  const labels = { agentId: randomUUID(), agentName, leaseId: null };
+  const sends = Promise.withResolvers<void>();
+  const exportFiles = async (): Promise<Readable> => {
+    sends.resolve();
+    return new Readable({ read() {} });
+  };
+  const mother = { ...labels, roots: empty, sets: spec.sets };
+  const forks = startForks({ engine: { ...engine, exportFiles }, image }, { mother });
+  const opened = forks.open(specWith({ image, labels }), signal);
+  opened.catch(() => {});
+  await sends.promise;
+  await forks.close();
+  await expect(opened).rejects.toThrow();
+  expect(await containersOf(agentName)).toEqual([]);
 });

@@ -23,6 +23,8 @@ export interface Roots {
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
   /** Looks for the image's files in the volume when they are needed next. */
   readonly forget: (imageId: string) => void;
+  /** Ends what is being unpacked, and removes its containers. */
+  readonly close: () => Promise<void>;
 }
 
 /** How long to trust that a folder is there: agents remove folders that nobody asked for in a day. */
@@ -35,15 +37,17 @@ export function createRoots(deps: VolumeDeps): Roots {
   const version = program("").toString("utf8");
   const nameOf = (imageId: string): string => nameInVolume([imageId, version]);
   const known = new Map<string, { readonly done: Promise<void>; readonly sinceMs: number }>();
+  const end = new AbortController();
 
   return {
     forget: (imageId) => void known.delete(nameOf(imageId)),
     async prepare(imageId, signal) {
+      end.signal.throwIfAborted();
       const name = nameOf(imageId);
       let current = known.get(name);
       if (!current || performance.now() - current.sinceMs > knownMs) {
         const started = {
-          done: unpackRoot(deps, imageId, program(name)),
+          done: unpackRoot(deps, imageId, program(name), end.signal),
           sinceMs: performance.now(),
         };
         started.done.catch(() => known.get(name) === started && known.delete(name));
@@ -52,11 +56,20 @@ export function createRoots(deps: VolumeDeps): Roots {
       await abortable(current.done, signal);
       return name;
     },
+    async close() {
+      end.abort(new Error("the agent has stopped"));
+      await Promise.allSettled([...known.values()].map(({ done }) => done));
+    },
   };
 }
 
-async function unpackRoot(deps: VolumeDeps, imageId: string, program: Buffer): Promise<void> {
-  const limit = AbortSignal.timeout(unpackMs);
+async function unpackRoot(
+  deps: VolumeDeps,
+  imageId: string,
+  program: Buffer,
+  signal: AbortSignal,
+): Promise<void> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(unpackMs)]);
   await using unpacker = await startUnpacker(deps, program, limit);
   // One line: whether the files are there already. None says that it has ended.
   const first = await unpacker.nextLine();
