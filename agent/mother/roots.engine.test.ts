@@ -53,6 +53,6 @@ test("what is being unpacked when the agent stops leaves no container", async ()
   opened.catch(() => {});
   await sends.promise;
   await forks.close();
-  await expect(opened).rejects.toThrow();
+  await expect(opened).rejects.toThrow("the agent has stopped");
   expect(await containersOf(agentName)).toEqual([]);
 });

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import { createFakeSandbox, type FakeSandbox } from "../testing/fake-sandbox.ts";
+import { abortable } from "../waiting/abortable.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { EngineError } from "../sandbox/types.ts";
 import { createForksAhead } from "./forks-ahead.ts";
@@ -14,8 +15,8 @@ function createWorld(idleMs = 60_000) {
   const gates: (() => void)[] = [];
   let failure: Error | undefined;
   let isHeld = false;
-  const ahead = createForksAhead(async () => {
-    if (isHeld) await new Promise<void>((resolve) => gates.push(resolve));
+  const ahead = createForksAhead(async (_, signal) => {
+    if (isHeld) await abortable(new Promise<void>((resolve) => gates.push(resolve)), signal);
     if (failure) throw failure;
     const death = new AbortController();
     const fork = { ...createFakeSandbox(), died: death.signal, die: () => death.abort() };
@@ -108,4 +109,13 @@ test("forks of few kinds wait", async () => {
   for (const name of ["a", "b", "c", "d", "e"]) ahead.prepare(specWith({ env: { name } }));
   await vi.waitFor(() => expect(opened[0]?.closings()).toBe(1));
   expect(opened.slice(1).map(({ closings }) => closings())).toEqual([0, 0, 0, 0]);
+});
+
+test("a fork that is being opened ahead does not hold up the end", async () => {
+  const { ahead, opened, hold, isWaiting } = createWorld();
+  hold();
+  ahead.prepare(spec);
+  await isWaiting();
+  await ahead.close();
+  expect(opened).toEqual([]);
 });

@@ -27,7 +27,7 @@ const mostKinds = 4;
 export function createForksAhead(openFork: Open, idleMs: number): ForksAhead {
   const ahead = new Map<string, Promise<Sandbox>>();
   let opening = 0;
-  let isClosed = false;
+  const end = new AbortController();
 
   async function open(spec: SandboxSpec, signal: AbortSignal): Promise<Sandbox> {
     opening += 1;
@@ -46,8 +46,8 @@ export function createForksAhead(openFork: Open, idleMs: number): ForksAhead {
 
   function prepare(spec: SandboxSpec): void {
     const key = JSON.stringify(spec);
-    if (idleMs === 0 || isClosed || opening > 0 || ahead.has(key)) return;
-    const fork = openFork(spec, AbortSignal.timeout(openMs));
+    if (idleMs === 0 || end.signal.aborted || opening > 0 || ahead.has(key)) return;
+    const fork = openFork(spec, AbortSignal.any([end.signal, AbortSignal.timeout(openMs)]));
     ahead.set(key, fork);
     const dropIt = (): void => void drop(key, fork);
     setTimeout(dropIt, idleMs).unref();
@@ -75,7 +75,7 @@ export function createForksAhead(openFork: Open, idleMs: number): ForksAhead {
     open: async (spec, signal) => (await take(spec, signal)) ?? (await open(spec, signal)),
     prepare,
     async close() {
-      isClosed = true;
+      end.abort(new Error("the agent has stopped"));
       await Promise.all([...ahead].map((entry) => drop(...entry)));
     },
   };
