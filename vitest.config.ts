@@ -44,7 +44,7 @@ export default defineConfig({
         include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,zygote,lab}.test.ts"] : [],
         env: {
-          HOSTILE_RUNTIME: name === "lab" ? "runsc" : "runc",
+          SANDBOX_RUNTIME: name === "lab" ? "runsc" : "runc",
           FUZZ_RUNS: name === "lab" ? "200" : "25",
           SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
         },

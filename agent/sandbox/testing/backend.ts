@@ -11,8 +11,8 @@ import type { InputFile, Sandbox, SandboxSpec } from "../types.ts";
 /** The backend that sandbox tests run against; vitest.config.ts sets it. */
 export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
 
-/** The runtimes to test with this backend: what runs under gVisor is never forked. */
-export const runtimes: readonly string[] = backend === "zygote" ? ["runc"] : ["runc", "runsc"];
+/** The runtime that sandbox tests choose for their containers; vitest.config.ts sets it. */
+export const sandboxRuntime = process.env["SANDBOX_RUNTIME"] ?? "runc";
 
 let forks: Forks | undefined;
 

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
-import { backend } from "./backend.ts";
+import { backend, sandboxRuntime } from "./backend.ts";
 import { testEngine } from "./engine.ts";
 import { type Run, runCode, type Settings } from "./run-code.ts";
 import { type HostWatch, watchHost } from "./watch-host.ts";
@@ -28,7 +28,7 @@ print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output
  * container, a harmless job runs well and finds nothing. After any other container, the next case does the same.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
-  const runtime = process.env["HOSTILE_RUNTIME"] ?? "runc";
+  const runtime = sandboxRuntime;
   describe(`under ${runtime}`, () => {
     const agentName = `hostile-${randomUUID()}`;
     let place: Awaited<ReturnType<typeof testEngine>>;

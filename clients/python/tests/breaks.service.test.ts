@@ -1,6 +1,0 @@
-import { needsThroughout } from "../../../scripts/testing/needs.ts";
-import { pythonClient } from "../../testing/python-client.ts";
-import { breakRows } from "./testing/break-rows.ts";
-
-needsThroughout("python3");
-breakRows(pythonClient());
