@@ -45,6 +45,7 @@ export default defineConfig({
         exclude: name === "unit" ? ["**/*.{service,engine,zygote,lab}.test.ts"] : [],
         env: {
           SANDBOX_RUNTIME: name === "lab" ? "runsc" : "runc",
+          E2E_PLATFORM: name === "lab" ? "node" : "workerd",
           FUZZ_RUNS: name === "lab" ? "200" : "25",
           SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
         },

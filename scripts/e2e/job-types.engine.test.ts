@@ -80,11 +80,13 @@ const submit = (jobType: string, code = printAnswer) =>
 const execute = (jobType: string) =>
   service.execute(printAnswer, { job_type: jobType, startup_timeout: 600 });
 
-// One of them stores what it builds for other agents, and forks its jobs.
-describe.each<[string, Start, boolean]>([
-  ["api/node.ts", startTestService, false],
-  ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true],
-])("%s", (_name, start, stores) => {
+// In workerd in the engine tier, where it also stores what it builds for other agents and forks its jobs; on Node in
+// the lab. vitest.config.ts says which.
+const [name, start, stores]: [string, Start, boolean] =
+  process.env["E2E_PLATFORM"] === "node"
+    ? ["api/node.ts", startTestService, false]
+    : ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true];
+describe(name, () => {
   const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
   beforeAll(async () => {
     await startService(start, stores ? { AIRLOCK_MAX_IMAGE_BYTES: "" } : {});

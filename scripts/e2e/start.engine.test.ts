@@ -1,15 +1,15 @@
-import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, onTestFailed, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { connect } from "../setup/engine/connect.ts";
 import { ensureEngine } from "../setup/engine/ensure-engine.ts";
 import { readProcess } from "../setup/engine/processes.ts";
 import { agentName, agentToken } from "../start/agent-token.ts";
 import { removeContainersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { childrenOf } from "../testing/children-of.ts";
-import { type StartProcess, startProcess } from "../testing/start-process.ts";
+import { postJson as post, startAirlock } from "../testing/start-airlock.ts";
+import type { StartProcess } from "../testing/start-process.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 let dataDir: string;
@@ -26,24 +26,7 @@ afterEach(async () => {
   rmSync(dataDir, { recursive: true });
 });
 
-/** Starts the whole service on a free port and returns its URL. */
-async function start(
-  env: Record<string, string> = {},
-): Promise<{ airlock: StartProcess; url: string }> {
-  const own = { AIRLOCK_PORT: "0", AIRLOCK_DATA_DIR: dataDir };
-  const airlock = startProcess(process.cwd(), { ...own, ...env });
-  running = airlock;
-  onTestFailed(() => void process.stderr.write(airlock.output()));
-  await airlock.printed("ready in");
-  const url = / (http:\S+)\/console,/.exec(airlock.output())?.[1] ?? "";
-  return { airlock, url };
-}
-
-async function post<T>(url: string, body: unknown): Promise<T> {
-  const headers = { "Content-Type": "application/json" };
-  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-  return (await response.json()) as T;
-}
+const start = () => startAirlock({ AIRLOCK_DATA_DIR: dataDir }, (airlock) => (running = airlock));
 
 async function get<T>(url: string): Promise<T> {
   return (await (await fetch(url)).json()) as T;
@@ -107,21 +90,4 @@ test("after kill -9 during a job it starts again, keeps its records and removes 
   airlock.signal("SIGINT");
   expect(await airlock.exited).toBe(0);
   expect(await containers()).toEqual([]);
-});
-
-test("builds the image of the default job type if it needs one", async () => {
-  const prefix = `airlock-test-${randomUUID()}`;
-  const env = { AIRLOCK_PRODUCTION_MODE: "true", AIRLOCK_IMAGE_PREFIX: prefix };
-  const image = connect(
-    (await ensureEngine(process.env["AIRLOCK_DOCKER_HOST"])).dockerHost,
-  ).getImage(`${prefix}-default:latest`);
-  for (let starts = 0; starts < 2; starts++) {
-    const { airlock, url } = await start(env);
-    expect(airlock.output()).toContain("building the image of the default job type");
-    expect(await post(`${url}/execute`, { code: "print(1)" })).toMatchObject({ stdout: "1\n" });
-    airlock.signal("SIGTERM");
-    await airlock.exited;
-    // Gone at the next start, which makes it anew.
-    await image.remove();
-  }
 });

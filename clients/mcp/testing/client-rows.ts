@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from "vitest";
+import { beforeAll, beforeEach, expect, test } from "vitest";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import type { McpClient } from "./generations.ts";
 import { describeJobTools, type World } from "./job-rows.ts";
@@ -8,10 +8,12 @@ import { key } from "./settings.ts";
 export function describeClient(connect: () => Promise<McpClient>, world: () => World): void {
   let client: McpClient;
   let agent: ScriptedAgent;
-  beforeEach(async () => {
+  beforeAll(async () => {
     client = await connect();
-    ({ agent } = world());
     return () => client.close();
+  });
+  beforeEach(() => {
+    ({ agent } = world());
   });
   test("tools are listed with the job types, their packages and limits", async () => {
     const tools = await client.listTools();
