@@ -86,7 +86,7 @@ const [name, start, stores]: [string, Start, boolean] =
   process.env["E2E_PLATFORM"] === "node"
     ? ["api/node.ts", startTestService, false]
     : ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true];
-describe(name, () => {
+describe(`on ${name}`, () => {
   const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
   beforeAll(async () => {
     await startService(start, stores ? { AIRLOCK_MAX_IMAGE_BYTES: "" } : {});
