@@ -14,11 +14,11 @@ export const stages: readonly (readonly Tier[])[] = [
 export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
 /**
- * Tests that the lab repeats: those of a runtime under gVisor, builds on the other platform, and more
+ * Tests that the lab repeats: those of a runtime under gVisor, what the other platform does too, and more
  * random requests.
  */
 export const repeatedFiles =
-  "{agent/sandbox/{hostile/*,{cpu-count,randomness,seccomp-probe,usage}.engine},api/tests/fuzz*,scripts/e2e/job-types.engine}.test.ts";
+  "{agent/sandbox/{hostile/*,{cpu-count,randomness,seccomp-probe,usage}.engine},api/tests/{docs.service,fuzz*},scripts/e2e/job-types.engine}.test.ts";
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
