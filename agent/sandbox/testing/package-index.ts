@@ -15,6 +15,8 @@ export interface IndexOptions {
   /** `user:password` that every request must carry. */
   readonly credentials?: string;
   readonly tls?: Certificate;
+  /** A project whose page is never answered. */
+  readonly hanging?: string;
   /** Answers nothing before this resolves. */
   readonly opens?: Promise<void>;
 }
@@ -29,7 +31,7 @@ export interface PackageIndex {
 
 export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
   const { address, wheels, credentials, tls, opens = Promise.resolve() } = options;
-  const { sdists = {}, redirects = {} } = options;
+  const { sdists = {}, redirects = {}, hanging } = options;
   const requests: string[] = [];
 
   function handle(request: IncomingMessage, response: ServerResponse): void {
@@ -60,6 +62,7 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
       return;
     }
     const project = /^\/simple\/([^/]+)\/$/.exec(path)?.[1];
+    if (project !== undefined && project === hanging) return;
     const isOfProject = (file: string): boolean =>
       file.replace(/-[0-9].*/, "").replaceAll("_", "-") === project;
     const found = [...wheels.map(wheelFile), ...Object.keys(sdists)].filter(isOfProject);
