@@ -15,7 +15,7 @@ import {
   untilRunning,
   useWorld,
   wheel,
-} from "./testing/package-world.ts";
+} from "../testing/package-world.ts";
 
 useWorld();
 test("the least recently used sets go first; one in use stays and can still be imported from", async () => {

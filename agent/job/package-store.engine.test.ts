@@ -16,7 +16,7 @@ import {
   untilRunning,
   useWorld,
   wheel,
-} from "./testing/package-world.ts";
+} from "../testing/package-world.ts";
 
 useWorld();
 const smallMemory = { ...testJob().job_type, memory_limit: "64m" };

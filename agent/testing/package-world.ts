@@ -3,17 +3,17 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, vi } from "vitest";
-import type { LeasedJob, ResultReport } from "../../../shared/wire/agent/lease.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import {
   type IndexOptions,
   type PackageIndex,
   startIndex,
-} from "../../sandbox/testing/package-index.ts";
-import { rawEngine, removeContainersOf } from "../../sandbox/testing/raw-engine.ts";
-import type { Wheel } from "../../sandbox/testing/wheel.ts";
-import { type AgentProcess, startAgent } from "../../testing/agent-process.ts";
-import { type FakeApi, startFakeApi } from "../../testing/fake-api.ts";
-import { testJob } from "../../testing/test-agent.ts";
+} from "../sandbox/testing/package-index.ts";
+import { rawEngine, removeContainersOf } from "../sandbox/testing/raw-engine.ts";
+import type { Wheel } from "../sandbox/testing/wheel.ts";
+import { type AgentProcess, startAgent } from "./agent-process.ts";
+import { type FakeApi, startFakeApi } from "./fake-api.ts";
+import { testJob } from "./test-agent.ts";
 
 export const MiB = 1024 ** 2;
 export const probe = { name: "airlock_probe", version: "1.0", source: "n = 42\n" };
