@@ -43,12 +43,7 @@ export default defineConfig({
         name,
         include: filesOf(name),
         exclude: name === "unit" ? ["**/*.{service,engine,zygote,lab}.test.ts"] : [],
-        env: {
-          SANDBOX_RUNTIME: name === "lab" ? "runsc" : "runc",
-          E2E_PLATFORM: name === "lab" ? "node" : "workerd",
-          FUZZ_RUNS: name === "lab" ? "200" : "25",
-          SANDBOX_BACKEND: name === "zygote" ? "zygote" : "engine",
-        },
+        env: { TEST_TIER: name },
         // Test files share the modules that they import: importing them anew for each file took two
         // thirds of the CPU time of unit tests.
         isolate: name === "lab",

@@ -4,6 +4,7 @@ import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { isLab } from "../../shared/testing/tier.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../container/engine-host.ts";
 import { connectEngine } from "../container/engine.ts";
@@ -69,13 +70,16 @@ const forever = testJob.bind(null, {
   code: "import time\nprint('on', flush=True)\ntime.sleep(600)",
 });
 
-const ways: [string, Record<string, string>][] = [
-  ["without a warm pool", { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "0" }],
+type Way = [string, Record<string, string>];
+const inLab: Way[] = [
   ["with a warm pool of 2", { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "2" }],
+];
+const first: Way[] = [
+  ["without a warm pool", { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "0" }],
   ["forking jobs", { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
 ];
 
-describe.each(ways)("%s", (_name, vars) => {
+describe.each(isLab ? inLab : first)("%s", (_name, vars) => {
   beforeEach(() => void (way = vars));
 
   it("runs a job from its lease to its artifacts and result, and leaves nothing behind", async () => {

@@ -5,6 +5,7 @@ import { openBrowser, openPage, type WatchedPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
+import { isLab } from "../../shared/testing/tier.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 
 const token = "agent-token-0123456789";
@@ -24,13 +25,12 @@ interface Service {
 }
 
 // In workerd in the service tier, which bundles the page's files in its own way; on Node in the lab.
-const isNode = process.env["E2E_PLATFORM"] === "node";
-describe(`/docs on ${isNode ? "Node" : "workerd"}`, needs("chromium"), () => {
+describe(`/docs on ${isLab ? "Node" : "workerd"}`, needs("chromium"), () => {
   let api: Service;
   /** Both rows use it: it takes seconds of CPU time to draw. */
   let docs: WatchedPage;
   beforeAll(async () => {
-    api = await (isNode ? startNode : startWorker)({ ...locked, AIRLOCK_API_DOCS_PUBLIC: "true" });
+    api = await (isLab ? startNode : startWorker)({ ...locked, AIRLOCK_API_DOCS_PUBLIC: "true" });
     docs = await openDocs(api.url);
   });
   afterAll(() => api.close());

@@ -13,6 +13,7 @@ import {
 } from "../../agent/sandbox/testing/raw-engine.ts";
 import { writeWheels } from "../../agent/sandbox/testing/wheel.ts";
 import { startWorker } from "../../api/testing/start-worker.ts";
+import { isLab } from "../../shared/testing/tier.ts";
 import type { InProgressResult } from "../../shared/wire/execution.ts";
 import { build, lastBuild, readJobType } from "../testing/builds.ts";
 import {
@@ -81,11 +82,10 @@ const execute = (jobType: string) =>
   service.execute(printAnswer, { job_type: jobType, startup_timeout: 600 });
 
 // In workerd in the engine tier, where it also stores what it builds for other agents and forks its jobs; on Node in
-// the lab. vitest.config.ts says which.
-const [name, start, stores]: [string, Start, boolean] =
-  process.env["E2E_PLATFORM"] === "node"
-    ? ["api/node.ts", startTestService, false]
-    : ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true];
+// the lab.
+const [name, start, stores]: [string, Start, boolean] = isLab
+  ? ["api/node.ts", startTestService, false]
+  : ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true];
 describe(`on ${name}`, () => {
   const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
   beforeAll(async () => {

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startWorker } from "../../api/testing/start-worker.ts";
+import { isLab } from "../../shared/testing/tier.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { startTestService, startTestServiceOn, type TestService } from "../testing/test-service.ts";
 import type { Json } from "../testing/service-calls.ts";
@@ -14,20 +15,25 @@ json.dump({"length": len(name), "exact": 1.0}, open("/output/result.json", "w"))
 open("plot.png", "wb").write(bytes(range(256)) * 4096)
 `;
 
-/** One API, on Node or in workerd, and two real agents on the real engine. */
-describe.each<[string, () => Promise<TestService>, Record<string, string>]>([
-  ["api/node.ts, forked jobs,", startTestService, { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
+type Variant = [string, () => Promise<TestService>, Record<string, string>];
+const inLab: Variant[] = [
   [
     "api/node.ts, a warm pool of one,",
     startTestService,
     { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "1" },
   ],
+];
+const first: Variant[] = [
+  ["api/node.ts, forked jobs,", startTestService, { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
   [
     "api/worker.ts in workerd, over sqld, agents as by default,",
     () => startTestServiceOn(startWorker),
     { AIRLOCK_WARM_POOL_SIZE: "" },
   ],
-])("%s with two agents", (_name, start, settings) => {
+];
+
+/** One API, on Node or in workerd, and two real agents on the real engine. */
+describe.each(isLab ? inLab : first)("%s with two agents", (_name, start, settings) => {
   let service: TestService;
 
   beforeAll(async () => {

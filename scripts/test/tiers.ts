@@ -14,11 +14,16 @@ export const stages: readonly (readonly Tier[])[] = [
 export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 
 /**
- * Tests that the lab repeats: those of a runtime under gVisor, what the other platform does too, and more
- * random requests.
+ * Tests that the lab repeats with another runtime, on another platform, in another setting, or with more random
+ * requests.
  */
-export const repeatedFiles =
-  "{agent/sandbox/{hostile/*,{cpu-count,randomness,seccomp-probe,usage}.engine},api/tests/{docs.service,fuzz*},scripts/e2e/job-types.engine}.test.ts";
+export const repeatedFiles = `{${[
+  "agent/job/run.engine",
+  "agent/sandbox/hostile/*",
+  "agent/sandbox/{cpu-count,randomness,seccomp-probe,usage}.engine",
+  "api/tests/{docs,fuzz,fuzz-agent}.service",
+  "scripts/e2e/{job-types,whole}.engine",
+].join()}}.test.ts`;
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =

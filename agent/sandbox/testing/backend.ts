@@ -3,16 +3,17 @@ import { getLogger } from "@logtape/logtape";
 import type { Engine } from "../../container/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import type { MotherSpec } from "../../container/mother-profile.ts";
+import { isLab, tier } from "../../../shared/testing/tier.ts";
 import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../mother/forks.ts";
 import { NotForkable } from "../../mother/mother.ts";
 import type { PackageRequest } from "../package-request.ts";
 import type { InputFile, Sandbox, SandboxSpec } from "../types.ts";
 
-/** The backend that sandbox tests run against; vitest.config.ts sets it. */
-export const backend = process.env["SANDBOX_BACKEND"] ?? "engine";
+/** The backend that sandbox tests run against. */
+export const backend = tier === "zygote" ? "zygote" : "engine";
 
-/** The runtime that sandbox tests choose for their containers; vitest.config.ts sets it. */
-export const sandboxRuntime = process.env["SANDBOX_RUNTIME"] ?? "runc";
+/** The runtime that sandbox tests choose for their containers. */
+export const sandboxRuntime = isLab ? "runsc" : "runc";
 
 let forks: Forks | undefined;
 

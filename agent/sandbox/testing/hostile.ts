@@ -23,9 +23,9 @@ import glob, os
 print("next", glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/output/*") + glob.glob("/dev/mqueue/*"))`;
 
 /**
- * Cases of hostile code, under runc in the engine tier and under gVisor in the lab (vitest.config.ts says
- * which). Each test ends with the invariant: host and agent are as before. After each fork and after the last
- * container, a harmless job runs well and finds nothing. After any other container, the next case does the same.
+ * Cases of hostile code, under runc in the engine tier and under gVisor in the lab. Each test ends with the invariant:
+ * host and agent are as before. After each fork and after the last container, a harmless job runs well and finds
+ * nothing. After any other container, the next case does the same.
  */
 export function hostileCases(cases: (scene: Scene) => void): void {
   const runtime = sandboxRuntime;

@@ -1,2 +1,4 @@
-/** How many random requests each test sends: vitest.config.ts sets it for each tier. */
-export const fuzzRuns = { numRuns: Number(process.env["FUZZ_RUNS"]) };
+import { isLab } from "../../../shared/testing/tier.ts";
+
+/** How many random requests each test sends. */
+export const fuzzRuns = { numRuns: isLab ? 200 : 25 };
