@@ -23,6 +23,7 @@ export const repeatedFiles = `{${[
   "agent/sandbox/{cpu-count,randomness,seccomp-probe,usage}.engine",
   "api/tests/{docs,fuzz,fuzz-agent}.service",
   "scripts/e2e/{job-types,whole}.engine",
+  "scripts/hostile/{secrets,whole-path}.engine",
 ].join()}}.test.ts`;
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
