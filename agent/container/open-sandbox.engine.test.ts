@@ -181,6 +181,27 @@ shared_memory.SharedMemory("shared", create=True, size=10)`;
   });
 });
 
+test("where the supervisor may send no signals, a timeout still keeps output and files", async () => {
+  const { engine, image } = place;
+  const unable: Engine = {
+    ...engine,
+    create: (profile, signal) => {
+      const { HostConfig } = profile;
+      HostConfig.SecurityOpt = HostConfig.SecurityOpt.map((each) => each.replace('"kill",', ""));
+      return engine.create(profile, signal);
+    },
+  };
+  const code = `open("a", "w").write("kept"); print("partial", flush=True)\nwhile True: pass`;
+  const job = { timeoutMs: 1000 };
+  const { end, out, files, left } = await runCode({ engine: unable, image }, code, { job });
+  expect({ end, out, files, left }).toEqual({
+    end: "timeout execution_timeout null",
+    out: "partial\n",
+    files: { a: "kept" },
+    left: 0,
+  });
+});
+
 test("an interpreter that dies before its job comes ends its container, which is removed once", async () => {
   const { engine, image } = place;
   let removals = 0;

@@ -103,7 +103,8 @@ class Supervisor:
     def signal_all(self, number):
         try:
             os.kill(-1, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
+            # Debian 13's AppArmor denies it under root's Podman. The end of PID 1 ends what is left.
             pass
 
     def report(self, ending, started, out_of_memory):
