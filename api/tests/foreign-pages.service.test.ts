@@ -3,6 +3,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { needs } from "../../scripts/testing/needs.ts";
 import { openBrowser, openPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
@@ -48,7 +49,7 @@ const withHost = (url: string, name: string): string => `http://${name}:${new UR
 describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   ["Node", startNode],
   ["workerd", startWorker],
-])("without keys on %s", (_name, start) => {
+])("without keys on %s", needs("chromium"), (_name, start) => {
   let api: Service;
   let agent: ScriptedAgent;
   beforeAll(async () => {

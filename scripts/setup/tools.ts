@@ -32,6 +32,9 @@ const has =
   () =>
     commands.every(hasCommand);
 
+const canImport = (modules: string) =>
+  spawnSync("python3", ["-c", `import ${modules}`]).status === 0;
+
 const table = {
   // Supervisors that run on this machine get a loopback of their own.
   ip: { tiers: ["engine", "zygote"], isThere: has("ip"), packages: ["iproute2"] },
@@ -43,11 +46,17 @@ const table = {
   },
   // The Python client runs on this machine's Python.
   python3: { tiers: ["service", "engine"], isThere: has("python3"), packages: ["python3"] },
+  // The HTTP client of most Python programs; pip has a copy.
+  requests: {
+    tiers: ["service"],
+    isThere: () => ["requests", "pip._vendor.requests"].some(canImport),
+    packages: ["python3-requests"],
+  },
   // The command line's completion.
   zsh: { tiers: ["lab"], isThere: has("zsh"), packages: ["zsh"] },
   venv: {
     tiers: ["lab"],
-    isThere: () => spawnSync("python3", ["-c", "import ensurepip, venv"]).status === 0,
+    isThere: () => canImport("ensurepip, venv"),
     packages: ["python3", "python3-venv"],
   },
   // OpenStack Swift, the S3 service of the tests of the artifact store.

@@ -13,7 +13,7 @@ const LONGEST = [
   "scripts/e2e/forked.engine.test.ts",
   "agent/mother/recovers.engine.test.ts",
   "api/tests/worker-events.service.test.ts",
-  "scripts/e2e/streams.service.test.ts",
+  "scripts/e2e/streams.engine.test.ts",
 ];
 
 export class LongestFirst extends BaseSequencer {
