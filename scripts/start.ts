@@ -3,7 +3,7 @@ import { readConfig } from "./command/config.ts";
 import { OperatorError, runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
 import { buildConsole } from "./console/build-console.ts";
-import { setUp } from "./setup/set-up.ts";
+import { setUp, type SetUp } from "./setup/set-up.ts";
 import { checkAddress, localUrl } from "./start/address.ts";
 import { agentName, agentToken } from "./start/agent-token.ts";
 import { type Child, startChild } from "./start/child.ts";
@@ -32,7 +32,7 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
   const api = startChild("API", "api/node.ts", { ...env, AIRLOCK_AGENT_TOKENS: tokens });
   let agent: AgentKeeper | undefined;
   try {
-    const [listening, engine] = await Promise.all([api.ready, setUp(config), buildConsole()]);
+    const [listening, engine] = await Promise.all([api.ready, setUpAll(config)]);
     const url = localUrl(listening.url);
     const agentEnv = {
       ...env,
@@ -59,6 +59,13 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
     await agent?.stop(config.drain_grace_s * 1000 + AGENT_CLEANUP_MS);
     await api.stop((config.stop_delay_s + config.drain_grace_s) * 1000 + API_GRACE_MS);
   }
+}
+
+/** One after the other: the build blocks the event loop, so that an engine would seem not to answer. */
+async function setUpAll(config: Config): Promise<SetUp> {
+  const engine = await setUp(config);
+  await buildConsole();
+  return engine;
 }
 
 async function announce(url: string, config: Config, agent: AgentKeeper): Promise<void> {
