@@ -19,7 +19,9 @@ afterAll(async () => {
 });
 
 test("npm pack's package installs the command airlock in an empty folder", async () => {
-  await run("npm", ["pack", "--pack-destination", folder], { cwd: "clients/cli" });
+  await run("npm", ["pack", "--ignore-scripts=false", "--pack-destination", folder], {
+    cwd: "clients/cli",
+  });
   rmSync("clients/cli/dist", { recursive: true });
   const [archive] = readdirSync(folder);
   await run("npm", ["install", "--no-audit", "--no-fund", `./${archive}`], { cwd: folder });

@@ -28,7 +28,9 @@ console.log(error instanceof NotFoundError, (await airlock.api.getHealth()).vers
 `;
 
 test("npm pack's package works and type-checks in an empty folder", async () => {
-  await run("npm", ["pack", "--pack-destination", folder], { cwd: "clients/typescript" });
+  await run("npm", ["pack", "--ignore-scripts=false", "--pack-destination", folder], {
+    cwd: "clients/typescript",
+  });
   rmSync("clients/typescript/dist", { recursive: true });
   const [archive] = readdirSync(folder);
   writeFileSync(join(folder, "package.json"), '{"type":"module"}');
