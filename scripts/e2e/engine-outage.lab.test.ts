@@ -91,7 +91,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
   }
 
   test("killed and soon back: the job runs again and succeeds, its first container is gone", async () => {
-    expect(await engineErrors("describe", "unavailable")).toBe(0);
+    expect(await engineErrors("ping", "unavailable")).toBe(0);
     const signal = makeCodeSignal();
     const id = await begin(signal);
     await untilRunning(1 + 2);
@@ -159,7 +159,7 @@ describe("an engine that stops while code runs", needs("root"), () => {
       });
     }
     await get(`/jobs/${failing}/result?wait=true&timeout=240`);
-    expect(await engineErrors("describe", "unavailable")).toBeGreaterThanOrEqual(5);
+    expect(await engineErrors("ping", "unavailable")).toBeGreaterThanOrEqual(5);
     expect(await get("/dlq")).toMatchObject({
       items: [{ job_id: failing, error_type: "key_error", retry_count: 1 }],
     });

@@ -9,9 +9,9 @@ export type PingResult = {
 
 /**
  * A Podman that is started through its socket takes a second or two to answer, ten on a busy
- * machine. On an emulated machine this process itself may stand still for 20 s.
+ * machine.
  */
-const PING_TIMEOUT_MS = 60_000;
+const PING_TIMEOUT_MS = 20_000;
 
 /** Asks the engine at `host` to answer. Never throws. */
 export async function pingEngine(host: string, timeoutMs = PING_TIMEOUT_MS): Promise<PingResult> {
