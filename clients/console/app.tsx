@@ -31,10 +31,14 @@ const views = [
 export function App() {
   const health = useFeed("health", getHealth);
   const places = useRef<HTMLUListElement>(null);
-  // On a narrow screen the list of views is wider than the screen.
+  // On a narrow screen the list of views is wider than the screen. `scrollIntoView` would also move the place from
+  // which Tab goes on (seen in Chromium 150), past the link to the content.
   useEffect(() => {
-    const here = places.current?.querySelector("[aria-current]");
-    here?.scrollIntoView({ block: "nearest", inline: "center" });
+    const list = places.current;
+    const here = list?.querySelector<HTMLElement>("[aria-current]");
+    if (!list || !here) return;
+    const middle = here.offsetLeft - list.offsetLeft + here.offsetWidth / 2;
+    list.scrollLeft = middle - list.clientWidth / 2;
   }, [route.value.view]);
   return (
     <>

@@ -119,4 +119,13 @@ describe("by keyboard alone", needs("chromium"), () => {
     expect(await page.evaluate<number>("document.documentElement.scrollWidth")).toBe(360);
     await page.close();
   });
+
+  test("at 360 px the list of views is scrolled to where one is", async () => {
+    const page = await world.open("/console/health");
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.reload();
+    const here = page.getByRole("navigation").getByText("Health", { exact: true });
+    await expect.poll(async () => (await here.boundingBox())!.x).toBeLessThan(300);
+    await page.close();
+  });
 });
