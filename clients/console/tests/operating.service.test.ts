@@ -151,7 +151,8 @@ describe("what an operator does in the console", needs("chromium"), () => {
     // Enter alone revokes nothing, and the focus is where it was.
     await dialog.waitFor();
     await page.keyboard.press("Enter");
-    await dialog.waitFor({ state: "detached" });
+    // A closed dialog is hidden at once and removed a moment later.
+    await page.locator("dialog").waitFor({ state: "detached" });
     expect(await page.getByRole("cell", { name: "valid" }).count()).toBe(1);
     await page.keyboard.press("Enter");
     await dialog.getByRole("button", { name: "Revoke" }).click();
