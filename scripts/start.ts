@@ -13,8 +13,11 @@ import { curlLine, selfCheck } from "./start/self-check.ts";
 import { untilStopSignal } from "./start/stop-signals.ts";
 
 const API_GRACE_MS = 10_000;
-/** What an agent may take to report and clean up, after its own grace for running jobs. */
-const AGENT_CLEANUP_MS = 20_000;
+/**
+ * What an agent may take to report and clean up, after its own grace for running jobs. A busy, emulated machine needs
+ * more than 20 s; a second signal ends the wait.
+ */
+const AGENT_CLEANUP_MS = 60_000;
 
 await runMain(async () => {
   const options = parseStartOptions(process.argv.slice(2));
