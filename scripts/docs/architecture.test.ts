@@ -12,9 +12,13 @@ test("every path on docs/architecture.md exists", () => {
   expect(named.filter((path) => !existsSync(path))).toEqual([]);
 });
 
+/** What builds and Python leave among the sources. */
+const made = /\/(dist|__pycache__|[^/]*\.egg-info)\/|^clients\/python\/build\//;
+
 test("every folder of the sources is on the map", () => {
   const files = globSync("{api,agent,shared,scripts,clients,packaging}/**/*.*");
-  const folders = [...new Set(files.map((file) => `${dirname(file)}/`))].toSorted();
+  const sources = files.filter((file) => !made.test(file));
+  const folders = [...new Set(sources.map((file) => `${dirname(file)}/`))].toSorted();
   expect(folders.filter((folder) => !named.includes(folder))).toEqual([]);
 });
 
