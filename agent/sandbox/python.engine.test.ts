@@ -4,6 +4,6 @@ import { hostPython } from "./testing/find-python.ts";
 import { pythonRows } from "./testing/python-rows.ts";
 
 // Containers of other tests have the base image's Python; the lab has every promised one.
-describe("this machine's Python", needs("root", "ip"), () => {
+describe("this machine's Python", needs("root", "ip", "pip"), () => {
   pythonRows(hostPython);
 });

@@ -57,19 +57,23 @@ const env = (url: string) => ({
 });
 const lines = (count: number) => Array.from({ length: count }, (_, n) => `line ${n}\n`).join("");
 
-test("the shell's recipe shows the whole output once, over connections that break", async () => {
-  await using proxy = await startCuttingProxy(service.url);
-  // The first connection is the submission's.
-  proxy.cutNext({}, ...[10, 700, 1_000, 900].map((answer) => ({ answer })));
-  const [recipe = ""] = examples("recipes", "sh");
-  const { stdout, stderr } = await run("bash", ["-c", recipe], {
-    cwd: folder,
-    env: env(proxy.url),
-  });
-  expect(stdout).toBe(`${lines(8)}succeeded\n`);
-  expect(proxy.cuts()).toBe(4);
-  expect(stderr).toMatch(/^after: the beginning\nafter: /);
-});
+test(
+  "the shell's recipe shows the whole output once, over connections that break",
+  needs("curl and jq"),
+  async () => {
+    await using proxy = await startCuttingProxy(service.url);
+    // The first connection is the submission's.
+    proxy.cutNext({}, ...[10, 700, 1_000, 900].map((answer) => ({ answer })));
+    const [recipe = ""] = examples("recipes", "sh");
+    const { stdout, stderr } = await run("bash", ["-c", recipe], {
+      cwd: folder,
+      env: env(proxy.url),
+    });
+    expect(stdout).toBe(`${lines(8)}succeeded\n`);
+    expect(proxy.cuts()).toBe(4);
+    expect(stderr).toMatch(/^after: the beginning\nafter: /);
+  },
+);
 
 test("the pipeline's jobs read what the one before wrote, and are found again", async () => {
   const [pipeline = ""] = examples("recipes", "python");

@@ -52,6 +52,12 @@ const table = {
     isThere: () => ["requests", "pip._vendor.requests"].some(canImport),
     packages: ["python3-requests"],
   },
+  // Examples of the documents.
+  "curl and jq": { tiers: ["engine"], isThere: has("curl", "jq"), packages: ["curl", "jq"] },
+  // Docker lists the processes of a container with it.
+  ps: { tiers: ["engine", "zygote", "lab"], isThere: has("ps"), packages: ["procps"] },
+  // Sandboxes on this machine's Python install packages.
+  pip: { tiers: ["engine"], isThere: () => canImport("pip"), packages: ["python3-pip"] },
   // The command line's completion.
   zsh: { tiers: ["lab"], isThere: has("zsh"), packages: ["zsh"] },
   venv: {
