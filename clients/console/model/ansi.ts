@@ -16,9 +16,9 @@ export interface Piece {
 }
 
 /** Control sequences: CSI, OSC, and other escapes. Only SGR (`m`) has an effect. */
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- it looks for control characters
 const escapes = /\x1b(?:\[([0-9;:]*)([ -/]*[@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g;
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- it looks for control characters
 const controls = /[\x00-\x08\x0b-\x1f\x7f]/g;
 
 const plain: Look = {};

@@ -2,7 +2,7 @@
 const wide =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
 const without = /[\p{M}\u200b-\u200f\u202a-\u202e\u2060-\u2069]/u;
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- control characters take one cell too
 const plain = /^[\x00-\u02ff]*$/;
 const tabStop = 8;
 
