@@ -10,6 +10,8 @@ export interface MotherSpec {
   readonly sets: string;
   readonly agentId: string;
   readonly agentName: string;
+  /** Jobs that run at once. */
+  readonly slots: number;
   /** Bytes for all zygotes and jobs together; null for no limit. */
   readonly memoryBytes: number | null;
   readonly pids: number;

@@ -10,6 +10,7 @@ const mother = motherProfile(
     sets: "sets",
     agentId: "id",
     agentName: "name",
+    slots: 1,
     memoryBytes: null,
     pids: 100,
   },

@@ -61,6 +61,7 @@ export function motherSpec(
     sets: setsVolume(name),
     agentId: id,
     agentName: name,
+    slots,
     memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,
     pids: slots * pidsPerSlot + pidsOfZygotes,
   };
@@ -70,11 +71,10 @@ const dayMs = 24 * 3600_000;
 /** How long the start of a mother may take, in ms. */
 const startMs = 60_000;
 /**
- * Limits of a zygote's user namespace: no further one in it, and far more network namespaces than
- * jobs at once, because the kernel takes its time to free those that have ended. Each takes about
- * 200 KiB of the host's memory.
+ * Limits of a zygote's user namespace: far more namespaces than jobs at once, because the kernel takes its
+ * time to free those that have ended. Each network takes about 200 KiB of the host's memory.
  */
-const closedLimits = { max_user_namespaces: 0, max_net_namespaces: 1024 };
+const closedLimits = { max_user_namespaces: 1024, max_net_namespaces: 1024 };
 
 export function keepMother(deps: MotherDeps): MotherKeeper {
   const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;
@@ -89,7 +89,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
     const label = `mother-${randomUUID()}`;
     held.add(label);
     try {
-      const settings = { ids, hostname, closed_limits: closedLimits };
+      const settings = { ids, hostname, slots: spec.slots, closed_limits: closedLimits };
       const image = await motherImage(limit);
       await createVolumes({ engine, spec }, limit);
       const started = await startMother(engine, spec, image, label, settings, limit, answerMs);

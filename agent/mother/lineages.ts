@@ -87,11 +87,16 @@ export function createLineages(deps: LineagesDeps): Lineages {
     const order = {
       root,
       env,
-      gate: gateText(pythonPath, spec.preload, filterOf(seccompProfile()), spec.memoryBytes),
+      gate: gateText(
+        pythonPath,
+        spec.preload,
+        filterOf(seccompProfile(spec.loopback)),
+        spec.memoryBytes,
+      ),
       memory: spec.memoryBytes,
       pids: spec.pids,
       cpus: Math.max(1, Math.ceil(spec.cpus)),
-      filter: filterOf(zygoteProfile()).toString("hex"),
+      filter: filterOf(zygoteProfile(spec.loopback)).toString("hex"),
     };
     const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
       // The image's unpacked files may be gone: they are looked for again at the next start.
@@ -161,8 +166,18 @@ function isFresh({ mother, bornMs, jobsLeft }: Current): boolean {
 }
 
 /** Jobs with the same key meet the same interpreter. */
-function keyOf({ image, preload, env, cpus, seccomp, memoryBytes, pids }: SandboxSpec): string {
-  return JSON.stringify([image, preload, env, Math.ceil(cpus), seccomp, memoryBytes, pids]);
+function keyOf(spec: SandboxSpec): string {
+  const { image, preload, env, cpus, seccomp, loopback, memoryBytes, pids } = spec;
+  return JSON.stringify([
+    image,
+    preload,
+    env,
+    Math.ceil(cpus),
+    seccomp,
+    loopback,
+    memoryBytes,
+    pids,
+  ]);
 }
 
 /** What the engine and sandbox/inside/job.py make of an interpreter's environment together. */

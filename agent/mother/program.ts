@@ -20,6 +20,7 @@ const ofUnpacker = sources(["files", "unpack"]);
 const ofSets = sources(["unpack", "sets"]);
 const ofJobs = sources([
   ...shared.slice(0, 2),
+  "ids",
   "kernel",
   "jobs_request",
   "enter",
@@ -30,6 +31,8 @@ export interface MotherSettings {
   /** First id and length of the range that all zygotes use. Under a rootless engine, ids.py chooses another range. */
   readonly ids: readonly [first: number, count: number];
   readonly hostname: string;
+  /** Jobs that run at once: each gets a part of what the kernel counts for all of them together. */
+  readonly slots: number;
   /** Limits of a zygote's user namespace by name, in /proc/sys/user. */
   readonly closed_limits: Readonly<Record<string, number>>;
 }
@@ -67,7 +70,7 @@ export function setsProgram(settings: SetsSettings): Buffer {
 }
 
 function programOf(texts: Record<string, string>, main: string, settings: object): Buffer {
-  return asFirstBytes(`${loadModules({ ...texts, ids: inside("ids") })}import ids, json
+  return asFirstBytes(`${loadModules({ ids: inside("ids"), ...texts })}import ids, json
 sys.modules[${JSON.stringify(main)}].main(ids.fit(json.loads(${JSON.stringify(JSON.stringify(settings))})))
 `);
 }

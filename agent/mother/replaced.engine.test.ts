@@ -49,7 +49,7 @@ test("a mother that is replaced while a zygote starts ends after the jobs that w
   const volumes = { roots: "airlock-roots-tests", sets: "airlock-sets-tests" };
   const keeper = keepMother({
     engine,
-    mother: { ...labels, ...volumes, memoryBytes: null, pids: 512 },
+    mother: { ...labels, ...volumes, slots: 1, memoryBytes: null, pids: 512 },
     motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
   });

@@ -17,6 +17,7 @@ const spec = {
   sets: `${agentName}-sets`,
   agentName,
   agentId: randomUUID(),
+  slots: 1,
   memoryBytes: null,
   pids: 100,
 };

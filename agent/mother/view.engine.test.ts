@@ -8,6 +8,7 @@ const reasons: readonly (readonly [RegExp, string])[] = [
   [/^classes$/, "the gate is compiled from source, which leaves a class of ast and of unicodedata"],
   [/^control groups|^mounts \/sys\/fs\/cgroup/, "only the groups of memory, processes and CPU"],
   [/^filters$/, "the filters of mother and zygote lie under the job's"],
+  [/^limits RLIMIT_SIGPENDING$/, "each fork has its part of what the host allows its creator"],
   [/^localhost$|^names$|^mounts \/etc\//, "its /etc is a copy: localhost has a name there"],
   [/^mounts \/dev(\/(full|null|random|tty|urandom|zero))?$/, "device files are the mother's"],
   [/^mounts (\/proc\/|\/sys\/firmware)/, "what is masked shows an empty folder of the zygote's"],
@@ -37,15 +38,15 @@ test("a fork sees what code in a container of its own sees, but for a list", asy
   const unexplained = differing.filter((name) => !explained(name));
   expect(unexplained.map((name) => [name, engine![name], zygote![name]])).toEqual([]);
   expect(names).toEqual(
-    expect.arrayContaining(["identity", "limits", "environment", "mounts /tmp"]),
+    expect.arrayContaining(["identity", "limits RLIMIT_NOFILE", "environment", "mounts /tmp"]),
   );
 });
 
-/** JSON by name; each mount by itself. */
-function flat({ mounts, ...rest }: Record<string, unknown>): Record<string, string> {
-  const places = Object.entries(mounts as Record<string, unknown>).map(
-    ([path, how]): [string, unknown] => [`mounts ${path}`, how],
+/** JSON by name; each mount and each limit by itself. */
+function flat({ mounts, limits, ...rest }: Record<string, unknown>): Record<string, string> {
+  const each = Object.entries({ mounts, limits }).flatMap(([kind, values]) =>
+    Object.entries(values as object).map(([name, value]) => [`${kind} ${name}`, value] as const),
   );
-  const all = [...Object.entries(rest), ...places];
+  const all = [...Object.entries(rest), ...each];
   return Object.fromEntries(all.map(([name, value]) => [name, JSON.stringify(value)]));
 }

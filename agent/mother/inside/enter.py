@@ -6,10 +6,13 @@ Runs in the image's Python, as root of the zygote's user namespace, before a byt
 import os
 import posix
 import resource
+import time
 
 import kernel
-from files import read_lines
+from files import read_lines, write_file
+from ids import END_OF_CODE, FIRST_OF_CODE
 from jobs_request import REQUEST
+from privileges import CODE_UID
 
 STAGE = "/input"
 _ROOT = STAGE + "/root"
@@ -17,12 +20,14 @@ _EMPTY = STAGE + "/empty"
 _GROUPS = STAGE + "/groups"
 _SETS = STAGE + "/sets"
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
-# What Docker masks, and what it makes read-only. Source: moby, oci/defaults.go.
+# As `maskedPaths` in sandbox/profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
 _MASKED = (
-    "/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list "
-    "/proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware /sys/devices/virtual/powercap"
+    "/proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/pressure "
+    "/proc/scsi /proc/sched_debug /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware"
 ).split()
 _READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
+# As `tcpBuffers` in sandbox/profile.ts.
+_TCP_BUFFERS = b"4096 16384 65536"
 
 
 class Plan:
@@ -31,7 +36,11 @@ class Plan:
     def __init__(self):
         self.masked = []
         for path in filter(os.path.lexists, _MASKED):
-            self.masked.append((_EMPTY if os.path.isdir(path) else "/dev/null", path))
+            # A mount's flags cannot be less than those of its source, which is the zygote's.
+            if os.path.isdir(path):
+                self.masked.append((_EMPTY, path, kernel.RDONLY | kernel.SAFE))
+            else:
+                self.masked.append(("/dev/null", path, kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC))
         self.read_only = [path for path in _READ_ONLY if os.path.lexists(path)]
         lines = [line.split(":", 2) for line in read_lines("/proc/self/cgroup")]
         lists = [controllers.split(",") for _, controllers, _ in lines]
@@ -45,6 +54,18 @@ class Plan:
                     os.symlink(folder, "%s/%s" % (_GROUPS, name))
 
 
+def give_ids(pid, request):
+    """Maps the ids of a job's user namespace to the zygote's: the same ones, but for the user of the code."""
+    count = int(read_lines("/proc/self/uid_map")[0].split()[2])
+    code = REQUEST.unpack(request)[3]
+    next_id = CODE_UID + 1
+    users = [(0, 0, CODE_UID), (CODE_UID, code, 1), (next_id, next_id, FIRST_OF_CODE - next_id)]
+    if count > END_OF_CODE:
+        users.append((END_OF_CODE, END_OF_CODE, count - END_OF_CODE))
+    write_file("/proc/%d/uid_map" % pid, b"".join(b"%d %d %d\n" % line for line in users), 0)
+    write_file("/proc/%d/gid_map" % pid, b"0 0 %d" % count, 0)
+
+
 def enter(plan, request, stream, stderr, code_filter):
     """Sets up namespaces, root and filter of the job's PID 1. Its stream becomes stdin and stdout."""
     kernel.close_descriptors_except({stream, stderr})
@@ -52,9 +73,20 @@ def enter(plan, request, stream, stderr, code_filter):
     if os.read(stream, 1) != b"g":
         posix._exit(1)
     files = _read_files(stream)
+    while os.getuid() != 0:
+        time.sleep(0.0005)  # until the zygote has given it ids
     kernel.unshare(kernel.NEWCGROUP)
     kernel.bring_loopback_up()
-    memory, shm, writable, packages = REQUEST.unpack(request)
+    memory, shm, writable, _, inotify_instances, inotify_watches, signals, packages = REQUEST.unpack(request)
+    for name, limit in (
+        ("user/max_user_namespaces", b"0"),
+        ("user/max_inotify_instances", b"%d" % inotify_instances),
+        ("user/max_inotify_watches", b"%d" % inotify_watches),
+        ("net/ipv4/tcp_rmem", _TCP_BUFFERS),
+        ("net/ipv4/tcp_wmem", _TCP_BUFFERS),
+    ):
+        write_file("/proc/sys/" + name, limit, 0)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (signals, signals))
     _make_root(plan, memory, shm, writable, packages.rstrip(b"\0").decode())
     _bind_files(files)
     kernel.pivot_into(_ROOT)
@@ -80,8 +112,8 @@ def _make_root(plan, memory, shm, writable, packages):
         kernel.mount("cgroup", root + "/sys/fs/cgroup", "cgroup2", kernel.RDONLY | kernel.SAFE)
     for path in plan.read_only:
         kernel.bind(root + path, root + path, kernel.RDONLY | kernel.SAFE)
-    for source, path in plan.masked:
-        kernel.bind(source, root + path, kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
+    for source, path, flags in plan.masked:
+        kernel.bind(source, root + path, flags)
     files = kernel.NOSUID | kernel.NODEV
     # The kernel has some 3,000 terminals for all containers together.
     devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"

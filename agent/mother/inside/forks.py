@@ -26,9 +26,12 @@ def fork_jobs(known):
             del record[name]
     # What is loaded in here ends now, and not in the middle of the code's work.
     gc.collect()
-    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's does not.
+    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's and this key do not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+    if "multiprocessing.process" in sys.modules:
+        process = sys.modules["multiprocessing.process"]
+        process.current_process().authkey = sys.modules["posix"].urandom(32)
 
 
 def serve_mother():
@@ -116,16 +119,18 @@ def serve_mother():
     gc.collect()
     kernel.use_large_pages()
     while True:
-        request, rights, _, _ = control.recvmsg(64, _socket.CMSG_SPACE(8))
+        request, rights, _, _ = control.recvmsg(enter.REQUEST.size, _socket.CMSG_SPACE(8))
         if not request:
             posix._exit(0)
         data = rights[0][2]
         stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
         try:
-            if kernel.fork_into(kernel.JOB_NAMESPACES) == 0:
+            pid = kernel.fork_into(kernel.JOB_NAMESPACES)
+            if pid == 0:
                 break
+            enter.give_ids(pid, request)
         except OSError:
-            pass  # the mother reads the end of the job's stream
+            pass  # the mother reads the end of the job's stream, or the agent gives it up
         posix.close(stream)
         posix.close(stderr)
     try:

@@ -12,6 +12,7 @@ from kernel import SAFE, mount
 
 FOLDER = "/run/groups"
 _CPU_PERIOD_US = 100_000
+_TCP_BYTES = 16 << 20
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 
 
@@ -68,7 +69,7 @@ class GroupsV1:
             _write(memory, "memory.limit_in_bytes", limits.memory)
             _write_if_there(memory, "memory.memsw.limit_in_bytes", limits.memory)
             # The kernel counts buffers of sockets apart from other memory, and only if they have a limit.
-            _write_if_there(memory, "memory.kmem.tcp.limit_in_bytes", limits.memory // 4)
+            _write_if_there(memory, "memory.kmem.tcp.limit_in_bytes", _TCP_BYTES)
             _write(pids, "pids.max", limits.pids)
             if limits.cpus:
                 _write(cpu, "cpu.cfs_quota_us", int(limits.cpus * _CPU_PERIOD_US))

@@ -22,7 +22,7 @@ class Job:
 
     def __init__(self, mother, zygote, number, order):
         self.mother, self.zygote, self.number = mother, zygote, number
-        self.pidfd = None
+        self.pidfd = self._id = None
         self._held = []
         self._files = b"".join(b"%s\0%s\0" % (name.encode(), path.encode()) for name, path in order["files"])
         self._complete = False
@@ -43,7 +43,8 @@ class Job:
             for name in filter(None, [order["packages"], *(name for name, _ in order["files"])]):
                 self._held.append(hold(name))
             sizes = order["memory"], order["shm"], order["writable"]
-            request = REQUEST.pack(*sizes, order["packages"].encode())
+            self._id = mother.code_ids.take()
+            request = REQUEST.pack(*sizes, self._id, *mother.shares, order["packages"].encode())
             zygote.request(request, [theirs.fileno(), its_stderr])
         except OSError:
             self._close()
@@ -205,6 +206,7 @@ class Job:
             os.close(self.pidfd)
         while self._held:
             os.close(self._held.pop())
+        self.mother.code_ids.give_back(self._id)
         self.mother.drop_groups(self.groups)
 
 

@@ -15,7 +15,7 @@ NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 
 ZYGOTE_NAMESPACES = NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS
-JOB_NAMESPACES = NEWNS | NEWPID | NEWNET | NEWIPC
+JOB_NAMESPACES = NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC
 
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 SAFE = NOSUID | NODEV | NOEXEC
@@ -33,7 +33,7 @@ _MNT_DETACH = 2
 _MADV_COLLAPSE = 25
 _LARGE_PAGE = 2 << 20
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
-_AF_INET, _SOCK_DGRAM = 2, 2
+_AF_UNIX, _SOCK_DGRAM = 1, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 # Its calls keep the interpreter's lock.
@@ -127,7 +127,7 @@ def add_filter(program):
 
 
 def bring_loopback_up():
-    fd = _libc.socket(_AF_INET, _SOCK_DGRAM, 0)
+    fd = _libc.socket(_AF_UNIX, _SOCK_DGRAM, 0)
     request = struct.pack("16sH22x", b"lo", _IFF_UP | _IFF_RUNNING)
     _check(_libc.ioctl(fd, _SIOCSIFFLAGS, request), "loopback")
     os.close(fd)

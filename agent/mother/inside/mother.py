@@ -6,16 +6,20 @@ a job or of a job's image. Its end is the end of every zygote and job.
 
 import json
 import os
+import resource
 import select
 import signal
 
 import groups as control_groups
+from files import read_lines
+from ids import CodeIds
 from jobs import Job
 from link import to_json
 from switch import Switch
 from zygotes import Zygote, begin
 
 _RETRY_MS = 20
+_UNLIMITED = 1 << 20
 
 
 class Mother:
@@ -23,6 +27,8 @@ class Mother:
         self.settings = settings
         self.switch = Switch(0, 1)
         self.groups = control_groups.open_groups()
+        self.code_ids = CodeIds()
+        self.shares = shares(settings["slots"])
         self.zygotes = {}
         self.jobs = {}
         self._handlers = {}
@@ -133,6 +139,17 @@ class Mother:
     def drop_groups(self, groups):
         if not control_groups.remove(groups):
             self._leftover_groups.append(groups)
+
+
+def shares(slots):
+    """Each job's part of what the kernel counts for all of them together, as the creator of their zygotes' namespaces.
+
+    Inotify instances, inotify watches, pending signals. Source: user_namespaces(7), /proc/sys/user.
+    """
+    limits = [int(read_lines("/proc/sys/user/max_inotify_" + what)[0]) for what in ("instances", "watches")]
+    most_signals = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    limits.append(_UNLIMITED if most_signals == resource.RLIM_INFINITY else most_signals)
+    return [max(1, limit // (slots + 1)) for limit in limits]
 
 
 def main(settings):

@@ -35,8 +35,8 @@ _MAX_WORD = 4096
 _PID_BYTES = 4
 # Folder of what a zygote prepares for its jobs to mount; "root" in it becomes the root of a job.
 STAGE = "/input"
-# CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN
-_KEPT = (5, 6, 7, 8, 12, 21)
+# CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN, and CAP_SETFCAP to give jobs their ids
+_KEPT = (5, 6, 7, 8, 12, 21, 31)
 
 
 def begin(settings):

@@ -116,6 +116,7 @@ export function startForks(
       sets: "airlock-sets-tests",
       agentId: randomUUID(),
       agentName: "sandbox-tests-mother",
+      slots: 4,
       memoryBytes: null,
       pids: 4096,
       ...mother,

@@ -60,7 +60,7 @@ view = {
     "user namespace": read("/proc/self/uid_map").split(),
     "names": [socket.gethostname(), read("/etc/hostname"), read("/etc/hosts"), read("/etc/resolv.conf")],
     "localhost": socket.getaddrinfo("localhost", 80, socket.AF_INET)[0][4] if "localhost" in read("/etc/hosts") else "unknown",
-    "interfaces": socket.if_nameindex(),
+    "interfaces": os.listdir("/sys/class/net"),
     "descriptors": sorted(os.listdir("/proc/self/fd")),
     "folder": [os.getcwd(), oct(os.umask(0o22))],
     "threads": len(os.listdir("/proc/self/task")),
