@@ -134,6 +134,7 @@ export function containerRequest(
     cpus: job_type.cpu_limit,
     pids: PIDS,
     network: job_type.network,
+    loopback: job_type.network === "none" ? job_type.loopback : ("full" as const),
     runtime,
     seccomp,
     packages: requirements.allowed ? ("memory" as const) : ("none" as const),

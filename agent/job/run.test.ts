@@ -24,6 +24,7 @@ it("runs a job and posts its outcome", async () => {
     cpus: 1,
     pids: 128,
     network: "none",
+    loopback: "tcp",
     runtime: null,
     seccomp: true,
     packages: "none",
@@ -36,6 +37,7 @@ it("runs a job and posts its outcome", async () => {
     code: "x",
     inputJson: '{"a":1.0}',
     timeoutMs: 7000,
+    maxSockets: 1024,
     caps: { streamBytes: 1024 ** 2, artifactBytes: 1024 ** 2 },
   });
   t.clock.advance(20);

@@ -146,6 +146,7 @@ async function runCode(
       stdin: job.stdin,
       args: job.args,
       timeoutMs: job.timeout_s * 1000,
+      maxSockets: job.job_type.network === "none" ? job.job_type.max_sockets : undefined,
       caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
     },
     {

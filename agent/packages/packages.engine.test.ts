@@ -79,7 +79,7 @@ def outcome(address):
         if code == 0:
             return "itself" if s.getsockname() == s.getpeername() else "open"
         return errno.errorcode[code]
-print([name for _, name in socket.if_nameindex()])
+print(os.listdir("/sys/class/net"))
 print({outcome((host, 80)) for host in ("1.1.1.1", "169.254.169.254", "172.17.0.1", "10.0.0.1")})
 found = [port for port in ${ports} if outcome(("127.0.0.1", port)) == "open"]
 print(found)

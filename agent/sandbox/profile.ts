@@ -25,7 +25,29 @@ const processBytes = 28 * 1024 * 1024;
  * processes.
  */
 const gvisorBytes = 32 * 1024 * 1024;
-const seccomp = JSON.stringify(seccompProfile());
+/**
+ * Bytes of memory for what lies unread in a TCP socket, and for what it has not sent: least, default, most.
+ * Settings of the network namespace, as with cgroup v1 these buffers count against no limit of a job.
+ */
+const tcpBuffers = "4096 16384 65536";
+
+/** What the engine masks if nothing is said, and what lets code load the kernel: source moby, oci/defaults.go. */
+const maskedPaths = [
+  "/proc/acpi",
+  "/proc/asound",
+  "/proc/interrupts",
+  "/proc/kcore",
+  "/proc/keys",
+  "/proc/latency_stats",
+  // Each trigger that code sets there takes the kernel's time, also after the code has been killed.
+  "/proc/pressure",
+  "/proc/scsi",
+  "/proc/sched_debug",
+  "/proc/timer_list",
+  "/proc/timer_stats",
+  "/sys/devices/virtual/powercap",
+  "/sys/firmware",
+];
 
 /** What the create calls of all containers of an agent have in common. */
 export function commonProfile(image: string, { agentId, agentName, leaseId }: SandboxLabels) {
@@ -70,7 +92,8 @@ export function containerProfile(spec: SandboxSpec) {
       ReadonlyRootfs: true,
       CapDrop: ["ALL"],
       CapAdd: ["SETUID", "SETGID", "KILL", "SETPCAP"],
-      SecurityOpt: ["no-new-privileges", `seccomp=${spec.seccomp ? seccomp : "unconfined"}`],
+      SecurityOpt: ["no-new-privileges", `seccomp=${filterOf(spec)}`],
+      MaskedPaths: maskedPaths,
       IpcMode: "private",
       Init: false,
       Memory: memory,
@@ -85,12 +108,18 @@ export function containerProfile(spec: SandboxSpec) {
         ...(isGvisor ? [ulimit("nproc", spec.pids)] : []),
       ],
       ...temporaryFiles(spec),
+      ...(spec.network === "none" && {
+        Sysctls: { "net.ipv4.tcp_rmem": tcpBuffers, "net.ipv4.tcp_wmem": tcpBuffers },
+      }),
       LogConfig: { Type: "none", Config: {} },
       ...(spec.runtime === null ? {} : { Runtime: spec.runtime }),
       ...(spec.gpus.length === 0 ? {} : { DeviceRequests: [gpuRequest(spec.gpus)] }),
     },
   };
 }
+
+const filterOf = ({ seccomp, loopback }: SandboxSpec): string =>
+  seccomp ? JSON.stringify(seccompProfile(loopback)) : "unconfined";
 
 export type ContainerProfile = ReturnType<typeof containerProfile>;
 

@@ -70,8 +70,16 @@ function callsOf(profile: SeccompProfile): Call[] {
   ];
 }
 
+/** The probe installs a filter of its own after this one. */
+function probed(profile: SeccompProfile): SeccompProfile {
+  const rule = { names: ["seccomp"], action: "SCMP_ACT_ALLOW" } as const;
+  return { ...profile, syscalls: [...profile.syscalls, rule] };
+}
+
 test.each([
-  ["the code", seccompProfile()],
+  ["code without sockets of the internet", probed(seccompProfile("none"))],
+  ["code", probed(seccompProfile("tcp"))],
+  ["code with all sockets", probed(seccompProfile("full"))],
   ["a zygote", zygoteProfile()],
   ["a mother", motherProfile()],
 ])("the compiled filter of %s answers as the engine's own", async (_, profile) => {

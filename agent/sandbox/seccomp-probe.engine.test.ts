@@ -6,6 +6,7 @@ import { backend, sandboxRuntime as runtime } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
+import type { SandboxSpec } from "./types.ts";
 
 type Call = readonly [numbers: CallNumbers, args: readonly number[]];
 
@@ -18,15 +19,17 @@ const program = (name: string): string =>
   readFileSync(new URL(`testing/${name}.py`, import.meta.url), "utf8");
 
 /** What each call comes to in a container: an errno's name, "allowed" or "killed by" a signal. */
-async function probe(calls: Record<string, Call>, seccomp = true) {
-  const settings = { spec: { seccomp }, job: { inputJson: JSON.stringify({ calls }) } };
+async function probe(calls: Record<string, Call>, spec: Partial<SandboxSpec> = {}) {
+  const settings = { spec, job: { inputJson: JSON.stringify({ calls }) } };
   const { out, err, end } = await runCode(place, program("seccomp-probe"), settings);
   expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
   return JSON.parse(out) as Record<string, string>;
 }
 
 const socket: CallNumbers = [41, 198];
+const noDescriptor = 1000;
 const families = {
+  AF_UNIX: 1,
   AF_INET: 2,
   AF_NETLINK: 16,
   AF_PACKET: 17,
@@ -34,7 +37,9 @@ const families = {
   AF_ALG: 38,
   AF_VSOCK: 40,
 };
-const [stream, raw, seqpacket] = [1, 3, 5];
+const [stream, datagram, raw, seqpacket] = [1, 2, 3, 5];
+const setsockopt: CallNumbers = [54, 208];
+const prctl: CallNumbers = [157, 167];
 const high = 2 ** 32;
 const nothing = [0, 0, 0, 0, 0, 0];
 const sigsys = 31;
@@ -56,7 +61,6 @@ describe("the filter", () => {
       rds: [socket, [AF_RDS, seqpacket, 0]],
       netfilter: [socket, [AF_NETLINK, raw, 12]],
       "crypto netlink": [socket, [AF_NETLINK, raw, 21]],
-      "raw ip": [socket, [AF_INET, raw, 1]],
       sctp: [socket, [AF_INET, stream, 132]],
       "a pair on the internet": [
         [53, 199],
@@ -65,6 +69,47 @@ describe("the filter", () => {
       "alg, with bits the kernel does not see": [socket, [AF_ALG + high, seqpacket, 0]],
     });
     expect([...new Set(Object.values(outcomes))]).toEqual(["EPERM"]);
+  });
+
+  test.each([
+    ["none", ["EACCES", "EACCES", "EACCES", "EPERM", "allowed"]],
+    ["tcp", ["allowed", "EACCES", "EACCES", "EPERM", "allowed"]],
+    ["full", ["allowed", "allowed", "EPERM", "allowed", "allowed"]],
+  ] as const)("with the loopback %s allows these sockets", async (loopback, expected) => {
+    const { AF_UNIX, AF_INET, AF_NETLINK } = families;
+    const outcomes = await probe(
+      {
+        tcp: [socket, [AF_INET, stream, 0]],
+        udp: [socket, [AF_INET, datagram, 17]],
+        "raw ip": [socket, [AF_INET, raw, 1]],
+        interfaces: [socket, [AF_NETLINK, raw, 0]],
+        unix: [socket, [AF_UNIX, datagram, 0]],
+      },
+      { loopback },
+    );
+    expect(Object.values(outcomes)).toEqual(expected);
+  });
+
+  test("denies filters, of calls and of sockets, and takes sizes of buffers without using them", async () => {
+    const outcomes = await probe({
+      PR_SET_SECCOMP: [prctl, [22, 2, 0]],
+      seccomp: [
+        [317, 277],
+        [1, 0, 0],
+      ],
+      SO_ATTACH_FILTER: [setsockopt, [noDescriptor, 1, 26, 0, 0]],
+      SO_ATTACH_REUSEPORT_CBPF: [setsockopt, [noDescriptor, 1, 51, 0, 0]],
+      SO_RCVBUF: [setsockopt, [noDescriptor, 1, 8, 0, 0]],
+      SO_REUSEADDR: [setsockopt, [noDescriptor, 1, 2, 0, 0]],
+    });
+    expect(Object.values(outcomes)).toEqual([
+      "EPERM",
+      "EPERM",
+      "EPERM",
+      "EPERM",
+      "allowed",
+      "EBADF",
+    ]);
   });
 
   test("denies clone with a new namespace of any kind, and answers clone3 as if it did not exist", async () => {
@@ -126,7 +171,7 @@ describe("the filter", () => {
     expect(Object.values(await probe(calls))).toEqual(names.map(() => "EPERM"));
     // The mother has a filter of its own, under that of each job.
     if (backend === "zygote") return;
-    expect(Object.values(await probe(calls, false))).not.toContain("EPERM");
+    expect(Object.values(await probe(calls, { seccomp: false }))).not.toContain("EPERM");
   });
 });
 

@@ -1,9 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { allowed, guarded, motherProfile, seccompProfile, zygoteProfile } from "./seccomp.ts";
+import type { Loopback } from "../../shared/wire/job-type.ts";
+import {
+  allowed,
+  guarded,
+  motherProfile,
+  seccompProfile,
+  sockets,
+  zygoteProfile,
+} from "./seccomp.ts";
 import { denied } from "./testing/denied-calls.ts";
 
 const allowedNames = Object.values(allowed).flat();
-const guardedNames = new Set(guarded.map(({ name }) => name));
+const guardedNames = new Set([...guarded, ...sockets.tcp].map(({ name }) => name));
 const deniedNames = Object.values(denied).flatMap((calls) => Object.keys(calls));
 
 test("a call that is not listed fails", () => {
@@ -32,7 +40,7 @@ test("a call with a condition on its arguments is allowed with those arguments o
   const rules = seccompProfile().syscalls.filter(({ names }) =>
     names.some((name) => guardedNames.has(name)),
   );
-  expect(rules).toHaveLength(guarded.length);
+  expect(rules).toHaveLength(guarded.length + sockets.tcp.length);
   for (const rule of rules) expect(rule).toHaveProperty("args.0.op", "SCMP_CMP_MASKED_EQ");
 });
 
@@ -41,8 +49,8 @@ test("the profile is small enough for a request", () => {
 });
 
 describe("what starts jobs by forking", () => {
-  const own = (profile: typeof seccompProfile) => {
-    const code = seccompProfile().syscalls.map((rule) => JSON.stringify(rule));
+  const own = (profile: typeof seccompProfile, loopback: Loopback = "tcp") => {
+    const code = seccompProfile(loopback).syscalls.map((rule) => JSON.stringify(rule));
     const [first, ...others] = profile().syscalls;
     return {
       allowed: first!.names.filter((name) => !allowedNames.includes(name)),
@@ -54,18 +62,18 @@ describe("what starts jobs by forking", () => {
         ),
     };
   };
-  const forJobs = ["clone SCMP_CMP_EQ 68020011 0", "unshare SCMP_CMP_EQ 2000000 0"];
+  const forJobs = ["clone SCMP_CMP_EQ 78020011 0", "unshare SCMP_CMP_EQ 2000000 0"];
 
-  test("a zygote may make a job's namespaces and mounts besides, but no user namespace", () => {
+  test("a zygote may make a job's namespaces, mounts and filter besides", () => {
     expect(own(zygoteProfile)).toEqual({
-      allowed: ["mount", "pivot_root", "umount2"],
+      allowed: ["mount", "pivot_root", "seccomp", "umount2"],
       guarded: forJobs,
     });
   });
 
   test("a mother may make the namespaces of a zygote besides", () => {
-    expect(own(motherProfile)).toEqual({
-      allowed: ["mount", "pivot_root", "sethostname", "umount2"],
+    expect(own(motherProfile, "full")).toEqual({
+      allowed: ["mount", "pivot_root", "seccomp", "sethostname", "umount2"],
       guarded: [
         ...forJobs,
         "unshare SCMP_CMP_EQ 20000 0",

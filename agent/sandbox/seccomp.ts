@@ -1,3 +1,5 @@
+import type { Loopback } from "../../shared/wire/job-type.ts";
+
 /** The form of Docker Engine's seccomp profiles, as far as it is used here. */
 export interface SeccompProfile {
   readonly defaultAction: "SCMP_ACT_ERRNO";
@@ -30,16 +32,22 @@ export interface Argument {
  * allows more and differs between versions. Source: seccomp(2), and the format of Docker Engine's
  * seccomp profiles.
  */
-export const seccompProfile = (): SeccompProfile => profileOf([], []);
+export const seccompProfile = (loopback: Loopback = "tcp"): SeccompProfile =>
+  profileOf(loopback, [], []);
 
-/** What a zygote may do besides: give each job its namespaces and mounts. */
-export const zygoteProfile = (): SeccompProfile => profileOf(forJobs, jobNamespaces);
+/** What a zygote may do besides: give each job its namespaces, mounts and filter. */
+export const zygoteProfile = (loopback: Loopback = "tcp"): SeccompProfile =>
+  profileOf(loopback, forJobs, jobNamespaces);
 
 /** What a mother may do besides: start zygotes in user namespaces of their own. */
 export const motherProfile = (): SeccompProfile =>
-  profileOf(forZygotes, [...jobNamespaces, ...zygoteNamespaces]);
+  profileOf("full", forZygotes, [...jobNamespaces, ...zygoteNamespaces]);
 
-function profileOf(moreAllowed: readonly string[], moreGuarded: readonly Guard[]): SeccompProfile {
+function profileOf(
+  loopback: Loopback,
+  moreAllowed: readonly string[],
+  moreGuarded: readonly Guard[],
+): SeccompProfile {
   return {
     defaultAction: "SCMP_ACT_ERRNO",
     // Unlike Docker's filter, no 32-bit architecture: 32-bit calls reach rarely used kernel code
@@ -50,15 +58,16 @@ function profileOf(moreAllowed: readonly string[], moreGuarded: readonly Guard[]
     })),
     syscalls: [
       { names: [...Object.values(allowed).flat(), ...moreAllowed], action: "SCMP_ACT_ALLOW" },
-      ...[...guarded, ...moreGuarded].map(({ name, args }): SyscallRule => ({
-        names: [name],
-        action: "SCMP_ACT_ALLOW",
-        args,
-      })),
+      ...[...guarded, ...sockets[loopback], ...moreGuarded].map(toRule),
       // A filter cannot see clone3's flags; on ENOSYS the C library uses clone to make threads.
       { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 },
     ],
   };
+}
+
+function toRule({ name, args, errno }: Guard): SyscallRule {
+  if (errno === undefined) return { names: [name], action: "SCMP_ACT_ALLOW", args };
+  return { names: [name], action: "SCMP_ACT_ERRNO", errnoRet: errno, args };
 }
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
@@ -82,7 +91,7 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
   "processes and threads, within the process limit": words(`
     arch_prctl execve execveat exit exit_group fork get_robust_list getpgid getpgrp getpid getppid
     getpriority getrlimit getrusage getsid gettid ioprio_get ioprio_set membarrier pidfd_open
-    pidfd_send_signal prctl prlimit64 restart_syscall rseq set_robust_list
+    pidfd_send_signal prlimit64 restart_syscall rseq set_robust_list
     set_tid_address setpgid setpriority setrlimit setsid times vfork wait4 waitid`),
   "scheduling: multiprocessing and numerical libraries ask for their CPUs": words(`
     getcpu sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr
@@ -101,20 +110,23 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
     timerfd_gettime timerfd_settime`),
   "pipes, and sockets once made": words(`
     accept accept4 bind connect getpeername getsockname getsockopt listen pipe pipe2 recvfrom recvmmsg
-    recvmsg sendmmsg sendmsg sendto setsockopt shutdown splice tee`),
+    recvmsg sendmmsg sendmsg sendto shutdown splice tee`),
   "System V memory, semaphores and queues of the container's own IPC namespace": words(`
     msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget`),
   "what a process is, and giving rights up: the supervisor becomes uid 1000 with them": words(`
     capget capset getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid
     setgroups setregid setresgid setresuid setreuid setuid`),
   "restricting oneself further": words(`
-    landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp`),
+    landlock_add_rule landlock_create_ruleset landlock_restrict_self`),
   "the system at large": words("getrandom sysinfo uname"),
 };
 
 interface Guard {
   readonly name: string;
+  /** None: with any arguments. */
   readonly args: readonly Argument[];
+  /** What the call fails with; where it is missing, the call is made. 0 pretends that it was made. */
+  readonly errno?: number;
 }
 
 /** An argument of type int: the kernel reads only its low 32 bits, so the filter does too. */
@@ -128,9 +140,84 @@ const AF_UNIX = 1;
 const AF_NETLINK = 16;
 const NETLINK_ROUTE = 0;
 const internetFamilies = [2, 10];
-const streamOrDatagram = [1, 2];
+const [STREAM, DATAGRAM, RAW] = [1, 2, 3];
+const EACCES = 13;
+
 /** The default of the type, TCP and UDP; other protocols would make the kernel load modules. */
-const internetProtocols = [0, 6, 17];
+const internetSockets = (types: readonly number[], protocols: readonly number[]): Guard[] =>
+  internetFamilies.flatMap((family) =>
+    types.flatMap((type) =>
+      protocols.map((protocol) => ({
+        name: "socket",
+        args: [int(0, family), masked(1, 0xf, type), int(2, protocol)],
+      })),
+    ),
+  );
+
+const noInternetSockets = (types: readonly number[]): Guard[] =>
+  internetFamilies.flatMap((family) =>
+    types.map((type) => ({
+      name: "socket",
+      args: [int(0, family), masked(1, 0xf, type)],
+      errno: EACCES,
+    })),
+  );
+
+/** The numbers from `first` on, as many as a power of two: `first` is a multiple of it. */
+const from = (index: number, first: number, count: number): Argument =>
+  masked(index, (0xffff_ffff & ~(count - 1)) >>> 0, first);
+
+const SOL_SOCKET = 1;
+const [IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6] = [0, 6, 41];
+const [SO_SNDBUF, SO_RCVBUF] = [7, 8];
+
+/**
+ * Options without filters (their compiled code is the host's memory, bounded for all processes together)
+ * and without sizes of buffers: those of TCP are no part of a control group v1, and SO_RCVBUF goes over
+ * net.ipv4.tcp_rmem. A size is taken and ignored, as the kernel does where it is over its limit.
+ */
+const boundedOptions: readonly Guard[] = [
+  ...[IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6].map((level) => [int(1, level)]),
+  // SO_DEBUG to SO_BROADCAST, SO_KEEPALIVE to SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, SO_PASSPIDFD.
+  ...[
+    from(2, 0, 4),
+    from(2, 4, 2),
+    int(2, 6),
+    int(2, 9),
+    from(2, 10, 2),
+    from(2, 12, 4),
+    from(2, 16, 4),
+    from(2, 20, 2),
+    from(2, 66, 2),
+    int(2, 76),
+  ].map((option) => [int(1, SOL_SOCKET), option]),
+].map((args) => ({ name: "setsockopt", args }));
+
+const ignoredSizes: readonly Guard[] = [SO_SNDBUF, SO_RCVBUF].map((option) => ({
+  name: "setsockopt",
+  args: [int(1, SOL_SOCKET), int(2, option)],
+  errno: 0,
+}));
+
+/** What code may do with sockets other than Unix ones, by the loopback of its job type. */
+export const sockets: Readonly<Record<Loopback, readonly Guard[]>> = {
+  none: [...noInternetSockets([STREAM, DATAGRAM, RAW]), ...boundedOptions, ...ignoredSizes],
+  tcp: [
+    ...internetSockets([STREAM], [0, 6]),
+    ...noInternetSockets([DATAGRAM, RAW]),
+    ...boundedOptions,
+    ...ignoredSizes,
+  ],
+  full: [
+    ...internetSockets([STREAM, DATAGRAM], [0, 6, 17]),
+    // getifaddrs uses it to read the interfaces.
+    { name: "socket", args: [int(0, AF_NETLINK), int(2, NETLINK_ROUTE)] },
+    { name: "setsockopt", args: [] },
+  ],
+};
+
+const PR_SET_VMA = 0x5356_4d41;
+const PR_SET_PTRACER = 0x5961_6d61;
 
 /**
  * Calls that are allowed only with certain arguments: one line with the call's name has to match.
@@ -148,20 +235,23 @@ export const guarded: readonly Guard[] = [
   { name: "fcntl", args: [masked(1, 0xffff_fff8, 1032)] },
   { name: "socketpair", args: [int(0, AF_UNIX)] },
   { name: "socket", args: [int(0, AF_UNIX)] },
-  // getifaddrs uses it to read the interfaces, even with only a loopback.
-  { name: "socket", args: [int(0, AF_NETLINK), int(2, NETLINK_ROUTE)] },
-  ...internetFamilies.flatMap((family) =>
-    streamOrDatagram.flatMap((type) =>
-      internetProtocols.map((protocol) => ({
-        name: "socket",
-        args: [int(0, family), masked(1, 0xf, type), int(2, protocol)],
-      })),
-    ),
-  ),
+  // All options but PR_SET_SECCOMP, 22: compiled filters are memory of the host, bounded for all processes
+  // together.
+  ...[
+    from(0, 0, 16),
+    from(0, 16, 4),
+    from(0, 20, 2),
+    int(0, 23),
+    from(0, 24, 8),
+    from(0, 32, 32),
+    from(0, 64, 64),
+    int(0, PR_SET_VMA),
+    int(0, PR_SET_PTRACER),
+  ].map((option) => ({ name: "prctl", args: [option] })),
 ];
 
-const forJobs = words("mount pivot_root umount2");
-const forZygotes = words("mount pivot_root sethostname umount2");
+const forJobs = words("mount pivot_root seccomp umount2");
+const forZygotes = words("mount pivot_root seccomp sethostname umount2");
 
 const NEWNS = 0x2_0000;
 const NEWCGROUP = 0x200_0000;
@@ -188,7 +278,7 @@ const jobNamespaces: readonly Guard[] = [
     args: [
       {
         index: 0,
-        value: NEWNS | NEWPID | NEWNET | NEWIPC | SIGCHLD,
+        value: NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | SIGCHLD,
         valueTwo: 0,
         op: "SCMP_CMP_EQ",
       },

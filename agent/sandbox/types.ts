@@ -1,6 +1,6 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import type { ContainerBackend, TerminalStatus, Timing } from "../../shared/wire/execution.ts";
-import type { NetworkMode } from "../../shared/wire/job-type.ts";
+import type { Loopback, NetworkMode } from "../../shared/wire/job-type.ts";
 import type { PackageRequest } from "./package-request.ts";
 
 /** Everything that is fixed before the job is known, so that a container can be started ahead. */
@@ -13,6 +13,8 @@ export interface SandboxSpec {
   readonly cpus: number;
   readonly pids: number;
   readonly network: NetworkMode;
+  /** Sockets that the code may make: with a network, "full". */
+  readonly loopback: Loopback;
   /** The engine's runtime by name; null for its default. */
   readonly runtime: string | null;
   /** Whether system calls are filtered; false filters none. */
@@ -49,6 +51,8 @@ export interface SandboxJob {
   readonly args?: readonly string[] | undefined;
   /** Time the code may run, counted inside the container from its first instruction. */
   readonly timeoutMs: number;
+  /** Sockets that the code may have open; without it, any number. */
+  readonly maxSockets?: number | undefined;
   readonly caps: {
     /** Bytes kept of stdout, and as many of stderr. */
     readonly streamBytes: number;
@@ -168,8 +172,11 @@ export type ResultFile =
   /** Not a usable object; a regular file is kept as the artifact "result.json". */
   | { readonly kind: "invalid"; readonly problem: string };
 
-/** How a run ended. "lost": the container died or went silent before it reported the end. */
-export type Ending = "exited" | "timeout" | "cancelled" | "lost";
+/**
+ * How a run ended. "sockets": the code had too many. "lost": the container died or went silent before it
+ * reported the end.
+ */
+export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "lost";
 
 /** The facts of one run. */
 export interface RunReport {

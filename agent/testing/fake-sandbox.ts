@@ -76,6 +76,7 @@ const verdicts: Record<RunReport["ending"], Verdict> = {
   exited: verdict("succeeded", 0, null, "completed"),
   timeout: verdict("timeout", null, "execution_timeout", "execution"),
   cancelled: verdict("cancelled", 143, "cancelled", "execution"),
+  sockets: verdict("oom", 137, "oom", "failed"),
   lost: verdict("failed", null, "internal_error", "failed"),
 };
 

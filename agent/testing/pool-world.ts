@@ -94,6 +94,7 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): C
     cpus: 1,
     pids: 1,
     network: "none",
+    loopback: "tcp",
     runtime: null,
     env: {},
     preload: [],

@@ -221,6 +221,8 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
       cpu_limit: 1,
       timeout: 30,
       network: "none",
+      loopback: "tcp",
+      max_sockets: 1024,
       preload: [],
       labels: {},
       gpus: 0,

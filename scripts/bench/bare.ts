@@ -44,6 +44,7 @@ function bareProfile(image: string, runtime: string | null, code: string) {
     cpus: 1,
     pids: 128,
     network: "none",
+    loopback: "tcp",
     runtime,
     seccomp: true,
     packages: "none",

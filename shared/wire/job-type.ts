@@ -13,6 +13,13 @@ export const JobTypeName = z
 export const NetworkMode = z.enum(["none", "bridge"]);
 export type NetworkMode = z.infer<typeof NetworkMode>;
 
+/**
+ * The sockets of the internet's families that code without a network may make: none, those of TCP, or
+ * those of UDP too. The kernel charges what lies unread in them to no limit (TCP's with cgroup v1 only).
+ */
+export const Loopback = z.enum(["none", "tcp", "full"]);
+export type Loopback = z.infer<typeof Loopback>;
+
 const envName = z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "must be a shell variable name");
 
 /** Memory as the engine writes it: a number with the unit b, k, m or g; at least 32m. */
@@ -54,6 +61,17 @@ export const JobTypeDefinition = z.strictObject({
   network: NetworkMode.default("none").describe(
     "none: the code has no network; bridge: it reaches whatever the host's bridge reaches.",
   ),
+  loopback: Loopback.default("tcp").describe(
+    "Sockets of IPv4 and IPv6 without a network: none; tcp; or full, with UDP and the list of interfaces, which can take memory of the host beyond memory_limit.",
+  ),
+  max_sockets: z
+    .int()
+    .min(1)
+    .max(100_000)
+    .default(1024)
+    .describe(
+      "Sockets that a job may have open without a network; with more of them it ends as oom.",
+    ),
   preload: z
     .array(z.string().regex(/^[A-Za-z_][\w.]*$/, "must be a module name"))
     .default([])

@@ -13,9 +13,11 @@ from files import write_file
 from job import INPUTS, Interpreter, Job
 from link import Inbox, Outbox, from_numbers
 from privileges import become_unprivileged, harden_supervisor
-from usage import children_cpu_ms, count_oom_kills, others_cpu_ms
+from usage import children_cpu_ms, count_oom_kills, count_sockets, others_cpu_ms
 
 _REAP_LIMIT_S = 5
+# Between two looks at the number of sockets, where there were few, and where there were many.
+_LOOK_S, _SOON_S = 0.02, 0.005
 
 
 class Supervisor:
@@ -78,12 +80,20 @@ class Supervisor:
 
     def watch(self, deadline):
         """Waits for the job's end, or forces it."""
+        most = self.orders["max_sockets"]
+        look_at = time.monotonic() + _LOOK_S if most else deadline
         while self.exit is None:
-            if self.cancelled or time.monotonic() >= deadline:
+            now = time.monotonic()
+            if self.cancelled or now >= deadline:
                 ending = "cancelled" if self.cancelled else "timeout"
                 self.terminate()
                 return ending
-            self.turn(deadline)
+            if now >= look_at:
+                sockets = count_sockets()
+                if sockets > most:
+                    return "sockets"
+                look_at = now + (_SOON_S if sockets > most // 16 else _LOOK_S)
+            self.turn(min(look_at, deadline))
         return "exited"
 
     def terminate(self):

@@ -1,4 +1,4 @@
-"""What the sandbox has used: CPU time, and how many processes the OOM killer killed."""
+"""What the sandbox uses: CPU time, sockets, and how many processes the OOM killer killed."""
 
 import resource
 import time
@@ -24,6 +24,14 @@ def others_cpu_ms():
         return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
     except OSError:
         return 0.0
+
+
+def count_sockets():
+    """Sockets of this container's network namespace, of every kind and state; 0 if gVisor hides them."""
+    try:
+        return int(read_lines("/proc/net/sockstat")[0].split()[-1])
+    except (OSError, ValueError):
+        return 0
 
 
 def count_oom_kills():

@@ -152,7 +152,7 @@ test("code that fills a folder in memory is told which limit to raise", () => {
   const message = "[Errno 28] No space left on device: '/tmp/x'";
   const exception = { mro: builtin("OSError"), message };
   expect(classify(reportWith({ exitStatus: 1, exception })).error?.message).toBe(
-    `OSError: ${message}. /output, /tmp and /dev/shm are part of the job's memory: raise memory_limit of its job type.`,
+    `OSError: ${message}. If a write failed: /output, /tmp and /dev/shm are part of the job's memory, so raise memory_limit of its job type.`,
   );
 });
 

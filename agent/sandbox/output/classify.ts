@@ -16,6 +16,8 @@ export function classify(report: RunReport): Verdict {
       const error = { type: "execution_timeout", message, phase: "execution" } as const;
       return { status: "timeout", exitCode: null, error, phaseAtExit: "execution" };
     }
+    case "sockets":
+      return tooManySockets;
     case "lost":
       if (report.outOfMemory) return outOfMemory;
       return failed(null, "internal_error", "The container ended before it could report.");
@@ -26,6 +28,15 @@ export function classify(report: RunReport): Verdict {
 
 const outOfMemory: Verdict = {
   ...failed(137, "oom", "The code was killed because it used up its memory limit."),
+  status: "oom",
+};
+
+const tooManySockets: Verdict = {
+  ...failed(
+    137,
+    "oom",
+    "The code was killed because it had more sockets open than max_sockets of its job type: their memory counts against no other limit.",
+  ),
   status: "oom",
 };
 

@@ -54,7 +54,7 @@ const types: readonly (readonly [ExecutionErrorType, readonly string[]])[] = [
 ];
 
 const foldersInMemory =
-  "/output, /tmp and /dev/shm are part of the job's memory: raise memory_limit of its job type.";
+  "If a write failed: /output, /tmp and /dev/shm are part of the job's memory, so raise memory_limit of its job type.";
 
 /** An exception's error type, and the last line of its traceback as the message. */
 export function errorTypeOfException({ mro, message }: ExceptionReport): {

@@ -225,6 +225,7 @@ function sendJob(input: Writable, job: SandboxJob): void {
   const orders = {
     timeout_ms: job.timeoutMs,
     grace_ms: graceMs,
+    max_sockets: job.maxSockets ?? 0,
     stream_bytes: job.caps.streamBytes,
     artifact_bytes: job.caps.artifactBytes,
     artifact_count: limits.artifactCountMax,

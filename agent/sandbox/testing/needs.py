@@ -206,15 +206,12 @@ def sockets():
                 client.connect(server.getsockname())
                 server.accept()[0].send(b"x")
                 assert client.recv(1) == b"x"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
-        datagram.sendto(b"x", ("127.0.0.1", 9))
     socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP).close()
-    socket.socket(socket.AF_INET6, socket.SOCK_DGRAM, socket.IPPROTO_UDP).close()
 
 
 def names():
     assert socket.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM)
-    assert "lo" in [name for _, name in socket.if_nameindex()]
+    assert os.listdir("/sys/class/net") == ["lo"]
 
 
 def usage():

@@ -31,6 +31,7 @@ export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     cpus: 1,
     pids: 128,
     network: "none",
+    loopback: "tcp",
     runtime: null,
     seccomp: true,
     packages: "none",
