@@ -41,6 +41,37 @@ it("posts JSON with the agent's token", async () => {
   });
 });
 
+describe("a token that was replaced while the agent runs", () => {
+  const calls: [string, () => Promise<unknown>][] = [
+    ["a post", () => client.started(lease, started, never)],
+    ["a download", () => client.inputFile(lease, "ab".repeat(32), never)],
+  ];
+  it.each(calls)("is used for %s that was refused with the old one", async (_what, call) => {
+    await client.close();
+    let current = "token-that-is-old";
+    const token = {
+      current: () => current,
+      isReplaced: (refused: string) => (current = "token-that-is-new") !== refused,
+    };
+    const times = { retries: 3, minTimeout: 1, maxTimeout: 2 };
+    client = createClient({ url: api.url, token, dispatcher: new Agent() }, times);
+    const path = `/leases/${lease}`;
+    api.answer("/started", { status: 401 });
+    api.answer("ab".repeat(32), { status: 401 }, { status: 200 });
+    await call();
+    expect(api.received.map(({ headers }) => headers.authorization)).toEqual([
+      "Bearer token-that-is-old",
+      "Bearer token-that-is-new",
+    ]);
+    expect(api.received.every((request) => request.path.startsWith(path))).toBe(true);
+  });
+});
+
+it("a file that its own disk has lost is not asked for again", async () => {
+  const file = { name: "x", path: "/nowhere/x", sizeBytes: 1, sha256: "ab".repeat(32) };
+  await expect(client.upload(lease, file, never)).rejects.toMatchObject({ code: "ENOENT" });
+});
+
 describe("a transient failure", () => {
   it.each([
     ["500", { status: 500 }],

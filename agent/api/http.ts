@@ -17,7 +17,7 @@ export type Http = {
   /**
    * Sends one request to a path under /agent/v1 and reads the whole answer.
    *
-   * @throws ApiError; the signal's reason once it is aborted.
+   * @throws ApiError; the signal's reason once it is aborted; the error of a body that cannot be read.
    */
   readonly send: <T>(call: Call<T>) => Promise<T>;
   /**
@@ -45,6 +45,8 @@ export type Call<T> = {
   readonly signal: AbortSignal;
 };
 
+type Request = Omit<Call<unknown>, "reply">;
+
 const MAX_RETRY_AFTER_MS = 30_000;
 
 const ownVersion = { [protocolHeader]: protocolVersion };
@@ -63,23 +65,28 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
   const authorization = (): Record<string, string> =>
     token === undefined ? {} : { authorization: `Bearer ${token.current()}` };
 
-  async function send<T>(call: Call<T>): Promise<T> {
+  /** Sends a request and reads its answer; a failure of either gets its kind here. */
+  async function exchange<T>(call: Request, use: (answer: Answer) => Promise<T>): Promise<T> {
     const presented = token?.current() ?? "";
+    let ownFailure: unknown;
+    if (typeof call.body !== "string") call.body.once("error", (error) => (ownFailure = error));
     try {
-      return await read(await ask(call), call);
+      return await use(await ask(call));
     } catch (error) {
       call.signal.throwIfAborted();
       if (isRefused(error) && token?.isReplaced(presented)) {
         throw new ApiError("transient", "the token was rotated; the agent now uses the new one");
       }
       if (error instanceof ApiError) throw error;
+      // What the agent sends cannot be read from its own disk.
+      if (ownFailure !== undefined) throw ownFailure;
       const distrust = explainDistrust(error);
       const what = distrust ? `${apiUrl} is not trusted: ${distrust}` : `no answer from ${apiUrl}`;
       throw new ApiError("transient", what, { cause: error });
     }
   }
 
-  function ask(call: Omit<Call<unknown>, "reply">): Promise<Answer> {
+  function ask(call: Request): Promise<Answer> {
     return request(base + call.path, {
       dispatcher,
       method: call.method,
@@ -91,16 +98,16 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     });
   }
 
-  const open: Http["open"] = async (path, headers, timeoutMs, signal) => {
+  const send: Http["send"] = (call) => exchange(call, (answer) => read(answer, call));
+
+  const open: Http["open"] = (path, headers, timeoutMs, signal) => {
     const call = { method: "GET", path, headers, body: "", timeoutMs, signal } as const;
-    const answer = await ask(call).catch((error: unknown) => {
-      signal.throwIfAborted();
-      throw new ApiError("transient", `no answer from ${apiUrl}`, { cause: error });
+    return exchange(call, async (answer) => {
+      if (answer.statusCode !== 200 && answer.statusCode !== 206) {
+        await read(answer, { ...call, reply: z.never() });
+      }
+      return answer;
     });
-    if (answer.statusCode !== 200 && answer.statusCode !== 206) {
-      await read(answer, { ...call, reply: z.never() });
-    }
-    return answer;
   };
 
   return { send, open, close: () => dispatcher.destroy() };

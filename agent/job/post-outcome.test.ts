@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -83,6 +83,21 @@ describe("artifacts", () => {
     await runWithArtifacts(2);
     expect(puts()).toHaveLength(2);
     expect((await t.api.request("/result")).json).toMatchObject({ status: "succeeded" });
+  });
+
+  it("that the agent's disk has lost end the job, which keeps its output", async () => {
+    const { ended } = t.begin();
+    const sandbox = await t.sandbox(0);
+    const { options } = await sandbox.running;
+    const lost = await spool(options.spoolDir, 0);
+    await rm(lost.path);
+    sandbox.finish({ artifacts: [lost], stdout: Buffer.from("kept") });
+    await ended;
+    expect((await t.api.request("/result")).json).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error", message: expect.stringContaining("disk") },
+      stdout_base64: Buffer.from("kept").toString("base64"),
+    });
   });
 
   it("of a lost lease are not followed by a result", async () => {

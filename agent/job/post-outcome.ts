@@ -36,10 +36,10 @@ export async function postOutcome(
       await deps.client.release(lease_id, { error, agent_stops }, signal);
       log.warn("attempt {attempt} released: {reason}", { attempt, reason: outcome.error.message });
     } else {
-      await uploadArtifacts(deps, lease_id, outcome.artifacts, signal);
+      const result = await withUploads(deps, lease_id, outcome, signal);
       lease.isReporting = true;
-      const jobs = await postResult(deps, lease_id, outcome.result, takes(), signal);
-      const { status, timing, error } = outcome.result;
+      const jobs = await postResult(deps, lease_id, result, takes(), signal);
+      const { status, timing, error } = result;
       log.info("attempt {attempt} {status} {type}in {total_ms} ms, startup {startup_ms} ms", {
         attempt,
         status,
@@ -58,6 +58,25 @@ export async function postOutcome(
     }
   }
   return [];
+}
+
+type ResultOutcome = Extract<Outcome, { kind: "result" }>;
+
+/** Uploads the artifacts. If the agent's disk has lost one, the job has failed: its code must not run a second time. */
+async function withUploads(
+  deps: PostDeps,
+  leaseId: string,
+  { result, artifacts }: ResultOutcome,
+  signal: AbortSignal,
+): Promise<ResultReport> {
+  try {
+    await uploadArtifacts(deps, leaseId, artifacts, signal);
+    return result;
+  } catch (error) {
+    if (error instanceof ApiError || signal.aborted) throw error;
+    deps.log.error("artifacts could not be read: {reason}", { reason: describeError(error) });
+    return failed(result, "The files in /output were lost on the agent's disk.");
+  }
 }
 
 /**
@@ -81,17 +100,15 @@ async function postResult(
 }
 
 function withoutOutput(result: ResultReport): ResultReport {
-  const error: ExecutionError = {
-    type: "internal_error",
-    message: "The result could not be stored.",
-    phase: "execution",
-  };
   return {
-    ...result,
-    status: "failed",
-    error,
+    ...failed(result, "The result could not be stored."),
     stdout_base64: "",
     stderr_base64: "",
     output_json: null,
   };
+}
+
+function failed(result: ResultReport, message: string): ResultReport {
+  const error: ExecutionError = { type: "internal_error", message, phase: "execution" };
+  return { ...result, status: "failed", error };
 }

@@ -73,6 +73,8 @@ export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs
 const notProbed = "the probe job has not ended yet";
 /** Pause in ms after so many failed probes in a row: 5 s, doubled each time, 2 minutes at most. */
 const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failures - 1), 120_000);
+/** A fork takes a tenth of this on a busy machine. */
+const forkMs = 1000;
 /** How long a probe may take, with all that it starts, in ms. */
 const probeMs = 300_000;
 
@@ -124,8 +126,10 @@ export function createForks(deps: ForksDeps): Forks {
       ...sizes,
     });
     const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
-      // Whatever the reason, the next job gets another zygote: this one, or its mother, may hang.
-      lineages.replace(lineage);
+      // The next job gets another zygote: this one, or its mother, may hang. A job that is given up sooner does not
+      // say so, and every client can cancel its own.
+      const isTelling = !signal.aborted || performance.now() - beganAtMs > forkMs;
+      if (isTelling) lineages.replace(lineage);
       const closed = close();
       if (!(error instanceof EngineError)) throw error;
       await closed;

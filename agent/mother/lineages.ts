@@ -111,6 +111,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
     const pending = start(spec)
       .then((started) => {
         failed.delete(key);
+        if (started.zygote.died.aborted) return started;
         current.set(key, started);
         const [oldest] = current;
         if (current.size > mostZygotes && oldest) {

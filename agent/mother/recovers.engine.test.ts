@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { tmpdir } from "node:os";
+import { setTimeout } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { childrenOf } from "../../scripts/testing/children-of.ts";
 import { readProcess } from "../../scripts/setup/engine/processes.ts";
@@ -40,15 +41,25 @@ async function runJob(): Promise<{ container: string; pid: number }> {
   }
 }
 
-/** Asks for a job, and gives it up when it has reached the mother. */
-async function giveUpJob(): Promise<void> {
+/** Asks for a job, and gives it up when any fork would have been there, or at once. */
+async function giveUpJob(afterMs = 1500): Promise<void> {
   const end = new AbortController();
   const asked = open(end.signal);
   asked.catch(() => {});
-  await new Promise(setImmediate);
+  await setTimeout(afterMs);
   end.abort(new Error("given up"));
   await expect(asked).rejects.toThrow("given up");
 }
+
+test("a job that is cancelled while its fork opens takes no zygote from the others", async () => {
+  const { pid } = await runJob();
+  const zygotes = childrenOf(pid);
+  signalAll(zygotes, "SIGSTOP");
+  await giveUpJob(0);
+  signalAll(zygotes, "SIGCONT");
+  await runJob();
+  expect(zygotes.filter(isAlive)).toEqual(zygotes);
+});
 
 test("a zygote that no longer forks is replaced once a job has waited for it in vain", async () => {
   const { pid, container } = await runJob();

@@ -132,6 +132,14 @@ test.each([
   expect(await volume()).toEqual([]);
 });
 
+test("those that are written at once have no more room together than one alone", async () => {
+  const frames = ["a", "b"].map((name) => [file(name, 0)[0]!]);
+  const pieces = Array.from({ length: 6 }, () => encodeFrame("D", Buffer.alloc(100_000)));
+  const writes = frames.map((head, n) => borrow(sending(...head, ...pieces), `key ${n}`));
+  const ends = await Promise.allSettled(writes);
+  expect(ends.map(({ status }) => status)).toContain("rejected");
+});
+
 test("a set that was in the volume before this process is found, and installed by nobody", async () => {
   const first = await borrow(sending(...file("x")));
   sets = await open();

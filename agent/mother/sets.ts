@@ -62,6 +62,8 @@ interface PackageSet {
   readonly keeps: boolean;
   /** Null until it is complete. */
   bytes: number | null;
+  /** Bytes that its installation has sent so far. */
+  sent: number;
   readonly ready: Promise<void>;
   /** Ends an installation that nobody waits for. */
   readonly end: AbortController;
@@ -125,11 +127,12 @@ export function createSets(deps: SetsDeps): Sets {
 
   function begin(name: string, install: InstallSet, keeps: boolean): PackageSet {
     const end = new AbortController();
-    const added = add(name, install, end.signal);
+    const added = Promise.resolve().then(() => add(set, name, install, end.signal));
     const set: PackageSet = {
       users: 0,
       keeps,
       bytes: null,
+      sent: 0,
       end,
       ready: added.then((bytes) => {
         set.bytes = bytes;
@@ -144,10 +147,20 @@ export function createSets(deps: SetsDeps): Sets {
   }
 
   /** Returns the bytes of the set. */
-  async function add(name: string, install: InstallSet, signal: AbortSignal): Promise<number> {
+  async function add(
+    set: PackageSet,
+    name: string,
+    install: InstallSet,
+    signal: AbortSignal,
+  ): Promise<number> {
     await removed;
-    const inUse = bytesOf([...sets.values()].filter(({ users }) => users > 0));
-    const room = Math.max(0, maxBytes - inUse);
+    const inUse = (): number => bytesOf([...sets.values()].filter(({ users }) => users > 0));
+    const room = Math.max(0, maxBytes - inUse());
+    /** Those that are written at the same time have no more room together than one alone. */
+    function count(piece: Uint8Array): void {
+      set.sent += piece.length;
+      if (inUse() > maxBytes) throw new InstallError(tooLarge(room));
+    }
     const limit = AbortSignal.any([signal, AbortSignal.timeout(writeMs)]);
     const program = setsProgram({ ids, name, room, remove: [] });
     let unpacker: Unpacker | undefined;
@@ -157,7 +170,13 @@ export function createSets(deps: SetsDeps): Sets {
       return (writer = writerOf(unpacker, limit));
     };
     try {
-      await install(async () => (await open()).write, signal);
+      await install(async () => {
+        const { write } = await open();
+        return async (piece) => {
+          count(piece);
+          await write(piece);
+        };
+      }, signal);
       const { write, report } = writer ?? (await open());
       await write(encodeFrame("Z"));
       const { full, sets: found } = await abortable(report, limit);
@@ -222,11 +241,11 @@ export function createSets(deps: SetsDeps): Sets {
 }
 
 function completeSet(bytes: number, keeps: boolean): PackageSet {
-  return { users: 0, bytes, keeps, ready: Promise.resolve(), end: new AbortController() };
+  return { users: 0, bytes, sent: 0, keeps, ready: Promise.resolve(), end: new AbortController() };
 }
 
 function bytesOf(sets: readonly PackageSet[]): number {
-  return sets.reduce((total, { bytes }) => total + (bytes ?? 0), 0);
+  return sets.reduce((total, { bytes, sent }) => total + (bytes ?? sent), 0);
 }
 
 interface Writer {

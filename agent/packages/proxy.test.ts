@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
 
 /** Says what it was asked, and how often. */
@@ -50,8 +50,10 @@ async function startProxy(reach: Partial<Reach> = {}) {
   async function get(
     url: string,
     body = "",
+    headers = {},
   ): Promise<{ status: number; words: string; body: string }> {
-    const sent = request({ host: "127.0.0.1", port, path: url, method: "POST", agent: false });
+    const to = { host: "127.0.0.1", port, path: url, method: "POST", agent: false } as const;
+    const sent = request({ ...to, headers });
     sent.end(body);
     const [answer] = (await once(sent, "response")) as [IncomingMessage];
     const { statusCode, statusMessage } = answer;
@@ -68,7 +70,7 @@ async function startProxy(reach: Partial<Reach> = {}) {
     socket.destroy();
     return head.toString();
   }
-  return { get, tunnel, problems };
+  return { port, get, tunnel, problems };
 }
 
 it("passes a request on to the index, and the answer back", async () => {
@@ -77,6 +79,19 @@ it("passes a request on to the index, and the answer back", async () => {
   const answer = await get(`http://${index.place}/simple/a/?q=1`, long);
   expect(answer).toMatchObject({ status: 200, body: long });
   expect(index.asked).toEqual([`POST /simple/a/?q=1 ${index.place}`]);
+});
+
+it("passes no header on that Connection names", async () => {
+  const { get } = await startProxy();
+  const told = vi.fn<(headers: IncomingMessage["headers"]) => void>();
+  index.server.on("request", ({ headers }: IncomingMessage) => told(headers));
+  await get(`http://${index.place}/`, "", {
+    connection: "close, x-hop",
+    "x-hop": "1",
+    "x-end": "2",
+  });
+  expect(told.mock.calls[0]?.[0]).toMatchObject({ "x-end": "2" });
+  expect(told.mock.calls[0]?.[0]).not.toHaveProperty("x-hop");
 });
 
 it("passes a tunnel on to the index", async () => {
@@ -172,6 +187,20 @@ describe("behind an HTTP proxy", () => {
       `CONNECT packages.invalid:443 ${credentials}`,
       `POST http://packages.invalid/simple/a/ ${credentials}`,
     ]);
+  });
+
+  it("what a host says with the proxy's own answer arrives", async () => {
+    const server = createServer().listen(0, "127.0.0.1");
+    server.on("connect", (_incoming: IncomingMessage, client: Duplex) => {
+      client.end("HTTP/1.1 200 OK\r\n\r\nspeaks first");
+    });
+    await once(server, "listening");
+    servers.push(server);
+    const { port } = server.address() as AddressInfo;
+    const its = await startProxy({ hosts, proxy: new URL(`http://127.0.0.1:${port}`) });
+    const socket = connect(its.port, "127.0.0.1");
+    socket.write("CONNECT packages.invalid:443 HTTP/1.1\r\nHost: packages.invalid:443\r\n\r\n");
+    expect(await text(socket)).toMatch(/^HTTP\/1.1 200 [^]*speaks first$/);
   });
 
   it("a named host with a private address is reached without it", async () => {

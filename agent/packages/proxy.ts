@@ -89,7 +89,7 @@ async function forward(
   pipeline(request, upstream, () => {});
 }
 
-/** Headers that concern one connection only. Source: RFC 9110, 7.6.1. */
+/** Headers that concern one connection only, beside those that Connection names. Source: RFC 9110, 7.6.1. */
 const hopByHop = new Set([
   "connection",
   "keep-alive",
@@ -103,7 +103,9 @@ const hopByHop = new Set([
 ]);
 
 function endToEnd(headers: IncomingHttpHeaders): IncomingHttpHeaders {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => !hopByHop.has(name)));
+  const named = headers.connection?.toLowerCase().split(/[\s,]+/) ?? [];
+  const isEndToEnd = (name: string): boolean => !hopByHop.has(name) && !named.includes(name);
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => isEndToEnd(name)));
 }
 
 /** The page of links to the agent's own files, or one of them. */

@@ -43,8 +43,11 @@ export async function openTunnel(
   }).end();
   const { promise, resolve, reject } = Promise.withResolvers<Duplex>();
   asked.on("error", reject);
-  asked.on("connect", ({ statusCode, statusMessage }: IncomingMessage, socket: Duplex) => {
-    if (statusCode === 200) return resolve(socket);
+  asked.on("connect", ({ statusCode, statusMessage }: IncomingMessage, socket: Duplex, head) => {
+    if (statusCode === 200) {
+      if (head.length > 0) socket.unshift(head);
+      return resolve(socket);
+    }
     socket.destroy();
     reject(new Error(`pip_proxy answered ${statusCode} ${statusMessage}`));
   });

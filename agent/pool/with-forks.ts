@@ -164,7 +164,7 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
     // Each free slot can be filled by a fork at once.
     stats: () => [
       ...pool.stats(),
-      ...[...kinds.values()].map((kind) => ({ ...kind, ready: slots - lent.size })),
+      ...[...kinds.values()].map((kind) => ({ ...kind, ready: Math.max(0, slots - lent.size) })),
     ],
     owns: (label) => forks.owns(label) || pool.owns(label),
     close: async () => {

@@ -212,7 +212,6 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
     execution_id: randomUUID(),
     attempt: 1,
     correlation_id: "test",
-    key_id: null,
     job_type: {
       name: "default",
       base_image: "python:3.13-slim",

@@ -113,7 +113,6 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         execution_id: execution.id,
         attempt: execution.attempt,
         correlation_id: execution.correlationId,
-        key_id: execution.keyId,
         job_type: toLeasedJobType(jobType),
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),

@@ -50,14 +50,17 @@ def remove(name):
 
 def add(settings):
     """False if there is no room for the set."""
-    name = _new_name()
-    partial = "%s/%s" % (SETS, name)
-    os.makedirs(partial + "/files")
-    # A zygote that could open it could lock it.
-    os.chmod(partial, FOUND_BY_NAME)
-    folder = _lock(name)
-    if folder is None:
-        raise OSError("somebody has taken it for what an interrupted run left")
+    folder = None
+    while folder is None:
+        name = _new_name()
+        partial = "%s/%s" % (SETS, name)
+        os.makedirs(partial + "/files")
+        try:
+            # A zygote that could open it could lock it.
+            os.chmod(partial, FOUND_BY_NAME)
+            folder = _lock(name)
+        except FileNotFoundError:
+            pass  # somebody has taken it for what an interrupted run left, and removed it
     base = settings["ids"][0]
     os.lchown(partial + "/files", base, base)
     with open(partial + "/about", "w") as about:

@@ -115,7 +115,7 @@ class Collector:
             while left:
                 chunk = os.read(file, min(left, MAX_DATA))
                 if not chunk:
-                    raise OSError("%r became shorter" % path)
+                    chunk = bytes(min(left, MAX_DATA))  # something shortens it meanwhile, and its size is told already
                 self._frame(b"D", chunk)
                 left -= len(chunk)
         finally:

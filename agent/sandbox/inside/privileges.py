@@ -31,6 +31,10 @@ def _function(name):
     return _Function(ctypes.dlsym(ctypes.dlopen(None, 0), name))
 
 
+_call_prctl, _call_capset = _function("prctl"), _function("capset")
+_ZERO = _Word(0)
+
+
 def harden_supervisor():
     """Leaves PID 1 what drop_rights does, and no descriptors beyond the standard ones: they can only be
     the engine's, left open by mistake.
@@ -98,13 +102,13 @@ def become_unprivileged():
 
 
 def _prctl(option, value):
-    _check(_function("prctl")(option, *(_Word(word) for word in (value, 0, 0, 0))))
+    _check(_call_prctl(option, _Word(value), _ZERO, _ZERO, _ZERO))
 
 
 def _set_capabilities(mask):
     """Sets effective and permitted to `mask`, and inheritable (and thereby ambient) to empty."""
     low, high = mask & 0xFFFFFFFF, mask >> 32
-    _check(_function("capset")(_words(_LINUX_CAPABILITY_VERSION_3, 0), _words(low, low, 0, high, high, 0)))
+    _check(_call_capset(_words(_LINUX_CAPABILITY_VERSION_3, 0), _words(low, low, 0, high, high, 0)))
 
 
 def _words(*values):

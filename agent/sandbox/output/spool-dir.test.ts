@@ -1,8 +1,10 @@
+import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { chmod, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { needs } from "../../../scripts/testing/needs.ts";
 import { describeForeign, openSpoolDir } from "./spool-dir.ts";
 
 const own = randomUUID();
@@ -99,4 +101,16 @@ it("names the folder that cannot be made", async () => {
   await expect(opened).rejects.toThrowError(
     /^cannot make \/proc\/airlock: \/proc accepts no folders$/,
   );
+});
+
+it("a lease's folder that cannot be removed fails nobody", needs("root"), async () => {
+  const { folder } = await openSpoolDir(root, randomUUID(), "place");
+  const { path, [Symbol.asyncDispose]: dispose } = folder(randomUUID());
+  await mkdir(path);
+  execFileSync("mount", ["-t", "tmpfs", "none", path]);
+  try {
+    await expect(dispose()).resolves.toBeUndefined();
+  } finally {
+    execFileSync("umount", [path]);
+  }
 });

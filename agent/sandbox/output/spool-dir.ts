@@ -58,7 +58,8 @@ export async function openSpoolDir(
     path: own,
     folder: (leaseId) => {
       const path = join(own, leaseId);
-      return { path, [Symbol.asyncDispose]: () => remove(path) };
+      // The result is posted by then. What cannot be removed goes with the agent's folder.
+      return { path, [Symbol.asyncDispose]: () => remove(path).catch(() => {}) };
     },
     check: async () => {
       await writeFile(probe, "airlock\n");

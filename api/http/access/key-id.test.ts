@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { PollReply } from "../../../shared/wire/agent/lease.ts";
 import { createApp } from "../../app.ts";
+import { executions } from "../../store/schema/executions.ts";
 import { ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
@@ -28,26 +29,31 @@ function appWith(api_auth_enabled: boolean) {
   return {
     submit: async (bearer: string, path = "/execute/async", code = "1"): Promise<string> =>
       (await post<{ job_id: string }>(path, { code }, bearer)).job_id,
-    /** The keys that the leased jobs are told to be of, oldest job first. */
+    /** The keys that the stored jobs are of, oldest job first. */
     keyIds: async (): Promise<(string | null)[]> => {
-      const { jobs } = await post<PollReply>(
+      const stored = store.db.orm.select().from(executions);
+      return (await stored.orderBy(executions.id)).map(({ keyId }) => keyId);
+    },
+    poll: () =>
+      post<PollReply>(
         "/agent/v1/poll",
         new ScriptedAgent("http://unused", token).pollRequest(),
         token,
-      );
-      return jobs.map(({ key_id }) => key_id);
-    },
+      ),
   };
 }
 
-test("a leased job names the key that submitted it, but does not contain it", async () => {
-  const { submit, keyIds } = appWith(true);
+test("a stored job names the key that submitted it, but does not contain it; an agent is not told", async () => {
+  const { submit, keyIds, poll } = appWith(true);
   for (const bearer of [key, otherKey, key]) await submit(bearer);
   const [first, second, third] = await keyIds();
   expect(first).toMatch(/^[0-9a-f]{16}$/);
   expect(second).toMatch(/^[0-9a-f]{16}$/);
   expect(second).not.toBe(first);
   expect(third).toBe(first);
+  const { jobs } = await poll();
+  expect(jobs).not.toEqual([]);
+  expect(JSON.stringify(jobs)).not.toContain(first);
 });
 
 test("a rerun or fork belongs to the key that requested it", async () => {

@@ -84,8 +84,6 @@ export const LeasedJob = z.object({
   execution_id: Uuid,
   attempt: z.int(),
   correlation_id: z.string(),
-  /** Stands for the API key that submitted the job. */
-  key_id: z.string().max(64).nullable(),
   job_type: LeasedJobType,
   /** Digest of the built image; if the job type is not built, name of the base image. */
   image: z.string(),
