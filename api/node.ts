@@ -5,6 +5,7 @@ import { v7 } from "uuid";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
+import { closeToOthers } from "../shared/process/close-to-others.node.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps, Notifier } from "./deps.ts";
@@ -13,7 +14,7 @@ import { clientAddress } from "./platform/client-address.node.ts";
 import { asset } from "./platform/assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
-import { openDatabase } from "./platform/libsql.node.ts";
+import { openDatabase, storedPaths } from "./platform/libsql.node.ts";
 import { sharedReads } from "./platform/shared-reads.node.ts";
 import { stderrByTurn } from "./platform/stderr.node.ts";
 import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
@@ -52,6 +53,15 @@ async function main(): Promise<void> {
   const warning = checkExposure(config);
   const log = await startLog(config, "api", stderrByTurn());
   if (warning) log.warn(warning);
+
+  // Code, input and output of all jobs.
+  process.umask(0o077);
+  const wereOpen = closeToOthers(storedPaths(config));
+  if (wereOpen.length > 0) {
+    log.warn("other users of this host could read {paths}: not any more", {
+      paths: wereOpen.join(", "),
+    });
+  }
 
   let phase: "serving" | "leaving" | "draining" = "serving";
   const streamsEnd = new AbortController();

@@ -68,8 +68,9 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
   /** Sends a request and reads its answer; a failure of either gets its kind here. */
   async function exchange<T>(call: Request, use: (answer: Answer) => Promise<T>): Promise<T> {
     const presented = token?.current() ?? "";
-    let ownFailure: unknown;
-    if (typeof call.body !== "string") call.body.once("error", (error) => (ownFailure = error));
+    let ownFailure: Error | undefined;
+    const noteOwn = (error: Error): void => void (ownFailure = error);
+    if (typeof call.body !== "string") call.body.once("error", noteOwn);
     try {
       return await use(await ask(call));
     } catch (error) {

@@ -95,7 +95,10 @@ describe("artifacts", () => {
     await ended;
     expect((await t.api.request("/result")).json).toMatchObject({
       status: "failed",
-      error: { type: "internal_error", message: expect.stringContaining("disk") },
+      error: {
+        type: "internal_error",
+        message: "The files in /output were lost on the agent's disk.",
+      },
       stdout_base64: Buffer.from("kept").toString("base64"),
     });
   });

@@ -146,6 +146,8 @@ export function createSets(deps: SetsDeps): Sets {
     return set;
   }
 
+  const inUse = (): number => bytesOf([...sets.values()].filter(({ users }) => users > 0));
+
   /** Returns the bytes of the set. */
   async function add(
     set: PackageSet,
@@ -154,7 +156,6 @@ export function createSets(deps: SetsDeps): Sets {
     signal: AbortSignal,
   ): Promise<number> {
     await removed;
-    const inUse = (): number => bytesOf([...sets.values()].filter(({ users }) => users > 0));
     const room = Math.max(0, maxBytes - inUse());
     /** Those that are written at the same time have no more room together than one alone. */
     function count(piece: Uint8Array): void {

@@ -18,6 +18,7 @@ export async function sendDownload(
   c: Context<AppEnv>,
   { what, file, open }: Download,
 ): Promise<Response> {
+  refusePart(c, what);
   const etag = `"${file.sha256}"`;
   const unchanged = { ETag: etag, "Cache-Control": "private, no-cache, no-transform" };
   const headers = {
@@ -25,6 +26,9 @@ export async function sendDownload(
     "Content-Type": file.content_type,
     "Content-Disposition": contentDisposition(file.name),
     "Accept-Ranges": "bytes",
+    // Its bytes are the code's: a browser must not use them as a part of a page.
+    "Content-Security-Policy": "sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
   };
   if (matchesEtag(c.req.header("If-None-Match"), etag)) return c.body(null, 304, unchanged);
   const size = file.size_bytes;
@@ -37,6 +41,15 @@ export async function sendDownload(
     return body;
   };
   return sendStored(c, { name: what, size, etag, headers, open: opened });
+}
+
+/** What a browser may ask a download for: for itself (a link), for a script's fetch, and to show it. */
+const shown = new Set(["document", "empty", "image", "audio", "video"]);
+
+function refusePart(c: Context, what: Download["what"]): void {
+  const use = c.req.header("Sec-Fetch-Dest");
+  if (use === undefined || shown.has(use)) return;
+  throw new AppError("forbidden", `${what} cannot be used as a page's ${use}: download it.`);
 }
 
 /** A file of the artifact store and the headers to send it with. */

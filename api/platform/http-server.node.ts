@@ -36,10 +36,16 @@ export function httpServer(
   };
   const listener = getRequestListener(fetch, { errorHandler });
   const handle = (request: IncomingMessage, response: ServerResponse) => {
+    if (hasHosts(request)) return sendRefusal(response);
     endSlowBody(server, request, times);
     endUnreadAnswer(response, times);
     void listener(request, response);
   };
+  /** Node takes the first of several; RFC 9112, 3.2 asks for 400. */
+  function sendRefusal(response: ServerResponse): void {
+    const { refusal, headers, body } = refuse(new RequestError("it has more than one Host header"));
+    response.writeHead(errorStatus[refusal.code], Object.fromEntries(headers)).end(body);
+  }
   // The app refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for
   // Node's time limit of a request.
   const options = { requireHostHeader: false, headersTimeout: 60_000, requestTimeout: 0 };
@@ -53,6 +59,11 @@ export function httpServer(
     socket.end(`HTTP/1.1 ${status}\r\n${fields}\r\n${body}`);
   });
   return server;
+}
+
+function hasHosts({ rawHeaders }: IncomingMessage): boolean {
+  const names = rawHeaders.filter((_, i) => i % 2 === 0);
+  return names.filter((name) => name.toLowerCase() === "host").length > 1;
 }
 
 function asRefusal(error: unknown): AppError {

@@ -1,4 +1,4 @@
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createClient, type Client } from "@libsql/client";
 import { drizzle } from "drizzle-orm/libsql";
@@ -7,10 +7,21 @@ import { readMigrationFiles } from "drizzle-orm/migrator";
 import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { boundedFetch, remoteTimeoutMs } from "./bounded-fetch.ts";
-import { fileClient } from "./sqlite/file-client.node.ts";
+import { fileClient, pathOf } from "./sqlite/file-client.node.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
+
+const addressOf = ({ database_url, data_dir }: Config): string =>
+  database_url ?? `file:${resolve(data_dir, "airlock.db")}`;
+
+/** What may be on this host of code, input and output: data folder, database with its journals, artifacts. */
+export function storedPaths(config: Config): string[] {
+  const url = addressOf(config);
+  const database = url.startsWith("file:") ? pathOf(url) : undefined;
+  const files = database === undefined ? [] : [database, `${database}-wal`, `${database}-shm`];
+  return [config.data_dir, ...files, join(config.data_dir, "artifacts")];
+}
 
 /**
  * Opens the configured database and brings its schema up to date.
@@ -18,7 +29,7 @@ const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.met
  * @throws ConfigError that names the folder or the database that cannot be used.
  */
 export async function openDatabase(config: Config): Promise<Client> {
-  const url = config.database_url ?? `file:${resolve(config.data_dir, "airlock.db")}`;
+  const url = addressOf(config);
   const isFile = url.startsWith("file:");
   if (isFile) makeDataFolder(config.data_dir);
   try {

@@ -1,10 +1,18 @@
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { refusedStart, startNode } from "../testing/start-node.ts";
+import { refusedStart, startNode, startNodeIn } from "../testing/start-node.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "airlock-start-"));
 const taken = createServer();
@@ -123,4 +131,23 @@ test("serving a network with keys gives no warning", async () => {
   });
   await api.close();
   expect(await api.logged).toBe("");
+});
+
+test("no other user of the host can read what it stores, also in a folder of before, which it says once", async () => {
+  const data = join(folder, "open");
+  mkdirSync(join(data, "artifacts"), { recursive: true });
+  const level = { AIRLOCK_LOG_LEVEL: "warning" };
+  await (await startNodeIn(data, level)).close();
+  const all = (): string[] => ["", ...readdirSync(data)].map((name) => join(data, name));
+  for (const path of all()) chmodSync(path, 0o755);
+  const api = await startNodeIn(data, level);
+  await fetch(`${api.url}/files?name=a`, { method: "POST", body: "bytes" });
+  const open = all().filter((path) => (statSync(path).mode & 0o077) !== 0);
+  await api.close();
+  expect(open).toEqual([]);
+  const said = (await api.logged).match(/other users of this host could read/g);
+  expect(said).toHaveLength(1);
+  const again = await startNodeIn(data, level);
+  await again.close();
+  expect(await again.logged).not.toContain("other users");
 });

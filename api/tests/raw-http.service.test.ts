@@ -29,6 +29,11 @@ const requests: [title: string, bytes: string | Uint8Array, status: number][] = 
     "GET /health HTTP/1.1\r\nHost: a b/..?\r\nConnection: close\r\n\r\n",
     400,
   ],
+  [
+    "two Hosts, of which the first is this machine's",
+    "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: other.example\r\nConnection: close\r\n\r\n",
+    400,
+  ],
   ["line feeds alone", "GET /health HTTP/1.1\nHost: localhost\nConnection: close\n\n", 400],
   ["a method nobody knows", `BREW /health HTTP/1.1\r\n${fields}\r\n`, 400],
   ["a method with NUL", `G\0T /health HTTP/1.1\r\n${fields}\r\n`, 400],

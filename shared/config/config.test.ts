@@ -239,6 +239,11 @@ test.each(cases)("an empty AIRLOCK_ variable leaves %s to the file", (name, { fi
   );
 });
 
+test("the variables of the command line and the clients are no configuration of the service", () => {
+  const ofClients = { AIRLOCK_URL: "http://localhost:8080", AIRLOCK_KEY: "a-key" };
+  expect(loadConfig({}, ofClients)).toEqual(loadConfig({}, {}));
+});
+
 describe("a value that is not allowed", () => {
   const secrets = new Set<string>([
     "api_keys",

@@ -60,11 +60,14 @@ export function loadConfig(
 }
 
 const prefix = "AIRLOCK_";
+/** Variables of the command line and the clients, for the same shell. */
+const ofClients = new Set(["AIRLOCK_URL", "AIRLOCK_KEY"]);
 
 function fromEnv(env: Record<string, string | undefined>): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [name, text] of Object.entries(env)) {
-    if (!name.startsWith(prefix) || text === undefined || text === "") continue;
+    if (!name.startsWith(prefix) || ofClients.has(name)) continue;
+    if (text === undefined || text === "") continue;
     const key = name.slice(prefix.length).toLowerCase();
     values[key] = fromText(key, text);
   }

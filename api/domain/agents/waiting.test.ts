@@ -95,6 +95,13 @@ describe("why no agent takes a job now", () => {
       0,
       "The GPUs of every agent that could run it are in use.",
     ],
+    [
+      "the only agent drained",
+      plain,
+      agent({ drainingAt: 1 }),
+      0,
+      "An operator drains every agent that could run it: none takes new jobs.",
+    ],
     ["free GPUs", gpu, agent({ gpus: { total: 2, free: 2 } }), 0, undefined],
   ])("%s", (_what, one, only, running, reason) => {
     const held = new Map([["a", running]]);

@@ -103,7 +103,10 @@ export function whyNobodyTakes(
   return "The GPUs of every agent that could run it are in use.";
 }
 
-function whyNobodyServes(able: AgentReport[], now: number): string {
+function whyNobodyServes(all: AgentReport[], now: number): string {
+  const able = all.filter(({ drainingAt }) => drainingAt === null);
+  if (able.length === 0)
+    return "An operator drains every agent that could run it: none takes new jobs.";
   if (able.some(({ breaker }) => breaker.state !== "open")) {
     return "The container engine of every agent that could run it is out of reach.";
   }

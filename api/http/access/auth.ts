@@ -20,7 +20,11 @@ export function identifyKey({ config, sha256 }: Deps): MiddlewareHandler<AppEnv>
       : [];
     for (const key of given) {
       const hash = key === undefined ? undefined : await sha256(key);
-      if (hash !== undefined && includesHash(await accepted, hash)) c.set("apiKeyHash", hash);
+      if (hash === undefined || !includesHash(await accepted, hash)) continue;
+      if ((c.get("apiKeyHash") ?? hash) !== hash) {
+        throw unauthorized("The request has two different API keys: send one of them.");
+      }
+      c.set("apiKeyHash", hash);
     }
     await next();
   };

@@ -125,7 +125,7 @@ function migrate(open: Connection, statements: InStatement[]): ResultSet[] {
 }
 
 /** The path of a `file:` URL, relative or absolute. */
-function pathOf(url: string): string {
+export function pathOf(url: string): string {
   const [, host = "", path = ""] = /^file:(?:\/\/([^/]*))?([^?#]*)/.exec(url) ?? [];
   if (host !== "" && host !== "localhost") {
     throw new LibsqlError(`a file URL names no host: ${host}`, "URL_INVALID");

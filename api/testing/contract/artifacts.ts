@@ -47,6 +47,26 @@ export const artifactRows: Row[] = [
     },
   },
   {
+    rule: "An artifact is no part of a page: browsers may not run it, style with it or frame it",
+    async check(api) {
+      const id = await jobWith(api, { "a.js": "alert(1)", "a.html": "<script>alert(1)</script>" });
+      const { status, headers } = await api.get(path(id, "a.js"));
+      expect(status).toBe(200);
+      expect(Object.fromEntries(headers)).toMatchObject({
+        "content-type": "application/octet-stream",
+        "content-security-policy": "sandbox",
+        "cross-origin-resource-policy": "same-origin",
+        "x-content-type-options": "nosniff",
+      });
+      const statuses = ["script", "style", "worker", "serviceworker", "iframe", "object"].map(
+        async (use) => (await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status,
+      );
+      expect(await Promise.all(statuses)).toEqual(Array(6).fill(403));
+      for (const use of ["empty", "image", "document"])
+        expect((await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status).toBe(200);
+    },
+  },
+  {
     rule: "If-None-Match with the current ETag is 304 without a body: alone, in a list, weak, or *",
     async check(api) {
       const id = await jobWith(api, { "a.bin": "content" });

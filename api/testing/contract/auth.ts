@@ -44,6 +44,14 @@ export const authRows: Row[] = [
     { server },
   ),
   {
+    rule: "Two different keys in one request are 401; the same one twice is accepted",
+    server,
+    async check(api) {
+      expect(await statusWith(api, { "X-API-Key": key, ...bearer(otherKey) })).toBe(401);
+      expect(await statusWith(api, { "X-API-Key": key, ...bearer(key) })).toBe(200);
+    },
+  },
+  {
     rule: "Each configured key is accepted, in X-API-Key or as Authorization: Bearer",
     server,
     async check(api) {
