@@ -9,6 +9,7 @@ export const exitCode = {
   refused: 126,
   interrupted: 130,
   outOfMemory: 137,
+  terminated: 143,
 } as const;
 
 /** An error that the user can correct; the message says how. */

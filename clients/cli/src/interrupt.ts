@@ -14,19 +14,21 @@ const samePressMs = 1000;
 
 /**
  * Runs work whose signal aborts at the first Ctrl-C, with an error that exits with 130. A second Ctrl-C
- * ends the command at once. SIGTERM, and SIGHUP of a terminal that was closed, count as Ctrl-C.
+ * ends the command at once. SIGTERM (143), and SIGHUP of a terminal that was closed, count as Ctrl-C.
  */
 export async function interruptible<T>(
   work: (signal: AbortSignal) => Promise<T>,
   { unread = false }: Options = {},
 ): Promise<T> {
   const interrupted = new AbortController();
-  const abort = (why: string): void => interrupted.abort(new ExitError(exitCode.interrupted, why));
+  let code: number = exitCode.interrupted;
+  const abort = (why: string): void => interrupted.abort(new ExitError(code, why));
   let pressedAt: number | undefined;
-  const stop = (): void => {
+  const stop = (signal: NodeJS.Signals): void => {
     const now = performance.now();
     pressedAt ??= now;
-    if (now - pressedAt > samePressMs) process.exit(exitCode.interrupted);
+    if (now - pressedAt > samePressMs) process.exit(code);
+    if (signal === "SIGTERM") code = exitCode.terminated;
     abort("interrupted");
   };
   for (const signal of signals) process.on(signal, stop);

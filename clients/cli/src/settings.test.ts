@@ -45,4 +45,5 @@ test("an invalid address and a broken file are refused with a message", () => {
   writeSettings(stored, env());
   writeFileSync(settingsFile(env()), "{");
   expect(() => readSettings({}, env())).toThrow("airlock login");
+  expect(readSettings({}, env(), true)).toEqual(readSettings({}, {}));
 });

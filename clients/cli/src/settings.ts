@@ -1,6 +1,7 @@
 import { chmodSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
+import { checkUrl as checked } from "../../typescript/src/check-options.ts";
 import { UsageError } from "./exit.ts";
 import { makeFolder } from "./make-folder.ts";
 
@@ -17,9 +18,16 @@ export function settingsFile(env: NodeJS.ProcessEnv): string {
   return join(base, "airlock", "config.json");
 }
 
-/** Address and key: from the flags, else from AIRLOCK_URL and AIRLOCK_KEY, else from the file. */
-export function readSettings(flags: Partial<Settings>, env: NodeJS.ProcessEnv): Settings {
-  const stored = readStored(settingsFile(env));
+/**
+ * Address and key: from the flags, else from AIRLOCK_URL and AIRLOCK_KEY, else from the file. `replaces`: the
+ * file is about to be written anew, so it may be broken.
+ */
+export function readSettings(
+  flags: Partial<Settings>,
+  env: NodeJS.ProcessEnv,
+  replaces = false,
+): Settings {
+  const stored = readStored(settingsFile(env), replaces);
   const url = checkUrl(flags.url ?? (env["AIRLOCK_URL"] || stored.url || defaultUrl));
   // A stored key is for the stored address: another service must not get it.
   const key =
@@ -43,7 +51,7 @@ export function writeSettings(settings: Settings, env: NodeJS.ProcessEnv): strin
   return file;
 }
 
-function readStored(file: string): Partial<Settings> {
+function readStored(file: string, replaces: boolean): Partial<Settings> {
   let text: string;
   try {
     text = readFileSync(file, "utf8");
@@ -57,18 +65,17 @@ function readStored(file: string): Partial<Settings> {
       ...(typeof key === "string" && { key }),
     };
   } catch {
+    if (replaces) return {};
     throw new UsageError(`${file} is not JSON: remove it, or run airlock login again`);
   }
 }
 
 export function checkUrl(text: string): string {
-  const url = URL.parse(text);
-  if (url === null || !/^https?:$/.test(url.protocol)) {
-    throw new UsageError(
-      `"${text}" is no address of a service: say http://host:port or https://host`,
-    );
+  try {
+    return checked(text);
+  } catch (error) {
+    throw new UsageError((error as Error).message);
   }
-  return text.replace(/\/+$/, "");
 }
 
 function sameOrigin(a: string, b: string): boolean {

@@ -45,7 +45,7 @@ export function does(work: Work) {
     const named = this.registeredArguments[0]?.name() ?? "";
     const listing = listings[named];
     try {
-      const settings = readSettings(globals, process.env);
+      const settings = readSettings(globals, process.env, this.name() === "login");
       const airlock = connect({ ...settings, fetch: sayingWhenGone(settings.url, terminal) });
       // Commander adds the command itself.
       const args = given.slice(0, -1);
@@ -60,14 +60,14 @@ export function does(work: Work) {
   };
 }
 
-/** The global `fetch`. When it fails for the first time, it tells a person at a terminal why the command waits. */
+/** The global `fetch`. When it fails for the first time, it says why the command waits. */
 function sayingWhenGone(url: string, terminal: Terminal): typeof fetch {
   let isSaid = false;
   return async (input, init) => {
     try {
       return await fetch(input, init);
     } catch (error) {
-      if (!isSaid && terminal.watched && init?.signal?.aborted !== true) {
+      if (!isSaid && !terminal.json && init?.signal?.aborted !== true) {
         terminal.note(terminal.style("dim", `${url} does not answer; trying again …`));
         isSaid = true;
       }

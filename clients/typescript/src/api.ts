@@ -1,4 +1,5 @@
 import type { RequestOpts } from "@oazapfts/runtime";
+import { refusePage } from "./errors.ts";
 import * as generated from "./generated.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
@@ -38,7 +39,7 @@ function bind(operation: Operation, isUnhurried: boolean, send: Transport["send"
     const limited = { ...(isUnhurried && { timeoutMs: 0 }), ...options };
     const request: RequestOpts = {
       baseUrl: "",
-      fetch: (path, init) => send(path as string, init, limited),
+      fetch: async (path, init) => refusePage(await send(path as string, init, limited)),
     };
     return (await operation(...args, request)).data as { data?: unknown };
   };

@@ -1,5 +1,6 @@
 import { bindApi, type Api } from "./api.ts";
 import { artifacts, type Artifacts } from "./artifacts.ts";
+import { checkKey, checkUrl } from "./check-options.ts";
 import { files, type Files } from "./files.ts";
 import type { JobStatus, SubmittedBatch } from "./generated.ts";
 import { jobs, type Job, type Jobs } from "./jobs.ts";
@@ -27,7 +28,8 @@ export interface Airlock extends Jobs {
 
 /** A client of one service. It keeps no connection: there is nothing to close. */
 export function connect(options: ConnectOptions): Airlock {
-  const way = transport(options);
+  checkKey(options.key);
+  const way = transport({ ...options, url: checkUrl(options.url) });
   const api = bindApi(way);
   return {
     url: way.url,

@@ -15,6 +15,20 @@ export class NoAnswerError extends ConnectionError {
   override name = "NoAnswerError";
 }
 
+const notAirlock =
+  "The address answers with a page, not as Airlock does: check it, and what is between.";
+
+/** Whether an answer is a page for browsers, such as a proxy's. */
+function isPage(response: Response): boolean {
+  return response.headers.get("Content-Type")?.startsWith("text/html") === true;
+}
+
+/** @throws ConnectionError where a page stands in place of an answer. */
+export function refusePage(response: Response): Response {
+  if (isPage(response)) throw new ConnectionError(notAirlock);
+  return response;
+}
+
 /** The service refused the request. Each problem code has a subclass. */
 export class ProblemError extends AirlockError {
   override name = "ProblemError";
@@ -146,7 +160,8 @@ export async function problemError(response: Response): Promise<ProblemError> {
   };
   if (!problem) {
     const what = `HTTP ${response.status} without a problem of Airlock's`;
-    return new ProblemError(response.status, `${what}: ${text.slice(0, 200)}`, extras);
+    const words = isPage(response) ? notAirlock : text.slice(0, 200);
+    return new ProblemError(response.status, `${what}: ${words}`, extras);
   }
   // An older client does not know a newer service's codes.
   const Class = problemClasses[problem.code] ?? ProblemError;

@@ -1,4 +1,4 @@
-import { ConnectionError } from "./errors.ts";
+import { ConnectionError, refusePage } from "./errors.ts";
 import type { ExecutionRecord } from "./generated.ts";
 import { pauseMs, sleep } from "./pause.ts";
 import { readLines } from "./read-lines.ts";
@@ -39,18 +39,21 @@ export function stream({ open }: Transport, defaultBreaks = BREAKS): Stream {
     let cursor = after;
     for (let breaks = 0; ;) {
       const query = cursor === undefined ? "" : `?after=${encodeURIComponent(cursor)}`;
-      const answer = await open(path + query, init, call);
+      const answer = refusePage(await open(path + query, init, call));
       // The cursor is that of the end.
       if (answer.status === 204 || !answer.body) return;
+      let isFruitless = true;
       try {
         for await (const line of readLines(answer.body, SILENCE_MS)) {
           breaks = 0;
+          isFruitless = false;
           if (line === "") continue;
           const event = JSON.parse(line) as JobEvent;
           cursor = event.id ?? cursor;
           yield event;
           if (event.event === "end") return;
         }
+        if (isFruitless) throw new ConnectionError("The events ended before the job's end.");
       } catch (error) {
         call.signal?.throwIfAborted();
         if (!(error instanceof ConnectionError) || ++breaks > (call.retries ?? defaultBreaks)) {

@@ -173,5 +173,7 @@ async function readWhole(response: Response, method = "GET"): Promise<Response> 
 
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  const { code } = (error.cause ?? {}) as { code?: unknown };
+  if (code === "ERR_SSL_WRONG_VERSION_NUMBER") return "it does not speak TLS; try http://";
   return error.cause instanceof Error ? error.cause.message || error.message : error.message;
 }

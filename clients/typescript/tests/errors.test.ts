@@ -42,6 +42,42 @@ test("every code of a problem has a class of its own", async () => {
   }
 });
 
+test.each(["k\n", "“k”", "a b", "", "k…"])(
+  "the key %j is refused before it is sent, and not shown",
+  (key) => {
+    const begin = () => connect({ url: "http://airlock.test", key });
+    expect(begin).toThrow(AirlockError);
+    expect(begin).toThrow(/^The API key is empty or has a character/);
+  },
+);
+
+test("an address that is none is refused, and a page of the console stands for its service", () => {
+  expect(() => connect({ url: "foo" })).toThrow("is no address of a service");
+  expect(connect({ url: "http://a.test/x/console/jobs/1" }).url).toBe("http://a.test/x");
+});
+
+test.each([
+  [
+    "a page for everything",
+    () => new Response("<html>", { headers: { "Content-Type": "text/html" } }),
+  ],
+  [
+    "a page with 404",
+    () => new Response("<html>", { status: 404, headers: { "Content-Type": "text/html" } }),
+  ],
+])("%s is told in words, once", async (_what, page) => {
+  const { airlock, asked } = service(page(), page());
+  await expect(airlock.run("1")).rejects.toThrow("not as Airlock does");
+  expect(asked).toHaveLength(1);
+});
+
+test("events that end at once, again and again, end in an error", async () => {
+  const empty = () => new Response("", { headers: { "Content-Type": "application/x-ndjson" } });
+  const fetchIt = () => Promise.resolve(empty());
+  const airlock = connect({ url: "http://airlock.test", retries: 1, fetch: fetchIt });
+  await expect(airlock.stream("1").next()).rejects.toThrow("ended before the job's end");
+});
+
 test("the message names each field that is wrong", async () => {
   const errors = [{ path: "timeout", message: "must be at most 60" }];
   const { airlock } = service(refusal(400, { code: "invalid_request", errors }));

@@ -25,6 +25,9 @@ export function addRun(program: Command): void {
   const run = addCommand(program, "run", "run a Python file, and show its output as it happens")
     .argument("<file>", "a Python file, or - for standard input")
     .argument("[args...]", "arguments of the code, after --")
+    .showHelpAfterError(
+      "(options of the code come after --: airlock run prog.py -- --flag; --help shows more)",
+    )
     .option("--arg <text>", "an argument of the code (repeatable)", collect)
     .option("-r, --require <package>", "a package to install first (repeatable)", collect)
     .option("-i, --input <json>", "the job's input: a JSON object, or @file")

@@ -1,9 +1,18 @@
 import { expect, test } from "vitest";
-import { type EndedRecord, explainEnd } from "./follow.ts";
+import { type EndedRecord, exitCodeOfRecord, explainEnd } from "./follow.ts";
 
 // The message says more than the traceback that the code has written.
 const message = "ModuleNotFoundError: No module named 'a'. The requirements were not installed";
 const error = { type: "import_error", message };
+
+test.each([
+  [{ status: "succeeded", exit_code: 0 }, 0],
+  [{ status: "failed", exit_code: 3, error }, 3],
+  [{ status: "failed", exit_code: 0, error: { type: "json_error", message } }, 1],
+  [{ status: "failed", exit_code: null, error }, 125],
+])("the command fails where the record says so: %o", (record, code) => {
+  expect(exitCodeOfRecord(record as unknown as EndedRecord)).toBe(code);
+});
 
 test.each([
   [{ status: "succeeded", exit_code: 0, error: null }, undefined],

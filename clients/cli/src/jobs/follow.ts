@@ -44,8 +44,10 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
   if (status === "timeout") return exitCode.timeout;
   if (status === "cancelled") return exitCode.interrupted;
   if (status === "oom") return exitCode.outOfMemory;
-  if (own !== null && own !== undefined) return own;
-  return status === "succeeded" ? 0 : error ? exitCode.service : exitCode.failed;
+  if (status === "succeeded") return 0;
+  // Code that ended with 0 may have failed all the same: its result cannot be read, its files went over a limit.
+  if (own !== null && own !== undefined) return own === 0 ? exitCode.failed : own;
+  return error ? exitCode.service : exitCode.failed;
 }
 
 /** One line for people about how a job ended, unless it simply succeeded. */

@@ -1,3 +1,5 @@
+import { accessSync, constants } from "node:fs";
+import { makeFolder } from "../make-folder.ts";
 import { consoleAddress } from "./console-address.ts";
 import { exitCode, ExitError, UsageError } from "../exit.ts";
 import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
@@ -23,6 +25,7 @@ export async function submitAndFollow(
   submit: (signal: AbortSignal) => Promise<{ job_id: string }>,
 ): Promise<number> {
   const { airlock, terminal, settings } = tool;
+  if (out !== undefined) makeOut(out);
   const job = await interruptible((signal) => submitOrCancel(tool, submit, signal));
   const { job_id } = job;
   const address = terminal.style("dim", consoleAddress(settings.url, job_id));
@@ -33,10 +36,10 @@ export async function submitAndFollow(
     return 0;
   }
   if (terminal.watched) terminal.note(address);
-  const { record, isCancelled } = await interruptible(
+  const { record, stopped } = await interruptible(
     async (signal) => ({
       record: await toItsEnd(tool, job_id, signal),
-      isCancelled: signal.aborted,
+      stopped: signal.aborted ? (signal.reason as ExitError).code : undefined,
     }),
     { unread: true },
   );
@@ -48,7 +51,17 @@ export async function submitAndFollow(
   }
   const end = explainEnd(record);
   if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
-  return isCancelled ? exitCode.interrupted : exitCodeOfRecord(record);
+  return stopped ?? exitCodeOfRecord(record);
+}
+
+/** Makes the folder for the artifacts before there is a job, which would run for nothing. */
+function makeOut(folder: string): void {
+  try {
+    makeFolder(folder);
+    accessSync(folder, constants.W_OK);
+  } catch (error) {
+    throw new UsageError(`--out: ${folder} cannot be written: ${(error as Error).message}`);
+  }
 }
 
 function sayCancelling(terminal: Terminal, { reason }: AbortSignal): void {

@@ -40,7 +40,11 @@ Result = TypeVar("Result")
 
 
 def connect_async(
-    url: str, key: Optional[str] = None, *, retries: int = 6, timeout: float = 60.0
+    url: Optional[str] = None,
+    key: Optional[str] = None,
+    *,
+    retries: int = 6,
+    timeout: float = 60.0,
 ) -> AsyncAirlock:
     """See :func:`airlock.connect`."""
     return AsyncAirlock(connect(url, key, retries=retries, timeout=timeout))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Union
@@ -33,14 +34,22 @@ _ROUND_S = 25
 
 
 def connect(
-    url: str, key: Optional[str] = None, *, retries: int = 6, timeout: float = 60.0
+    url: Optional[str] = None,
+    key: Optional[str] = None,
+    *,
+    retries: int = 6,
+    timeout: float = 60.0,
 ) -> Airlock:
-    """A client of one service. It keeps no connection: there is nothing to close.
+    """A client of one service. It keeps no connection: there is nothing to close, also after ``with``.
 
-    :param key: An API key; it is sent as ``Authorization: Bearer``.
+    :param url: Address of the service; else that of the environment variable AIRLOCK_URL.
+    :param key: An API key; it is sent as ``Authorization: Bearer``. Without a ``url``, else AIRLOCK_KEY.
     :param retries: How often a request that failed for the moment is sent again.
     :param timeout: Seconds for which the service may be silent.
     """
+    if url is None:
+        url = os.environ.get("AIRLOCK_URL") or "http://127.0.0.1:8080"
+        key = key or os.environ.get("AIRLOCK_KEY") or None
     return Airlock(Transport(url, key, retries, timeout, Cancel()))
 
 
@@ -51,6 +60,12 @@ class Airlock:
         self._transport = transport
         self.files = Files(transport)
         self.artifacts = Artifacts(transport)
+
+    def __enter__(self) -> Airlock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open between two calls."""
 
     @property
     def url(self) -> str:
@@ -160,8 +175,13 @@ class Files:
         return json.loads(answer)
 
     def list(self) -> List[UploadedFile]:
-        """The newest hundred."""
-        return self._transport.send("GET", "/files")["items"]
+        """All of them, the newest first."""
+        found: List[UploadedFile] = []
+        while True:
+            page = self._transport.send("GET", "/files", {"offset": len(found)})
+            found += page["items"]
+            if not page["has_more"]:
+                return found
 
     def get(self, file_id: str) -> bytes:
         return self._transport.send_bytes("GET", f"/files/{_step(file_id)}")

@@ -26,25 +26,37 @@ def stream(transport: Transport, job_id: str, after: Optional[str]) -> Iterator[
     breaks = 0
     while True:
         lines = transport.open(path, {"after": after}, {"Accept": "application/x-ndjson"})
+        is_fruitless = True
         try:
             with lines as answer:
                 # The cursor is that of the end.
                 if answer.status == 204:
                     return
                 for line in _lines(answer):
-                    breaks = 0
+                    is_fruitless = False
                     if not line:
+                        breaks = 0
                         continue
-                    event: JobEvent = json.loads(line)
+                    event = _parse(line)
+                    breaks = 0
                     after = event.get("id", after)
                     yield event
                     if event["event"] == "end":
                         return
+            if is_fruitless:
+                raise ConnectionError("The events ended before the job's end.")
         except ConnectionError:
             breaks += 1
             if breaks > transport.retries:
                 raise
         transport.cancel.sleep(pause_s(max(1, breaks)))
+
+
+def _parse(line: bytes) -> JobEvent:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ConnectionError("The events are not those of Airlock: check the address.") from None
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:

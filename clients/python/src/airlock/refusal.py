@@ -13,10 +13,13 @@ from .types import Problem
 def problem_error(status: int, headers: Mapping[str, str], body: bytes) -> ProblemError:
     """The error that a refusal is raised as."""
     text = body.decode("utf-8", "replace")
+    headers = {name.lower(): value for name, value in headers.items()}
     problem = _as_problem(text)
-    retry_after_s = _number(headers.get("Retry-After"))
+    retry_after_s = _number(headers.get("retry-after"))
     if problem is None:
-        message = f"HTTP {status} without a problem of Airlock's: {text[:200]}"
+        is_page = headers.get("content-type", "").startswith("text/html")
+        words = "the address answered with a page: check it" if is_page else text[:200]
+        message = f"HTTP {status} without a problem of Airlock's: {words}"
         return ProblemError(status, message, None, retry_after_s)
     faults = [f"{fault['path']}: {fault['message']}" for fault in problem.get("errors", [])]
     message = "\n  ".join([problem["detail"], *faults])

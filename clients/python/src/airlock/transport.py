@@ -48,7 +48,13 @@ class Transport:
     def __init__(
         self, url: str, key: Optional[str], retries: int, timeout: float, cancel: Cancel
     ) -> None:
-        self.url = url.rstrip("/")
+        # A page of the console stands for its service.
+        self.url = re.sub(r"/console(/.*)?$", "", url).rstrip("/")
+        if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
+            raise AirlockError(
+                "The API key is empty or has a character that no header can carry, "
+                "such as a space, a line break or …: copy it again."
+            )
         self.key = key
         self.retries = retries
         self.timeout = timeout
@@ -89,7 +95,12 @@ class Transport:
         if key is not None:
             headers["Idempotency-Key"] = key
         answer = self.send_bytes(method, path, query, data, headers)
-        return json.loads(answer) if answer else None
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            raise ConnectionError(
+                f"{self.url} did not answer as Airlock does: check the address, and what is between."
+            ) from None
 
     def send_bytes(
         self,
@@ -209,7 +220,9 @@ class Transport:
             if isinstance(error, socket.timeout):
                 message = f"{self.url} did not answer within {self.timeout} s."
                 raise NoAnswerError(message) from error
-            raise ConnectionError(f"{self.url} could not be reached: {error!r}") from error
+            wrong = isinstance(error, ssl.SSLError) and "WRONG_VERSION" in str(error)
+            reason = "it does not speak TLS; try http://" if wrong else repr(error)
+            raise ConnectionError(f"{self.url} could not be reached: {reason}") from error
 
 
 def _has_whole_head(answer: http.client.HTTPResponse) -> bool:

@@ -53,7 +53,7 @@ def verify_webhook(
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         expected = base64.b64encode(hmac.new(_key_of(secret), signed, hashlib.sha256).digest())
         for signature in signatures:
-            if hmac.compare_digest(expected, signature.encode()):
+            if hmac.compare_digest(expected, signature.encode("utf-8", "surrogatepass")):
                 return json.loads(data)
     raise WebhookError("No signature in webhook-signature is made with a secret given here.")
 

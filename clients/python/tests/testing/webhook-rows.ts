@@ -34,6 +34,7 @@ print(json.dumps([
     told(body, {**headers, "webhook-timestamp": "x"}, secret),
     told(body, {}, secret),
     told(body, headers, "whsec_*"),
+    told(body, {**headers, "webhook-signature": "v1,\\udcff"}, secret),
 ]))`;
     const given = JSON.stringify([body, headers, secret, signedAt.getTime() / 1000]);
     expect(await python.run(program, given)).toEqual([
@@ -46,6 +47,7 @@ print(json.dumps([
       "webhook-time",
       "The header w",
       "A secret is ",
+      "No signature",
     ]);
   });
 
