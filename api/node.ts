@@ -56,17 +56,17 @@ async function main(): Promise<void> {
 
   // Code, input and output of all jobs.
   process.umask(0o077);
+
+  let phase: "serving" | "leaving" | "draining" = "serving";
+  const streamsEnd = new AbortController();
+  const open = openWork();
+  const client = await openDatabase(config);
   const wereOpen = closeToOthers(storedPaths(config));
   if (wereOpen.length > 0) {
     log.warn("other users of this host could read {paths}: not any more", {
       paths: wereOpen.join(", "),
     });
   }
-
-  let phase: "serving" | "leaving" | "draining" = "serving";
-  const streamsEnd = new AbortController();
-  const open = openWork();
-  const client = await openDatabase(config);
   const db = database(client);
   // A database file is used by one process only; a database server may have several.
   const notifier =

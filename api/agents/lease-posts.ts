@@ -4,7 +4,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { artifactKey } from "../domain/files/store-key.ts";
-import { isArtifactName } from "../../shared/artifact-name.ts";
+import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { digestOf } from "../domain/environment.ts";
@@ -170,7 +170,7 @@ export async function storeUpload(
   if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
     throw new AppError(
       "invalid_request",
-      `The artifact name must be a relative path without '..', of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
+      `The artifact name ${artifactNameRule}, of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
     );
   }
   const row = {

@@ -2,7 +2,7 @@ import type { Config } from "../../shared/config/config.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
 import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
-import { isArtifactName } from "../../shared/artifact-name.ts";
+import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
@@ -103,7 +103,7 @@ function repeated(earlier: FileRow, file: FileRow): UploadedFile {
 function checkName(name: string): void {
   const most = limits.artifactNameMaxBytes;
   if (isArtifactName(name) && new TextEncoder().encode(name).length <= most) return;
-  const message = `must be a relative path without '..', of at most ${most} bytes`;
+  const message = `${artifactNameRule}, of at most ${most} bytes`;
   throw new AppError("invalid_request", `name: ${message}`, {
     errors: [{ path: "name", message }],
   });

@@ -23,7 +23,7 @@ export async function sendDownload(
   const unchanged = { ETag: etag, "Cache-Control": "private, no-cache, no-transform" };
   const headers = {
     ...unchanged,
-    "Content-Type": file.content_type,
+    "Content-Type": active.test(file.content_type) ? "application/octet-stream" : file.content_type,
     "Content-Disposition": contentDisposition(file.name),
     "Accept-Ranges": "bytes",
     // Its bytes are the code's: a browser must not use them as a part of a page.
@@ -42,6 +42,12 @@ export async function sendDownload(
   };
   return sendStored(c, { name: what, size, etag, headers, open: opened });
 }
+
+/**
+ * Types that a browser runs or applies in the page that names them; with `nosniff`, not under another type.
+ * It sends no `Sec-Fetch-Dest` to a plain http:// address of another machine.
+ */
+const active = /script|^text\/css/i;
 
 /** What a browser may ask a download for: for itself (a link), for a script's fetch, and to show it. */
 const shown = new Set(["document", "empty", "image", "audio", "video"]);

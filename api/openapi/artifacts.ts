@@ -1,11 +1,12 @@
 import { type OpenAPIHono, z } from "@hono/zod-openapi";
+import { artifactNameRule } from "../../shared/artifact-name.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jobId } from "./examples/jobs.ts";
 import { downloadHeaders, downloads, headHeaders, heads } from "./responses/downloads.ts";
 import { problem } from "./responses/problems.ts";
 import { jobIdParam } from "./parameters.ts";
 
-export const nameRule = "The artifact name must be a relative path without '..'.";
+export const nameRule = `The artifact name ${artifactNameRule}.`;
 
 const description =
   "Every file that the code wrote to /output, but result.json; `artifacts` of a record with `view=full` lists them. `_code.py`, `_input.json` and the names of `files` are what was submitted; where an output has the same name, `from=input` asks for the file that was submitted.";

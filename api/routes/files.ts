@@ -6,7 +6,7 @@ import { fileKey } from "../domain/files/store-key.ts";
 import { findFile, forgetFile, storeFile, toFilePage } from "../files/uploads.ts";
 import type { AppEnv } from "../http/context.ts";
 import { sendDownload } from "../http/stored-file.ts";
-import { readFileHeaders } from "../http/body/upload-headers.ts";
+import { readFileHeaders, refuseForm } from "../http/body/upload-headers.ts";
 import {
   bytes,
   downloadHeaders,
@@ -40,6 +40,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "uploadFile",
     tags: ["Files"],
     summary: "Upload a file to use in jobs",
+    middleware: refuseForm,
     description: `The body is the file itself: \`curl --data-binary @prices.parquet\`. At most ${config.max_file_bytes} bytes (\`max_file_bytes\`). It is kept for ${config.file_retention_hours} hours (\`file_retention_hours\`), and as long as a record refers to it. An upload that breaks off leaves nothing. One that would give all files more than \`max_files_bytes\` is 503.`,
     request: {
       query: z.object({

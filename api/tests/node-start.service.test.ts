@@ -133,6 +133,14 @@ test("serving a network with keys gives no warning", async () => {
   expect(await api.logged).toBe("");
 });
 
+test("a data folder for everybody, such as /tmp, keeps its rights", async () => {
+  const data = join(folder, "everybody");
+  mkdirSync(data);
+  chmodSync(data, 0o1777);
+  await (await startNodeIn(data)).close();
+  expect(statSync(data).mode & 0o7777).toBe(0o1777);
+});
+
 test("no other user of the host can read what it stores, also in a folder of before, which it says once", async () => {
   const data = join(folder, "open");
   mkdirSync(join(data, "artifacts"), { recursive: true });

@@ -3,6 +3,7 @@ import { chmod, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
 import { artifactKey, fileKey } from "../../api/domain/files/store-key.ts";
+import { closeToOthers } from "../../shared/process/close-to-others.node.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import { version } from "../../api/version.ts";
 import type { Config } from "../../shared/config/config.ts";
@@ -41,7 +42,7 @@ export async function backUp(config: Config, folder: string): Promise<BackedUp> 
     const { copied, missing } = await copyArtifacts(snapshot, from.artifacts, to.artifacts);
     const executions = await countRows(snapshot, "executions");
     const manifest = { version, created_at, executions, artifacts: copied };
-    await writeFile(to.manifest, `${JSON.stringify(manifest, null, 2)}\n`);
+    await writeFile(to.manifest, `${JSON.stringify(manifest, null, 2)}\n`, { mode: 0o600 });
     await sync(to.manifest);
     await sync(folder);
     return { manifest, missing };
@@ -50,6 +51,7 @@ export async function backUp(config: Config, folder: string): Promise<BackedUp> 
 
 async function makeEmpty(folder: string): Promise<void> {
   makeFolder(folder);
+  closeToOthers([folder]);
   if ((await readdir(folder)).length > 0) {
     throw new OperatorError(`${folder} is not empty: name a new folder for the backup`);
   }

@@ -9,6 +9,7 @@ import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
 import { ExecutionPage } from "../../shared/wire/execution.ts";
 import { SubmittedJob } from "../../shared/wire/client/submission.ts";
+import { openPaths } from "../../shared/testing/open-paths.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 
@@ -102,6 +103,7 @@ describe("a backup made while jobs arrive, run and leave files", () => {
   let restored: NodeProcess;
 
   beforeAll(async () => {
+    for (const name of ["backup", "new"]) mkdirSync(place(name), { mode: 0o755 });
     const api = await startNodeIn(place("data"), vars);
     const load = new Load(api.url);
     await waitUntil(
@@ -125,6 +127,11 @@ describe("a backup made while jobs arrive, run and leave files", () => {
     expect(made.said).not.toContain("lost");
     expect(back.said).toMatch(/\d+ executions and \d+ artifacts are back, as of 2/);
     expect(endedInAll).toBeGreaterThan(before.ended.length);
+  });
+
+  test("is readable by its user only, also in folders that were open", async () => {
+    expect(openPaths(place("backup"))).toEqual([]);
+    expect(openPaths(place("new"))).toEqual([]);
   });
 
   test("has every execution that was acknowledged before, and those that had ended as ended", async () => {

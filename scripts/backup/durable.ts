@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { copyFile, open } from "node:fs/promises";
+import { chmod, copyFile, open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 
@@ -7,6 +7,7 @@ import { makeFolder } from "../../shared/process/make-folder.node.ts";
 export async function copyDurably(from: string, to: string): Promise<void> {
   makeFolder(dirname(to));
   await copyFile(from, to, constants.COPYFILE_FICLONE);
+  await chmod(to, 0o600);
   await sync(to);
 }
 

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { readdir, rename, rm } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
+import { closeToOthers } from "../../shared/process/close-to-others.node.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
@@ -26,6 +27,8 @@ export async function restore(config: Config, folder: string): Promise<Manifest>
       `${taken} is there already: stop the service and move its data away, or name another folder (AIRLOCK_DATA_DIR)`,
     );
   }
+  makeFolder(config.data_dir);
+  closeToOthers([config.data_dir]);
   for await (const path of filesIn(from.artifacts)) {
     await copyDurably(path, join(to.artifacts, relative(from.artifacts, path)));
   }

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isArtifactName } from "../artifact-name.ts";
+import { artifactNameRule, isArtifactName } from "../artifact-name.ts";
 import { JobId } from "./execution.ts";
 import { limits } from "./limits.ts";
 import { Timestamp } from "./timestamp.ts";
@@ -57,7 +57,7 @@ function whyNotInputName(name: string): string | undefined {
   if (bytes > limits.artifactNameMaxBytes) {
     return `must be at most ${limits.artifactNameMaxBytes} bytes`;
   }
-  if (!isArtifactName(name)) return "must be a relative path without '..'";
+  if (!isArtifactName(name)) return artifactNameRule;
   if (name.startsWith("_")) return "must not begin with _";
   if (name === "data.json" || name.startsWith("data.json/")) return "must not be data.json";
   const isLong = name.split("/").some((part) => new TextEncoder().encode(part).length > 255);

@@ -15,14 +15,11 @@ const known = new Mime(standard, other).define(
   true,
 );
 
-/** Types that a browser runs as a program of the console's origin. */
-const isScript = /(java|ecma)script/;
 const isText = /^text\/|^image\/svg\+xml$|^application\/(xhtml\+)?xml$/;
 
 /** Picks the Content-Type of a file by its name. */
 export function contentTypeOf(name: string): string {
   // The library needs a path: it would treat a name without a dot as an extension.
-  const found = known.getType(`/${name}`);
-  const type = found === null || isScript.test(found) ? "application/octet-stream" : found;
+  const type = known.getType(`/${name}`) ?? "application/octet-stream";
   return isText.test(type) ? `${type}; charset=utf-8` : type;
 }

@@ -1,7 +1,19 @@
 import type { Context } from "hono";
+import { createMiddleware } from "hono/factory";
 import { artifactHeaders } from "../../../shared/wire/agent/lease.ts";
 import type { Announced, Hashed } from "../../deps.ts";
 import { AppError } from "../../errors.ts";
+
+/** Refuses an upload as `curl -F` and browsers' forms send it: the stored file would be the whole form. */
+export const refuseForm = createMiddleware(async (c, next) => {
+  if (/^multipart\/form-data\b/i.test(c.req.header("Content-Type") ?? "")) {
+    throw new AppError(
+      "invalid_request",
+      "Send the file itself as the body and its name as ?name=, not a form: curl --data-binary @FILE '…/files?name=FILE'.",
+    );
+  }
+  await next();
+});
 
 const isSha256 = (text: string) => /^[0-9a-f]{64}$/.test(text);
 

@@ -49,15 +49,21 @@ export const artifactRows: Row[] = [
   {
     rule: "An artifact is no part of a page: browsers may not run it, style with it or frame it",
     async check(api) {
-      const id = await jobWith(api, { "a.js": "alert(1)", "a.html": "<script>alert(1)</script>" });
-      const { status, headers } = await api.get(path(id, "a.js"));
-      expect(status).toBe(200);
-      expect(Object.fromEntries(headers)).toMatchObject({
-        "content-type": "application/octet-stream",
-        "content-security-policy": "sandbox",
-        "cross-origin-resource-policy": "same-origin",
-        "x-content-type-options": "nosniff",
-      });
+      const active = ["a.js", "a.mjs", "a.ecma", "a.css"];
+      const id = await jobWith(
+        api,
+        Object.fromEntries([...active, "a.html"].map((name) => [name, "alert(1)"])),
+      );
+      for (const name of active) {
+        const { status, headers } = await api.get(path(id, name));
+        expect(status).toBe(200);
+        expect(Object.fromEntries(headers)).toMatchObject({
+          "content-type": "application/octet-stream",
+          "content-security-policy": "sandbox",
+          "cross-origin-resource-policy": "same-origin",
+          "x-content-type-options": "nosniff",
+        });
+      }
       const statuses = ["script", "style", "worker", "serviceworker", "iframe", "object"].map(
         async (use) => (await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status,
       );

@@ -207,6 +207,20 @@ export const fileRows: Row[] = [
     },
   ),
   {
+    rule: "An upload as a form is 400, and the answer shows how to send the file",
+    async check(api) {
+      const form = { "Content-Type": "multipart/form-data; boundary=x" };
+      const bytes = utf8('--x\r\nContent-Disposition: form-data; name="f"\r\n\r\na\r\n--x--\r\n');
+      for (const target of ["/files", "/files?name=a"]) {
+        const reply = await api.send("POST", target, { body: bytes, headers: form });
+        expect([reply.status, problemOf(reply).detail]).toEqual([
+          400,
+          expect.stringContaining("--data-binary"),
+        ]);
+      }
+    },
+  },
+  {
     rule: "An upload needs a name",
     async check(api) {
       expectFault(await api.send("POST", "/files", { body: utf8("x") }), "name");

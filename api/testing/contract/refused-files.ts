@@ -16,6 +16,7 @@ export const refusedFileRows: Row[] = [
       { why: "with an empty part", files: [text("a//b")], path: "files.0.name" },
       { why: "with NUL", files: [text("a\0")], path: "files.0.name" },
       { why: "with a line break", files: [text("a\nb")], path: "files.0.name" },
+      { why: "with a mark of text direction", files: [text("a\u202egnp")], path: "files.0.name" },
       { why: "with half a character", files: [text("a\ud800")], path: "files.0.name" },
       { why: "without characters", files: [text("")], path: "files.0.name" },
       { why: "of 1,025 bytes", files: [text("a/".repeat(512) + "b")], path: "files.0.name" },
