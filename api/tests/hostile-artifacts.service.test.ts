@@ -46,7 +46,7 @@ describe.each<[string, typeof startNode | typeof startWorker]>([
     const { lease_id } = await agent.takeJob();
     for (const [name, text] of Object.entries(files)) await agent.upload(lease_id, name, text);
     await agent.result(lease_id);
-    agent.close();
+    await agent.close();
     folder = `/jobs/${job_id}/artifacts`;
   });
   afterAll(() => api.close());
