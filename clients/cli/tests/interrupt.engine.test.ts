@@ -18,17 +18,17 @@ async function newest(): Promise<ExecutionRecord> {
 }
 
 test.each([
-  ["Ctrl-C", "SIGINT"],
-  ["SIGTERM", "SIGTERM"],
-  ["the end of the terminal", "SIGHUP"],
+  ["Ctrl-C", "SIGINT", 130],
+  ["SIGTERM", "SIGTERM", 143],
+  ["the end of the terminal", "SIGHUP", 130],
 ] as const)(
-  "%s cancels the job of run, keeps its output, and exits with 130",
-  async (_, signal) => {
+  "%s cancels the job of run, keeps its output, and exits as it asks",
+  async (_, signal, exit) => {
     const { child, ended } = airlock.start(["run", long]);
     await once(child.stdout, "data");
     child.kill(signal);
     const { code, stdout } = await ended;
-    expect({ code, stdout }).toEqual({ code: 130, stdout: "begun\n" });
+    expect({ code, stdout }).toEqual({ code: exit, stdout: "begun\n" });
     expect(await newest()).toMatchObject({ status: "cancelled" });
   },
 );

@@ -28,10 +28,22 @@ test.each([
   ["\x1b[2Kgone\x1b]0;title\x07 stays", "gone stays"],
   ["10%\r50%\r100%", "100%"],
   ["windows\r", "windows"],
+  ["downloading 10%\r\x1b[Kdone", "done"],
+  ["\r\x1b[2Kpip  50%\r\x1b[2Kpip 100%", "pip 100%"],
+  ["\x1b[32mgreen\x1b[0m\r", "green"],
+  ["abcdef\rxy", "xycdef"],
+  ["abc\b\bX", "aXc"],
+  ["abc\x1b[2Dx\x1b[1Cy", "axcy"],
+  ["tab\t|\rT", "Tab     |"],
+  ["日本\ra", "a本"],
   ["bell\x07 and nul\x00", "bell and nul"],
   ["\x1b[31", "31"],
 ])("of %j, a person sees %j", (line, text) => {
   expect(stripAnsi(line)).toBe(text);
   const pieces = parseAnsi(line).pieces.map((piece) => piece.text);
   expect(pieces.join("")).toBe(text);
+});
+
+test("no sequence makes a line longer than a screen", () => {
+  expect(stripAnsi("far\x1b[999999999Cx").length).toBeLessThan(5000);
 });

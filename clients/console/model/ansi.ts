@@ -1,4 +1,4 @@
-import { expandTabs } from "./cells.ts";
+import { cellsOf, expandTabs } from "./cells.ts";
 
 /** How a piece of terminal output looks. Colours are numbers 0 to 15, or "#rrggbb". */
 export interface Look {
@@ -15,48 +15,108 @@ export interface Piece {
   look: Look;
 }
 
-/** Control sequences: CSI, OSC, and other escapes. Only SGR (`m`) has an effect. */
+/** Control sequences: CSI, OSC, and other escapes. */
 // oxlint-disable-next-line no-control-regex -- it looks for control characters
 const escapes = /\x1b(?:\[([0-9;:]*)([ -/]*[@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g;
 // oxlint-disable-next-line no-control-regex -- it looks for control characters
 const controls = /[\x00-\x08\x0b-\x1f\x7f]/g;
+/** What writes elsewhere than at the end: progress bars do. */
+// oxlint-disable-next-line no-control-regex -- it looks for control characters
+const moves = /[\r\b]|\x1b\[[0-9;]*[CDGJK]/;
 
 const plain: Look = {};
 
 /** The visible text of a line of terminal output. */
 export function stripAnsi(line: string): string {
-  const text = line.includes("\x1b") ? line.replace(escapes, "") : line;
-  return expandTabs(overwrite(text).replace(controls, "")).text;
-}
-
-/** A carriage return begins the line anew, as progress bars do. */
-function overwrite(text: string): string {
-  const end = text.endsWith("\r") ? text.length - 1 : text.length;
-  const from = text.lastIndexOf("\r", end - 1);
-  return text.slice(from + 1, end);
+  if (!line.includes("\x1b") && !moves.test(line)) {
+    return expandTabs(line.replace(controls, "")).text;
+  }
+  return parseAnsi(line)
+    .pieces.map(({ text }) => text)
+    .join("");
 }
 
 /** The pieces of a line, and the look that the next line begins with. */
 export function parseAnsi(line: string, start: Look = plain): { pieces: Piece[]; end: Look } {
+  return moves.test(line) ? writeCells(line, start) : appendPieces(line, start);
+}
+
+/** Text and control sequences of a line, in order. */
+function* partsOf(line: string): Generator<{ text: string; parameters: string; final: string }> {
+  let from = 0;
+  for (const match of line.matchAll(escapes)) {
+    const text = line.slice(from, match.index);
+    yield { text, parameters: match[1] ?? "", final: match[2] ?? "" };
+    from = match.index + match[0].length;
+  }
+  yield { text: line.slice(from), parameters: "", final: "" };
+}
+
+function appendPieces(line: string, start: Look): { pieces: Piece[]; end: Look } {
   const pieces: Piece[] = [];
   let look = start;
-  let from = 0;
-  const push = (text: string): void => {
-    const back = text.lastIndexOf("\r", text.length - 2);
-    if (back !== -1) pieces.length = 0;
-    const shown = text.slice(back + 1).replace(controls, "");
-    if (shown !== "") pieces.push({ text: shown, look });
-  };
-  if (line.includes("\x1b")) {
-    for (const match of line.matchAll(escapes)) {
-      push(line.slice(from, match.index));
-      if (match[2] === "m") look = nextLook(look, match[1] ?? "");
-      from = match.index + match[0].length;
+  let cell = 0;
+  for (const { text, parameters, final } of partsOf(line)) {
+    const shown = expandTabs(text.replace(controls, ""), cell);
+    cell = shown.to;
+    if (shown.text !== "") pieces.push({ text: shown.text, look });
+    if (final === "m") look = nextLook(look, parameters);
+  }
+  return { pieces, end: look };
+}
+
+/** No line is longer because a sequence says so. */
+const mostColumns = 4096;
+
+/** As a terminal does: each character takes its cells where the cursor is. Source: ECMA-48, EL and the CU sequences. */
+function writeCells(line: string, start: Look): { pieces: Piece[]; end: Look } {
+  const cells: Piece[] = [];
+  let look = start;
+  let column = 0;
+  function put(text: string): void {
+    while (cells.length < column) cells.push({ text: " ", look: plain });
+    cells[column] = { text, look };
+    column += 1;
+  }
+  function write(character: string): void {
+    if (character === "\r") column = 0;
+    else if (character === "\b") column = Math.max(0, column - 1);
+    else if (character === "\t")
+      do put(" ");
+      while (column % 8 !== 0);
+    else {
+      const width = cellsOf(character);
+      const before = cells[column - 1];
+      if (width > 0) put(character);
+      else if (before) before.text += character;
+      if (width === 2) put("");
     }
   }
-  push(line.slice(from));
-  let cell = 0;
-  for (const piece of pieces) ({ text: piece.text, to: cell } = expandTabs(piece.text, cell));
+  function move(final: string, parameters: string): void {
+    const count = Number(parameters) || 0;
+    if (final === "m") look = nextLook(look, parameters);
+    else if (final === "C") column = Math.min(mostColumns, column + (count || 1));
+    else if (final === "D") column = Math.max(0, column - (count || 1));
+    else if (final === "G") column = Math.min(mostColumns, Math.max(0, count - 1));
+    else if (final === "K" || final === "J") {
+      if (count === 0) cells.length = Math.min(cells.length, column);
+      else if (count === 1) cells.fill({ text: " ", look: plain }, 0, column + 1);
+      else cells.length = 0;
+    }
+  }
+  for (const { text, parameters, final } of partsOf(line)) {
+    for (const character of text) {
+      const isControl = character < " " && !"\r\b\t".includes(character);
+      if (!isControl && character !== "\x7f") write(character);
+    }
+    move(final, parameters);
+  }
+  const pieces: Piece[] = [];
+  for (const cell of cells) {
+    const last = pieces.at(-1);
+    if (last?.look === cell.look) last.text += cell.text;
+    else pieces.push({ ...cell });
+  }
   return { pieces, end: look };
 }
 

@@ -6,7 +6,7 @@ const without = /[\p{M}\u200b-\u200f\u202a-\u202e\u2060-\u2069]/u;
 const plain = /^[\x00-\u02ff]*$/;
 const tabStop = 8;
 
-const cellsOf = (character: string): number =>
+export const cellsOf = (character: string): number =>
   wide.test(character) ? 2 : without.test(character) ? 0 : 1;
 
 /** Where the rows of a text begin, on a screen of this width; the first is 0. */

@@ -24,6 +24,15 @@ export interface Row {
 
 const encoder = new TextEncoder();
 
+/** Characters that are kept of a line that is written again and again, as a progress bar is. */
+const mostRewritten = 16_384;
+
+function shortened(raw: string): string {
+  if (raw.length <= mostRewritten || !raw.includes("\r")) return raw;
+  const from = raw.indexOf("\r", raw.length - mostRewritten / 2);
+  return from === -1 ? raw : raw.slice(from + 1);
+}
+
 /** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
 export class Output {
   readonly #lines: Line[] = [];
@@ -59,7 +68,7 @@ export class Output {
     if (open !== undefined) {
       const feed = text.indexOf("\n");
       const head = feed === -1 ? text : text.slice(0, feed);
-      this.#set(open, stream, this.#lines[open]!.raw + head, at);
+      this.#set(open, stream, shortened(this.#lines[open]!.raw + head), at);
       if (feed === -1) return;
       this.#close(stream, open);
       from = feed + 1;

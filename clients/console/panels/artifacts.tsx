@@ -20,7 +20,9 @@ function kindOf({ content_type, name, size_bytes }: Artifact): Kind | undefined 
   if (size_bytes > shownBytes) return undefined;
   if (/^text\/csv\b|tab-separated/.test(content_type)) return "csv";
   if (/^application\/(.*\+)?json\b/.test(content_type)) return "json";
-  const isText = /^text\/(plain|markdown|x-)/.test(content_type) || /\.(log|txt|md|py)$/.test(name);
+  const isText =
+    /^text\/|^application\/(.*\+)?(xml|yaml|toml|x-ndjson)\b/.test(content_type) ||
+    /\.(log|txt|md|py|js|mjs|ts|yaml|yml|toml)$/.test(name);
   return isText ? "text" : undefined;
 }
 

@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
 import { formatTime } from "../model/time.ts";
+import { announce } from "../parts/announce.ts";
 import { shortId } from "../parts/common.tsx";
 import { serviceNow } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
@@ -61,8 +62,10 @@ export function Filters({ query }: { query: URLSearchParams }) {
         event.preventDefault();
         const given = new FormData(event.currentTarget).get("wanted");
         const text = typeof given === "string" ? given.trim() : "";
-        if (isId.test(text)) go(executionAddress(text));
-        else change({ metadata: [text, ...alsoWanted] });
+        if (isId.test(text)) return go(executionAddress(text));
+        const isPair = text === "" || /^[^:]+:/.test(text);
+        if (isPair) return change({ metadata: [text, ...alsoWanted] });
+        announce("Type a whole id, or what the metadata says as key:value.");
       }}
     >
       <label>

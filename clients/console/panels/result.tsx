@@ -18,8 +18,10 @@ interface SummaryProps {
 export function Summary({ followed, isLinked, children }: SummaryProps) {
   const { record, id } = followed;
   return (
-    <p class="summary" role="status">
-      <Status status={stateOf(followed)} />
+    <p class="summary">
+      <span role="status">
+        <Status status={stateOf(followed)} />
+      </span>
       {isLinked && <ExecutionLink id={id} />}
       {record && <Times record={record} />}
       {followed.waits && <span class="quiet">{withLocalTimes(followed.waits)}</span>}
@@ -81,8 +83,13 @@ export function Result({ followed }: { followed: Followed }) {
         isLive={record?.status === "running"}
         empty={ended ? "It wrote no output." : "No output yet."}
       />
+      {followed.isHeld && (
+        <p class="quiet">It writes more than is shown live: the rest comes when it has ended.</p>
+      )}
       {isCut && (
-        <p class="quiet">The output was longer than the service keeps: its rest is lost.</p>
+        <p class="quiet">
+          The output is longer than the service keeps (max_stdout_bytes): its middle is left out.
+        </p>
       )}
       {record?.output && (
         <section aria-label="Result">

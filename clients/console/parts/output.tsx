@@ -234,6 +234,12 @@ function marked({ text, look }: Piece, needle: string) {
 const colour = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `var(--ansi-${value})` : value;
 
+/** A colour by its numbers is made for a black screen: mixed with that of text, it is read on every page. */
+const ink = (value: number | string | undefined): string | undefined =>
+  typeof value === "string" && value.startsWith("#")
+    ? `color-mix(in srgb, ${value} 50%, var(--text))`
+    : colour(value);
+
 /** The palette is made for text: as a background, a colour is mixed with that of the page. */
 const ground = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `color-mix(in srgb, var(--ansi-${value}) 30%, var(--sunk))` : value;
@@ -244,7 +250,8 @@ function foreground({ fg, bg, inverse }: Look): string | undefined {
   if (inverse) return colour(bg ?? "var(--sunk)");
   // Black on yellow, or white on red: both are read on a background that fits the page.
   const isOnPalette = typeof bg === "number" && greys.includes(fg as number);
-  return isOnPalette ? "var(--text)" : colour(fg);
+  if (isOnPalette) return "var(--text)";
+  return bg === undefined ? ink(fg) : colour(fg);
 }
 
 function styleOf(look: Look): Record<string, string> | undefined {

@@ -16,9 +16,16 @@ export const messageOf = (error: unknown): string =>
     ? "The service does not answer. Try again when it is back."
     : (error as Error).message;
 
+/** A request that is not answered for this long shows that the service is stuck, such as a stopped process. */
+const silentMs = 10_000;
+
 async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key.value !== "") headers.set("Authorization", `Bearer ${key.value}`);
+  // Other requests may take their time, such as a build.
+  const isRead = (init.method ?? "GET") === "GET";
+  const askedAt = Date.now();
+  const timer = isRead && setTimeout(() => (lostSince.value ??= askedAt), silentMs);
   try {
     const answer = await fetch(path, { ...init, headers });
     // A proxy in front of a service that is gone.
@@ -31,6 +38,8 @@ async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<R
   } catch (error) {
     if (!init.signal?.aborted) lostSince.value ??= Date.now();
     throw error;
+  } finally {
+    if (timer) clearTimeout(timer);
   }
 }
 

@@ -12,6 +12,8 @@ export interface Followed {
   /** It was asked to end, and has not yet. */
   isCancelling: boolean;
   output: Output;
+  /** It has more output than is sent while it runs: the rest comes at its end. */
+  isHeld: boolean;
   /** Grows with the output, which is one object. */
   version: number;
 }
@@ -51,10 +53,13 @@ async function whileShown(
 }
 
 /** Waits until the page is shown, at most for a time. */
-function untilShown(ms: number): Promise<void> {
+async function untilShown(ms: number): Promise<void> {
+  const over = new AbortController();
   const shown = Promise.withResolvers<void>();
-  document.addEventListener("visibilitychange", () => shown.resolve(), { once: true });
-  return Promise.race([shown.promise, pause(ms)]);
+  const { signal } = over;
+  document.addEventListener("visibilitychange", () => shown.resolve(), { once: true, signal });
+  await Promise.race([shown.promise, pause(ms)]);
+  over.abort();
 }
 
 /** Follows a job to its end, through outages of the service. */
@@ -69,6 +74,7 @@ export async function follow(
     waits: undefined,
     isCancelling: false,
     output: new Output(),
+    isHeld: false,
     version: 0,
   };
   let isShowing = false;
@@ -86,7 +92,6 @@ export async function follow(
 
   const watch = async (shown: AbortSignal): Promise<void> => {
     for await (const { id: place, event, data } of events(id, { after: cursor, signal: shown })) {
-      cursor = place ?? cursor;
       if (event === "stdout" || event === "stderr") {
         followed.output.append(event, data.text, Date.parse(data.at));
         set({});
@@ -94,8 +99,11 @@ export async function follow(
       else if (event === "status")
         set({ record: await getExecution(id, signal), waits: undefined });
       else if (event === "retry")
-        set({ record: await getExecution(id, signal), output: new Output() });
+        set({ record: await getExecution(id, signal), output: new Output(), isHeld: false });
+      else if (event === "held") set({ isHeld: true });
       else if (event === "end") isWhole = true;
+      // After it is handled: if that failed, the event comes again.
+      cursor = place ?? cursor;
     }
   };
 
@@ -104,7 +112,7 @@ export async function follow(
       const record = await getExecution(id, signal);
       if (isEnded(record)) {
         const output = isWhole ? followed.output : await filled(record, signal);
-        set({ record, waits: undefined, output });
+        set({ record, waits: undefined, output, isHeld: false });
         return;
       }
       const job = await getJob(id, signal);
@@ -124,10 +132,10 @@ export async function follow(
   }
 }
 
-/** The job exists, so a failure is temporary: try again. */
+/** Whether to try again. A refusal stays one, such as that of a key without the right or of a removed job. */
 function isPassing(error: unknown, wasThere: boolean): boolean {
-  if (error instanceof ConnectionError || wasThere) return true;
-  return error instanceof ProblemError && error.status >= 429;
+  if (error instanceof ProblemError) return error.status === 408 || error.status >= 429;
+  return error instanceof ConnectionError || wasThere;
 }
 
 /** The streams of a record, taken over in pieces, so that a large one does not hold up the page. */

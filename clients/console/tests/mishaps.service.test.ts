@@ -164,6 +164,31 @@ describe("the console where something is amiss", needs("chromium"), () => {
     await page.close();
   });
 
+  test("a service that takes requests and answers none is told after 10 s, and seen to be back", async () => {
+    const page = await world.open("/console/executions");
+    await page.getByRole("heading", { name: "Executions" }).waitFor();
+    const told = page.getByText("What you see is from before");
+    world.freezeService();
+    try {
+      await told.waitFor({ timeout: patienceMs });
+    } finally {
+      world.thawService();
+    }
+    await told.waitFor({ state: "hidden", timeout: patienceMs });
+    await page.close();
+  });
+
+  test("two clicks on Rerun make one job", async () => {
+    const { id, lease } = await run();
+    await world.agent.result(lease);
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByRole("button", { name: "Rerun" }).dblclick();
+    await page.waitForURL((url) => !url.pathname.includes(id));
+    const answer = await fetch(`${world.url}/executions?parent_execution_id=${id}`);
+    expect(((await answer.json()) as { items: unknown[] }).items).toHaveLength(1);
+    await page.close();
+  });
+
   test("the state of the service leads to the reason for it", async () => {
     await world.agent.leave();
     const page = await world.open("/console");

@@ -86,12 +86,18 @@ interface ActionsProps {
 
 function Actions({ record, submitted, isCancelling }: ActionsProps) {
   const isAsked = useSignal(false);
+  const isQueueing = useSignal(false);
   const { execution_id: id, status } = record;
   const hasFailed = ["failed", "timeout", "oom"].includes(status);
   const runAgain = async (): Promise<void> => {
-    const { job_id } = await rerun(id);
-    announce("Queued again");
-    go(executionAddress(job_id));
+    isQueueing.value = true;
+    try {
+      const { job_id } = await rerun(id);
+      announce("Queued again");
+      go(executionAddress(job_id));
+    } finally {
+      isQueueing.value = false;
+    }
   };
   const copyPrompt = (): void => {
     if (!submitted) return;
@@ -127,7 +133,9 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
       <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
         Fork
       </a>
-      <button onClick={() => void attempt(runAgain)}>Rerun</button>
+      <button disabled={isQueueing.value} onClick={() => void attempt(runAgain)}>
+        Rerun
+      </button>
     </div>
   );
 }

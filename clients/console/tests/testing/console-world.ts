@@ -21,6 +21,9 @@ export interface ConsoleWorld {
   stopService(): Promise<void>;
   /** Starts it again, at its address. */
   startService(): Promise<void>;
+  /** Stops the process of the service, which then takes connections and answers nothing. */
+  freezeService(): void;
+  thawService(): void;
   close(): Promise<void>;
 }
 
@@ -66,6 +69,8 @@ export async function startConsole(
       return ((await reply.json()) as { job_id: string }).job_id;
     },
     stopService: () => api.close(),
+    freezeService: () => void api.child.kill("SIGSTOP"),
+    thawService: () => void api.child.kill("SIGCONT"),
     async startService() {
       api = await startNodeIn(folder, { ...all, AIRLOCK_PORT: new URL(url).port });
     },
