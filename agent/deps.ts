@@ -1,3 +1,4 @@
+import { describeError } from "../shared/log-line.ts";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import type { AgentIdentity, LeasedBuild } from "../shared/wire/agent/lease.ts";
@@ -188,7 +189,14 @@ export async function createDeps(
     leases,
     builds,
     inventory,
-    makeImage: (order, onLog, signal) => makeImage(engine, { ...order, limits }, onLog, signal),
+    makeImage: async (order, onLog, signal) => {
+      const made = await makeImage(engine, { ...order, limits }, onLog, signal);
+      await forks?.unpack(made.digest, signal).catch((error: unknown) => {
+        signal.throwIfAborted();
+        log.warn("the built image is not unpacked yet: {reason}", { reason: describeError(error) });
+      });
+      return made;
+    },
     shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),
     fetchImages: fetcher.want,
     missingImages: fetcher.missing,

@@ -41,6 +41,13 @@ export interface Forks {
     wanted: WantedPackages,
     signal: AbortSignal,
   ) => Promise<SetLoan>;
+  /**
+   * Unpacks the files of an image, so that its first job does not wait for it. Does nothing where jobs are
+   * not forked.
+   *
+   * @throws EngineError; the signal's reason.
+   */
+  readonly unpack: (image: string, signal: AbortSignal) => Promise<void>;
   /** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
   readonly open: (spec: SandboxSpec, signal: AbortSignal, provided?: Provided) => Promise<Sandbox>;
   /**
@@ -234,6 +241,11 @@ export function createForks(deps: ForksDeps): Forks {
       ),
     borrowFile: (file, signal) => borrowFile(sets, secret, file, signal),
     open,
+    async unpack(image, signal) {
+      if (problem() !== null) return;
+      const imageId = await deps.engine.imageId(image, signal);
+      if (imageId !== null) await roots.prepare(imageId, signal);
+    },
     owns: keeper.owns,
     async close() {
       await Promise.all([sets.close(), roots.close()]);

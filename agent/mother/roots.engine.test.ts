@@ -4,7 +4,12 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { tarEnd, tarHeader } from "../image/tar.ts";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { containersOf, removeVolume } from "../sandbox/testing/raw-engine.ts";
+import {
+  containersOf,
+  deriveImage,
+  removeImages,
+  removeVolume,
+} from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { createRoots } from "./roots.ts";
 import { createVolumes } from "./unpacker.ts";
@@ -56,4 +61,30 @@ test("what is being unpacked when the agent stops leaves no container", async ()
   await forks.close();
   await expect(opened).rejects.toThrow("the agent has stopped");
   expect(await containersOf(agentName)).toEqual([]);
+});
+
+test("a built image is unpacked before its first job, which then does not wait for that", async () => {
+  const exported: string[] = [];
+  const counted: typeof engine = {
+    ...engine,
+    exportFiles: (id, limit) => {
+      exported.push(id);
+      return engine.exportFiles(id, limit);
+    },
+  };
+  const roots = `${agentName}-built`;
+  const forks = startForks({ engine: counted, image }, { mother: { roots, agentName } });
+  try {
+    await forks.probed(signal);
+    const built = await deriveImage(image, "echo built > /built");
+    await forks.unpack(built, signal);
+    const before = exported.length;
+    const labels = { agentId: spec.agentId, agentName, leaseId: null };
+    await (await forks.open(specWith({ image: built, labels }), signal)).close();
+    expect(exported).toHaveLength(before);
+    await removeImages(built);
+  } finally {
+    await forks.close();
+    await removeVolume(roots);
+  }
 });

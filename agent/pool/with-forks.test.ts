@@ -22,6 +22,7 @@ function createWorld(
     probed: () => Promise.resolve(),
     problem: () => problem,
     prepare: () => Promise.resolve(),
+    unpack: () => Promise.resolve(),
     borrow: () => {
       steps.push("borrow");
       return Promise.resolve({ name: "a-set", giveBack: (how) => steps.push(how ?? "give back") });

@@ -32,7 +32,7 @@ export interface Connection extends Pick<Call, "abortCancels" | "keep"> {
 
 /**
  * A server of the Model Context Protocol that acts through the public HTTP interface. It is made of the
- * SDK's `Server`, because its `McpServer` turns refused requests into results.
+ * SDK's `Server`, because its `McpServer` turns every error into a result.
  */
 export function mcpServer(connection: Connection): Server {
   const { api, version } = connection;
@@ -52,8 +52,15 @@ export function mcpServer(connection: Connection): Server {
     const tool = tools.find(({ name }) => name === params.name);
     if (!tool) throw invalid(`There is no tool ${params.name}.`);
     const input = tool.input.safeParse(params.arguments ?? {});
-    if (!input.success) throw invalid(z.prettifyError(input.error));
-    return tool.run(callOf(connection, context), input.data as never);
+    if (!input.success) return refusedResult(z.prettifyError(input.error));
+    try {
+      return await tool.run(callOf(connection, context), input.data as never);
+    } catch (error) {
+      const isOfArguments =
+        error instanceof ProtocolError && error.code === Number(ProtocolErrorCode.InvalidParams);
+      if (!isOfArguments) throw error;
+      return refusedResult(error.message);
+    }
   });
   server.setRequestHandler("resources/list", () => ({ resources: [] }));
   server.setRequestHandler("resources/templates/list", () => ({
@@ -74,13 +81,26 @@ function invalid(message: string): ProtocolError {
   return new ProtocolError(ProtocolErrorCode.InvalidParams, message);
 }
 
+/**
+ * Wrong arguments are a result, which the model reads to correct its call. Source: Model Context Protocol, tools,
+ * "Error Handling".
+ */
+function refusedResult(text: string) {
+  return { isError: true, content: [{ type: "text" as const, text }] };
+}
+
+/** The format says it: its pattern would be a third of what a model reads of a tool. */
+function override({ jsonSchema }: { jsonSchema: { format?: string; pattern?: string } }): void {
+  if (jsonSchema.format === "uuid") delete jsonSchema.pattern;
+}
+
 function listed({ name, title, describe, input, output, isReadOnly }: Tool, facts?: Facts) {
   return {
     name,
     title,
     description: describe(facts ?? { jobTypes: [], maxTimeoutS: undefined }),
-    inputSchema: z.toJSONSchema(input, { io: "input", unrepresentable: "any" }),
-    outputSchema: z.toJSONSchema(output, { unrepresentable: "any" }),
+    inputSchema: z.toJSONSchema(input, { io: "input", unrepresentable: "any", override }),
+    outputSchema: z.toJSONSchema(output, { unrepresentable: "any", override }),
     annotations: { title, readOnlyHint: isReadOnly, destructiveHint: false, openWorldHint: false },
   } as ListedTool;
 }

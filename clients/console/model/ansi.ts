@@ -100,7 +100,7 @@ function writeCells(line: string, start: Look): { pieces: Piece[]; end: Look } {
     else if (final === "G") column = Math.min(mostColumns, Math.max(0, count - 1));
     else if (final === "K" || final === "J") {
       if (count === 0) cells.length = Math.min(cells.length, column);
-      else if (count === 1) cells.fill({ text: " ", look: plain }, 0, column + 1);
+      else if (count === 1) for (let i = 0; i <= column; i++) cells[i] = { text: " ", look: plain };
       else cells.length = 0;
     }
   }

@@ -174,7 +174,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
     } finally {
       world.thawService();
     }
-    await told.waitFor({ state: "hidden", timeout: patienceMs });
+    await expect.poll(() => told.count(), { timeout: patienceMs }).toBe(0);
     await page.close();
   });
 
