@@ -8,7 +8,7 @@ import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
 import type { SandboxSpec } from "./types.ts";
 
-type Call = readonly [numbers: CallNumbers, args: readonly number[]];
+type Call = readonly [numbers: CallNumbers, args: readonly (number | string)[]];
 
 let place: Awaited<ReturnType<typeof testEngine>>;
 beforeAll(async () => {
@@ -110,6 +110,28 @@ describe("the filter", () => {
       "allowed",
       "EBADF",
     ]);
+  });
+
+  test("hostile 53: the huge pages that a host reserves", async () => {
+    const outcomes = await probe({
+      mmap: [
+        [9, 222],
+        [0, 4096, 3, 0x22 | 0x4_0000, -1, 0],
+      ],
+      memfd_create: [
+        [319, 279],
+        ["x", 4],
+      ],
+      shmget: [
+        [29, 194],
+        [0, 4096, 0x800 | 0o1600],
+      ],
+      "mmap without": [
+        [9, 222],
+        [0, 4096, 3, 0x22, -1, 0],
+      ],
+    });
+    expect(Object.values(outcomes)).toEqual(["EPERM", "EPERM", "EPERM", "allowed"]);
   });
 
   test("denies clone with a new namespace of any kind, and answers clone3 as if it did not exist", async () => {

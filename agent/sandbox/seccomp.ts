@@ -86,7 +86,7 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
     fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr lremovexattr
     lsetxattr removexattr setxattr`),
   "memory, that of shared_memory and of just-in-time compilers too": words(`
-    brk madvise map_shadow_stack memfd_create mincore mlock mlock2 mlockall mmap mprotect mremap mseal
+    brk madvise map_shadow_stack mincore mlock mlock2 mlockall mprotect mremap mseal
     msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect`),
   "processes and threads, within the process limit": words(`
     arch_prctl execve execveat exit exit_group fork get_robust_list getpgid getpgrp getpid getppid
@@ -112,7 +112,7 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
     accept accept4 bind connect getpeername getsockname getsockopt listen pipe pipe2 recvfrom recvmmsg
     recvmsg sendmmsg sendmsg sendto shutdown splice tee`),
   "System V memory, semaphores and queues of the container's own IPC namespace": words(`
-    msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget`),
+    msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt`),
   "what a process is, and giving rights up: the supervisor becomes uid 1000 with them": words(`
     capget capset getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid
     setgroups setregid setresgid setresuid setreuid setuid`),
@@ -233,6 +233,10 @@ export const guarded: readonly Guard[] = [
   { name: "fcntl", args: [masked(1, 0xffff_fc00, 0)] },
   ...[1025, 1027, 1028, 1030, 1031].map((command) => ({ name: "fcntl", args: [int(1, command)] })),
   { name: "fcntl", args: [masked(1, 0xffff_fff8, 1032)] },
+  // No MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB: the pages that a host reserves count against no memory limit.
+  { name: "mmap", args: [masked(3, 0x4_0000, 0)] },
+  { name: "memfd_create", args: [masked(1, 0x4, 0)] },
+  { name: "shmget", args: [masked(2, 0x800, 0)] },
   { name: "socketpair", args: [int(0, AF_UNIX)] },
   { name: "socket", args: [int(0, AF_UNIX)] },
   // All options but PR_SET_SECCOMP, 22: compiled filters are memory of the host, bounded for all processes
