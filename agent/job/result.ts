@@ -2,6 +2,7 @@ import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Timing } from "../../shared/wire/execution.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
+import { describeLeftOut } from "../sandbox/output/classify.ts";
 import type { RunReport, Sandbox, Verdict } from "../sandbox/types.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */
@@ -28,6 +29,7 @@ export function resultOfReport(
   },
 ): ResultReport {
   const { usage, result } = report;
+  const leftOut = describeLeftOut(report);
   return {
     status: verdict.status,
     exit_code: verdict.exitCode,
@@ -46,6 +48,7 @@ export function resultOfReport(
     job_ref: jobRef,
     container_runtime: runtime,
     container_backend: backend,
+    ...(leftOut !== undefined && { warnings: [leftOut] }),
   };
 }
 

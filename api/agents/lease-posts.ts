@@ -9,7 +9,7 @@ import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
-import { explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
+import { describeIgnored, explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { tellEnd, tellFreed, tellWatchers } from "../jobs/watched.ts";
@@ -119,13 +119,17 @@ export async function recordResult(
 ): Promise<boolean> {
   const { db, now, sha256 } = deps;
   const hash = await sha256(canonicalJson(report));
+  const ignored = deps.config.allow_runtime_requirements
+    ? undefined
+    : describeIgnored(execution.requirements);
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const result = await finishExecution(
     db,
     leaseId,
     {
       ...rest,
-      error: await explain(deps, execution, rest.error),
+      error: await explain(deps, execution, explainIgnored(rest.error, ignored)),
+      warnings: [...(rest.warnings ?? []), ...(ignored === undefined ? [] : [ignored])],
       output_json,
       stdout: fromBase64(stdout_base64),
       stderr: fromBase64(stderr_base64),
@@ -146,15 +150,13 @@ export async function recordResult(
 /** Adds to an error what only the API knows about its cause. */
 async function explain(
   { config, db }: Deps,
-  { jobType, jobRef, requirements }: ExecutionRow,
+  { jobType, jobRef }: ExecutionRow,
   error: ExecutionError | null,
 ): Promise<ExecutionError | null> {
-  const ignored = config.allow_runtime_requirements ? [] : requirements;
-  const explained = explainIgnored(error, ignored);
-  if (explained?.type !== "import_error") return explained;
+  if (error?.type !== "import_error") return error;
   const type = resolveJobType(config, jobType);
   const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));
-  return type && !isBuilt ? explainNotBuilt(explained, type) : explained;
+  return type && !isBuilt ? explainNotBuilt(error, type) : error;
 }
 
 /** Stores an artifact while it streams in. It becomes visible when the result of its lease is accepted. */

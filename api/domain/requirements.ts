@@ -1,13 +1,18 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 
+/** Says that the job's `requirements` were not installed, and why; undefined if there are none. */
+export function describeIgnored(requirements: string[]): string | undefined {
+  if (requirements.length === 0) return undefined;
+  return `The requirements (${requirements.join(", ")}) were not installed: allow_runtime_requirements is false.`;
+}
+
 /** Adds to an import error that the job's `requirements` were not installed, and why. */
 export function explainIgnored(
   error: ExecutionError | null,
-  requirements: string[],
+  ignored: string | undefined,
 ): ExecutionError | null {
-  if (error?.type !== "import_error" || requirements.length === 0) return error;
-  const ignored = `The requirements (${requirements.join(", ")}) were not installed: allow_runtime_requirements is false.`;
+  if (error?.type !== "import_error" || ignored === undefined) return error;
   return { ...error, message: `${error.message}. ${ignored}` };
 }
 

@@ -38,6 +38,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
+    ...(e.warnings && { warnings: e.warnings }),
     ...(e.batchId !== null && { batch_id: e.batchId }),
     ...(view !== undefined && extendedFields(full)),
     ...(view === "all" && submissionFields(e)),
@@ -132,6 +133,7 @@ export function toSyncResult(full: FullExecution): SyncResult {
     error: record.error,
     job_type: record.job_type,
     job_id: record.execution_id,
+    ...(record.warnings && { warnings: record.warnings }),
   };
 }
 

@@ -32,5 +32,8 @@ function describe(error: unknown): string {
   if ((code === "EACCES" || code === "EPERM" || code === "EROFS") && path) {
     return `no permission to write ${path}: mend that (ls -ld ${path}), or choose another data_dir`;
   }
+  if ((code === "EEXIST" || code === "ENOTDIR") && path) {
+    return `${path} is or leads through a file, where a folder is needed: choose another data_dir`;
+  }
   return error.stack ?? error.message;
 }

@@ -43,6 +43,11 @@ export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
 
+const Warnings = z.array(z.string()).meta({
+  description:
+    "What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.",
+});
+
 export const SyncResult = z
   .object({
     success: z.boolean().meta({ description: "The run finished without error." }),
@@ -54,6 +59,7 @@ export const SyncResult = z
     error: orNull(ExecutionError),
     job_type: z.string(),
     job_id: JobId.meta({ description: "Id of the execution's record and artifacts." }),
+    warnings: Warnings.optional(),
   })
   .meta({ id: "SyncResult" });
 export type SyncResult = z.infer<typeof SyncResult>;
@@ -199,6 +205,7 @@ export const ExecutionRecord = z
       .record(z.string(), z.string())
       .optional()
       .meta({ description: "As submitted; left out where there is none." }),
+    warnings: Warnings.optional(),
     batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
     ...FullView.partial().shape,
     ...WholeView.partial().shape,

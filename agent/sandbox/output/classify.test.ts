@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { classify } from "./classify.ts";
+import { classify, describeLeftOut } from "./classify.ts";
 import { reportWith } from "../testing/report.ts";
 import type { RunReport } from "../types.ts";
 
@@ -186,9 +186,16 @@ test("so does an /output over its limits", () => {
   });
 });
 
-test("links and other entries that are not files do not", () => {
-  const skipped = [{ reason: "not_a_regular_file", count: 1, names: ["link"] }] as const;
+test("links and other entries that cannot be artifacts do not, and are named", () => {
+  const skipped = [
+    { reason: "not_a_regular_file", count: 1, names: ["link"] },
+    { reason: "unsafe_name", count: 2, names: ["a\\u202eb", "c\\n"] },
+  ] as const;
   expect(verdictOf({ skipped })).toMatchObject({ status: "succeeded" });
+  expect(describeLeftOut(reportWith({ skipped: [...skipped, tooMany] }))).toBe(
+    "Left out of /output, because it cannot be an artifact: no regular file: 1 (link); unsafe name: 2 (a\\u202eb, c\\n).",
+  );
+  expect(describeLeftOut(reportWith({ skipped: [tooMany] }))).toBeUndefined();
 });
 
 test("the code's own error comes first", () => {

@@ -49,16 +49,41 @@ const signalTypes: Partial<Record<string, ExecutionErrorType>> = {
   SIGPIPE: "pipe_error",
 };
 
-/**
- * Reasons that mean that the code exceeded a limit; the others concern entries that cannot be
- * artifacts.
- */
-const limitNames: Partial<Record<SkipReason, string>> = {
+const reasonNames: Record<SkipReason, string> = {
   too_many_files: "too many files",
   too_many_bytes: "too many bytes",
   too_deep: "nested too deep",
   name_too_long: "name too long",
+  not_a_regular_file: "no regular file",
+  hard_link: "more than one hard link",
+  unsafe_name: "unsafe name",
+  unreadable: "unreadable",
 };
+
+/**
+ * Reasons that mean that the code exceeded a limit; the others concern entries that cannot be
+ * artifacts.
+ */
+const limits = new Set<SkipReason>([
+  "too_many_files",
+  "too_many_bytes",
+  "too_deep",
+  "name_too_long",
+]);
+
+/** Names the entries of /output that could not be artifacts; undefined if there were none. */
+export function describeLeftOut({ skipped }: RunReport): string | undefined {
+  const others = skipped.filter(({ reason }) => !limits.has(reason));
+  return others.length === 0
+    ? undefined
+    : `Left out of /output, because it cannot be an artifact: ${describe(others)}.`;
+}
+
+function describe(skipped: RunReport["skipped"]): string {
+  return skipped
+    .map(({ reason, count, names }) => `${reasonNames[reason]}: ${count} (${names.join(", ")})`)
+    .join("; ");
+}
 
 function classifyExit(report: RunReport): Verdict {
   const { exitStatus, exitSignal, exception } = report;
@@ -84,12 +109,9 @@ function classifyOutput(report: RunReport): Verdict {
   if (result.kind === "invalid") {
     return failed(0, "json_error", `/output/result.json is not usable: ${result.problem}.`);
   }
-  const beyond = skipped.filter(({ reason }) => reason in limitNames);
+  const beyond = skipped.filter(({ reason }) => limits.has(reason));
   if (beyond.length > 0) {
-    const parts = beyond.map(
-      ({ reason, count, names }) => `${limitNames[reason]}: ${count} (${names.join(", ")})`,
-    );
-    const message = `/output goes over its limits, the rest is kept. ${parts.join("; ")}.`;
+    const message = `/output goes over its limits, the rest is kept. ${describe(beyond)}.`;
     return failed(0, "file_error", message);
   }
   return { status: "succeeded", exitCode: 0, error: null, phaseAtExit: "completed" };

@@ -45,6 +45,7 @@ export async function finishExecution(
         wallTimeMs: result.resource_usage?.wall_time_ms ?? null,
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
+        warnings: result.warnings?.length ? result.warnings : null,
       },
       statements: [keepOutput({ leaseId, ...result }), dropChunks({ leaseId, ...result })],
     },

@@ -200,3 +200,5 @@ CREATE TABLE `file_bytes` (
 ALTER TABLE `removals` ADD `file_bytes` integer DEFAULT 0 NOT NULL;
 --> statement-breakpoint
 ALTER TABLE `executions` ADD `lost_attempts` text;
+--> statement-breakpoint
+ALTER TABLE `executions` ADD `warnings` text;

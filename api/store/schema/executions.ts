@@ -110,6 +110,8 @@ export const executions = sqliteTable(
     watchedUntil: integer("watched_until"),
     /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
+    /** Null if there are none. */
+    warnings: text("warnings", { mode: "json" }).$type<string[]>(),
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")

@@ -50,6 +50,26 @@ function waitingClient(api: Api, idempotency_key?: string): Socket {
 
 export const executeRows: Row[] = [
   {
+    rule: "Requirements that were not installed, and what the agent left out of /output, are warnings in the record and in the result of POST /execute",
+    async check(api) {
+      const ended = async (requirements: string[], warnings?: string[]) => {
+        const agent = api.agent();
+        await agent.poll({ free_slots: 0 });
+        const answer = api.post("/execute", { code: "1", requirements });
+        const { lease_id } = await agent.takeJob();
+        await agent.result(lease_id, { ...(warnings && { warnings }) });
+        const { job_id, warnings: given } = body(await answer) as SyncResult;
+        expect((await api.record(job_id)).warnings).toEqual(given);
+        return given;
+      };
+      expect(await ended([])).toBeUndefined();
+      const ignored =
+        "The requirements (numpy) were not installed: allow_runtime_requirements is false.";
+      expect(await ended(["numpy"])).toEqual([ignored]);
+      expect(await ended(["numpy"], ["Left out"])).toEqual(["Left out", ignored]);
+    },
+  },
+  {
     rule: "POST /execute answers with the sync result once the run has succeeded",
     async check(api) {
       const agent = api.agent();

@@ -75,6 +75,9 @@ export function Result({ followed }: { followed: Followed }) {
             text={`${record.error.type} in ${record.error.phase}: ${record.error.message}`}
           />
         ))}
+      {record?.warnings?.map((warning) => (
+        <p class="quiet">{warning}</p>
+      ))}
       <OutputView
         label="Output"
         output={output}

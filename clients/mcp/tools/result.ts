@@ -61,6 +61,7 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
       stderr: record.stderr,
       output: json,
       error: error?.message ?? "",
+      warnings: (record.warnings ?? []).join("\n"),
       files: listFiles(artifacts.slice(0, maxLinks)),
     },
     maxTextLength - reserved,
@@ -79,6 +80,7 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
   const text = [
     `Job ${job_id}: ${status}${exit_code === null ? "" : `, exit code ${exit_code}`}, ${duration_ms ?? 0} ms.`,
     section("error", error && `${error.type} (${error.phase}): ${texts.error}`),
+    section("warnings", texts.warnings),
     section("stdout", texts.stdout),
     section("stderr", texts.stderr),
     section("output", texts.output),

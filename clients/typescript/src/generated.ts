@@ -87,6 +87,8 @@ export type SyncResult = {
     job_type: string;
     /** Id of the execution's record and artifacts. */
     job_id: string;
+    /** What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none. */
+    warnings?: string[] | undefined;
 };
 export type AsyncSubmitRequest = {
     /** Python source, run as /code/main.py. */
@@ -190,6 +192,8 @@ export type ExecutionRecord = {
     metadata?: {
         [key: string]: string;
     } | undefined;
+    /** What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none. */
+    warnings?: string[] | undefined;
     /** Left out where there is none. */
     batch_id?: string | undefined;
     job_ref?: (string | null) | undefined;
@@ -432,6 +436,8 @@ export type NarrowedRecord = {
     metadata?: {
         [key: string]: string;
     } | undefined;
+    /** What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none. */
+    warnings?: string[] | undefined;
     /** Left out where there is none. */
     batch_id?: string | undefined;
     job_ref?: (string | null) | undefined;

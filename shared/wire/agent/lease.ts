@@ -194,6 +194,8 @@ export const ResultReport = z
     /** Name of the engine's runtime that ran the code; null if the code did not run. */
     container_runtime: z.string().max(128).nullable(),
     container_backend: ContainerBackend.nullable().optional(),
+    /** Absent if there are none. */
+    warnings: z.array(z.string().max(20_000)).max(10).optional(),
   })
   .refine((r) => (r.status === "succeeded") === (r.error === null), {
     path: ["error"],

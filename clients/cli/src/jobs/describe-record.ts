@@ -13,6 +13,7 @@ export function* describeRecord(record: ExecutionRecord): Generator<string> {
     status + (record.exit_code === null ? "" : ` (exit code ${record.exit_code})`),
   );
   if (error) yield row("error", `${error.type}: ${error.message}`);
+  for (const warning of record.warnings ?? []) yield row("warning", warning);
   yield row("job type", `${record.job_type} ${record.job_version}`);
   yield row("submitted", `${record.created_at} (${age(record.created_at)} ago)`);
   yield row("waited", between(record.created_at, record.started_at ?? record.ended_at));

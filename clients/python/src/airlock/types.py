@@ -20,6 +20,7 @@ __all__ = [
     "FieldError",
     "ExecutionError",
     "SyncResult",
+    "SyncResultOptional",
     "ExecuteRequest",
     "ExecuteRequestOptional",
     "InputFile",
@@ -225,7 +226,12 @@ class ExecutionError(TypedDict):
     phase: ExecutionPhase
 
 
-class SyncResult(TypedDict):
+class SyncResultOptional(TypedDict, total=False):
+    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
+    warnings: List[str]
+
+
+class SyncResult(SyncResultOptional):
     #: The run finished without error.
     success: bool
     #: Parsed /output/result.json.
@@ -303,6 +309,8 @@ class ArtifactOfJob(TypedDict):
 class ExecutionRecordOptional(TypedDict, total=False):
     #: As submitted; left out where there is none.
     metadata: Dict[str, str]
+    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
+    warnings: List[str]
     #: Left out where there is none.
     batch_id: str
     job_ref: Optional[str]
@@ -652,6 +660,8 @@ class NarrowedRecordOptional(TypedDict, total=False):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Dict[str, str]
+    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
+    warnings: List[str]
     #: Left out where there is none.
     batch_id: str
     job_ref: Optional[str]
