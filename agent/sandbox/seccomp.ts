@@ -1,4 +1,6 @@
 import type { Loopback } from "../../shared/wire/job-type.ts";
+import { type Argument, from, type Guard, int, masked } from "./seccomp-guard.ts";
+import { sockets } from "./seccomp-sockets.ts";
 
 /** The form of Docker Engine's seccomp profiles, as far as it is used here. */
 export interface SeccompProfile {
@@ -17,14 +19,6 @@ export interface SyscallRule {
   readonly errnoRet?: number;
   /** All have to match; a call without a rule that matches gets the default action. */
   readonly args?: readonly Argument[];
-}
-
-/** EQ compares all 64 bits with value. MASKED_EQ has its mask in value, and compares valueTwo. */
-export interface Argument {
-  readonly index: number;
-  readonly value: number;
-  readonly valueTwo: number;
-  readonly op: "SCMP_CMP_EQ" | "SCMP_CMP_MASKED_EQ";
 }
 
 /**
@@ -121,101 +115,7 @@ export const allowed: Readonly<Record<string, readonly string[]>> = {
   "the system at large": words("getrandom sysinfo uname"),
 };
 
-interface Guard {
-  readonly name: string;
-  /** None: with any arguments. */
-  readonly args: readonly Argument[];
-  /** What the call fails with; where it is missing, the call is made. 0 pretends that it was made. */
-  readonly errno?: number;
-}
-
-/** An argument of type int: the kernel reads only its low 32 bits, so the filter does too. */
-const int = (index: number, value: number): Argument => masked(index, 0xffff_ffff, value);
-
-function masked(index: number, mask: number, value: number): Argument {
-  return { index, value: mask, valueTwo: value, op: "SCMP_CMP_MASKED_EQ" };
-}
-
 const AF_UNIX = 1;
-const AF_NETLINK = 16;
-const NETLINK_ROUTE = 0;
-const internetFamilies = [2, 10];
-const [STREAM, DATAGRAM, RAW] = [1, 2, 3];
-const EACCES = 13;
-
-/** The default of the type, TCP and UDP; other protocols would make the kernel load modules. */
-const internetSockets = (types: readonly number[], protocols: readonly number[]): Guard[] =>
-  internetFamilies.flatMap((family) =>
-    types.flatMap((type) =>
-      protocols.map((protocol) => ({
-        name: "socket",
-        args: [int(0, family), masked(1, 0xf, type), int(2, protocol)],
-      })),
-    ),
-  );
-
-const noInternetSockets = (types: readonly number[]): Guard[] =>
-  internetFamilies.flatMap((family) =>
-    types.map((type) => ({
-      name: "socket",
-      args: [int(0, family), masked(1, 0xf, type)],
-      errno: EACCES,
-    })),
-  );
-
-/** The numbers from `first` on, as many as a power of two: `first` is a multiple of it. */
-const from = (index: number, first: number, count: number): Argument =>
-  masked(index, (0xffff_ffff & ~(count - 1)) >>> 0, first);
-
-const SOL_SOCKET = 1;
-const [IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6] = [0, 6, 41];
-const [SO_SNDBUF, SO_RCVBUF] = [7, 8];
-
-/**
- * Options without filters (their compiled code is the host's memory, bounded for all processes together)
- * and without sizes of buffers: those of TCP are no part of a control group v1, and SO_RCVBUF goes over
- * net.ipv4.tcp_rmem. A size is taken and ignored, as the kernel does where it is over its limit.
- */
-const boundedOptions: readonly Guard[] = [
-  ...[IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6].map((level) => [int(1, level)]),
-  // SO_DEBUG to SO_BROADCAST, SO_KEEPALIVE to SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW, SO_PASSPIDFD.
-  ...[
-    from(2, 0, 4),
-    from(2, 4, 2),
-    int(2, 6),
-    int(2, 9),
-    from(2, 10, 2),
-    from(2, 12, 4),
-    from(2, 16, 4),
-    from(2, 20, 2),
-    from(2, 66, 2),
-    int(2, 76),
-  ].map((option) => [int(1, SOL_SOCKET), option]),
-].map((args) => ({ name: "setsockopt", args }));
-
-const ignoredSizes: readonly Guard[] = [SO_SNDBUF, SO_RCVBUF].map((option) => ({
-  name: "setsockopt",
-  args: [int(1, SOL_SOCKET), int(2, option)],
-  errno: 0,
-}));
-
-/** What code may do with sockets other than Unix ones, by the loopback of its job type. */
-export const sockets: Readonly<Record<Loopback, readonly Guard[]>> = {
-  none: [...noInternetSockets([STREAM, DATAGRAM, RAW]), ...boundedOptions, ...ignoredSizes],
-  tcp: [
-    ...internetSockets([STREAM], [0, 6]),
-    ...noInternetSockets([DATAGRAM, RAW]),
-    ...boundedOptions,
-    ...ignoredSizes,
-  ],
-  full: [
-    ...internetSockets([STREAM, DATAGRAM], [0, 6, 17]),
-    // getifaddrs uses it to read the interfaces.
-    { name: "socket", args: [int(0, AF_NETLINK), int(2, NETLINK_ROUTE)] },
-    { name: "setsockopt", args: [] },
-  ],
-};
-
 const PR_SET_VMA = 0x5356_4d41;
 const PR_SET_PTRACER = 0x5961_6d61;
 

@@ -56,9 +56,8 @@ export function mcpServer(connection: Connection): Server {
     try {
       return await tool.run(callOf(connection, context), input.data as never);
     } catch (error) {
-      const isOfArguments =
-        error instanceof ProtocolError && error.code === Number(ProtocolErrorCode.InvalidParams);
-      if (!isOfArguments) throw error;
+      const wrongArguments: number = ProtocolErrorCode.InvalidParams;
+      if (!(error instanceof ProtocolError) || error.code !== wrongArguments) throw error;
       return refusedResult(error.message);
     }
   });

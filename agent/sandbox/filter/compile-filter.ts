@@ -1,4 +1,5 @@
-import type { Argument, SeccompProfile, SyscallRule } from "../seccomp.ts";
+import type { SeccompProfile, SyscallRule } from "../seccomp.ts";
+import type { Argument } from "../seccomp-guard.ts";
 import { type Architecture, syscallNumbers } from "./syscall-numbers.ts";
 
 /** One instruction of classic BPF, struct sock_filter. */

@@ -1,11 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import {
-  type Argument,
-  type SeccompProfile,
-  seccompProfile,
-  type SyscallRule,
-} from "../seccomp.ts";
+import { type SeccompProfile, seccompProfile, type SyscallRule } from "../seccomp.ts";
+import type { Argument } from "../seccomp-guard.ts";
 import {
   answers,
   architectures,
