@@ -136,3 +136,9 @@ test.each([
   const { session } = await open(json("P", { ...ended, ...end }));
   await expect(session.install({ requirements, from: pip() }, never)).rejects.toThrow(words);
 });
+
+test("packages that the agent's disk cannot hold are told the key to raise", async () => {
+  const { session } = await open(json("P", { ...ended, exit_status: 1, too_large: true }));
+  const installed = session.install({ requirements, from: pip({ maxBytes: 2 ** 20 }) }, never);
+  await expect(installed).rejects.toThrow("1 MiB that the agent has");
+});
