@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
+import { listAgents } from "../store/agents/agents.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
@@ -58,4 +59,21 @@ test("the number of a poll's database calls is limited by its waiting time", asy
   expect(await callsOf(5)).toBeLessThanOrEqual(30);
   // The usual waiting time of an agent's poll.
   expect(await callsOf(15)).toBeLessThanOrEqual(50);
+});
+
+test("a poll that repeats an agent's status within a second does not write it", async () => {
+  const agent = new ScriptedAgent("http://unused", "");
+  const app = createApp(deps);
+  const lastSeen = async (pauseMs: number) => {
+    now += pauseMs;
+    await app.request("/agent/v1/poll", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify(agent.pollRequest({ free_slots: 0, wait_s: 0 })),
+    });
+    return (await listAgents(store.db))[0]?.lastSeenAt;
+  };
+  const first = await lastSeen(0);
+  expect(await lastSeen(500)).toBe(first);
+  expect(await lastSeen(500)).toBe(now);
 });
