@@ -40,6 +40,7 @@ open("note.txt", "w").write("kept")`,
       files: { "note.txt": "kept" },
     });
     expect(report.result).toEqual({ kind: "object", text: '{"length": 3}' });
+    expect(report.lostReason).toBeNull();
   });
 
   test.each([
