@@ -31,6 +31,7 @@ const pad = (n: number): string => String(n).padStart(2, "0");
 /** A time for people, to the second, in their own time zone. */
 export function formatTime(iso: string): string {
   const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return iso;
   const day = `${time.getFullYear()}-${pad(time.getMonth() + 1)}-${pad(time.getDate())}`;
   return `${day} ${pad(time.getHours())}:${pad(time.getMinutes())}:${pad(time.getSeconds())}`;
 }

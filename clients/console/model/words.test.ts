@@ -7,7 +7,7 @@ import { phasesOf } from "./phases.ts";
 import { failurePrompt } from "./prompt.ts";
 import { readInput } from "./read-input.ts";
 import { executeCall, snippet } from "./snippets.ts";
-import { formatAge, formatBytes, formatDuration, formatThings } from "./time.ts";
+import { formatAge, formatBytes, formatDuration, formatThings, formatTime } from "./time.ts";
 
 test.each([
   ["/console", "playground"],
@@ -180,4 +180,8 @@ test.each([
   [1_048_576, "1,048,576 lines"],
 ])("%d things are counted as %s", (n, text) => {
   expect(formatThings(n, "line")).toBe(text);
+});
+
+test("a time that is none is shown as it is", () => {
+  expect(formatTime("yesterday")).toBe("yesterday");
 });

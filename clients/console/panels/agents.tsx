@@ -109,6 +109,8 @@ function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void 
   );
 }
 
+const isHere = /^(localhost|127\..*|\[::1\])$/.test(location.hostname);
+
 /** Makes a code with which one more host can join, and shows the command for it. */
 export function AddAgent() {
   const made = useSignal<{ command: string; until: string } | undefined>(undefined);
@@ -130,6 +132,12 @@ export function AddAgent() {
             <pre class="json wrapped" tabIndex={0}>
               {made.value.command}
             </pre>
+            {isHere && (
+              <p>
+                {location.hostname} is this machine: put an address of the service that the new host
+                reaches in its place.
+              </p>
+            )}
             <p class="quiet">
               The code works once, until {formatTime(made.value.until)}. It is not shown again.
             </p>

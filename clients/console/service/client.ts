@@ -29,7 +29,8 @@ async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<R
   try {
     const answer = await fetch(path, { ...init, headers });
     // A proxy in front of a service that is gone.
-    if (answer.status === 502 && !answer.headers.get("Content-Type")?.includes("json")) {
+    const isOfGateway = [502, 503, 504].includes(answer.status);
+    if (isOfGateway && !answer.headers.get("Content-Type")?.includes("json")) {
       throw new Error("a proxy answers in its place");
     }
     learnTime(answer);

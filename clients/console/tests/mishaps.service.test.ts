@@ -178,6 +178,26 @@ describe("the console where something is amiss", needs("chromium"), () => {
     await page.close();
   });
 
+  test("a gateway's page in place of the service counts as no answer", async () => {
+    const page = await world.open("/console/executions");
+    await page.route("**/health*", (route) =>
+      route.fulfill({ status: 504, contentType: "text/html", body: "<h1>Gateway Time-out</h1>" }),
+    );
+    await page.getByText("What you see is from before").waitFor();
+    expect(await page.locator("body").innerText()).not.toContain("Gateway Time-out");
+    await page.close();
+  });
+
+  test("a label narrows the list down by one more filter", async () => {
+    const id = await world.submit(code, { metadata: { team: "blue" } });
+    const page = await world.open("/console/executions?status=queued");
+    const row = page.getByRole("row").filter({ has: page.getByTitle(id) });
+    await row.getByRole("link", { name: "team: blue" }).click();
+    await page.waitForURL(/status=queued.*metadata=team/);
+    await world.agent.result((await world.agent.takeJob()).lease_id);
+    await page.close();
+  });
+
   test("two clicks on Rerun make one job", async () => {
     const { id, lease } = await run();
     await world.agent.result(lease);

@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
 import { formatCount } from "../model/time.ts";
 import { attempt, announce } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Loading, Problem, shortId } from "../parts/common.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { actions, Table, wide } from "../parts/table.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
@@ -133,12 +133,14 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               <td class="row-actions">
                 <button
                   class="small"
+                  aria-label={`Rerun ${shortId(letter.job_id)}`}
                   onClick={() => void attempt(() => one(runAgain, letter, "Queued again"))}
                 >
                   Rerun
                 </button>{" "}
                 <button
                   class="small"
+                  aria-label={`Remove ${shortId(letter.job_id)}`}
                   onClick={() => void attempt(() => one(remove, letter, "Removed"))}
                 >
                   Remove

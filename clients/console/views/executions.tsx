@@ -149,7 +149,10 @@ function ExecutionRow({ item }: { item: Listed }) {
             key={name}
             class="label"
             title={`${name}: ${value}`}
-            href={addressOf("executions", { metadata: `${name}:${value}` })}
+            href={addressOf("executions", {
+              ...filtersOf(new URLSearchParams(location.search)),
+              metadata: `${name}:${value}`,
+            })}
           >
             {name}: {value}
           </a>
