@@ -83,6 +83,13 @@ test("a job gets a fork, which ends when it is given back", async () => {
   expect(pool.stats()).toMatchObject([{ ready: 2, starting: 0, in_use: 0 }]);
 });
 
+test("with more forks in use than slots, none is said to be ready", async () => {
+  const { pool } = createWorld();
+  const all = await Promise.all([0, 1, 2].map(() => pool.acquire(request(), never)));
+  expect(pool.stats()).toMatchObject([{ ready: 0, in_use: 3 }]);
+  await Promise.all(all.map((sandbox) => pool.giveBack(sandbox)));
+});
+
 test("a job whose lease is dropped ends at once", async () => {
   const { pool, closed } = createWorld();
   const sandbox = await pool.acquire(request(), never);

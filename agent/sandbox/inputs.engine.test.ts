@@ -1,8 +1,12 @@
 import { createHash } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
-import { backend } from "./testing/backend.ts";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { backend, openOn } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
-import { runCode, type Settings } from "./testing/run-code.ts";
+import { specWith } from "./testing/report.ts";
+import { runCode, type Settings, writeFiles } from "./testing/run-code.ts";
 import type { SandboxJob } from "./types.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
@@ -164,4 +168,22 @@ describe("args", () => {
   test("are none for a job that has none", async () => {
     expect(await printed("import sys; print(sys.argv)")).toBe("['/code/main.py']\n");
   });
+});
+
+test("of two files with one name, the code finds the last", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-twice-"));
+  const signal = AbortSignal.timeout(60_000);
+  const sandbox = await openOn(place, specWith({ image: place.image }), signal);
+  try {
+    const [first, second] = writeFiles(folder, { a: "first", b: "second" });
+    await sandbox.giveFiles([first!, { ...second!, name: "a" }], signal);
+    const caps = { streamBytes: 1000, artifactBytes: 0 };
+    const code = "print(open('/input/a').read())";
+    const job = { code, inputJson: "{}", timeoutMs: 60_000, caps };
+    const { stdout } = await sandbox.run(job, { signal, spoolDir: folder });
+    expect(Buffer.from(stdout).toString()).toBe("second\n");
+  } finally {
+    await sandbox.close();
+    rmSync(folder, { recursive: true });
+  }
 });

@@ -261,7 +261,11 @@ def begin_file(path, last):
     if last is not None:
         os.close(last)
     os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
 
 def begin_packages(outbox, payload):

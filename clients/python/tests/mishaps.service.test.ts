@@ -54,6 +54,17 @@ print(json.dumps([told(key) for key in ("secret…", "secret\\n", "two words", "
   expect(refusals[0]).toMatch(/^The API key is empty or has a character/);
 });
 
+test("an address that is none is told in words", async () => {
+  const program = `
+def told(url):
+    try:
+        return airlock.connect(url).url
+    except airlock.AirlockError as error:
+        return "refused"
+print(json.dumps([told(url) for url in ("foo", "http://h:abc", "http://[::1", "http://console")]))`;
+  expect(await python.run(program)).toEqual(["refused", "refused", "refused", "http://console"]);
+});
+
 test("address and key come from the environment, and a page of the console stands for its service", async () => {
   const program = `
 import os

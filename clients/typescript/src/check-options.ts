@@ -12,7 +12,7 @@ export function checkUrl(text: string): string {
       `"${text}" is no address of a service: say http://host:port or https://host`,
     );
   }
-  return text.replace(/\/console(\/.*)?$/, "").replace(/\/+$/, "");
+  return text.replace(/(?<=[^/])\/console(\/.*)?$/, "").replace(/\/+$/, "");
 }
 
 /** @throws AirlockError that does not show the key. */

@@ -54,6 +54,7 @@ test.each(["k\n", "“k”", "a b", "", "k…"])(
 test("an address that is none is refused, and a page of the console stands for its service", () => {
   expect(() => connect({ url: "foo" })).toThrow("is no address of a service");
   expect(connect({ url: "http://a.test/x/console/jobs/1" }).url).toBe("http://a.test/x");
+  expect(connect({ url: "http://console" }).url).toBe("http://console");
 });
 
 test.each([

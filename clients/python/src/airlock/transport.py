@@ -49,7 +49,7 @@ class Transport:
         self, url: str, key: Optional[str], retries: int, timeout: float, cancel: Cancel
     ) -> None:
         # A page of the console stands for its service.
-        self.url = re.sub(r"/console(/.*)?$", "", url).rstrip("/")
+        self.url = re.sub(r"(?<=[^/])/console(/.*)?$", "", url).rstrip("/")
         if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
             raise AirlockError(
                 "The API key is empty or has a character that no header can carry, "
@@ -59,11 +59,14 @@ class Transport:
         self.retries = retries
         self.timeout = timeout
         self.cancel = cancel
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            host, self._port = parts.hostname, parts.port
+        except ValueError as error:
+            raise AirlockError(f"{url} is no address: {error}.") from None
+        if parts.scheme not in ("http", "https") or not host:
             raise AirlockError(f"{url} is no address: it begins with http:// or https://.")
-        self._host = parts.hostname
-        self._port = parts.port
+        self._host = host
         self._path = parts.path
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
 
