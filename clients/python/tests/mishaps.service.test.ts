@@ -54,6 +54,23 @@ print(json.dumps([told(key) for key in ("secret…", "secret\\n", "two words", "
   expect(refusals[0]).toMatch(/^The API key is empty or has a character/);
 });
 
+test("a wait has its bound, also where the service is silent", async () => {
+  const silent = createServer(() => {}).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const program = `
+import time
+client = airlock.connect(sys.argv[1])
+began = time.monotonic()
+try:
+    client.wait("1", wait_s=0)
+except airlock.NoAnswerError:
+    print(json.dumps(time.monotonic() - began < 30))`;
+  const { port } = silent.address() as AddressInfo;
+  expect(await python.run(program, `http://127.0.0.1:${port}`)).toBe(true);
+  silent.closeAllConnections();
+  silent.close();
+});
+
 test("an address that is none is told in words", async () => {
   const program = `
 def told(url):

@@ -1,5 +1,5 @@
 import type { Api } from "./api.ts";
-import { WaitTimeoutError } from "./errors.ts";
+import { NoAnswerError, WaitTimeoutError } from "./errors.ts";
 import type { AsyncSubmitRequest, ExecutionRecord, SubmittedJob } from "./generated.ts";
 import type { CallOptions } from "./transport.ts";
 
@@ -7,7 +7,10 @@ import type { CallOptions } from "./transport.ts";
 export type Job = string | AsyncSubmitRequest;
 
 export interface WaitOptions extends CallOptions {
-  /** Seconds after which to stop waiting, with a WaitTimeoutError. The job goes on. Default: never. */
+  /**
+   * Seconds after which to stop waiting, with a WaitTimeoutError, or a NoAnswerError where the service is silent.
+   * The job goes on. Default: never.
+   */
   waitS?: number | undefined;
 }
 
@@ -23,6 +26,8 @@ export interface Jobs {
   readonly wait: (jobId: string, options?: WaitOptions) => Promise<ExecutionRecord>;
 }
 
+/** How much later than asked the service's own answer may come. */
+const SLACK_MS = 2000;
 /** Shorter than the time that proxies allow for an answer. */
 const ROUND_S = 25;
 
@@ -35,13 +40,19 @@ export function jobs(api: Api): Jobs {
 
   const wait: Jobs["wait"] = async (jobId, { waitS = Infinity, ...options } = {}) => {
     const until = performance.now() + waitS * 1000;
+    const { signal: own } = options;
+    const silent = Number.isFinite(waitS) ? [AbortSignal.timeout(waitS * 1000 + SLACK_MS)] : [];
+    const signal = AbortSignal.any([...(own ? [own] : []), ...silent]);
     for (;;) {
       const leftS = Math.max(0, Math.ceil((until - performance.now()) / 1000));
       const query = { wait: true, timeout: Math.min(ROUND_S, leftS), view: "full" } as const;
       try {
-        const answer = await api.getJobResult({ id: jobId, ...query }, options);
+        const answer = await api.getJobResult({ id: jobId, ...query }, { ...options, signal });
         if ("execution_id" in answer) return answer;
       } catch (error) {
+        if (silent.some(({ aborted }) => aborted) && !own?.aborted) {
+          throw new NoAnswerError(`The service did not answer within ${waitS} s.`);
+        }
         if (!(error instanceof WaitTimeoutError) || performance.now() >= until) throw error;
       }
     }

@@ -72,6 +72,15 @@ test.each([
   expect(asked).toHaveLength(1);
 });
 
+test("a wait has its bound, also where the service is silent", async () => {
+  const fetchIt = (_: unknown, init?: RequestInit) =>
+    new Promise<Response>((_resolve, reject) => {
+      init?.signal?.addEventListener("abort", () => reject(init.signal!.reason as Error));
+    });
+  const airlock = connect({ url: "http://airlock.test", fetch: fetchIt as typeof fetch });
+  await expect(airlock.wait("1", { waitS: 0 })).rejects.toThrow(NoAnswerError);
+});
+
 test("events that end at once, again and again, end in an error", async () => {
   const empty = () => new Response("", { headers: { "Content-Type": "application/x-ndjson" } });
   const fetchIt = () => Promise.resolve(empty());

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 from urllib.parse import quote
 
 from .cancel import Cancel
-from .errors import AirlockError
+from .errors import AirlockError, ConnectionError
 from .events import JobEvent, stream
 from .problems import WaitTimeoutError
-from .transport import Transport
+from .transport import Transport, pause_s
 from .types import (
     Artifact,
     AsyncSubmitRequest,
@@ -29,6 +29,8 @@ from .types import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# How much later than asked the service's own answer may come.
+_SLACK_S = 2
 # Shorter than the time that proxies allow for an answer.
 _ROUND_S = 25
 
@@ -103,17 +105,26 @@ class Airlock:
     def wait(self, job_id: str, *, wait_s: float = math.inf) -> ExecutionRecord:
         """The full record of a job, once it has ended.
 
-        :param wait_s: Seconds after which to raise WaitTimeoutError. The job goes on.
+        :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
+            silent or gone. The job goes on.
         """
         until = time.monotonic() + wait_s
         while True:
             left_s = min(_ROUND_S, max(0, until - time.monotonic()))
             query = {"wait": "true", "timeout": math.ceil(left_s), "view": "full"}
+            transport = self._transport
+            if wait_s < math.inf:
+                # A silent service gets no more time than that, however many tries it would be.
+                limit_s = min(transport.timeout or math.inf, left_s + _SLACK_S)
+                transport = transport.change(retries=0, timeout=limit_s)
             try:
-                return self.request("GET", f"/jobs/{_step(job_id)}/result", query)
-            except WaitTimeoutError:
-                if time.monotonic() >= until:
+                return transport.send("GET", f"/jobs/{_step(job_id)}/result", query)
+            except (WaitTimeoutError, ConnectionError) as error:
+                is_last = wait_s == math.inf and isinstance(error, ConnectionError)
+                if is_last or time.monotonic() >= until:
                     raise
+                if isinstance(error, ConnectionError):
+                    transport.cancel.sleep(pause_s(1))
 
     def cancel(self, job_id: str) -> JobStatus:
         """Asks a job to end."""
