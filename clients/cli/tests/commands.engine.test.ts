@@ -1,6 +1,9 @@
-import { mkdirSync, statSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, mkdirSync, openSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { programArgs } from "../../../shared/testing/program.ts";
 import { exitCode } from "../src/exit.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
@@ -20,6 +23,24 @@ test("run writes the code's streams to its own and exits with the code's status"
   expect({ code, stdout }).toEqual({ code: 7, stdout: "out\n" });
   expect(stderr).toContain("err\n");
   expect(stderr).toContain("failed (exit code 7)");
+});
+
+test("run writes bytes that are no text into a file as they are", async () => {
+  const path = script(
+    "bytes.py",
+    "import sys; print('text'); sys.stdout.flush(); sys.stdout.buffer.write(bytes(range(256)) * 4)",
+  );
+  const file = join(folder, "bytes.out");
+  const out = openSync(file, "w");
+  const child = spawn(process.execPath, [...programArgs("clients/cli/main.ts"), "run", path], {
+    env: { ...process.env, AIRLOCK_URL: service.url, AIRLOCK_KEY: key },
+    stdio: ["ignore", out, "inherit"],
+  });
+  const [code] = (await once(child, "close")) as [number];
+  closeSync(out);
+  expect(code).toBe(0);
+  const all = Buffer.from(Array.from({ length: 1024 }, (_, n) => n % 256));
+  expect(readFileSync(file)).toEqual(Buffer.concat([Buffer.from("text\n"), all]));
 });
 
 test("run gives the code input, arguments and standard input", async () => {

@@ -1,6 +1,7 @@
 import type { ExecutionRecord } from "../../../typescript/src/index.ts";
 import { exitCode } from "../exit.ts";
 import type { Tool } from "../tool.ts";
+import { outputWriter } from "./write-output.ts";
 
 export type EndedRecord = Omit<ExecutionRecord, "stdout" | "stderr">;
 
@@ -12,17 +13,22 @@ export interface FollowOptions {
 
 /** Writes a job's output as it happens, and returns its record when it has ended. */
 export async function follow(
-  { airlock, terminal }: Tool,
+  tool: Tool,
   jobId: string,
   { since = 0, signal }: FollowOptions = {},
 ): Promise<EndedRecord> {
+  const { airlock, terminal } = tool;
+  const output = outputWriter(tool, jobId, { isWhole: since === 0, signal });
   let waits = "";
   const cut = new Set<string>();
   for await (const { event, data } of airlock.stream(jobId, { signal })) {
-    if (event === "end") return data;
+    if (event === "end") {
+      await output.end();
+      return data;
+    }
     if (event === "stdout" || event === "stderr") {
       if (Date.parse(data.at) < since) continue;
-      await (event === "stdout" ? terminal.write(data.text) : terminal.writeError(data.text));
+      await output.write(event, data.text);
     } else if (event === "status") {
       const reason = "reason" in data ? data.reason : "";
       if (terminal.watched && reason !== "" && reason !== waits) {
@@ -33,6 +39,7 @@ export async function follow(
       cut.add(data.stream);
       terminal.note(`airlock: ${data.stream} is near its limit: the rest comes at the end, cut`);
     } else if (event === "retry") {
+      output.restart();
       terminal.note("airlock: the agent was lost; the job starts again");
     }
   }
