@@ -12,7 +12,9 @@ export function examplesOf(
   const text = [...blocks].map(([, block]) => block).join("\n");
   const comment = language === "python" ? "#" : "//";
   return {
-    program: text.replaceAll("http://127.0.0.1:8080", service.url).replaceAll("…", service.key),
+    program: text
+      .replaceAll("http://127.0.0.1:8080", service.url)
+      .replaceAll("YOUR-KEY", service.key),
     prints: text
       .split("\n")
       .filter((line) => /print\(|console\.log\(/.test(line) && line.includes(`  ${comment}`.trim()))

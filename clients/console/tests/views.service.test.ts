@@ -213,7 +213,7 @@ describe("the console's views", needs("chromium"), () => {
     const page = await world.open("/console/dead-letters");
     await page.getByRole("link", { name: "division_error" }).click();
     await page
-      .getByRole("button", { name: /^Remove [0-9a-f]{8}/ })
+      .getByRole("button", { name: /^Remove …/ })
       .first()
       .click();
     await page.getByText("No dead letter has the error division_error.").waitFor();

@@ -77,7 +77,7 @@ test("a wait has its bound, also where the service is silent", async () => {
     new Promise<Response>((_resolve, reject) => {
       init?.signal?.addEventListener("abort", () => reject(init.signal!.reason as Error));
     });
-  const airlock = connect({ url: "http://airlock.test", fetch: fetchIt as typeof fetch });
+  const airlock = connect({ url: "http://airlock.test", fetch: fetchIt });
   await expect(airlock.wait("1", { waitS: 0 })).rejects.toThrow(NoAnswerError);
 });
 

@@ -38,7 +38,7 @@ export function outputWriter(
   return {
     async write(stream: Stream, text: string): Promise<void> {
       const last = readAt[stream];
-      const isBytes = isWhole && text.includes("\uFFFD") && process[stream].isTTY !== true;
+      const isBytes = isWhole && text.includes("\uFFFD") && !process[stream].isTTY;
       if (last === undefined && !isBytes) {
         written[stream] += Buffer.byteLength(text);
         return put(stream, text);
