@@ -126,9 +126,9 @@ describe("the filter", () => {
         [29, 194],
         [0, 4096, 0x800 | 0o1600],
       ],
-      "mmap without": [
-        [9, 222],
-        [0, 4096, 3, 0x22, -1, 0],
+      "memfd_create without": [
+        [319, 279],
+        ["x", 0],
       ],
     });
     expect(Object.values(outcomes)).toEqual(["EPERM", "EPERM", "EPERM", "allowed"]);
