@@ -18,22 +18,23 @@ def fork_jobs(known):
     """Forks at each request of the mother and returns in the interpreters of jobs, there alone."""
     import sys
 
+    # Empty and then looked at by a search for garbage, it is not tracked, and so not frozen: see freeze_start_up.
+    main = sys.modules["__main__"].__dict__
+    entries = dict(main)
+    main.clear()
     serve_mother()
     import gc
 
     for record, names in zip((sys.modules, sys.path_importer_cache), known):
         for name in set(record) - names:
             del record[name]
-    # What is loaded in here is kept out of the searches for garbage, as in freeze_start_up. To end it now would
-    # copy most of the memory that the fork shares: 1 ms.
-    names = sys.modules["__main__"].__dict__
-    entries = dict(names)
-    names.clear()
-    if sys.version_info >= (3, 10) and not gc.is_tracked(names):
+    # What is loaded in here is kept out of the searches for garbage. To end it now would copy most of the memory
+    # that the fork shares: 1 ms.
+    if sys.version_info >= (3, 10) and not gc.is_tracked(main):
         gc.freeze()
     else:
         gc.collect()
-    names.update(entries)
+    main.update(entries)
     # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's and this key do not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
