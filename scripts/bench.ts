@@ -1,4 +1,4 @@
-import { connectEngine } from "../agent/container/engine.ts";
+import { connectEngine } from "../agent/engine/engine.ts";
 import { removeBare } from "./bench/bare.ts";
 import { describeMachine, loadNow } from "./bench/machine.ts";
 import { benchHelp, parseBenchOptions } from "./bench/options.ts";

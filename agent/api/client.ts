@@ -23,7 +23,7 @@ import type { OutputReport } from "../../shared/wire/output.ts";
 import { ApiError } from "./errors.ts";
 import { type ApiAccess, createHttp } from "./http.ts";
 import { openResumed } from "./resumed.ts";
-import type { SpooledArtifact } from "../sandbox/types.ts";
+import type { SpooledArtifact } from "../sandbox/report.ts";
 
 /**
  * The API as an agent sees it. Posts about a lease are idempotent: they are repeated with the same

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
-import type { ImageRequest } from "../container/build-profile.ts";
+import type { ImageRequest } from "./build-profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { PushError } from "../image/share-image.ts";
 import {
   createTestAgent,

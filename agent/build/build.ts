@@ -14,10 +14,10 @@ import { JobRefusal } from "../policy/refusal.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
 import { createPackageProxy } from "../packages/proxy.ts";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
-import type { ImageRequest } from "../container/build-profile.ts";
+import type { ImageRequest } from "./build-profile.ts";
 import type { MadeImage } from "./image-build.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { PushError } from "../image/share-image.ts";
 
 export type MakeImage = (

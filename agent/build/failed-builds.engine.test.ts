@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { buildProfile } from "../container/build-profile.ts";
-import type { Engine } from "../container/engine.ts";
+import { buildProfile } from "./build-profile.ts";
+import type { Engine } from "../engine/engine.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { labels } from "../sandbox/profile.ts";
+import { labels } from "../sandbox/labels.ts";
 import { deriveImage, rawEngine } from "../sandbox/testing/raw-engine.ts";
 import { type BuildWorld, openBuildWorld, soon } from "../testing/build-world.ts";
 import { makeImage } from "./image-build.ts";

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { InstallError } from "../sandbox/package-request.ts";
-import { labels } from "../sandbox/profile.ts";
+import { labels } from "../sandbox/labels.ts";
 import { certificateFor } from "../sandbox/testing/package-index.ts";
 import { deriveImage, rawEngine, shell } from "../sandbox/testing/raw-engine.ts";
 import { runCode } from "../sandbox/testing/run-code.ts";

@@ -3,14 +3,14 @@ import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
-import { buildProfile, imageChanges, type ImageRequest } from "../container/build-profile.ts";
-import type { Engine } from "../container/engine.ts";
+import { buildProfile, imageChanges, type ImageRequest } from "./build-profile.ts";
+import type { Engine } from "../engine/engine.ts";
 import { engineDemux, type Frame, frameDecoder } from "../sandbox/protocol/frames.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
-import { explainPipFailure } from "../packages/pip-errors.ts";
-import { openTunnel } from "../packages/tunnel.ts";
+import { explainPipFailure } from "../sandbox/session/pip-errors.ts";
+import { openTunnel } from "../sandbox/session/tunnel.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 export interface MadeImage {
   /** `sha256:…` */

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { beforeAll, describe, expect, test } from "vitest";
-import type { Engine } from "./engine.ts";
+import type { Engine } from "../engine/engine.ts";
 import { openSandbox } from "./open-sandbox.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { rawEngine } from "../sandbox/testing/raw-engine.ts";
@@ -187,9 +187,11 @@ test("where the supervisor may send no signals, a timeout still keeps output and
   const unable: Engine = {
     ...engine,
     create: (profile, signal) => {
-      const { HostConfig } = profile;
-      HostConfig.SecurityOpt = HostConfig.SecurityOpt.map((each) => each.replace('"kill",', ""));
-      return engine.create(profile, signal);
+      const SecurityOpt = profile.HostConfig.SecurityOpt.map((each) => each.replace('"kill",', ""));
+      return engine.create(
+        { ...profile, HostConfig: { ...profile.HostConfig, SecurityOpt } },
+        signal,
+      );
     },
   };
   const code = `open("a", "w").write("kept"); print("partial", flush=True)\nwhile True: pass`;

@@ -1,12 +1,15 @@
-import { bytecodes } from "../sandbox/bytecode.ts";
-import type { ContainerState, Engine } from "./engine.ts";
-import { containerProfile } from "../sandbox/profile.ts";
+import { bytecodes } from "./bytecode.ts";
+import type { ContainerState, Engine } from "../engine/engine.ts";
+import { containerProfile } from "./container-profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { noMemory } from "../packages/packages.ts";
+import { noMemory } from "../sandbox/session/install-packages.ts";
 import { openSession } from "../sandbox/session/session.ts";
-import { linkOf } from "./attach.ts";
-import { supervisorProgram } from "../sandbox/supervisor.ts";
-import { EngineError, type RunReport, type Sandbox, type SandboxSpec } from "../sandbox/types.ts";
+import { linkOf } from "../engine/attach.ts";
+import { supervisorProgram } from "../python/program.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { RunReport } from "../sandbox/report.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxSpec } from "../sandbox/spec.ts";
 
 /** Timeout of an engine call that the caller cannot abort, in ms. */
 const callMs = 30_000;

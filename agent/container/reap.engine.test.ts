@@ -4,13 +4,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { labels } from "../sandbox/profile.ts";
+import { labels } from "../sandbox/labels.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { killAgent } from "../sandbox/testing/kill-agent.ts";
 import { deriveImage, rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import type { RunReport, Sandbox, SandboxLabels } from "../sandbox/types.ts";
-import type { Engine } from "./engine.ts";
+import type { RunReport } from "../sandbox/report.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxLabels } from "../sandbox/spec.ts";
+import type { Engine } from "../engine/engine.ts";
 import { openSandbox } from "./open-sandbox.ts";
 import { createReaper } from "./reap.ts";
 

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 import { isAlive } from "../health/alive.ts";
-import { labels } from "../sandbox/profile.ts";
+import { labels } from "../sandbox/labels.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { createReaper } from "./reap.ts";
 

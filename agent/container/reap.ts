@@ -1,5 +1,5 @@
-import type { ContainerEntry, Engine } from "./engine.ts";
-import { labels, namePrefix } from "../sandbox/profile.ts";
+import type { ContainerEntry, Engine } from "../engine/engine.ts";
+import { labels, namePrefix } from "../sandbox/labels.ts";
 
 /** Whose containers to reap: those of dead agents with this name. */
 export interface Owner {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "./engine-host.ts";
+import { engineHost } from "../engine/engine-host.ts";
 import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
 import { startAgent } from "../testing/agent-process.ts";
 import { startFakeApi } from "../testing/fake-api.ts";

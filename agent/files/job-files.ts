@@ -4,7 +4,7 @@ import type { Client } from "../api/client.ts";
 import { ApiError } from "../api/errors.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isArtifactName } from "../sandbox/output/artifact-name.ts";
-import type { InputFile } from "../sandbox/types.ts";
+import type { InputFile } from "../sandbox/job.ts";
 import type { FileLoan, FileStore } from "./file-store.ts";
 
 /** The files of one job, from the API to its sandbox. Disposing gives them back. */

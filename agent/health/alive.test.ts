@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { expect, it } from "vitest";
-import { ownPlace } from "../container/place.ts";
+import { ownPlace } from "../engine/place.ts";
 import { isAlive, showAlive } from "./alive.ts";
 
 it("sees an agent as long as it lives", async () => {

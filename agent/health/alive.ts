@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ownPlace } from "../container/place.ts";
+import { ownPlace } from "../engine/place.ts";
 
 /**
  * Each agent process listens on a socket named after its id. The kernel closes it however the

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { countErrors } from "./count-errors.ts";
-import type { Engine } from "../container/engine.ts";
-import { EngineError, type EngineErrorCode } from "../sandbox/types.ts";
+import type { Engine } from "../engine/engine.ts";
+import { EngineError, type EngineErrorCode } from "../sandbox/errors.ts";
 
 const signal = new AbortController().signal;
 const fail = (code: EngineErrorCode) => Promise.reject(new EngineError(code, "it failed"));

@@ -1,6 +1,6 @@
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import type { Engine } from "../container/engine.ts";
-import { EngineError } from "../sandbox/types.ts";
+import type { Engine } from "../engine/engine.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 /** The calls that check the engine. */
 const probes: readonly string[] = ["ping", "describe"] satisfies (keyof Engine)[];

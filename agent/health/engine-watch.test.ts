@@ -4,7 +4,7 @@ import { abortable } from "../waiting/abortable.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
 
 const good: EngineHealth = { available: true, version: "20.10", runtimes: ["runc", "runsc"] };

@@ -1,4 +1,4 @@
-import { type ByteSource, byteSource } from "../sandbox/protocol/byte-source.ts";
+import { type ByteSource, byteSource } from "./byte-source.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { BLOCK, checksum } from "./tar.ts";
 

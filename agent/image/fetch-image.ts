@@ -7,7 +7,7 @@ import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import { FETCHED } from "./fetched-images.ts";
 import { authFor, type Registry } from "./registry.ts";
-import type { ImageCalls } from "../container/image-calls.ts";
+import type { ImageCalls } from "../engine/image-calls.ts";
 import { otherIds } from "./image-archive.ts";
 import { unpackImage } from "./unpack-image.ts";
 

@@ -4,7 +4,7 @@ import { ApiError } from "../api/errors.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createImageFetcher, type FetcherDeps, type ImageFetcher } from "./fetch-images.ts";
 import { createInventory } from "./inventory.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
 
 const image = `sha256:${"1".repeat(64)}`;

@@ -4,7 +4,7 @@ import { Readable } from "node:stream";
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { createFetchedImages, type FetchedImages } from "./fetched-images.ts";
-import type { Engine } from "../container/engine.ts";
+import type { Engine } from "../engine/engine.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";

@@ -1,8 +1,8 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import type { Clock } from "../waiting/clock.ts";
-import type { ImageCalls, NamedImage } from "../container/image-calls.ts";
-import { EngineError } from "../sandbox/types.ts";
+import type { ImageCalls, NamedImage } from "../engine/image-calls.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 /** Repository of the names of fetched images on this host; the tag is the image's id. */
 export const FETCHED = "airlock-fetched";

@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { gzipSync, zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Engine } from "../container/engine.ts";
+import type { Engine } from "../engine/engine.ts";
 import { type PackedImage, packImage } from "./pack-image.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";

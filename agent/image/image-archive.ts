@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import { STANDS_IN_FOR } from "../container/build-profile.ts";
+import { STANDS_IN_FOR } from "./stand-in.ts";
 import { checkLayer } from "./check-layer.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { MAX_TAR_FILE_BYTES } from "./tar.ts";

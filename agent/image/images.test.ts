@@ -1,6 +1,6 @@
 import { beforeEach, expect, it } from "vitest";
 import { createImages, type ImageStore } from "./images.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 const signal = new AbortController().signal;
 const missing = new EngineError("other", "no route to registry", { transient: true });

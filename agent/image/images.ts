@@ -1,9 +1,9 @@
 import { describeError } from "../../shared/log-line.ts";
 import { abortable } from "../waiting/abortable.ts";
 import { JobRefusal } from "../policy/refusal.ts";
-import { STANDS_IN_FOR } from "../container/build-profile.ts";
-import type { Engine } from "../container/engine.ts";
-import type { RegistryAuth } from "../container/image-calls.ts";
+import { STANDS_IN_FOR } from "./stand-in.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { RegistryAuth } from "../engine/image-calls.ts";
 
 export type Images = {
   /**

@@ -1,7 +1,7 @@
 import { beforeEach, expect, it } from "vitest";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createInventory, type Inventory } from "./inventory.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 const signal = new AbortController().signal;
 

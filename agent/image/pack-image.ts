@@ -6,7 +6,7 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { constants, createZstdCompress } from "node:zlib";
 import { z } from "zod";
-import { byteSource } from "../sandbox/protocol/byte-source.ts";
+import { byteSource } from "./byte-source.ts";
 import { checked, otherIds, readConfig, sha256, Sizes } from "./image-archive.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { readTar } from "./tar.ts";

@@ -1,4 +1,4 @@
-import type { RegistryAuth } from "../container/image-calls.ts";
+import type { RegistryAuth } from "../engine/image-calls.ts";
 
 export type Registry = {
   /** Such as "registry.example:5000/team"; undefined if none is configured. */

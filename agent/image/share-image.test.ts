@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { PushError, shareImage, type ShareDeps } from "./share-image.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { openSpoolDir } from "../sandbox/output/spool-dir.ts";
 import { testBuild, testImage } from "../testing/test-agent.ts";
 

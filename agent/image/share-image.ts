@@ -4,7 +4,7 @@ import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client, RetryTimes } from "../api/client.ts";
 import { authFor, type Registry } from "./registry.ts";
-import type { ImageCalls } from "../container/image-calls.ts";
+import type { ImageCalls } from "../engine/image-calls.ts";
 import { packImage } from "./pack-image.ts";
 import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 

@@ -1,5 +1,5 @@
 import { posix } from "node:path";
-import type { ByteSource } from "../sandbox/protocol/byte-source.ts";
+import type { ByteSource } from "./byte-source.ts";
 
 /** A file of a tar, or another name of one. */
 export type TarEntry =

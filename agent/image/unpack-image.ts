@@ -1,7 +1,7 @@
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { constants, createZstdDecompress } from "node:zlib";
-import { type ByteSource, byteSource } from "../sandbox/protocol/byte-source.ts";
+import { type ByteSource, byteSource } from "./byte-source.ts";
 import { checked, readConfig, Sizes, sizesMaxBytes } from "./image-archive.ts";
 import { ImageArchiveError } from "./image-error.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";

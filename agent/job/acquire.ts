@@ -3,16 +3,18 @@ import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
-import type { GpuLease, Gpus } from "../pool/gpus.ts";
+import type { GpuLease, Gpus } from "../backend/gpus.ts";
 import type { Images } from "../image/images.ts";
 import { sizeOf } from "../files/job-files.ts";
 import { JobRefusal } from "../policy/refusal.ts";
-import type { Pool } from "../pool/pool.ts";
-import type { ContainerRequest } from "../pool/container-request.ts";
+import type { Pool } from "../container/pool/pool.ts";
+import type { ContainerRequest } from "../container/pool/container-request.ts";
 import type { RuntimeChoice } from "../policy/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { JobFiles } from "../files/job-files.ts";
-import { EngineError, type InputFile, type Sandbox } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { InputFile } from "../sandbox/job.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 export type AcquireDeps = {
   readonly agent: AgentIdentity;

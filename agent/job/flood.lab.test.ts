@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../container/engine-host.ts";
+import { engineHost } from "../engine/engine-host.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type EngineProxy, startEngineProxy } from "../testing/engine-proxy.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";

@@ -3,7 +3,8 @@ import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { resultWithoutReport, type Times } from "./result.ts";
-import { EngineError, type SpooledArtifact } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { SpooledArtifact } from "../sandbox/report.ts";
 
 /** What the agent reports to the API at the end of a lease. */
 export type Outcome =

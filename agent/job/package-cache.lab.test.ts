@@ -1,5 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { setsInVolume } from "../testing/sets-in-volume.ts";
+import { setsInVolume } from "../testing/bundles-in-volume.ts";
 import {
   api,
   cached,

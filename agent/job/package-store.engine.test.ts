@@ -1,6 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { testJob } from "../testing/test-agent.ts";
-import { setsInVolume } from "../testing/sets-in-volume.ts";
+import { setsInVolume } from "../testing/bundles-in-volume.ts";
 import {
   api,
   cached,

@@ -5,8 +5,8 @@ import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { formatLogLine } from "../../shared/log-line.ts";
 import { LeaseDropped } from "../lease/leases.ts";
-import type { Pool } from "../pool/pool.ts";
-import type { SpooledArtifact } from "../sandbox/types.ts";
+import type { Pool } from "../container/pool/pool.ts";
+import type { SpooledArtifact } from "../sandbox/report.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 
 let t: TestAgent;

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../container/engine-host.ts";
-import { connectEngine } from "../container/engine.ts";
-import { labels } from "../sandbox/profile.ts";
+import { engineHost } from "../engine/engine-host.ts";
+import { connectEngine } from "../engine/engine.ts";
+import { labels } from "../sandbox/labels.ts";
 import {
   certificateFor,
   type IndexOptions,

@@ -3,7 +3,8 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { EngineError, type Sandbox } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 

@@ -3,7 +3,8 @@ import type { Timing } from "../../shared/wire/execution.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import { describeLeftOut } from "../sandbox/output/classify.ts";
-import type { RunReport, Sandbox, Verdict } from "../sandbox/types.ts";
+import type { RunReport, Verdict } from "../sandbox/report.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */
 export type Times = {

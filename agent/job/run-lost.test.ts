@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { classify } from "../sandbox/output/classify.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 import { createFakeSandbox } from "../testing/fake-sandbox.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 

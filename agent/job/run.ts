@@ -5,7 +5,7 @@ import type { Acquired } from "./acquire.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import { filesOf, type JobFilesDeps } from "../files/job-files.ts";
-import type { Gpus } from "../pool/gpus.ts";
+import type { Gpus } from "../backend/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
@@ -18,10 +18,12 @@ import {
   wantPackages,
 } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
-import type { Pool } from "../pool/pool.ts";
+import type { Pool } from "../container/pool/pool.ts";
 import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
-import { EngineError, type RunReport, type Sandbox, type Verdict } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { RunReport, Verdict } from "../sandbox/report.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 
 export type RunDeps = StartUpDeps &

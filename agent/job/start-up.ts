@@ -2,10 +2,10 @@ import { type AcquireDeps, type Acquired, acquireSandbox, type Want } from "./ac
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { JobFiles } from "../files/job-files.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
-import type { GpuLease } from "../pool/gpus.ts";
+import type { GpuLease } from "../backend/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Lease } from "../lease/leases.ts";
-import { EngineError } from "../sandbox/types.ts";
+import { EngineError } from "../sandbox/errors.ts";
 
 export type StartUpDeps = AcquireDeps & { readonly engine: EngineWatch; readonly clock: Clock };
 

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import type { PollRequest, ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../container/engine-host.ts";
+import { engineHost } from "../engine/engine-host.ts";
 import { startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
 import { testJob } from "../testing/test-agent.ts";

@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
-import type { SpooledArtifact } from "../sandbox/types.ts";
+import type { SpooledArtifact } from "../sandbox/report.ts";
 import { OVER } from "../waiting/clock.ts";
 
 export type UploadDeps = { readonly client: Pick<Client, "upload">; readonly log: Logger };

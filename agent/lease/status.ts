@@ -1,10 +1,10 @@
 import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import type { EngineWatch } from "../health/engine-watch.ts";
 import type { Missing } from "../image/fetch-images.ts";
-import type { Gpus } from "../pool/gpus.ts";
+import type { Gpus } from "../backend/gpus.ts";
 import type { Inventory } from "../image/inventory.ts";
 import type { Leases } from "./leases.ts";
-import type { Pool } from "../pool/pool.ts";
+import type { Pool } from "../container/pool/pool.ts";
 
 export type StatusDeps = {
   readonly leases: Leases;

@@ -7,7 +7,7 @@ import type { JobType } from "../../shared/wire/job-type.ts";
 import type { BuildReport, LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { engineHost } from "../container/engine-host.ts";
+import { engineHost } from "../engine/engine-host.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type EngineProxy, startEngineProxy } from "../testing/engine-proxy.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";

@@ -6,7 +6,7 @@ import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openSession } from "./session/session.ts";
 import { startOnHost } from "./testing/host-link.ts";
 import { hostPython } from "./testing/find-python.ts";
-import type { RunReport } from "./types.ts";
+import type { RunReport } from "./report.ts";
 
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-collect-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));

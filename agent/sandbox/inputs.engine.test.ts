@@ -7,7 +7,7 @@ import { backend, openOn } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { specWith } from "./testing/report.ts";
 import { runCode, type Settings, writeFiles } from "./testing/run-code.ts";
-import type { SandboxJob } from "./types.ts";
+import type { SandboxJob } from "./job.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
 beforeAll(async () => {

@@ -4,13 +4,15 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connectEngine, type Engine } from "../container/engine.ts";
-import { labels } from "./profile.ts";
+import { connectEngine, type Engine } from "../engine/engine.ts";
+import { labels } from "./labels.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
 import { killAgent } from "./testing/kill-agent.ts";
 import { specWith } from "./testing/report.ts";
-import type { RunOptions, Sandbox, SandboxSpec } from "./types.ts";
+import type { RunOptions } from "./job.ts";
+import type { Sandbox } from "./sandbox.ts";
+import type { SandboxSpec } from "./spec.ts";
 
 let engine: Engine;
 let image: string;

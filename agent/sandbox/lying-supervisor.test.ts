@@ -18,7 +18,8 @@ import {
   summary,
 } from "./testing/fake-supervisor.ts";
 import { exitWith, lies, out } from "./testing/lies.ts";
-import { EngineError, type RunReport } from "./types.ts";
+import { EngineError } from "./errors.ts";
+import type { RunReport } from "./report.ts";
 
 /** Code that has taken over its PID 1 can say what it likes: it must harm nobody but itself. */
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-liar-"));

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openSession } from "./session/session.ts";
-import { supervisorCommand, supervisorProgram } from "./supervisor.ts";
+import { pid1Command, supervisorProgram } from "../python/program.ts";
 import {
   files,
   openOnHost,
@@ -17,7 +17,7 @@ import {
 needsThroughout("root", "ip");
 
 test("it refuses to start outside a container of its own", () => {
-  const [file = "", ...args] = supervisorCommand;
+  const [file = "", ...args] = pid1Command;
   const refused = spawnSync(file, args, { encoding: "utf8", input: supervisorProgram([]) });
   expect(refused.status).toBe(1);
   expect(refused.stderr).toMatch(/^not PID 1/);

@@ -4,11 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { makeImage } from "../build/image-build.ts";
-import type { ImageRequest } from "../container/build-profile.ts";
+import type { ImageRequest } from "../build/build-profile.ts";
 import { createPackageProxy } from "../packages/proxy.ts";
 import { type PipConfig, readPackageSource } from "../packages/source.ts";
 import { buildLimits } from "../policy/policy.ts";
-import { labels } from "../sandbox/profile.ts";
+import { labels } from "../sandbox/labels.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import {
   type IndexOptions,

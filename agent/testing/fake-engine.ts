@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
-import { connectEngine, type Engine } from "../container/engine.ts";
+import { connectEngine, type Engine } from "../engine/engine.ts";
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
 

@@ -1,13 +1,8 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { reportWith } from "../sandbox/testing/report.ts";
-import type {
-  InputFile,
-  Sandbox,
-  SandboxJob,
-  RunOptions,
-  RunReport,
-  Verdict,
-} from "../sandbox/types.ts";
+import type { InputFile, SandboxJob, RunOptions } from "../sandbox/job.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { RunReport, Verdict } from "../sandbox/report.ts";
 
 /** A container that does what the test says and records what it was asked to do. */
 export type FakeSandbox = Sandbox & {

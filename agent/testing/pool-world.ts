@@ -1,8 +1,9 @@
 import { getLogger } from "@logtape/logtape";
 import { createChangeSignal } from "../waiting/change-signal.ts";
-import { createPool, type Pool, type StartSandbox } from "../pool/pool.ts";
-import type { ContainerRequest } from "../pool/container-request.ts";
-import type { Sandbox, SandboxSpec } from "../sandbox/types.ts";
+import { createPool, type Pool, type StartSandbox } from "../container/pool/pool.ts";
+import type { ContainerRequest } from "../container/pool/container-request.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxSpec } from "../sandbox/spec.ts";
 import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
 

@@ -1,8 +1,8 @@
 import { execFile } from "node:child_process";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
-import type { Engine } from "../../agent/container/engine.ts";
-import { containerProfile } from "../../agent/sandbox/profile.ts";
+import type { Engine } from "../../agent/engine/engine.ts";
+import { containerProfile } from "../../agent/container/container-profile.ts";
 import { hasCommand } from "../setup/engine/install-engine.ts";
 
 /** The job that everybody runs. */

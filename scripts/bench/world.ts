@@ -1,5 +1,5 @@
 import type Docker from "dockerode";
-import type { Engine } from "../../agent/container/engine.ts";
+import type { Engine } from "../../agent/engine/engine.ts";
 import { type Service, type ServiceOptions, startService } from "./services/service.ts";
 
 /** What a row measures with. */

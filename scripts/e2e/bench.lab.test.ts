@@ -1,8 +1,8 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { expect, test } from "vitest";
-import { connectEngine } from "../../agent/container/engine.ts";
-import { labels } from "../../agent/sandbox/profile.ts";
+import { connectEngine } from "../../agent/engine/engine.ts";
+import { labels } from "../../agent/sandbox/labels.ts";
 import { measureRow } from "../bench/results.ts";
 import { cold } from "../bench/rows/cold.ts";
 import { live, liveProcesses } from "../bench/rows/live.ts";

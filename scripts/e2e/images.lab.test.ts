@@ -9,7 +9,7 @@ import { writeWheels } from "../../agent/sandbox/testing/wheel.ts";
 import type { InProgressResult } from "../../shared/wire/execution.ts";
 import { systemClock } from "../../agent/waiting/clock.ts";
 import { createFetchedImages, FETCHED } from "../../agent/image/fetched-images.ts";
-import { connectEngine } from "../../agent/container/engine.ts";
+import { connectEngine } from "../../agent/engine/engine.ts";
 import { connect } from "../setup/engine/connect.ts";
 import {
   type ArchiveProxy,

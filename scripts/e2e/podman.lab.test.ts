@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { connectEngine } from "../../agent/container/engine.ts";
+import { connectEngine } from "../../agent/engine/engine.ts";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { runCode } from "../../agent/sandbox/testing/run-code.ts";
 import { connect } from "../setup/engine/connect.ts";

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
  * `sh scripts/run scripts/syscall-numbers/make.ts linux-libc-dev_VERSION_all.deb`: writes
  * agent/sandbox/filter/syscall-numbers.ts from the kernel's headers. The package is in
  * pool/main/l/linux/ of any Debian mirror; the one of Debian 13 or later has the headers of both
- * architectures. Run it when the list in agent/sandbox/seccomp.ts gets a call that is newer.
+ * architectures. Run it when the list in agent/sandbox/filter/profiles.ts gets a call that is newer.
  */
 const headers = {
   x86_64: "usr/include/x86_64-linux-gnu/asm/unistd_64.h",

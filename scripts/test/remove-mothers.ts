@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { labels } from "../../agent/sandbox/profile.ts";
+import { labels } from "../../agent/sandbox/labels.ts";
 import { MOTHERS } from "../../agent/sandbox/testing/backend.ts";
 import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
 

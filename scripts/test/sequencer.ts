@@ -11,7 +11,7 @@ const LONGEST = [
   "agent/job/run.engine.test.ts",
   "api/tests/foreign-pages.service.test.ts",
   "scripts/e2e/forked.engine.test.ts",
-  "agent/mother/recovers.engine.test.ts",
+  "agent/fork/recovers.engine.test.ts",
   "api/tests/worker-events.service.test.ts",
   "scripts/e2e/streams.engine.test.ts",
 ];

@@ -20,7 +20,7 @@ export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 export const repeatedFiles = `{${[
   "agent/job/run.engine",
   "agent/sandbox/hostile/*",
-  "agent/sandbox/{cpu-count,randomness,seccomp-probe,usage}.engine",
+  "agent/sandbox/{cpu-count,randomness,usage,filter/seccomp-probe}.engine",
   "api/tests/{docs,fuzz,fuzz-agent}.service",
   "scripts/e2e/{job-types,whole}.engine",
   "scripts/hostile/{secrets,whole-path}.engine",
@@ -28,7 +28,7 @@ export const repeatedFiles = `{${[
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
-  "agent/{packages/packages,sandbox/{hostile/*,cpu-count,inputs,randomness,seccomp-probe,usage}}.engine.test.ts";
+  "agent/sandbox/{hostile/*,cpu-count,inputs,randomness,usage,filter/seccomp-probe,session/install-packages}.engine.test.ts";
 
 /**
  * The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. What is the same

@@ -15,7 +15,7 @@ type TestFile = {
  */
 export const GUEST_TESTS: readonly TestFile[] = [
   { file: "agent/sandbox/testing/control-groups.engine.test.ts" },
-  { file: "agent/sandbox/seccomp-filter.engine.test.ts" },
+  { file: "agent/sandbox/filter/seccomp-filter.engine.test.ts" },
   { file: "agent/sandbox/hostile/privileges.engine.test.ts" },
   { file: "agent/sandbox/hostile/memory.engine.test.ts" },
   {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { motherProfile, seccompProfile, zygoteProfile } from "../seccomp.ts";
+import { motherProfile, seccompProfile, zygoteProfile } from "./profiles.ts";
 import { denied } from "../testing/denied-calls.ts";
 import {
   answers,

@@ -1,5 +1,5 @@
-import type { SeccompProfile, SyscallRule } from "../seccomp.ts";
-import type { Argument } from "../seccomp-guard.ts";
+import type { SeccompProfile, SyscallRule } from "./profiles.ts";
+import type { Argument } from "./guard.ts";
 import { type Architecture, syscallNumbers } from "./syscall-numbers.ts";
 
 /** One instruction of classic BPF, struct sock_filter. */

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type SeccompProfile, seccompProfile, type SyscallRule } from "../seccomp.ts";
-import type { Argument } from "../seccomp-guard.ts";
+import { type SeccompProfile, seccompProfile, type SyscallRule } from "./profiles.ts";
+import type { Argument } from "./guard.ts";
 import {
   answers,
   architectures,

@@ -5,12 +5,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, expect, test } from "vitest";
-import { labels } from "../profile.ts";
+import { labels } from "../labels.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import { hostileCases } from "../testing/hostile.ts";
 import { rawEngine } from "../testing/raw-engine.ts";
 import { specWith } from "../testing/report.ts";
-import type { RunReport, Sandbox } from "../types.ts";
+import type { RunReport } from "../report.ts";
+import type { Sandbox } from "../sandbox.ts";
 
 const soon = (): AbortSignal => AbortSignal.timeout(60_000);
 

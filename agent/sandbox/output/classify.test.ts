@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { classify, describeLeftOut } from "./classify.ts";
 import { reportWith } from "../testing/report.ts";
-import type { RunReport } from "../types.ts";
+import type { RunReport } from "../report.ts";
 
 function verdictOf(changes: Partial<RunReport>) {
   const { error, ...verdict } = classify(reportWith(changes));

@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { errorTypeOfException } from "./exception-types.ts";
-import type { RunReport, SkipReason, Verdict } from "../types.ts";
+import type { RunReport, SkipReason, Verdict } from "../report.ts";
 
 /** Derives status, exit code and error, as in the contract, from the facts of a run. */
 export function classify(report: RunReport): Verdict {

@@ -1,5 +1,5 @@
 import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
-import type { ExceptionReport } from "../types.ts";
+import type { ExceptionReport } from "../report.ts";
 
 /**
  * Error types by class. The first row with the exception's class or one of its bases applies, so

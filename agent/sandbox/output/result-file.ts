@@ -1,6 +1,6 @@
 import { measureJson, tooManyValues } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import type { ResultFile } from "../types.ts";
+import type { ResultFile } from "../report.ts";
 
 /** Checks the bytes of /output/result.json; Python writes NaN and Infinity, which JSON lacks. */
 export function readResultFile(bytes: Uint8Array): ResultFile {

@@ -6,7 +6,7 @@ import { isArtifactName } from "./artifact-name.ts";
 import { FrameError } from "../protocol/frames.ts";
 import type { FileHead, OutputSummary } from "../protocol/messages.ts";
 import { readResultFile } from "./result-file.ts";
-import type { ResultFile, SpooledArtifact } from "../types.ts";
+import type { ResultFile, SpooledArtifact } from "../report.ts";
 
 /** Writes the files of one /output to numbered files of the agent as they arrive. */
 export interface Spool {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { FrameError } from "./frames.ts";
 
-/** JSON payloads of the supervisor's frames; inside/supervisor.py and inside/collect.py write them. */
+/** JSON payloads of the supervisor's frames; python/pid1/supervisor.py and python/collector/collect.py write them. */
 export const Ready = z.object({
   python_version: z.string().regex(/^3\.[0-9]{1,4}\.[0-9]{1,4}$/),
   preload_errors: z.record(z.string(), z.string()),

@@ -2,7 +2,8 @@ import { once } from "node:events";
 import { createReadStream } from "node:fs";
 import { dataBytes, encodeFrame } from "../protocol/frames.ts";
 import type { Link } from "../protocol/link.ts";
-import { EngineError, type InputFile } from "../types.ts";
+import { EngineError } from "../errors.ts";
+import type { InputFile } from "../job.ts";
 
 /**
  * Sends files to the supervisor, which puts them under /input, as fast as it takes them.

@@ -3,7 +3,8 @@ import { createByteLog } from "../output/byte-log.ts";
 import { type Frame, FrameError } from "../protocol/frames.ts";
 import { Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
 import { openSpool } from "../output/spool.ts";
-import type { Ending, RunOptions, RunReport, SandboxJob, StreamName } from "../types.ts";
+import type { Ending, RunReport } from "../report.ts";
+import type { RunOptions, SandboxJob, StreamName } from "../job.ts";
 
 /** Room for the line that replaces the omitted part of a stream. */
 const markerBytes = 100;

@@ -17,7 +17,8 @@ import {
   started,
   summary,
 } from "../testing/fake-supervisor.ts";
-import type { RunOptions, RunReport } from "../types.ts";
+import type { RunOptions } from "../job.ts";
+import type { RunReport } from "../report.ts";
 
 const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-session-"));
 afterAll(() => rmSync(spoolRoot, { recursive: true }));

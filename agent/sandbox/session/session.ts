@@ -9,18 +9,14 @@ import {
 } from "../protocol/frames.ts";
 import type { Link } from "../protocol/link.ts";
 import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
-import { installPackages, tellRequirements } from "../../packages/packages.ts";
+import { installPackages, tellRequirements } from "./install-packages.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { giveFiles } from "./give-files.ts";
 import { startRecorder } from "./recorder.ts";
-import type { Bytecode } from "../supervisor.ts";
-import {
-  EngineError,
-  type InputFile,
-  type RunOptions,
-  type RunReport,
-  type SandboxJob,
-} from "../types.ts";
+import type { Bytecode } from "../../python/program.ts";
+import { EngineError } from "../errors.ts";
+import type { InputFile, RunOptions, SandboxJob } from "../job.ts";
+import type { RunReport } from "../report.ts";
 
 export interface Session {
   readonly pythonVersion: string;
@@ -242,7 +238,7 @@ function sendJob(input: Writable, job: SandboxJob): void {
   input.uncork();
 }
 
-/** As inside/link.py reads them. */
+/** As python/common/link.py reads them. */
 function numbers(byName: Record<string, number>): Buffer {
   const words = Object.entries(byName).map(([name, number]) => `${name}=${Math.ceil(number)}`);
   return Buffer.from(words.join(" "));

@@ -1,13 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
-import type { Engine } from "../../container/engine.ts";
+import type { Engine } from "../../engine/engine.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
-import type { MotherSpec } from "../../container/mother-profile.ts";
+import type { MotherSpec } from "../../fork/mother-profile.ts";
 import { isLab, tier } from "../../../shared/testing/tier.ts";
-import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../mother/forks.ts";
-import { NotForkable } from "../../mother/mother.ts";
+import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../fork/forks.ts";
+import { NotForkable } from "../../fork/mother.ts";
 import type { PackageRequest } from "../package-request.ts";
-import type { InputFile, Sandbox, SandboxSpec } from "../types.ts";
+import type { InputFile } from "../job.ts";
+import type { Sandbox } from "../sandbox.ts";
+import type { SandboxSpec } from "../spec.ts";
 
 /** The backend that sandbox tests run against. */
 export const backend = tier === "zygote" ? "zygote" : "engine";

@@ -1,4 +1,4 @@
-import { connectEngine, type Engine } from "../../container/engine.ts";
+import { connectEngine, type Engine } from "../../engine/engine.ts";
 
 const reference = "python:3.13-slim";
 

@@ -1,7 +1,7 @@
 import { compileFilter } from "../filter/compile-filter.ts";
 import { type Architecture, syscallNumbers } from "../filter/syscall-numbers.ts";
-import type { SeccompProfile, SyscallRule } from "../seccomp.ts";
-import type { Argument } from "../seccomp-guard.ts";
+import type { SeccompProfile, SyscallRule } from "../filter/profiles.ts";
+import type { Argument } from "../filter/guard.ts";
 import { interpret } from "./interpret.ts";
 
 export const auditArchitecture = { x86_64: 0xc000_003e, aarch64: 0xc000_00b7 };

@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { encodeFrame, frameDecoder } from "../protocol/frames.ts";
 import type { Link } from "../protocol/link.ts";
-import type { SandboxJob } from "../types.ts";
+import type { SandboxJob } from "../job.ts";
 
 /** Frames as an honest supervisor sends them. */
 export const json = (type: string, value: unknown): Buffer =>

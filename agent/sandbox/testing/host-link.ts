@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Link } from "../protocol/link.ts";
-import { type Bytecode, supervisorCommand, supervisorProgram } from "../supervisor.ts";
+import { type Bytecode, pid1Command, supervisorProgram } from "../../python/program.ts";
 import type { Python } from "./find-python.ts";
 
 const namespace = fileURLToPath(new URL("namespace.sh", import.meta.url));
@@ -29,7 +29,7 @@ export function startOnHost(
   { preload = [], env = {}, bytecode = null }: HostOptions = {},
 ): HostLink {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-  const command = ["env", ...assignments, ...supervisorCommand];
+  const command = ["env", ...assignments, ...pid1Command];
   const [file = "", ...args] = inNamespace(python, command);
   const child = spawn(file, args, { stdio: "pipe" });
   let stderr = "";

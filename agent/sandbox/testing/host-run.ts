@@ -3,7 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import { openSession } from "../session/session.ts";
-import type { RunOptions, RunReport, SandboxJob } from "../types.ts";
+import type { RunOptions, SandboxJob } from "../job.ts";
+import type { RunReport } from "../report.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
 import { hostPython } from "./find-python.ts";
 

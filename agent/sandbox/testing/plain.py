@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from privileges import CODE_UID, become_unprivileged, harden_supervisor
+from kernel import CODE_UID, become_unprivileged, harden_supervisor
 
 
 def clear(folder):

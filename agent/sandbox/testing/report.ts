@@ -1,4 +1,5 @@
-import type { RunReport, SandboxSpec } from "../types.ts";
+import type { RunReport } from "../report.ts";
+import type { SandboxSpec } from "../spec.ts";
 
 /** The report of code that ended well and left nothing, with the changes that a test wants. */
 export function reportWith(changes: Partial<RunReport>): RunReport {

@@ -3,19 +3,14 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { classify } from "../output/classify.ts";
-import type { Engine } from "../../container/engine.ts";
+import type { Engine } from "../../engine/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
-import { labels } from "../profile.ts";
+import { labels } from "../labels.ts";
 import { openOn, openWithFiles, openWithPackages } from "./backend.ts";
-import type {
-  InputFile,
-  RunOptions,
-  RunReport,
-  Sandbox,
-  SandboxJob,
-  SandboxSpec,
-  Verdict,
-} from "../types.ts";
+import type { InputFile, RunOptions, SandboxJob } from "../job.ts";
+import type { RunReport, Verdict } from "../report.ts";
+import type { Sandbox } from "../sandbox.ts";
+import type { SandboxSpec } from "../spec.ts";
 import { specWith } from "./report.ts";
 
 export interface Settings {

@@ -4,11 +4,12 @@ import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openSession } from "../session/session.ts";
-import { loadModules, source } from "../supervisor.ts";
+import { loadModules, sources } from "../../python/program.ts";
 import { inNamespace, startOnHost } from "./host-link.ts";
 import type { Python } from "./find-python.ts";
 import { programs } from "./semantics.ts";
-import type { RunReport, SandboxJob } from "../types.ts";
+import type { RunReport } from "../report.ts";
+import type { SandboxJob } from "../job.ts";
 
 interface Outcome {
   /** Exit status, or the negative number of a signal. */
@@ -82,7 +83,7 @@ export function semanticsRows(python: () => Python): void {
 /** What each program does without a supervisor. */
 function runPlain(python: Python): Map<string, Outcome> {
   const plain = readFileSync(new URL("plain.py", import.meta.url), "utf8");
-  const program = loadModules({ files: source("files"), privileges: source("privileges"), plain });
+  const program = loadModules({ ...sources(["common/files", "common/kernel"]), plain });
   const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
   const told = [...Object.values(programs).map((code) => ({ code })), withInputs].map(
     ({ code, ...given }: { code: string | Uint8Array } & Inputs) => [

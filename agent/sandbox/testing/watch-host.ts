@@ -4,7 +4,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { expect, vi } from "vitest";
-import { labels } from "../profile.ts";
+import { labels } from "../labels.ts";
 import { collectGarbage } from "./collect-garbage.ts";
 import { controlGroupsOf } from "./control-groups.ts";
 import { rawEngine } from "./raw-engine.ts";

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { labels } from "../../../agent/sandbox/profile.ts";
+import { labels } from "../../../agent/sandbox/labels.ts";
 import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
 import type { Row, Series } from "../row.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { labels } from "../../../agent/sandbox/profile.ts";
+import { labels } from "../../../agent/sandbox/labels.ts";
 import type { PoolStats } from "../../../shared/wire/health.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row, Series } from "../row.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Agent, request } from "undici";
-import type { Engine } from "../../../agent/container/engine.ts";
-import { labels } from "../../../agent/sandbox/profile.ts";
+import type { Engine } from "../../../agent/engine/engine.ts";
+import { labels } from "../../../agent/sandbox/labels.ts";
 import type { SyncResult } from "../../../shared/wire/execution.ts";
 
 /** A running service with one agent, as a row uses it. */

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Agent } from "undici";
-import type { Engine } from "../../../agent/container/engine.ts";
+import type { Engine } from "../../../agent/engine/engine.ts";
 import { startSqld } from "../../../api/testing/start-sqld.ts";
 import { startWorkerd } from "../../../api/testing/start-workerd.ts";
 import { startChild } from "../../start/child.ts";

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Agent } from "undici";
-import type { Engine } from "../../../agent/container/engine.ts";
+import type { Engine } from "../../../agent/engine/engine.ts";
 import { childrenOf } from "../../testing/children-of.ts";
 import { startProcess } from "../../testing/start-process.ts";
 import { type Client, clientOf } from "./client.ts";

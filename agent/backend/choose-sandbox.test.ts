@@ -1,0 +1,206 @@
+import { getLogger } from "@logtape/logtape";
+import { describe, expect, test, vi } from "vitest";
+import type { Forks } from "../fork/forks.ts";
+import { NotForkable } from "../fork/mother.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { createPoolWorld, idOf, never, request } from "../testing/pool-world.ts";
+import { withForks } from "./choose-sandbox.ts";
+
+const slots = 2;
+
+/** A pool with forks that are told what to do. */
+function createWorld(
+  fork: () => Promise<void> = () => Promise.resolve(),
+  { problem = null as string | null, idleMs = 0 } = {},
+) {
+  const world = createPoolWorld(0);
+  const opened: Sandbox[] = [];
+  const closed: Sandbox[] = [];
+  const steps: string[] = [];
+  const forks: Forks = {
+    probed: () => Promise.resolve(),
+    problem: () => problem,
+    prepare: () => Promise.resolve(),
+    unpack: () => Promise.resolve(),
+    borrow: () => {
+      steps.push("borrow");
+      return Promise.resolve({ name: "a-set", giveBack: (how) => steps.push(how ?? "give back") });
+    },
+    borrowFile: ({ name }) => {
+      steps.push(`borrow ${name}`);
+      return Promise.resolve({
+        name: `set of ${name}`,
+        giveBack: (how) => steps.push(how ?? `give back ${name}`),
+      });
+    },
+    open: async (_spec, _signal, provided) => {
+      const { packages, files } = provided ?? { packages: null, files: [] };
+      if (packages) steps.push(`open with ${packages.set} for ${packages.requirements.join()}`);
+      for (const { name, set } of files) steps.push(`mount ${set} at ${name}`);
+      await fork();
+      const sandbox = {
+        containerId: `fork-${opened.length + 1}`,
+        died: new AbortController().signal,
+        close: () => {
+          closed.push(sandbox);
+          return Promise.resolve();
+        },
+      } as unknown as Sandbox;
+      opened.push(sandbox);
+      return sandbox;
+    },
+    owns: (label) => label === "mother-1",
+    close: () => Promise.resolve(void steps.push("close")),
+  };
+  const pool = withForks({
+    pool: world.pool,
+    forks,
+    mustFork: false,
+    slots,
+    idleMs,
+    log: getLogger("test"),
+  });
+  return { pool, world, forks, opened, closed, steps };
+}
+
+const wanted: WantedPackages = {
+  requirements: ["a"],
+  key: "key",
+  from: { pipEnv: {}, files: {}, serve: () => {}, keep: null, maxBytes: null },
+  wait: (install) => install(never),
+  took: () => {},
+};
+
+test("a job gets a fork, which ends when it is given back", async () => {
+  const { pool, closed } = createWorld();
+  const sandbox = await pool.acquire(request(), never);
+  expect(sandbox.containerId).toBe("fork-1");
+  expect(pool.stats()).toMatchObject([{ ready: 1, starting: 0, in_use: 1 }]);
+  await pool.giveBack(sandbox);
+  await pool.giveBack(sandbox).catch(() => {});
+  expect(closed).toEqual([sandbox]);
+  expect(pool.stats()).toMatchObject([{ ready: 2, starting: 0, in_use: 0 }]);
+});
+
+test("with more forks in use than slots, none is said to be ready", async () => {
+  const { pool } = createWorld();
+  const all = await Promise.all([0, 1, 2].map(() => pool.acquire(request(), never)));
+  expect(pool.stats()).toMatchObject([{ ready: 0, in_use: 3 }]);
+  await Promise.all(all.map((sandbox) => pool.giveBack(sandbox)));
+});
+
+test("a job whose lease is dropped ends at once", async () => {
+  const { pool, closed } = createWorld();
+  const sandbox = await pool.acquire(request(), never);
+  pool.discard(sandbox);
+  pool.discard(sandbox);
+  expect(closed).toEqual([sandbox]);
+});
+
+describe("a container of the pool serves", () => {
+  test.each([
+    ["a job under gVisor", { runtime: "runsc" }],
+    ["a job with a network", { network: "bridge" as const }],
+    ["a job with a GPU", { gpus: ["0"] }],
+  ])("%s", async (_what, spec) => {
+    const { pool, opened, steps } = createWorld();
+    const sandbox = await pool.acquire({ ...request(spec), packages: wanted }, never);
+    expect(idOf(sandbox)).toBe("container-1");
+    expect([opened, steps]).toEqual([[], []]);
+    await pool.giveBack(sandbox);
+  });
+
+  test("all jobs where forks are not usable", async () => {
+    const { pool, opened } = createWorld(undefined, { problem: "no control groups" });
+    pool.expect(request());
+    expect(idOf(await pool.acquire(request(), never))).toBe("container-1");
+    expect(opened).toEqual([]);
+  });
+
+  test("a job of a kind that cannot be forked", async () => {
+    const { pool } = createWorld(() => Promise.reject(new NotForkable("a thread was started")));
+    const sandbox = await pool.acquire(request(), never);
+    expect(idOf(sandbox)).toBe("container-1");
+    await pool.giveBack(sandbox);
+  });
+});
+
+test("a job finds the packages that it wants in its fork, for as long as it has that", async () => {
+  const { pool, steps } = createWorld();
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, never);
+  expect(steps).toEqual(["borrow", "open with a-set for a"]);
+  await pool.giveBack(sandbox);
+  await vi.waitFor(() => expect(steps.at(-1)).toBe("give back"));
+});
+
+test("packages that a fork did not find are looked for anew", async () => {
+  const lost = new EngineError("other", "its packages were removed");
+  const { pool, steps } = createWorld(() => Promise.reject(lost));
+  const acquired = pool.acquire({ ...request(), packages: wanted }, never);
+  await expect(acquired).rejects.toThrow("its packages were removed");
+  expect(steps.at(-1)).toBe("missing");
+});
+
+test("large files are mounted in a fork, and lent for as long as it lives; small ones are sent", async () => {
+  const { pool, steps } = createWorld();
+  const file = (name: string, sizeBytes: number) => ({ name, sizeBytes, sha256: name, path: name });
+  const files = [file("small", 10), file("large", 1024 ** 2)];
+  const spec = { memoryBytes: 512 * 1024 ** 2 };
+  const sandbox = await pool.acquire({ ...request(spec), files }, never);
+  expect(steps).toEqual(["borrow large", "mount set of large at large"]);
+  await pool.giveBack(sandbox);
+  await vi.waitFor(() => expect(steps.at(-1)).toBe("give back large"));
+});
+
+test("files are given back if the fork cannot be opened", async () => {
+  const { pool, steps } = createWorld(() => Promise.reject(new Error("cancelled")));
+  const files = [{ name: "large", sizeBytes: 1024 ** 2, sha256: "a", path: "a" }];
+  await expect(pool.acquire({ ...request(), files }, never)).rejects.toThrow("cancelled");
+  expect(steps.at(-1)).toBe("give back large");
+});
+
+test("it reports that it mounts files where jobs are forked", () => {
+  expect(createWorld().pool.mountsFiles()).toBe(true);
+  expect(createWorld(undefined, { problem: "no control groups" }).pool.mountsFiles()).toBe(false);
+});
+
+test("nothing is installed for a kind that cannot be forked", async () => {
+  const { pool, forks, steps } = createWorld();
+  Object.assign(forks, { prepare: () => Promise.reject(new NotForkable("a thread")) });
+  const sandbox = await pool.acquire({ ...request(), packages: wanted }, never);
+  expect(idOf(sandbox)).toBe("container-1");
+  expect(steps).toEqual([]);
+  await pool.giveBack(sandbox);
+});
+
+test("a failure of the engine is the job's, not a reason for a container", async () => {
+  const { pool } = createWorld(() => Promise.reject(new EngineError("other", "the mother ended")));
+  await expect(pool.acquire(request(), never)).rejects.toThrow("the mother ended");
+  expect(pool.stats()).toMatchObject([{ starting: 0, in_use: 0 }]);
+});
+
+test("what is expected is opened ahead, and so is the next fork of a kind whose job has ended", async () => {
+  const { pool, opened, closed } = createWorld(undefined, { idleMs: 60_000 });
+  pool.expect(request());
+  await pool.giveBack(await pool.acquire(request(), never));
+  await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
+  await pool.close();
+  expect(closed).toHaveLength(2);
+});
+
+test("a mother outlives the end of the pool for as long as a job runs in it", async () => {
+  const { pool, steps } = createWorld();
+  const sandbox = await pool.acquire(request(), never);
+  await pool.close();
+  expect(steps).toEqual([]);
+  await pool.giveBack(sandbox);
+  await pool.close();
+  expect(steps).toEqual(["close"]);
+});
+
+test("mothers are spared by the reaper", () => {
+  const { pool } = createWorld();
+  expect([pool.owns("mother-1"), pool.owns("mother-2")]).toEqual([true, false]);
+});

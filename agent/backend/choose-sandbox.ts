@@ -1,0 +1,179 @@
+import type { Logger } from "@logtape/logtape";
+import type { PoolKind } from "../../shared/wire/health.ts";
+import { createForksAhead } from "../fork/forks-ahead.ts";
+import { type Forks, whyNotForked } from "../fork/forks.ts";
+import { NotForkable } from "../fork/mother.ts";
+import type { WantedPackages } from "../sandbox/package-request.ts";
+import type { SetLoan } from "../volume/bundles.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { InputFile } from "../sandbox/job.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxSpec } from "../sandbox/spec.ts";
+import type { Pool } from "../container/pool/pool.ts";
+import type { ContainerRequest } from "../container/pool/container-request.ts";
+
+export interface ForkingDeps {
+  /** Gives containers to the jobs that cannot be forked. */
+  readonly pool: Pool;
+  readonly forks: Forks;
+  /** Whether jobs wait until forks are possible, instead of getting containers. */
+  readonly mustFork: boolean;
+  readonly slots: number;
+  /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
+  readonly idleMs: number;
+  readonly log: Logger;
+}
+
+/** The kind of a sandbox in use, and what the next fork ahead is asked for. */
+type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
+
+/** Files up to this size are sent, which is a hundred times faster than putting them into the volume. */
+const smallBytes = 64 * 1024;
+
+/** The files of a job that its fork mounts: all but small ones that take little of its memory. */
+function filesToMount({ files, spec: { memoryBytes } }: ContainerRequest): readonly InputFile[] {
+  const small = files.filter(({ sizeBytes }) => sizeBytes <= smallBytes);
+  const bytes = small.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  return bytes <= memoryBytes / 16 ? files.filter((file) => !small.includes(file)) : files;
+}
+
+/** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
+export function withForks({ pool, forks, mustFork, slots, idleMs, log }: ForkingDeps): Pool {
+  const ahead = createForksAhead(forks.open, idleMs);
+  /** Sandboxes in use. */
+  const lent = new Map<Sandbox, Loan>();
+  const kinds = new Map<string, PoolKind>();
+  const noted = new Map<string, string>();
+
+  const isIdle = (): boolean =>
+    lent.size === 0 && [...kinds.values()].every(({ starting }) => starting === 0);
+  const isUsable = (): boolean => mustFork || forks.problem() === null;
+
+  /** What the fork of such a request is asked for; null if it needs a container. */
+  function forkSpec({ spec }: ContainerRequest): SandboxSpec | null {
+    const own = { ...spec, packages: "none" } as const;
+    return whyNotForked(own) === null && isUsable() ? own : null;
+  }
+
+  function kindOf({ jobType, spec: { runtime } }: ContainerRequest): PoolKind {
+    const key = JSON.stringify([jobType, runtime]);
+    const known = kinds.get(key) ?? {
+      job_type: jobType,
+      runtime,
+      backend: "zygote",
+      ready: 0,
+      starting: 0,
+      in_use: 0,
+    };
+    kinds.set(key, known);
+    return known;
+  }
+
+  /** One line in the log for each job type and reason. */
+  function noteNotForkable({ jobType }: ContainerRequest, { message }: NotForkable): void {
+    if (noted.get(jobType) === message) return;
+    noted.set(jobType, message);
+    log.warn("jobs of {jobType} get containers of their own, they cannot be forked: {reason}", {
+      jobType,
+      reason: message,
+    });
+  }
+
+  async function end(sandbox: Sandbox, { spec }: Loan): Promise<void> {
+    await sandbox.close();
+    if (spec) ahead.prepare(spec);
+  }
+
+  /** Opens a fork that finds packages and files in it. */
+  async function openWith(
+    wanted: WantedPackages | null,
+    files: readonly InputFile[],
+    spec: SandboxSpec,
+    signal: AbortSignal,
+  ): Promise<Sandbox> {
+    // Nothing is installed for a kind that cannot be forked.
+    await forks.prepare(spec, signal);
+    const loans: SetLoan[] = [];
+    const giveBack = (how?: "missing"): void => loans.forEach((loan) => loan.giveBack(how));
+    async function lend(pending: Promise<SetLoan>): Promise<string> {
+      const loan = await pending;
+      loans.push(loan);
+      return loan.name;
+    }
+    let isOpening = false;
+    try {
+      const packages = wanted && {
+        set: await lend(wanted.wait((limit) => forks.borrow(spec, wanted, limit))),
+        requirements: wanted.requirements,
+      };
+      const mounted = [];
+      for (const file of files)
+        mounted.push({ set: await lend(forks.borrowFile(file, signal)), name: file.name });
+      isOpening = true;
+      const sandbox = await forks.open(spec, signal, { packages, files: mounted });
+      return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
+    } catch (error) {
+      giveBack(isOpening && error instanceof EngineError ? "missing" : undefined);
+      throw error;
+    }
+  }
+
+  function endLoan(sandbox: Sandbox): Loan | undefined {
+    const loan = lent.get(sandbox);
+    if (loan) loan.kind.in_use -= 1;
+    return lent.delete(sandbox) ? loan : undefined;
+  }
+
+  return {
+    async acquire(request, signal) {
+      const spec = forkSpec(request);
+      if (spec === null) return pool.acquire(request, signal);
+      const kind = kindOf(request);
+      kind.starting += 1;
+      try {
+        const { packages } = request;
+        const files = filesToMount(request);
+        const isPlain = packages === null && files.length === 0;
+        const sandbox = await (isPlain
+          ? ahead.open(spec, signal)
+          : openWith(packages, files, spec, signal));
+        kind.in_use += 1;
+        lent.set(sandbox, { kind, spec: isPlain ? spec : null });
+        return sandbox;
+      } catch (error) {
+        if (!(error instanceof NotForkable)) throw error;
+        noteNotForkable(request, error);
+        return await pool.acquire(request, signal);
+      } finally {
+        kind.starting -= 1;
+      }
+    },
+    giveBack(sandbox) {
+      const loan = endLoan(sandbox);
+      return loan ? end(sandbox, loan) : pool.giveBack(sandbox);
+    },
+    discard(sandbox) {
+      const loan = endLoan(sandbox);
+      if (loan) void end(sandbox, loan);
+      else pool.discard(sandbox);
+    },
+    expect(request) {
+      const spec = forkSpec(request);
+      if (spec === null) return pool.expect(request);
+      kindOf(request);
+      ahead.prepare(spec);
+    },
+    mountsFiles: () => forks.problem() === null,
+    // Each free slot can be filled by a fork at once.
+    stats: () => [
+      ...pool.stats(),
+      ...[...kinds.values()].map((kind) => ({ ...kind, ready: Math.max(0, slots - lent.size) })),
+    ],
+    owns: (label) => forks.owns(label) || pool.owns(label),
+    close: async () => {
+      await Promise.all([pool.close(), ahead.close()]);
+      // Closing now would end the running jobs with their mother. The agent closes again after they have ended.
+      if (isIdle()) await forks.close();
+    },
+  };
+}

@@ -1,0 +1,137 @@
+import { randomUUID } from "node:crypto";
+import type { AgentIdentity } from "../../shared/wire/agent/lease.ts";
+import type { MotherSpec } from "./mother-profile.ts";
+import type { Engine } from "../engine/engine.ts";
+import { hostname } from "../sandbox/surroundings.ts";
+import { type Mother, startMother } from "./mother.ts";
+import { mostZygotes } from "./zygotes.ts";
+import { createVolumes, type VolumeDeps } from "../volume/unpacker.ts";
+import { rootsVolume, setsVolume } from "../volume/volumes.ts";
+
+export interface MotherDeps {
+  readonly engine: Engine;
+  readonly mother: MotherSpec;
+  /** Looks the image up whose Python is the mother's PID 1. */
+  readonly motherImage: (signal: AbortSignal) => Promise<string>;
+  /** First id of the range that zygotes get, and its length. */
+  readonly ids: readonly [first: number, count: number];
+  /**
+   * How long a mother takes new zygotes, in ms; a day by default. What its jobs have left in the
+   * kernel's memory is freed when it ends.
+   */
+  readonly motherMs?: number;
+  /** How long a mother may take to answer before it counts as stuck, in ms. */
+  readonly answerMs?: number;
+}
+
+/** Starts the mother when it is first needed, and another one after it has ended. */
+export interface MotherKeeper {
+  /** @throws EngineError */
+  readonly mother: () => Promise<Mother>;
+  /** The volumes that the mother reads. */
+  readonly volume: VolumeDeps;
+  /** Whether this is the label of a container of this keeper that is not removed. */
+  readonly owns: (label: string) => boolean;
+  readonly close: () => Promise<void>;
+}
+
+/** Ids of a user namespace: as many as programs in an image may expect. */
+export const idCount = 65_536;
+/** Processes and threads of each slot: its job's, its PID 1, and what starts it. */
+const pidsPerSlot = 128 + 8;
+const pidsOfZygotes = 1024;
+
+/** Bytes of memory that a mother needs for itself, with the frames of jobs. */
+const ownBytes = 256 * 1024 ** 2;
+
+/**
+ * One volume with images for each range of ids, and one with packages for each name of an agent: what
+ * earlier processes unpacked is used again.
+ *
+ * @param maxJobBytes most memory of one job; null if the operator sets no bound.
+ */
+export function motherSpec(
+  { id, name }: AgentIdentity,
+  slots: number,
+  maxJobBytes: number | null,
+  firstId: number,
+): MotherSpec {
+  return {
+    roots: rootsVolume(firstId),
+    sets: setsVolume(name),
+    agentId: id,
+    agentName: name,
+    slots,
+    memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,
+    pids: slots * pidsPerSlot + pidsOfZygotes,
+  };
+}
+
+const dayMs = 24 * 3600_000;
+/** How long the start of a mother may take, in ms. */
+const startMs = 60_000;
+/**
+ * Limits of a zygote's user namespace: far more namespaces than jobs at once, because the kernel takes its
+ * time to free those that have ended. Each network takes about 200 KiB of the host's memory.
+ */
+const closedLimits = { max_user_namespaces: 1024, max_net_namespaces: 1024 };
+
+export function keepMother(deps: MotherDeps): MotherKeeper {
+  const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;
+  const held = new Set<string>();
+  let current: Promise<Mother> | null = null;
+  const alive = new Set<Mother>();
+  let bornMs = 0;
+  let isClosed = false;
+
+  async function start(onDeath: () => void): Promise<Mother> {
+    const limit = AbortSignal.timeout(startMs);
+    const label = `mother-${randomUUID()}`;
+    held.add(label);
+    try {
+      const settings = { ids, hostname, slots: spec.slots, closed_limits: closedLimits };
+      const image = await motherImage(limit);
+      await createVolumes({ engine, spec }, limit);
+      const started = await startMother(engine, spec, image, label, settings, limit, answerMs);
+      alive.add(started);
+      started.died.addEventListener("abort", () => {
+        onDeath();
+        // If the engine does not remove the mother now, the reaper does later.
+        held.delete(label);
+        started
+          .close()
+          .catch(() => {})
+          .finally(() => alive.delete(started));
+      });
+      return started;
+    } catch (error) {
+      held.delete(label);
+      throw error;
+    }
+  }
+
+  function mother(): Promise<Mother> {
+    if (isClosed) return Promise.reject(new Error("the agent has stopped"));
+    if (current && performance.now() - bornMs < motherMs) return current;
+    current?.then((old) => old.retire()).catch(() => {});
+    const forget = (): void => {
+      if (current === starting) current = null;
+    };
+    const starting = start(forget);
+    current = starting;
+    bornMs = performance.now();
+    starting.catch(forget);
+    return starting;
+  }
+
+  return {
+    mother,
+    volume: { engine, spec, motherImage, ids, held },
+    owns: (label) => held.has(label),
+    async close() {
+      isClosed = true;
+      await current?.catch(() => null);
+      await Promise.all([...alive].map((each) => each.close()));
+    },
+  };
+}

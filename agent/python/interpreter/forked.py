@@ -1,0 +1,52 @@
+# Runs in the code's interpreter, as root and then uid 1000, from its fork to the first line of the code.
+# Comes between forks.py and gate.py: how a fork becomes the interpreter of a job, without anything of what its
+# zygote has loaded for PID 1.
+
+
+def fork_jobs(known):
+    """Forks at each request of the mother and returns in the interpreters of jobs, there alone."""
+    import sys
+
+    # Empty and then looked at by a search for garbage, it is not tracked, and so not frozen: see freeze_start_up.
+    main = sys.modules["__main__"].__dict__
+    entries = dict(main)
+    main.clear()
+    serve_mother()  # noqa: F821  see forks.py
+    import gc
+
+    for record, names in zip((sys.modules, sys.path_importer_cache), known):
+        for name in set(record) - names:
+            del record[name]
+    # What is loaded in here is kept out of the searches for garbage. To end it now would copy most of the memory
+    # that the fork shares: 1 ms.
+    if sys.version_info >= (3, 10) and not gc.is_tracked(main):
+        gc.freeze()
+    else:
+        gc.collect()
+    main.update(entries)
+    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's and this key do not.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "multiprocessing.process" in sys.modules:
+        process = sys.modules["multiprocessing.process"]
+        process.current_process().authkey = sys.modules["posix"].urandom(32)
+
+
+def become_interpreter(blocked, go, tell, out, err):
+    import _signal
+    import posix
+    import sys
+
+    kernel, job = sys.modules["kernel"], sys.modules["job"]
+    posix.setsid()
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+    job.prefer_for_oom()
+    null = posix.open("/dev/null", posix.O_RDONLY)
+    for fd, target in ((go, go_fd), (tell, tell_fd), (out, 1), (err, 2), (null, 0)):
+        posix.dup2(fd, target)
+    kernel.close_descriptors_except({0, 1, 2, go_fd, tell_fd})
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.set_wakeup_fd(-1)
+    kernel.become_unprivileged()
+    kernel.open_memory()
+    posix.chdir("/output")

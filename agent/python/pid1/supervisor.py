@@ -1,0 +1,292 @@
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
+
+PID 1 of a sandbox: runs one job and reports it to the agent. See link.py for the frames.
+
+Any error in here ends PID 1, and with it every process of the container.
+"""
+
+import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
+import os
+import select
+import sys
+import time
+
+from files import write_file
+from job import INPUTS, Interpreter, Job
+from link import Inbox, Outbox, from_numbers
+from kernel import become_unprivileged, harden_supervisor
+from usage import children_cpu_ms, count_oom_kills, count_sockets, others_cpu_ms
+
+_REAP_LIMIT_S = 5
+# Between two looks at the number of sockets, where there were few, and where there were many.
+_LOOK_S, _SOON_S = 0.02, 0.005
+
+
+class Supervisor:
+    def __init__(self, interpreter):
+        self.inbox = Inbox(0)
+        self.outbox = Outbox(1)
+        self.packages = self.input_file = None
+        self.interpreter = interpreter
+        self.child_events, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.orders = self.exit = self.collector = None
+        self.may_go = self.cancelled = self.childless = False
+        self.max_rss_kb = 0
+        self.job = Job(interpreter.start)
+
+    def run(self):
+        self.get_ready()
+        while not self.may_go:
+            self.turn()
+            if self.exit is not None:
+                # Ends the container: the agent then runs the job in another one.
+                raise SystemExit("the interpreter ended before its job came")
+        oom_kills = count_oom_kills()
+        for stream in self.job.streams:
+            stream.begin(self.orders["stream_bytes"])
+        self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
+        self.others_cpu_before_ms = others_cpu_ms()
+        started = time.monotonic()
+        self.job.go(self.inputs)
+        # Sent before the code runs: if the whole container dies after this, the code is the cause.
+        self.outbox.put(b"S")
+        self.outbox.write()
+        self.outbox.patient = True
+        ending = self.watch(started + self.orders["timeout_ms"] / 1000)
+        ended_by_itself = self.exit is not None
+        self.kill_all()
+        self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
+        self.collect()
+
+    def get_ready(self):
+        while self.job.state == "starting":
+            self.turn()
+        if self.job.state == "failed":
+            self.fail("the interpreter ended before it was ready")
+        self.interpreter.release()
+        version = "%d.%d.%d" % sys.version_info[:3]
+        ready = {"python_version": version, "preload_errors": self.job.preload_errors}
+        self.outbox.put_json(b"R", ready)
+
+    def fail(self, message):
+        self.kill_all()
+        for stream in self.job.streams:
+            stream.drain(self.outbox)
+        output = b"".join(stream.early for stream in self.job.streams)
+        self.outbox.put_json(b"F", {"message": message, "output": output.decode("utf-8", "replace")})
+        self.flush()
+        raise SystemExit(1)
+
+    def watch(self, deadline):
+        """Waits for the job's end, or forces it."""
+        most = self.orders["max_sockets"]
+        look_at = time.monotonic() + _LOOK_S if most else deadline
+        while self.exit is None:
+            now = time.monotonic()
+            if self.cancelled or now >= deadline:
+                ending = "cancelled" if self.cancelled else "timeout"
+                self.terminate()
+                return ending
+            if now >= look_at:
+                sockets = count_sockets()
+                if sockets > most:
+                    return "sockets"
+                look_at = now + (_SOON_S if sockets > most // 16 else _LOOK_S)
+            self.turn(min(look_at, deadline))
+        return "exited"
+
+    def terminate(self):
+        """Asks every process of the job to end, and gives its first process a grace period."""
+        self.signal_all(signal.SIGTERM)
+        grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
+        while self.exit is None and time.monotonic() < grace_over:
+            self.turn(grace_over)
+
+    def kill_all(self):
+        """Kills all other processes. The wait is bounded, because a process may be stuck in the kernel."""
+        limit = time.monotonic() + _REAP_LIMIT_S
+        while not self.childless and time.monotonic() < limit:
+            self.signal_all(signal.SIGKILL)
+            self.turn(time.monotonic() + 0.02)
+
+    def signal_all(self, number):
+        try:
+            os.kill(-1, number)
+        except (ProcessLookupError, PermissionError):
+            # Debian 13's AppArmor denies it under root's Podman. The end of PID 1 ends what is left.
+            pass
+
+    def report(self, ending, started, out_of_memory):
+        ended, status = self.exit or (time.monotonic(), signal.SIGKILL)
+        for stream in self.job.streams:
+            stream.drain(self.outbox)
+            stream.finish(self.outbox)
+        signaled = os.WIFSIGNALED(status)
+        report = {
+            "ending": ending,
+            "exit_status": None if signaled else os.WEXITSTATUS(status),
+            "exit_signal": os.WTERMSIG(status) if signaled else None,
+            "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
+            "exception": self.job.read_exception(),
+            "wall_ms": (ended - started) * 1000,
+            "cpu_ms": self.cpu_ms(),
+            "max_rss_bytes": self.max_rss_kb * 1024,
+            "truncated": [stream.truncated for stream in self.job.streams],
+        }
+        self.outbox.put_json(b"X", report)
+
+    def cpu_ms(self):
+        """CPU time of the job. If a process ignores SIGCHLD, only the cgroup counts its children."""
+        waited_for = children_cpu_ms() - self.cpu_before_ms
+        return max(0.0, waited_for, others_cpu_ms() - self.others_cpu_before_ms)
+
+    def collect(self):
+        """Sends /output from a child with the rights of the code, so that no file can trick root."""
+        if not os.listdir("/output"):
+            self.outbox.put_json(b"Z", {"result_problem": None, "skipped": []})
+            self.flush()
+            return
+        self.flush()
+        os.set_blocking(self.outbox.fd, True)
+        self.collector = os.fork()
+        if self.collector == 0:
+            try:
+                become_unprivileged()
+                limits = [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
+                collector = load("collect")  # noqa: F821  its loader gives it this
+                collector.Collector(self.outbox.fd, *limits).run()
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+            os._exit(0)
+        while self.collector is not None:
+            self.turn()
+        os.set_blocking(self.outbox.fd, False)
+
+    def flush(self):
+        self.outbox.patient = False
+        while not self.outbox.empty:
+            self.turn()
+
+    def turn(self, until=None):
+        """Waits for events, at most until a monotonic time, and handles them."""
+        timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
+        handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
+        if self.job.state == "starting":
+            handlers[self.job.tell] = self.job.hear
+        if not self.outbox.full:
+            for stream in self.job.streams:
+                if stream.open:
+                    handlers[stream.fd] = lambda stream=stream: stream.read(self.outbox)
+        poll = select.poll()
+        for fd in handlers:
+            poll.register(fd, select.POLLIN)
+        for fd, events, handler in self.packages.watch() if self.packages else ():
+            handlers[fd] = handler
+            poll.register(fd, events)
+        if not self.outbox.empty:
+            hold_ms = self.outbox.hold_ms
+            if hold_ms > 0:
+                timeout_ms = hold_ms if timeout_ms is None else min(timeout_ms, hold_ms)
+            else:
+                handlers[self.outbox.fd] = self.outbox.write
+                poll.register(self.outbox.fd, select.POLLOUT)
+        for fd, _ in poll.poll(timeout_ms):
+            handlers[fd]()
+
+    def take_orders(self):
+        for kind, payload in self.inbox.read():
+            self.obey(kind, payload)
+
+    def obey(self, kind, payload):
+        if kind == b"J":
+            self.inputs = set()
+            self.orders = from_numbers(payload)
+            write_file("/code/main.py", b"")
+            write_file("/input/data.json", b"")
+        elif kind == b"C":
+            write_file("/code/main.py", payload, os.O_APPEND)
+        elif kind == b"I":
+            write_file("/input/data.json", payload, os.O_APPEND)
+        elif kind in INPUTS:
+            write_file(INPUTS[kind], payload, os.O_APPEND)
+            self.inputs.add(INPUTS[kind])
+        elif kind == b"G":
+            for path in ("/code/main.py", "/input/data.json", *self.inputs):
+                os.chmod(path, 0o444)
+            self.may_go = True
+        elif kind == b"K":
+            self.cancelled = True
+        elif kind == b"M":
+            self.input_file = begin_file("/input/" + payload.decode(), self.input_file)
+        elif kind == b"U":
+            while payload:
+                payload = payload[os.write(self.input_file, payload) :]
+        elif kind == b"L":
+            write_file("/input/_requirements.txt", payload)
+        elif kind == b"P":
+            self.packages = begin_packages(self.outbox, payload)
+        elif self.packages:
+            self.packages.take(kind, payload)
+
+    def reap(self):
+        os.read(self.child_events, 4096)
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                return
+            if pid == 0:
+                return
+            if self.packages and pid == self.packages.pid:
+                self.packages.ended(status)
+                continue
+            self.reaped(pid, status, usage)
+
+    def reaped(self, pid, status, usage):
+        if pid == self.collector:
+            self.collector = None
+            if status != 0:
+                raise SystemExit("/output could not be collected")
+            return
+        self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
+        if pid == self.job.pid:
+            self.exit = (time.monotonic(), status)
+
+
+def begin_file(path, last):
+    """Makes a file that nobody can write later, and returns the descriptor for its data."""
+    if last is not None:
+        os.close(last)
+    os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+
+
+def begin_packages(outbox, payload):
+    import json
+
+    order = json.loads(payload)
+    for name, text in order["modules"].items():
+        load(name, text)  # noqa: F821
+    return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
+
+
+def main(codes, preload, pack):
+    """Runs until the job is over. With `pack` it first sends the bytecode that it compiled."""
+    if os.getpid() != 1:
+        raise SystemExit("not PID 1: its signals to every process would reach the host's")
+    harden_supervisor()
+    supervisor = Supervisor(Interpreter(codes["gate"], preload))
+    if pack:
+        supervisor.outbox.put(b"B", pack(codes))
+    supervisor.run()
+    # A normal exit of the interpreter would take as long as a short job.
+    os._exit(0)

@@ -1,0 +1,46 @@
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
+
+What the sandbox uses: CPU time, sockets, and how many processes the OOM killer killed."""
+
+import resource
+import time
+
+from files import read_lines
+
+
+def children_cpu_ms():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def others_cpu_ms():
+    """CPU time of this container without PID 1, from cgroup v2 or v1; 0 if neither can be read."""
+    own_ms = time.process_time() * 1000
+    try:
+        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
+        if "nr_periods" in stat:  # else it is the host's
+            return int(stat["usage_usec"]) / 1e3 - own_ms
+    except OSError:
+        pass
+    try:
+        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
+    except OSError:
+        return 0.0
+
+
+def count_sockets():
+    """Sockets of this container's network namespace, of every kind and state; 0 if gVisor hides them."""
+    try:
+        return int(read_lines("/proc/net/sockstat")[0].split()[-1])
+    except (OSError, ValueError):
+        return 0
+
+
+def count_oom_kills():
+    """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            return int(dict(line.split() for line in read_lines(path))["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            pass
+    return 0

@@ -1,0 +1,216 @@
+import { readFileSync } from "node:fs";
+import { basename } from "node:path";
+
+/**
+ * The modules of each process's program, in the order that they are loaded: each can import those before it. The
+ * first line of every file in this folder says in which process it runs. Forks of a process can run what is loaded
+ * there.
+ */
+export const programs = {
+  mother: [
+    ...named("common", "files", "link", "kernel", "ids", "fork_request"),
+    ...named("mother", "switch", "groups", "birth", "zygotes", "jobs", "mother"),
+  ],
+  zygote: [
+    ...named("common", "files", "kernel", "ids", "fork_request"),
+    ...named("pid1", "enter"),
+    ...named("common", "link"),
+    ...named("pid1", "relay", "job", "usage", "supervisor"),
+    ...named("collector", "collect"),
+  ],
+  pid1: [
+    ...named("common", "files", "kernel", "link"),
+    ...named("pid1", "relay", "job", "usage", "supervisor"),
+    ...named("collector", "collect"),
+    ...named("interpreter", "gate"),
+  ],
+  /** Comes to PID 1 with an order to install packages. */
+  packages: [...named("common", "tunnel"), ...named("pid1", "packages")],
+  installer: [...named("common", "link", "tunnel"), ...named("installer", "install")],
+  unpacker: [...named("common", "files", "ids"), ...named("unpacker", "unpack")],
+  bundles: [...named("common", "ids"), ...named("unpacker", "unpack", "bundles")],
+} satisfies Readonly<Record<string, readonly string[]>>;
+
+/** Modules that are compiled with the others, but run in a process of their own. */
+const apart = ["collect", "gate"];
+
+function named(folder: string, ...names: string[]): string[] {
+  return names.map((name) => `${folder}/${name}`);
+}
+
+/**
+ * The command of a container's PID 1. It reads its program from stdin, so any image with python3 ≥
+ * 3.9 works. With the program as an argument, the engine took an eighth more CPU time for a
+ * container (measured), because it writes all of a container's settings to disk at each step.
+ */
+export const pid1Command: readonly string[] = [
+  "python3",
+  "-I",
+  "-S",
+  "-u",
+  "-c",
+  source("common/boot"),
+];
+
+/** Bytecode is valid only for the Python version with the same magic number. */
+const packing = `import marshal
+import sys
+magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+def pack(codes):
+    return magic + marshal.dumps(codes)
+def unpack(data):
+    if data[:4] != magic:
+        raise SystemExit("bytecode of another Python")
+    return marshal.loads(data[4:])
+`;
+
+const loading = `def load(name, text=None):
+    module = sys.modules[name] = type(sys)(name)
+    module.load = load
+    exec(compile(text, "airlock/%s.py" % name, "exec") if text else codes[name], module.__dict__)
+    return module
+`;
+
+const ofPid1 = sources(programs.pid1);
+
+/** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in supervisor.py. */
+export type Bytecode = Uint8Array;
+
+/**
+ * The program of a sandbox's PID 1: the first bytes that go to its stdin.
+ *
+ * Without bytecode the container compiles it, which takes as long as the start of the interpreter.
+ */
+export function supervisorProgram(
+  preload: readonly string[],
+  bytecode: Bytecode | null = null,
+): Buffer {
+  const codes = bytecode === null ? compiled(ofPid1) : `codes = unpack(take(${bytecode.length}))\n`;
+  const names = Object.keys(ofPid1).filter((name) => !apart.includes(name));
+  const run = `for name in ${JSON.stringify(names)}:
+    load(name)
+sys.modules["supervisor"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
+`;
+  const program = asFirstBytes(packing + codes + loading + run);
+  return bytecode === null ? program : Buffer.concat([program, bytecode]);
+}
+
+/** Id range of zygotes: the first id, and the number of ids. */
+export type IdRange = readonly [first: number, count: number];
+
+export interface MotherSettings {
+  /** What all zygotes use. Under a rootless engine, ids.py chooses another range. */
+  readonly ids: IdRange;
+  readonly hostname: string;
+  /** Jobs that run at once: each gets a part of what the kernel counts for all of them together. */
+  readonly slots: number;
+  /** Limits of a zygote's user namespace by name, in /proc/sys/user. */
+  readonly closed_limits: Readonly<Record<string, number>>;
+}
+
+export function motherProgram(settings: MotherSettings): Buffer {
+  return programOf(programs.mother, settings);
+}
+
+export interface UnpackSettings {
+  readonly ids: IdRange;
+  /** Name of the folder to make. */
+  readonly name: string;
+  readonly hostname: string;
+}
+
+/** The program that unpacks the files of an image, which follow it on stdin as a tar. */
+export function unpackProgram(settings: UnpackSettings): Buffer {
+  return programOf(programs.unpacker, settings);
+}
+
+export interface BundlesSettings {
+  readonly ids: IdRange;
+  /** Name of the bundle whose files follow on stdin; null for none. */
+  readonly name: string | null;
+  /** Bytes that it may have. */
+  readonly room: number;
+  /** Names of bundles to remove, unless they are in use. */
+  readonly remove: readonly string[];
+}
+
+/** The program that adds and removes bundles. It prints what there is then, as JSON. */
+export function bundlesProgram(settings: BundlesSettings): Buffer {
+  return programOf(programs.bundles, settings);
+}
+
+/** The program of the container that becomes an image; install.py describes its stdin. */
+export const installerProgram = loadModules(sources(programs.installer));
+
+/** What an order to install packages brings to PID 1: its modules, and the program that runs pip. */
+export const packagesModules = sources(programs.packages);
+export const pipRunner = source("installer/run_pip");
+
+/** Where a zygote finds its gate; the file is its `sitecustomize`. */
+export const gateFolder = "/code/.gate";
+/** Descriptors of an interpreter at the gate: go, tell, and the zygote's control socket. */
+const descriptors = [1022, 1023, 1021];
+
+/** The text that a zygote's interpreter meets while it starts. JSON of strings is Python, too. */
+export function gateText(
+  pythonPath: string | undefined,
+  preload: readonly string[],
+  codeFilter: Buffer,
+  memoryBytes: number,
+): string {
+  const path = pythonPath === undefined ? "None" : JSON.stringify(pythonPath);
+  const settings = `(${descriptors.join(", ")}, ${JSON.stringify(gateFolder)}, ${path}, ${JSON.stringify(preload)})`;
+  // The kernel counts what a process has inherited when it looks for one to kill: PID 1 of a job
+  // must not be the largest.
+  const mostInherited = Math.floor(memoryBytes / 2);
+  const modules = JSON.stringify(sources(programs.zygote));
+  const forks = `(${modules}, bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited})`;
+  const gate = source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
+  return (
+    source("zygote/forks").replace('= "forks"', () => `= ${forks}`) +
+    source("interpreter/forked") +
+    gate
+  );
+}
+
+function programOf(modules: readonly string[], settings: object): Buffer {
+  const main = JSON.stringify(basename(modules.at(-1)!));
+  return asFirstBytes(`${loadModules(sources(modules))}import ids, json
+sys.modules[${main}].main(ids.fit(json.loads(${JSON.stringify(JSON.stringify(settings))})))
+`);
+}
+
+/** A program as boot.py reads it: its size in 4 bytes, big-endian, and its text. */
+function asFirstBytes(program: string): Buffer {
+  const text = Buffer.from(program);
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(text.length);
+  return Buffer.concat([size, text]);
+}
+
+/** A Python program that creates modules from sources; each can import those before it. */
+export function loadModules(modules: Readonly<Record<string, string>>): string {
+  return `import sys
+${compiled(modules)}${loading}for name in codes:
+    load(name)
+`;
+}
+
+/** A JSON string is also a Python string. */
+function compiled(texts: Readonly<Record<string, string>>): string {
+  return `codes = {
+    name: compile(text, "airlock/%s.py" % name, "exec")
+    for name, text in ${JSON.stringify(texts)}.items()
+}
+`;
+}
+
+/** Texts by the names under which Python imports them. */
+export function sources(modules: readonly string[]): Record<string, string> {
+  return Object.fromEntries(modules.map((module) => [basename(module), source(module)]));
+}
+
+/** The text of a module, such as "common/link". */
+export function source(module: string): string {
+  return readFileSync(new URL(`${module}.py`, import.meta.url), "utf8");
+}

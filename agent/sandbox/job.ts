@@ -1,0 +1,46 @@
+export interface SandboxJob {
+  /** Python source, UTF-8 where it is a string. */
+  readonly code: string | Uint8Array;
+  /** Text of /input/data.json. */
+  readonly inputJson: string;
+  /** What the code reads from its standard input. Without it, the code reads end of file. */
+  readonly stdin?: string | undefined;
+  /** The code's arguments. */
+  readonly args?: readonly string[] | undefined;
+  /** Time the code may run, counted inside the container from its first instruction. */
+  readonly timeoutMs: number;
+  /** Sockets that the code may have open; without it, any number. */
+  readonly maxSockets?: number | undefined;
+  readonly caps: {
+    /** Bytes kept of stdout, and as many of stderr. */
+    readonly streamBytes: number;
+    /** Bytes kept of all artifacts together. */
+    readonly artifactBytes: number;
+  };
+}
+
+/** A file that the code finds at /input/<name>, read-only. */
+export interface InputFile {
+  /** A relative path, checked. */
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  /** The agent's file with the bytes. */
+  readonly path: string;
+}
+
+export type StreamName = "stdout" | "stderr";
+
+export interface RunOptions {
+  /** Aborting it cancels the code: SIGTERM, a short grace, SIGKILL; then `run` still reports. */
+  readonly signal: AbortSignal;
+  /**
+   * The agent's own folder, created with the first artifact. File names are numbers, never the
+   * artifacts' names.
+   */
+  readonly spoolDir: string;
+  readonly onStarted?: () => void;
+  /** Receives live output up to half of the cap; a piece may end within a character. */
+  readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
+}

@@ -1,0 +1,99 @@
+import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
+import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
+
+/** An uncaught exception, as the interpreter reported it before it printed the traceback. */
+export interface ExceptionReport {
+  /** Class names with their modules, the exception's own first: "json.decoder.JSONDecodeError". */
+  readonly mro: readonly string[];
+  readonly message: string;
+}
+
+export interface SpooledArtifact {
+  /** Relative to /output with "/" between folders; safe in a URL once percent-encoded. */
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** Lower-case hex. */
+  readonly sha256: string;
+  /** The agent's file with the bytes. */
+  readonly path: string;
+}
+
+/** Why something in /output was not kept. */
+export type SkipReason =
+  | "not_a_regular_file"
+  | "hard_link"
+  | "unsafe_name"
+  | "name_too_long"
+  | "too_deep"
+  | "too_many_files"
+  | "too_many_bytes"
+  | "unreadable";
+
+export interface Skipped {
+  readonly reason: SkipReason;
+  readonly count: number;
+  /** The first few, escaped to printable ASCII. */
+  readonly names: readonly string[];
+}
+
+/** The state of /output/result.json. */
+export type ResultFile =
+  | { readonly kind: "absent" }
+  /** Text of a JSON object, checked; numbers as the code wrote them. */
+  | { readonly kind: "object"; readonly text: string }
+  /** Not a usable object; a regular file is kept as the artifact "result.json". */
+  | { readonly kind: "invalid"; readonly problem: string };
+
+/**
+ * How a run ended. "sockets": the code had too many. "lost": the container died or went silent before it
+ * reported the end.
+ */
+export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "lost";
+
+/** The facts of one run. */
+export interface RunReport {
+  readonly ending: Ending;
+  /** Whether the code started. False only with "cancelled" and "lost". */
+  readonly started: boolean;
+  /** Exit status of the code; null if a signal ended it or it is unknown. */
+  readonly exitStatus: number | null;
+  /** Such as "SIGSEGV". */
+  readonly exitSignal: string | null;
+  readonly exception: ExceptionReport | null;
+  /** The kernel killed the code or the whole container because memory ran out. */
+  readonly outOfMemory: boolean;
+  /** With "lost": the reason, for the operator. */
+  readonly lostReason: string | null;
+  /**
+   * With "lost", for a forked job: whether its mother or zygote was lost too, so that the code is not the
+   * cause. Undefined for a container.
+   */
+  readonly isHostLost?: boolean;
+  readonly stdout: Uint8Array;
+  readonly stderr: Uint8Array;
+  readonly stdoutTruncated: boolean;
+  readonly stderrTruncated: boolean;
+  readonly result: ResultFile;
+  readonly artifacts: readonly SpooledArtifact[];
+  readonly skipped: readonly Skipped[];
+  /** Milliseconds that the code ran. */
+  readonly executionMs: number;
+  /** Null if the container died before it reported its usage. */
+  readonly usage: {
+    readonly cpuTimeMs: number;
+    readonly maxRssBytes: number;
+    readonly wallTimeMs: number;
+  } | null;
+}
+
+/** The status, exit code and error of a run, as in the contract. */
+export interface Verdict {
+  readonly status: TerminalStatus;
+  readonly exitCode: number | null;
+  readonly error: {
+    readonly type: ExecutionErrorType;
+    readonly message: string;
+    readonly phase: "startup" | "execution";
+  } | null;
+  readonly phaseAtExit: Timing["phase_at_exit"];
+}

@@ -1,0 +1,46 @@
+import type { ContainerBackend } from "../../shared/wire/execution.ts";
+import type { InputFile, RunOptions, SandboxJob } from "./job.ts";
+import type { PackageRequest } from "./package-request.ts";
+import type { RunReport } from "./report.ts";
+
+/** A container whose supervisor waits for a job. */
+export interface Sandbox {
+  readonly backend: ContainerBackend;
+  readonly containerId: string;
+  /** Such as "3.13.5". */
+  readonly pythonVersion: string;
+  /** Failed preloads: module name to the error's text. The code meets the same error itself. */
+  readonly preloadErrors: Readonly<Record<string, string>>;
+  /** Milliseconds from the create call to ready. */
+  readonly startupMs: number;
+  /** The packages of its job are in it already. */
+  readonly hasPackages?: true;
+  /** Names of files that its job has under /input already, mounted: they use none of its memory. */
+  readonly mounted?: ReadonlySet<string>;
+  /** Aborts when the container dies or its stream ends while it waits for a job. */
+  readonly died: AbortSignal;
+  /**
+   * Installs packages into /packages before the job; the container can then run only that job.
+   *
+   * @throws InstallError in pip's own words; EngineError; the signal's reason on abort.
+   */
+  install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
+  /**
+   * Gives the code files under /input, before its job.
+   *
+   * @throws EngineError; the disk's errors; the signal's reason.
+   */
+  giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
+  /**
+   * Runs its job. If the code fails, hangs or kills its container, the report says so.
+   *
+   * @throws EngineError if the container is lost before the code starts.
+   */
+  run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
+  /**
+   * Removes the container by force; safe to call twice.
+   *
+   * @throws EngineError if the engine does not do so in time.
+   */
+  close(): Promise<void>;
+}

@@ -1,0 +1,38 @@
+import type { Loopback, NetworkMode } from "../../shared/wire/job-type.ts";
+
+/** Everything that is fixed before the job is known, so that a container can be started ahead. */
+export interface SandboxSpec {
+  /** Reference or id of an image with python3 ≥ 3.9 on its PATH. */
+  readonly image: string;
+  readonly labels: SandboxLabels;
+  readonly memoryBytes: number;
+  /** CPUs, in fractions. */
+  readonly cpus: number;
+  readonly pids: number;
+  readonly network: NetworkMode;
+  /** Sockets that the code may make: with a network, "full". */
+  readonly loopback: Loopback;
+  /** The engine's runtime by name; null for its default. */
+  readonly runtime: string | null;
+  /** Whether system calls are filtered; false filters none. */
+  readonly seccomp: boolean;
+  /**
+   * Where the packages are that are installed in it: in its memory or, so that neither it nor pip's
+   * own memory bounds them, on disk. "none": it has no /packages.
+   */
+  readonly packages: "none" | "memory" | "disk";
+  readonly env: Readonly<Record<string, string>>;
+  /** Modules imported before the job arrives, with the rights of the code. */
+  readonly preload: readonly string[];
+  /** GPUs that only this container uses, by index or UUID. */
+  readonly gpus: readonly string[];
+}
+
+export interface SandboxLabels {
+  /** Id of this agent process, fresh at every start. */
+  readonly agentId: string;
+  /** Name of the agent, the same after a restart. */
+  readonly agentName: string;
+  /** The lease the container was made for; null for a container of the warm pool. */
+  readonly leaseId: string | null;
+}

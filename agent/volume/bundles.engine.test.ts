@@ -1,0 +1,160 @@
+import { randomUUID } from "node:crypto";
+import { text } from "node:stream/consumers";
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { InstallError } from "../sandbox/package-request.ts";
+import { encodeFrame } from "../sandbox/protocol/frames.ts";
+import { testEngine } from "../sandbox/testing/engine.ts";
+import { removeContainersOf, rawEngine } from "../sandbox/testing/raw-engine.ts";
+import { motherSpec } from "../fork/keep-mother.ts";
+import { createSets, type InstallSet, type Sets } from "./bundles.ts";
+
+const never = new AbortController().signal;
+const name = `sets-${randomUUID()}`;
+const identity = { id: randomUUID(), name, version: "0", labels: {} };
+const spec = motherSpec({ ...identity, accepts: { job_types: null, builds: false } }, 1, null, 0);
+
+let sets: Sets;
+let open: () => Promise<Sets>;
+beforeEach(async () => {
+  const { engine, image } = await testEngine();
+  open = async () =>
+    createSets({
+      engine,
+      spec,
+      motherImage: async () => image,
+      ids: [0x7000_0000, 65_536],
+      held: new Set(),
+      maxBytes: 1024 ** 2,
+      keepsUnused: true,
+      log: getLogger("test"),
+    });
+  sets = await open();
+});
+afterEach(async () => {
+  await sets.close();
+  // The volume, too.
+  await removeContainersOf(name);
+});
+
+const file = (path: string, bytes = 10): Buffer[] => [
+  encodeFrame("A", Buffer.from(JSON.stringify({ name: path, executable: true, mtime: 1 }))),
+  encodeFrame("D", Buffer.alloc(bytes)),
+];
+
+/** An installation that sends these frames. */
+const sending =
+  (...frames: Buffer[]): InstallSet =>
+  async (keep) => {
+    const write = await keep();
+    for (const frame of frames) await write(frame);
+  };
+const borrow = (install: InstallSet, key = "key") => sets.borrow(key, install, never, () => {});
+
+/** Runs a shell script in the folder of sets, and returns its lines. */
+async function inVolume(script: string, mode = "ro"): Promise<string[]> {
+  const { image } = await testEngine();
+  const container = await rawEngine.createContainer({
+    Image: image,
+    Entrypoint: ["sh", "-c"],
+    Cmd: [`cd /sets && ${script}`],
+    User: "0:0",
+    Tty: true,
+    HostConfig: { Binds: [`${spec.sets}:/sets:${mode}`] },
+  });
+  try {
+    const stream = await container.attach({ stream: true, stdout: true });
+    const said = text(stream);
+    await container.start();
+    await container.wait();
+    return (await said).split("\r\n").filter(Boolean);
+  } finally {
+    await container.remove({ force: true });
+  }
+}
+
+/** Paths below the folder of sets, with owner and mode. */
+const volume = async (): Promise<string[]> =>
+  (await inVolume("find . -mindepth 1 -printf '%P %U %m\\n'")).sort();
+
+test("what an installation has sent becomes regular files of the zygotes' root", async () => {
+  const set = await borrow(sending(...file("lib/a/b.py"), ...file("bin")));
+  expect(await volume()).toEqual([
+    `${set.name} 0 711`,
+    `${set.name}/about 0 644`,
+    `${set.name}/files 1879048192 755`,
+    `${set.name}/files/bin 1879048192 755`,
+    `${set.name}/files/lib 1879048192 755`,
+    `${set.name}/files/lib/a 1879048192 755`,
+    `${set.name}/files/lib/a/b.py 1879048192 755`,
+  ]);
+});
+
+test.each([
+  ["a path that leads outside", file("../x")],
+  ["an absolute path", file("/x")],
+  ["an empty part", file("a//x")],
+  ["the same file twice", [...file("x"), ...file("x")]],
+  ["a file below a file", [...file("x"), ...file("x/y")]],
+  ["data without a file", file("x").slice(1)],
+  ["a head that is not JSON", [encodeFrame("A", Buffer.from("x"))]],
+])("an installation that sends %s adds nothing", async (_what, frames) => {
+  await expect(borrow(sending(...frames))).rejects.toThrow("not unpacked");
+  expect(await volume()).toEqual([]);
+});
+
+test("one that ends early adds nothing, and the next one is complete", async () => {
+  const cut: InstallSet = async (keep) => {
+    await (
+      await keep()
+    )(file("half")[0]!);
+    throw new InstallError("pip failed");
+  };
+  await expect(borrow(cut)).rejects.toThrow("pip failed");
+  expect(await volume()).toEqual([]);
+  const set = await borrow(sending(...file("whole")));
+  expect((await volume()).at(-1)).toMatch(`${set.name}/files/whole`);
+});
+
+test.each([
+  ["bytes", [...file("a", 60_000), ...file("b", 600_000), ...file("c", 600_000)]],
+  ["empty files", Array.from({ length: 300 }, (_, n) => file(`${n}`, 0)).flat()],
+])("one with too many %s is refused with the key to raise", async (_what, frames) => {
+  // A frame has at most 256 KiB.
+  const pieces = frames.flatMap((frame) =>
+    frame.length < 200_000
+      ? [frame]
+      : Array.from({ length: 6 }, () => encodeFrame("D", frame.subarray(5, 100_005))),
+  );
+  const refused = borrow(sending(...pieces));
+  await expect(refused).rejects.toThrow(InstallError);
+  await expect(refused).rejects.toThrow("raise its dependency_cache_bytes");
+  expect(await volume()).toEqual([]);
+});
+
+test("those that are written at once have no more room together than one alone", async () => {
+  const frames = ["a", "b"].map((name) => [file(name, 0)[0]!]);
+  const pieces = Array.from({ length: 6 }, () => encodeFrame("D", Buffer.alloc(100_000)));
+  const writes = frames.map((head, n) => borrow(sending(...head, ...pieces), `key ${n}`));
+  const ends = await Promise.allSettled(writes);
+  expect(ends.map(({ status }) => status)).toContain("rejected");
+});
+
+test("a set that was in the volume before this process is found, and installed by nobody", async () => {
+  const first = await borrow(sending(...file("x")));
+  sets = await open();
+  const found = await borrow(() => Promise.reject(new Error("installed again")));
+  expect(found.name).toBe(first.name);
+});
+
+test.each(["another boot", "a disk that lost its end"])(
+  "a set of %s is removed and installed again",
+  async (what) => {
+    const first = await borrow(sending(...file("x")));
+    const about = what === "another boot" ? '{"bytes": 10, "boot": "0"}' : "";
+    await inVolume(`printf '%s' '${about}' > ${first.name}/about`, "rw");
+    sets = await open();
+    const again = await borrow(sending(...file("y")));
+    expect((await volume()).at(-1)).toMatch(`${again.name}/files/y`);
+  },
+);

@@ -1,0 +1,282 @@
+import { once } from "node:events";
+import type { Logger } from "@logtape/logtape";
+import { z } from "zod";
+import { describeError } from "../../shared/log-line.ts";
+import { abortable } from "../waiting/abortable.ts";
+import { tooLarge } from "../sandbox/session/install-packages.ts";
+import { InstallError, type KeepPiece } from "../sandbox/package-request.ts";
+import { encodeFrame } from "../sandbox/protocol/frames.ts";
+import { parseMessage } from "../sandbox/protocol/messages.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import { bundlesProgram } from "../python/program.ts";
+import {
+  createVolumes,
+  nameInVolume,
+  startUnpacker,
+  type Unpacker,
+  type VolumeDeps,
+} from "./unpacker.ts";
+
+/** Sets of packages in the volume that mothers read. A job reads one as /packages. */
+export interface Sets {
+  /**
+   * Lends the set of a key until it is given back, and has it installed first if it is not there.
+   * Those who ask for it meanwhile share the installation; it ends early when all of them have
+   * given up.
+   *
+   * @param keeps whether it stays for a later job when no job uses it; default: `keepsUnused`.
+   * @param took is told the milliseconds that this job waited for the installation.
+   * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
+   */
+  readonly borrow: (
+    key: string,
+    install: InstallSet,
+    signal: AbortSignal,
+    took: (installMs: number) => void,
+    keeps?: boolean,
+  ) => Promise<SetLoan>;
+  /** Ends installations; resolves when neither one nor a removal is pending. */
+  readonly close: () => Promise<void>;
+}
+
+/** Installs packages and passes on their files; `keep` opens the writer for them. */
+export type InstallSet = (keep: () => Promise<KeepPiece>, signal: AbortSignal) => Promise<void>;
+
+export interface SetLoan {
+  /** Name of the set in the volume. */
+  readonly name: string;
+  /** Safe to call twice. "missing": it was not there, whatever was known. */
+  readonly giveBack: (how?: "missing") => void;
+}
+
+export interface SetsDeps extends VolumeDeps {
+  /** Bytes of all sets together. */
+  readonly maxBytes: number;
+  /** Whether sets that no job uses are kept for the next one. */
+  readonly keepsUnused: boolean;
+  readonly log: Logger;
+}
+
+interface PackageSet {
+  users: number;
+  readonly keeps: boolean;
+  /** Null until it is complete. */
+  bytes: number | null;
+  /** Bytes that its installation has sent so far. */
+  sent: number;
+  readonly ready: Promise<void>;
+  /** Ends an installation that nobody waits for. */
+  readonly end: AbortController;
+}
+
+const Report = z.object({ sets: z.record(z.string(), z.number()), full: z.boolean() });
+/** How long the volume may take to be looked through, or to lose sets, in ms. */
+const tidyMs = 120_000;
+/** How long a set may take to be installed, in ms: longer than any startup_timeout. */
+const writeMs = 20 * 60_000;
+
+export function createSets(deps: SetsDeps): Sets {
+  const { ids, maxBytes, keepsUnused, log } = deps;
+  /** By name, the least recently used first. */
+  const sets = new Map<string, PackageSet>();
+  const unfinished = new Set<PackageSet>();
+  let looked: Promise<void> | null = null;
+  let removed = Promise.resolve();
+
+  /** Finds what an earlier process of this agent has left. */
+  function look(): Promise<void> {
+    const pending = (looked ??= removed.then(async () => {
+      const limit = AbortSignal.timeout(tidyMs);
+      await createVolumes(deps, limit);
+      const found = await tidy([], limit);
+      for (const [name, bytes] of Object.entries(found)) {
+        if (!sets.has(name)) sets.set(name, completeSet(bytes, keepsUnused));
+      }
+      trim();
+    }));
+    pending.catch(() => looked === pending && (looked = null));
+    return pending;
+  }
+
+  async function tidy(remove: readonly string[], limit: AbortSignal) {
+    const program = bundlesProgram({ ids, name: null, room: 0, remove });
+    await using unpacker = await startUnpacker(deps, program, limit);
+    return (await readReport(unpacker)).sets;
+  }
+
+  /** Removes sets that nobody uses: the oldest until the rest fits, or all. */
+  function trim(): void {
+    const gone: string[] = [];
+    let total = bytesOf([...sets.values()]);
+    for (const [name, { users, bytes, keeps }] of sets) {
+      if (users > 0 || bytes === null || (keeps && total <= maxBytes)) continue;
+      sets.delete(name);
+      total -= bytes;
+      gone.push(name);
+    }
+    if (gone.length === 0) return;
+    removed = removed.then(async () => {
+      try {
+        await tidy(gone, AbortSignal.timeout(tidyMs));
+      } catch (error) {
+        log.warn("packages were not removed: {reason}", { reason: describeError(error) });
+        looked = null;
+      }
+    });
+  }
+
+  function begin(name: string, install: InstallSet, keeps: boolean): PackageSet {
+    const end = new AbortController();
+    const added = Promise.resolve().then(() => add(set, name, install, end.signal));
+    const set: PackageSet = {
+      users: 0,
+      keeps,
+      bytes: null,
+      sent: 0,
+      end,
+      ready: added.then((bytes) => {
+        set.bytes = bytes;
+        trim();
+      }),
+    };
+    unfinished.add(set);
+    set.ready
+      .catch(() => sets.get(name) === set && sets.delete(name))
+      .finally(() => unfinished.delete(set));
+    return set;
+  }
+
+  const inUse = (): number => bytesOf([...sets.values()].filter(({ users }) => users > 0));
+
+  /** Returns the bytes of the set. */
+  async function add(
+    set: PackageSet,
+    name: string,
+    install: InstallSet,
+    signal: AbortSignal,
+  ): Promise<number> {
+    await removed;
+    const room = Math.max(0, maxBytes - inUse());
+    /** Those that are written at the same time have no more room together than one alone. */
+    function count(piece: Uint8Array): void {
+      set.sent += piece.length;
+      if (inUse() > maxBytes) throw new InstallError(tooLarge(room));
+    }
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(writeMs)]);
+    const program = bundlesProgram({ ids, name, room, remove: [] });
+    let unpacker: Unpacker | undefined;
+    let writer: Writer | undefined;
+    const open = async (): Promise<Writer> => {
+      unpacker = await startUnpacker(deps, program, limit);
+      return (writer = writerOf(unpacker, limit));
+    };
+    try {
+      await install(async () => {
+        const { write } = await open();
+        return async (piece) => {
+          count(piece);
+          await write(piece);
+        };
+      }, signal);
+      const { write, report } = writer ?? (await open());
+      await write(encodeFrame("Z"));
+      const { full, sets: found } = await abortable(report, limit);
+      if (full) throw new InstallError(tooLarge(room));
+      return found[name] ?? 0;
+    } finally {
+      await unpacker?.[Symbol.asyncDispose]();
+    }
+  }
+
+  function leave(name: string, set: PackageSet): void {
+    set.users -= 1;
+    if (set.users > 0) return;
+    if (set.bytes === null) {
+      if (sets.get(name) === set) sets.delete(name);
+      set.end.abort(new Error("no job waits for the packages any more"));
+    }
+    trim();
+  }
+
+  return {
+    async borrow(key, install, signal, took, keeps = keepsUnused) {
+      await abortable(look(), signal);
+      // The name contains the range of ids: with another range, the files would have an unknown owner.
+      const name = nameInVolume([key, ids]);
+      const set = sets.get(name) ?? begin(name, install, keeps);
+      // Moves it to the end: the most recently used.
+      sets.delete(name);
+      sets.set(name, set);
+      set.users += 1;
+      if (set.bytes === null) {
+        const beganMs = performance.now();
+        try {
+          await abortable(set.ready, signal);
+        } catch (error) {
+          leave(name, set);
+          throw error;
+        } finally {
+          took(performance.now() - beganMs);
+        }
+      }
+      let isLent = true;
+      return {
+        name,
+        giveBack(how) {
+          if (!isLent) return;
+          isLent = false;
+          if (how === "missing") {
+            if (sets.get(name) === set) sets.delete(name);
+            looked = null;
+          }
+          leave(name, set);
+        },
+      };
+    },
+    async close() {
+      for (const { end } of unfinished) end.abort(new Error("the agent has stopped"));
+      await Promise.allSettled([...unfinished].map(({ ready }) => ready));
+      await removed;
+    },
+  };
+}
+
+function completeSet(bytes: number, keeps: boolean): PackageSet {
+  return { users: 0, bytes, sent: 0, keeps, ready: Promise.resolve(), end: new AbortController() };
+}
+
+function bytesOf(sets: readonly PackageSet[]): number {
+  return sets.reduce((total, { bytes, sent }) => total + (bytes ?? sent), 0);
+}
+
+interface Writer {
+  readonly write: KeepPiece;
+  readonly report: Promise<z.infer<typeof Report>>;
+}
+
+function writerOf(unpacker: Unpacker, limit: AbortSignal): Writer {
+  const { input } = unpacker;
+  const ended = new AbortController();
+  const report = readReport(unpacker).finally(() => ended.abort());
+  report.catch(() => {});
+  const stop = AbortSignal.any([limit, ended.signal]);
+  return {
+    report,
+    async write(piece) {
+      try {
+        if (!input.write(piece)) await once(input, "drain", { signal: stop });
+      } catch (cause) {
+        limit.throwIfAborted();
+        await report;
+        throw new EngineError("other", "the packages could not be written", { cause });
+      }
+    },
+  };
+}
+
+async function readReport(unpacker: Unpacker): Promise<z.infer<typeof Report>> {
+  let said = "";
+  for (let line; (line = await unpacker.nextLine()) !== undefined;) said += line;
+  await unpacker.end();
+  return parseMessage(Report, Buffer.from(said));
+}

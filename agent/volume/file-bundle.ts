@@ -1,0 +1,42 @@
+import { open } from "node:fs/promises";
+import { JobRefusal } from "../policy/refusal.ts";
+import { InstallError } from "../sandbox/package-request.ts";
+import { dataBytes, encodeFrame } from "../sandbox/protocol/frames.ts";
+import type { InputFile } from "../sandbox/job.ts";
+import type { InstallSet, SetLoan, Sets } from "./bundles.ts";
+
+/**
+ * Lends an input file as a set with the one file `content`, for all jobs that have the same bytes.
+ *
+ * @throws JobRefusal if there is no room for it; EngineError; the disk's errors; the signal's reason.
+ */
+export async function borrowFile(
+  sets: Pick<Sets, "borrow">,
+  secret: string,
+  file: InputFile,
+  signal: AbortSignal,
+): Promise<SetLoan> {
+  const key = `file ${secret} ${file.sha256}`;
+  try {
+    return await sets.borrow(key, sending(file), signal, () => {}, true);
+  } catch (error) {
+    if (!(error instanceof InstallError)) throw error;
+    const message =
+      "The agent has no room on disk for the job's files: raise its dependency_cache_bytes, which also bounds the files that forked jobs mount.";
+    throw new JobRefusal("config_error", message, { cause: error });
+  }
+}
+
+function sending({ path }: InputFile): InstallSet {
+  return async (keep, signal) => {
+    await using file = await open(path);
+    const write = await keep();
+    const head = { name: "content", executable: false, mtime: Math.floor(Date.now() / 1000) };
+    await write(encodeFrame("A", Buffer.from(JSON.stringify(head))));
+    const pieces = file.createReadStream({ highWaterMark: dataBytes, autoClose: false });
+    for await (const piece of pieces) {
+      signal.throwIfAborted();
+      await write(encodeFrame("D", piece as Buffer));
+    }
+  };
+}
