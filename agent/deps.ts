@@ -27,7 +27,8 @@ import { createLeases } from "./lease/leases.ts";
 import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits, mostMemory } from "./policy/policy.ts";
-import { createPool, type Pool } from "./container/pool/pool.ts";
+import { createPool } from "./container/pool/pool.ts";
+import type { SandboxSource } from "./sandbox/sandbox-source.ts";
 import { withForks } from "./backend/choose-sandbox.ts";
 import { createForks, type Forks } from "./fork/forks.ts";
 import { EngineError } from "./sandbox/errors.ts";
@@ -70,7 +71,7 @@ export async function createDeps(
   const reap = createReaper(engine, owner);
   const { forks: how } = config;
   const mother = motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId);
-  const ownVolumes = how.mode === "engine" ? [] : [mother.roots, mother.sets];
+  const ownVolumes = how.mode === "engine" ? [] : [mother.rootfs, mother.bundles];
   const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
   const watch = createEngineWatch({
     ping: async (signal) => {
@@ -148,7 +149,7 @@ export async function createDeps(
           log,
         });
   const idleMs = config.warmPool.least > 0 ? config.warmPool.idleMs : 0;
-  const pool: Pool =
+  const pool: SandboxSource =
     forks === null
       ? containers
       : withForks({

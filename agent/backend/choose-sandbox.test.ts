@@ -26,19 +26,22 @@ function createWorld(
     unpack: () => Promise.resolve(),
     borrow: () => {
       steps.push("borrow");
-      return Promise.resolve({ name: "a-set", giveBack: (how) => steps.push(how ?? "give back") });
+      return Promise.resolve({
+        name: "a-bundle",
+        giveBack: (how) => steps.push(how ?? "give back"),
+      });
     },
     borrowFile: ({ name }) => {
       steps.push(`borrow ${name}`);
       return Promise.resolve({
-        name: `set of ${name}`,
+        name: `bundle of ${name}`,
         giveBack: (how) => steps.push(how ?? `give back ${name}`),
       });
     },
     open: async (_spec, _signal, provided) => {
       const { packages, files } = provided ?? { packages: null, files: [] };
-      if (packages) steps.push(`open with ${packages.set} for ${packages.requirements.join()}`);
-      for (const { name, set } of files) steps.push(`mount ${set} at ${name}`);
+      if (packages) steps.push(`open with ${packages.bundle} for ${packages.requirements.join()}`);
+      for (const { name, bundle } of files) steps.push(`mount ${bundle} at ${name}`);
       await fork();
       const sandbox = {
         containerId: `fork-${opened.length + 1}`,
@@ -114,7 +117,7 @@ describe("a container of the pool serves", () => {
 
   test("all jobs where forks are not usable", async () => {
     const { pool, opened } = createWorld(undefined, { problem: "no control groups" });
-    pool.expect(request());
+    pool.keepReadyFor(request());
     expect(idOf(await pool.acquire(request(), never))).toBe("container-1");
     expect(opened).toEqual([]);
   });
@@ -130,7 +133,7 @@ describe("a container of the pool serves", () => {
 test("a job finds the packages that it wants in its fork, for as long as it has that", async () => {
   const { pool, steps } = createWorld();
   const sandbox = await pool.acquire({ ...request(), packages: wanted }, never);
-  expect(steps).toEqual(["borrow", "open with a-set for a"]);
+  expect(steps).toEqual(["borrow", "open with a-bundle for a"]);
   await pool.giveBack(sandbox);
   await vi.waitFor(() => expect(steps.at(-1)).toBe("give back"));
 });
@@ -149,7 +152,7 @@ test("large files are mounted in a fork, and lent for as long as it lives; small
   const files = [file("small", 10), file("large", 1024 ** 2)];
   const spec = { memoryBytes: 512 * 1024 ** 2 };
   const sandbox = await pool.acquire({ ...request(spec), files }, never);
-  expect(steps).toEqual(["borrow large", "mount set of large at large"]);
+  expect(steps).toEqual(["borrow large", "mount bundle of large at large"]);
   await pool.giveBack(sandbox);
   await vi.waitFor(() => expect(steps.at(-1)).toBe("give back large"));
 });
@@ -183,7 +186,7 @@ test("a failure of the engine is the job's, not a reason for a container", async
 
 test("what is expected is opened ahead, and so is the next fork of a kind whose job has ended", async () => {
   const { pool, opened, closed } = createWorld(undefined, { idleMs: 60_000 });
-  pool.expect(request());
+  pool.keepReadyFor(request());
   await pool.giveBack(await pool.acquire(request(), never));
   await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
   await pool.close();

@@ -4,17 +4,17 @@ import { createForksAhead } from "../fork/forks-ahead.ts";
 import { type Forks, whyNotForked } from "../fork/forks.ts";
 import { NotForkable } from "../fork/mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
-import type { SetLoan } from "../volume/bundles.ts";
+import type { BundleLoan } from "../volume/bundles.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { InputFile } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
-import type { Pool } from "../container/pool/pool.ts";
-import type { ContainerRequest } from "../container/pool/container-request.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
+import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 
 export interface ForkingDeps {
   /** Gives containers to the jobs that cannot be forked. */
-  readonly pool: Pool;
+  readonly pool: SandboxSource;
   readonly forks: Forks;
   /** Whether jobs wait until forks are possible, instead of getting containers. */
   readonly mustFork: boolean;
@@ -31,14 +31,21 @@ type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
 const smallBytes = 64 * 1024;
 
 /** The files of a job that its fork mounts: all but small ones that take little of its memory. */
-function filesToMount({ files, spec: { memoryBytes } }: ContainerRequest): readonly InputFile[] {
+function filesToMount({ files, spec: { memoryBytes } }: SandboxRequest): readonly InputFile[] {
   const small = files.filter(({ sizeBytes }) => sizeBytes <= smallBytes);
   const bytes = small.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   return bytes <= memoryBytes / 16 ? files.filter((file) => !small.includes(file)) : files;
 }
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks({ pool, forks, mustFork, slots, idleMs, log }: ForkingDeps): Pool {
+export function withForks({
+  pool,
+  forks,
+  mustFork,
+  slots,
+  idleMs,
+  log,
+}: ForkingDeps): SandboxSource {
   const ahead = createForksAhead(forks.open, idleMs);
   /** Sandboxes in use. */
   const lent = new Map<Sandbox, Loan>();
@@ -50,12 +57,12 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
   const isUsable = (): boolean => mustFork || forks.problem() === null;
 
   /** What the fork of such a request is asked for; null if it needs a container. */
-  function forkSpec({ spec }: ContainerRequest): SandboxSpec | null {
+  function forkSpec({ spec }: SandboxRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
     return whyNotForked(own) === null && isUsable() ? own : null;
   }
 
-  function kindOf({ jobType, spec: { runtime } }: ContainerRequest): PoolKind {
+  function kindOf({ jobType, spec: { runtime } }: SandboxRequest): PoolKind {
     const key = JSON.stringify([jobType, runtime]);
     const known = kinds.get(key) ?? {
       job_type: jobType,
@@ -70,7 +77,7 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
   }
 
   /** One line in the log for each job type and reason. */
-  function noteNotForkable({ jobType }: ContainerRequest, { message }: NotForkable): void {
+  function noteNotForkable({ jobType }: SandboxRequest, { message }: NotForkable): void {
     if (noted.get(jobType) === message) return;
     noted.set(jobType, message);
     log.warn("jobs of {jobType} get containers of their own, they cannot be forked: {reason}", {
@@ -93,9 +100,9 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
   ): Promise<Sandbox> {
     // Nothing is installed for a kind that cannot be forked.
     await forks.prepare(spec, signal);
-    const loans: SetLoan[] = [];
+    const loans: BundleLoan[] = [];
     const giveBack = (how?: "missing"): void => loans.forEach((loan) => loan.giveBack(how));
-    async function lend(pending: Promise<SetLoan>): Promise<string> {
+    async function lend(pending: Promise<BundleLoan>): Promise<string> {
       const loan = await pending;
       loans.push(loan);
       return loan.name;
@@ -103,12 +110,12 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
     let isOpening = false;
     try {
       const packages = wanted && {
-        set: await lend(wanted.wait((limit) => forks.borrow(spec, wanted, limit))),
+        bundle: await lend(wanted.wait((limit) => forks.borrow(spec, wanted, limit))),
         requirements: wanted.requirements,
       };
       const mounted = [];
       for (const file of files)
-        mounted.push({ set: await lend(forks.borrowFile(file, signal)), name: file.name });
+        mounted.push({ bundle: await lend(forks.borrowFile(file, signal)), name: file.name });
       isOpening = true;
       const sandbox = await forks.open(spec, signal, { packages, files: mounted });
       return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
@@ -157,9 +164,9 @@ export function withForks({ pool, forks, mustFork, slots, idleMs, log }: Forking
       if (loan) void end(sandbox, loan);
       else pool.discard(sandbox);
     },
-    expect(request) {
+    keepReadyFor(request) {
       const spec = forkSpec(request);
-      if (spec === null) return pool.expect(request);
+      if (spec === null) return pool.keepReadyFor(request);
       kindOf(request);
       ahead.prepare(spec);
     },

@@ -6,8 +6,8 @@ import { forPodman } from "./podman.ts";
 
 const mother = motherProfile(
   {
-    roots: "roots",
-    sets: "sets",
+    rootfs: "rootfs",
+    bundles: "bundles",
     agentId: "id",
     agentName: "name",
     slots: 1,

@@ -8,15 +8,15 @@ import { EngineError } from "../sandbox/errors.ts";
 import type { InputFile } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
-import { keepMother, type MotherDeps } from "./keep-mother.ts";
+import { createMotherKeeper, type MotherDeps } from "./keep-mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import { installApart, type InstallLimits } from "../volume/install-apart.ts";
-import { createLineages, type Lineage, type LineagesDeps } from "./zygotes.ts";
+import { createZygotes, type ReadyZygote, type ZygotesDeps } from "./zygotes.ts";
 import type { Zygote } from "./mother.ts";
 import { probeSandbox } from "./probe.ts";
-import { createRoots } from "../volume/rootfs.ts";
+import { createRootfsStore } from "../volume/rootfs.ts";
 import { borrowFile } from "../volume/file-bundle.ts";
-import { createSets, type SetLoan } from "../volume/bundles.ts";
+import { createBundles, type BundleLoan } from "../volume/bundles.ts";
 
 /** Sandboxes that are forked from an interpreter that runs already. */
 export interface Forks {
@@ -43,7 +43,7 @@ export interface Forks {
     spec: SandboxSpec,
     wanted: WantedPackages,
     signal: AbortSignal,
-  ) => Promise<SetLoan>;
+  ) => Promise<BundleLoan>;
   /**
    * Unpacks the files of an image, so that its first job does not wait for it. Does nothing where jobs are
    * not forked.
@@ -58,22 +58,22 @@ export interface Forks {
    *
    * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
    */
-  readonly borrowFile: (file: InputFile, signal: AbortSignal) => Promise<SetLoan>;
+  readonly borrowFile: (file: InputFile, signal: AbortSignal) => Promise<BundleLoan>;
   /** Whether a container with this label is a part of this, and alive. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
 }
 
-/** What a job finds in its sandbox: packages and input files, by the names of their sets. */
+/** What a job finds in its sandbox: packages and input files, by the names of their bundles. */
 export interface Provided {
-  readonly packages: { readonly set: string; readonly requirements: readonly string[] } | null;
-  readonly files: readonly { readonly set: string; readonly name: string }[];
+  readonly packages: { readonly bundle: string; readonly requirements: readonly string[] } | null;
+  readonly files: readonly { readonly bundle: string; readonly name: string }[];
 }
 
-export interface ForksDeps extends MotherDeps, Pick<LineagesDeps, "zygoteStartMs"> {
-  /** `maxBytes` are also those of all sets together. */
+export interface ForksDeps extends MotherDeps, Pick<ZygotesDeps, "zygoteStartMs"> {
+  /** `maxBytes` are also those of all bundles together. */
   readonly packages: InstallLimits & {
-    /** Whether sets that no job uses are kept for the next one. */
+    /** Whether bundles that no job uses are kept for the next one. */
     readonly keepsUnused: boolean;
   };
   readonly log: Logger;
@@ -90,11 +90,11 @@ const probeMs = 300_000;
 
 export function createForks(deps: ForksDeps): Forks {
   const { log } = deps;
-  const keeper = keepMother(deps);
-  const roots = createRoots(keeper.volume);
-  const lineages = createLineages({ ...deps, mother: keeper.mother, roots });
-  const sets = createSets({ ...keeper.volume, ...deps.packages, log });
-  /** Secret part of the names of files' sets: a hostile image that knows a file's hash must not find the file. */
+  const keeper = createMotherKeeper(deps);
+  const rootfs = createRootfsStore(keeper.volume);
+  const zygotes = createZygotes({ ...deps, mother: keeper.current, rootfs });
+  const bundles = createBundles({ ...keeper.volume, ...deps.packages, log });
+  /** Secret part of the names of files' bundles: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
   /** Zygotes whose failed preloads are in the log. */
   const told = new WeakSet<Zygote>();
@@ -123,23 +123,23 @@ export function createForks(deps: ForksDeps): Forks {
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
-    const lineage = await lineageOf(spec, signal);
-    const { mother, zygote } = lineage;
+    const ready = await zygoteFor(spec, signal);
+    const { mother, zygote } = ready;
     const { memoryBytes: memory, pids, cpus } = spec;
     const sizes = temporaryFileSizes(memory);
     const { channel, gone, close } = zygote.open({
       memory,
       pids,
       cpus,
-      packages: packages?.set ?? "",
-      files: files.map(({ set, name }) => [set, name] as const),
+      packages: packages?.bundle ?? "",
+      files: files.map(({ bundle, name }) => [bundle, name] as const),
       ...sizes,
     });
     const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
       // The next job gets another zygote: this one, or its mother, may hang. A job that is given up sooner does not
       // say so, and every client can cancel its own.
       const isTelling = !signal.aborted || performance.now() - beganAtMs > forkMs;
-      if (isTelling) lineages.replace(lineage);
+      if (isTelling) zygotes.replace(ready);
       const closed = close();
       if (!(error instanceof EngineError)) throw error;
       await closed;
@@ -169,8 +169,8 @@ export function createForks(deps: ForksDeps): Forks {
     };
   }
 
-  async function lineageOf(spec: SandboxSpec, signal: AbortSignal): Promise<Lineage> {
-    return abortable(lineages.of(spec).catch(noteFailure), signal);
+  async function zygoteFor(spec: SandboxSpec, signal: AbortSignal): Promise<ReadyZygote> {
+    return abortable(zygotes.of(spec).catch(noteFailure), signal);
   }
 
   function tellOfPreload(zygote: Zygote, errors: Readonly<Record<string, string>>): void {
@@ -234,24 +234,24 @@ export function createForks(deps: ForksDeps): Forks {
   return {
     problem,
     probed,
-    prepare: async (spec, signal) => void (await lineageOf(spec, signal)),
+    prepare: async (spec, signal) => void (await zygoteFor(spec, signal)),
     borrow: (spec, wanted, signal) =>
-      sets.borrow(
+      bundles.borrow(
         wanted.key,
         (keep, limit) => installApart(keeper.volume, spec, wanted, deps.packages, keep, limit),
         signal,
         wanted.took,
       ),
-    borrowFile: (file, signal) => borrowFile(sets, secret, file, signal),
+    borrowFile: (file, signal) => borrowFile(bundles, secret, file, signal),
     open,
     async unpack(image, signal) {
       if (problem() !== null) return;
       const imageId = await deps.engine.imageId(image, signal);
-      if (imageId !== null) await roots.prepare(imageId, signal);
+      if (imageId !== null) await rootfs.prepare(imageId, signal);
     },
     owns: keeper.owns,
     async close() {
-      await Promise.all([sets.close(), roots.close()]);
+      await Promise.all([bundles.close(), rootfs.close()]);
       await keeper.close();
     },
   };

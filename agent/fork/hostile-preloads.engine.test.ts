@@ -61,7 +61,7 @@ os.read(told, 1)
 os.close(told); os.close(tell)`,
   looker: String.raw`
 import os
-try: print(os.listdir("/input/sets"), flush=True)
+try: print(os.listdir("/input/bundles"), flush=True)
 except OSError as error: print(error, flush=True)
 os._exit(1)`,
 };

@@ -6,7 +6,7 @@ import { hostname } from "../sandbox/surroundings.ts";
 import { type Mother, startMother } from "./mother.ts";
 import { mostZygotes } from "./zygotes.ts";
 import { createVolumes, type VolumeDeps } from "../volume/unpacker.ts";
-import { rootsVolume, setsVolume } from "../volume/volumes.ts";
+import { rootfsVolume, bundlesVolume } from "../volume/volumes.ts";
 
 export interface MotherDeps {
   readonly engine: Engine;
@@ -27,7 +27,7 @@ export interface MotherDeps {
 /** Starts the mother when it is first needed, and another one after it has ended. */
 export interface MotherKeeper {
   /** @throws EngineError */
-  readonly mother: () => Promise<Mother>;
+  readonly current: () => Promise<Mother>;
   /** The volumes that the mother reads. */
   readonly volume: VolumeDeps;
   /** Whether this is the label of a container of this keeper that is not removed. */
@@ -37,8 +37,8 @@ export interface MotherKeeper {
 
 /** Ids of a user namespace: as many as programs in an image may expect. */
 export const idCount = 65_536;
-/** Processes and threads of each slot: its job's, its PID 1, and what starts it. */
-const pidsPerSlot = 128 + 8;
+/** Processes and threads of a job: its own, its PID 1, and what starts it. */
+const pidsPerJob = 128 + 8;
 const pidsOfZygotes = 1024;
 
 /** Bytes of memory that a mother needs for itself, with the frames of jobs. */
@@ -57,13 +57,13 @@ export function motherSpec(
   firstId: number,
 ): MotherSpec {
   return {
-    roots: rootsVolume(firstId),
-    sets: setsVolume(name),
+    rootfs: rootfsVolume(firstId),
+    bundles: bundlesVolume(name),
     agentId: id,
     agentName: name,
     slots,
     memoryBytes: maxJobBytes && (slots + mostZygotes) * maxJobBytes + ownBytes,
-    pids: slots * pidsPerSlot + pidsOfZygotes,
+    pids: (slots + mostZygotes) * pidsPerJob + pidsOfZygotes,
   };
 }
 
@@ -76,10 +76,10 @@ const startMs = 60_000;
  */
 const closedLimits = { max_user_namespaces: 1024, max_net_namespaces: 1024 };
 
-export function keepMother(deps: MotherDeps): MotherKeeper {
+export function createMotherKeeper(deps: MotherDeps): MotherKeeper {
   const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;
-  const held = new Set<string>();
-  let current: Promise<Mother> | null = null;
+  const ownLabels = new Set<string>();
+  let running: Promise<Mother> | null = null;
   const alive = new Set<Mother>();
   let bornMs = 0;
   let isClosed = false;
@@ -87,7 +87,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
   async function start(onDeath: () => void): Promise<Mother> {
     const limit = AbortSignal.timeout(startMs);
     const label = `mother-${randomUUID()}`;
-    held.add(label);
+    ownLabels.add(label);
     try {
       const settings = { ids, hostname, slots: spec.slots, closed_limits: closedLimits };
       const image = await motherImage(limit);
@@ -97,7 +97,7 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
       started.died.addEventListener("abort", () => {
         onDeath();
         // If the engine does not remove the mother now, the reaper does later.
-        held.delete(label);
+        ownLabels.delete(label);
         started
           .close()
           .catch(() => {})
@@ -105,32 +105,32 @@ export function keepMother(deps: MotherDeps): MotherKeeper {
       });
       return started;
     } catch (error) {
-      held.delete(label);
+      ownLabels.delete(label);
       throw error;
     }
   }
 
-  function mother(): Promise<Mother> {
+  function current(): Promise<Mother> {
     if (isClosed) return Promise.reject(new Error("the agent has stopped"));
-    if (current && performance.now() - bornMs < motherMs) return current;
-    current?.then((old) => old.retire()).catch(() => {});
+    if (running && performance.now() - bornMs < motherMs) return running;
+    running?.then((old) => old.retire()).catch(() => {});
     const forget = (): void => {
-      if (current === starting) current = null;
+      if (running === starting) running = null;
     };
     const starting = start(forget);
-    current = starting;
+    running = starting;
     bornMs = performance.now();
     starting.catch(forget);
     return starting;
   }
 
   return {
-    mother,
-    volume: { engine, spec, motherImage, ids, held },
-    owns: (label) => held.has(label),
+    current,
+    volume: { engine, spec, motherImage, ids, ownLabels },
+    owns: (label) => ownLabels.has(label),
     async close() {
       isClosed = true;
-      await current?.catch(() => null);
+      await running?.catch(() => null);
       await Promise.all([...alive].map((each) => each.close()));
     },
   };

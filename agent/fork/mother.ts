@@ -63,10 +63,10 @@ export interface JobOrder {
   /** Bytes of /dev/shm, and of /tmp and /output each. */
   readonly shm: number;
   readonly writable: number;
-  /** Name of its set of packages; empty for none. */
+  /** Name of its bundle of packages; empty for none. */
   readonly packages: string;
-  /** The sets of its input files, and their paths below /input. */
-  readonly files: readonly (readonly [set: string, path: string])[];
+  /** The bundles of its input files, and their paths below /input. */
+  readonly files: readonly (readonly [bundle: string, path: string])[];
 }
 
 export interface Zygote {

@@ -129,7 +129,7 @@ test.each([
 });
 
 test("a job that cannot be forked twice says why, and not that the engine failed", async () => {
-  const order = { packages: { set: "0".repeat(32), requirements: [] }, files: [] };
+  const order = { packages: { bundle: "0".repeat(32), requirements: [] }, files: [] };
   const failed = forks.open(spec, AbortSignal.timeout(120_000), order);
   await expect(failed).rejects.toThrow(/did not get ready.*No such file/);
   await expect(failed).rejects.toMatchObject({ code: "not_forked", transient: true });
@@ -137,17 +137,17 @@ test("a job that cannot be forked twice says why, and not that the engine failed
 });
 
 test("where the unpacked images are gone, jobs are forked again soon", async () => {
-  const roots = `airlock-roots-${labels.agentName}`;
+  const rootfs = `airlock-rootfs-${labels.agentName}`;
   await forks.close();
-  forks = startForks(place, { mother: { ...labels, roots } });
+  forks = startForks(place, { mother: { ...labels, rootfs } });
   try {
     const { pid } = await runJob();
-    await emptyVolume(roots);
+    await emptyVolume(rootfs);
     signalAll(childrenOf(pid), "SIGKILL");
     await vi.waitFor(runJob, { timeout: 120_000, interval: 500 });
   } finally {
     await forks.close();
-    await removeVolume(roots);
+    await removeVolume(rootfs);
   }
 });
 

@@ -6,10 +6,10 @@ import { testEngine } from "../sandbox/testing/engine.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import { keepMother } from "./keep-mother.ts";
-import { createLineages } from "./zygotes.ts";
+import { createMotherKeeper } from "./keep-mother.ts";
+import { createZygotes } from "./zygotes.ts";
 import type { Mother } from "./mother.ts";
-import { createRoots } from "../volume/rootfs.ts";
+import { createRootfsStore } from "../volume/rootfs.ts";
 
 const agentName = `replaced-${randomUUID()}`;
 
@@ -46,19 +46,19 @@ test("a mother is replaced after a while, and ends with its last job", async () 
 test("a mother that is replaced while a zygote starts ends after the jobs that waited for it", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
-  const volumes = { roots: "airlock-roots-tests", sets: "airlock-sets-tests" };
-  const keeper = keepMother({
+  const volumes = { rootfs: "airlock-rootfs-tests", bundles: "airlock-bundles-tests" };
+  const keeper = createMotherKeeper({
     engine,
     mother: { ...labels, ...volumes, slots: 1, memoryBytes: null, pids: 512 },
     motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
   });
   const retired = Promise.withResolvers<Mother>();
-  const lineages = createLineages({
+  const zygotes = createZygotes({
     engine,
-    roots: createRoots(keeper.volume),
+    rootfs: createRootfsStore(keeper.volume),
     async mother() {
-      const started = await keeper.mother();
+      const started = await keeper.current();
       const startZygote: Mother["startZygote"] = (order, limit) => {
         const zygote = started.startZygote(order, limit);
         started.retire();
@@ -69,7 +69,7 @@ test("a mother that is replaced while a zygote starts ends after the jobs that w
     },
   });
   try {
-    const { zygote } = await lineages.of(specWith({ image, labels }));
+    const { zygote } = await zygotes.of(specWith({ image, labels }));
     const limit = AbortSignal.timeout(60_000);
     const sizes = { memory: 2 ** 28, shm: 2 ** 20, writable: 2 ** 20 };
     const job = zygote.open({ ...sizes, pids: 32, cpus: 1, packages: "", files: [] });

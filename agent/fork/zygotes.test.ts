@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { specWith } from "../sandbox/testing/report.ts";
-import { createLineages } from "./zygotes.ts";
+import { createZygotes } from "./zygotes.ts";
 import type { Mother, Zygote } from "./mother.ts";
 
 test("a zygote that ended as soon as it was ready serves no second job", async () => {
@@ -18,12 +18,12 @@ test("a zygote that ended as soon as it was ready serves no second job", async (
       } as never);
     },
   } as Partial<Mother> as Mother;
-  const lineages = createLineages({
+  const zygotes = createZygotes({
     engine: { imageId: async () => "sha256:1", imageEnvironment: async () => [] } as never,
     mother: async () => mother,
-    roots: { prepare: async () => "root", forget: () => {}, close: async () => {} },
+    rootfs: { prepare: async () => "root", forget: () => {}, close: async () => {} },
   });
-  await lineages.of(specWith());
-  await lineages.of(specWith());
+  await zygotes.of(specWith());
+  await zygotes.of(specWith());
   expect(started).toBe(2);
 });

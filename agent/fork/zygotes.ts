@@ -7,21 +7,21 @@ import type { SandboxSpec } from "../sandbox/spec.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import { gateFolder, gateText } from "../python/program.ts";
-import type { Roots } from "../volume/rootfs.ts";
+import type { RootfsStore } from "../volume/rootfs.ts";
 
 /** The zygotes of all kinds of jobs; each is replaced after a while by one that is like it. */
-export interface Lineages {
+export interface Zygotes {
   /**
    * A zygote for jobs of this kind, and its mother. Those who ask while one starts share the start.
    *
    * @throws EngineError; NotForkable, also for a while after a failed start.
    */
-  readonly of: (spec: SandboxSpec) => Promise<Lineage>;
+  readonly of: (spec: SandboxSpec) => Promise<ReadyZygote>;
   /** The next job of its kind gets another zygote; this one ends with its last job. */
-  readonly replace: (lineage: Lineage) => void;
+  readonly replace: (ready: ReadyZygote) => void;
 }
 
-export interface Lineage {
+export interface ReadyZygote {
   readonly mother: Mother;
   readonly zygote: Zygote;
 }
@@ -29,10 +29,10 @@ export interface Lineage {
 /** Most zygotes that serve new jobs; older ones end with their last job. */
 export const mostZygotes = 8;
 
-export interface LineagesDeps {
+export interface ZygotesDeps {
   readonly engine: Engine;
   readonly mother: () => Promise<Mother>;
-  readonly roots: Roots;
+  readonly rootfs: RootfsStore;
   /**
    * How long the start of a zygote may take with the unpacking of its image, in ms; five minutes by
    * default.
@@ -59,13 +59,13 @@ interface Failure {
   readonly untilMs: number;
 }
 
-interface Current extends Lineage {
+interface Current extends ReadyZygote {
   readonly bornMs: number;
   jobsLeft: number;
 }
 
-export function createLineages(deps: LineagesDeps): Lineages {
-  const { engine, mother, roots, zygoteStartMs: startMs = fiveMinutesMs } = deps;
+export function createZygotes(deps: ZygotesDeps): Zygotes {
+  const { engine, mother, rootfs, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
   /** By kind, why its last zygote could not be started. */
@@ -78,7 +78,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
       throw new EngineError("image_not_found", `the engine has no image ${spec.image}`);
     }
     await mother();
-    const root = await roots.prepare(imageId, limit);
+    const root = await rootfs.prepare(imageId, limit);
     const ofImage = await engine.imageEnvironment(imageId, limit);
     // The mother may have been replaced while the image was unpacked.
     const its = await mother();
@@ -101,7 +101,7 @@ export function createLineages(deps: LineagesDeps): Lineages {
     };
     const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
       // The image's unpacked files may be gone: they are looked for again at the next start.
-      roots.forget(imageId);
+      rootfs.forget(imageId);
       if (!limit.aborted) throw error;
       throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);
     });
@@ -139,9 +139,9 @@ export function createLineages(deps: LineagesDeps): Lineages {
   }
 
   return {
-    replace(lineage) {
-      for (const [key, each] of current) if (each === lineage) current.delete(key);
-      lineage.zygote.retire();
+    replace(ready) {
+      for (const [key, each] of current) if (each === ready) current.delete(key);
+      ready.zygote.retire();
     },
     async of(spec) {
       const key = keyOf(spec);

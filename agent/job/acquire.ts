@@ -7,8 +7,8 @@ import type { GpuLease, Gpus } from "../backend/gpus.ts";
 import type { Images } from "../image/images.ts";
 import { sizeOf } from "../files/job-files.ts";
 import { JobRefusal } from "../policy/refusal.ts";
-import type { Pool } from "../container/pool/pool.ts";
-import type { ContainerRequest } from "../container/pool/container-request.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
+import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 import type { RuntimeChoice } from "../policy/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { JobFiles } from "../files/job-files.ts";
@@ -20,7 +20,7 @@ export type AcquireDeps = {
   readonly agent: AgentIdentity;
   readonly admission: Admission;
   readonly images: Images;
-  readonly pool: Pool;
+  readonly pool: SandboxSource;
   readonly gpus: Pick<Gpus, "total">;
   readonly engine: Pick<EngineWatch, "health">;
   readonly chooseRuntime: RuntimeChoice;
@@ -76,7 +76,7 @@ async function acquireOnce(
   const image = await deps.images.resolve(job.image, signal);
   const packages = await want(image);
   const inputFiles = await files.fetch(signal);
-  const request = containerRequest(
+  const request = sandboxRequest(
     deps,
     job.job_type,
     image,
@@ -100,7 +100,7 @@ const tooLarge = new JobRefusal(
 async function give(
   { pool }: AcquireDeps,
   sandbox: Sandbox,
-  { files, spec: { memoryBytes } }: ContainerRequest,
+  { files, spec: { memoryBytes } }: SandboxRequest,
   signal: AbortSignal,
 ): Promise<void> {
   const sent = files.filter(({ name }) => !sandbox.mounted?.has(name));
@@ -120,7 +120,7 @@ function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: Lea
 }
 
 /** The properties of a container that are fixed before its job is known. */
-export function containerRequest(
+export function sandboxRequest(
   { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
   job_type: LeasedJobType,
   image: string,
@@ -128,7 +128,7 @@ export function containerRequest(
   gpus: readonly string[] = [],
   wanted: WantedPackages | null = null,
   files: readonly InputFile[] = [],
-): ContainerRequest {
+): SandboxRequest {
   const spec = {
     image,
     labels: { agentId: agent.id, agentName: agent.name, leaseId: null },

@@ -1,11 +1,11 @@
 import type { Logger } from "@logtape/logtape";
 import type { ReadyKind } from "../../shared/wire/agent/lease.ts";
 import { describeError } from "../../shared/log-line.ts";
-import { type AcquireDeps, containerRequest } from "./acquire.ts";
+import { type AcquireDeps, sandboxRequest } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";
 
 export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
-  readonly pool: Pick<AcquireDeps["pool"], "expect">;
+  readonly pool: Pick<AcquireDeps["pool"], "keepReadyFor">;
   readonly inventory: Inventory;
   readonly log: Logger;
 };
@@ -23,7 +23,9 @@ export async function keepReady(
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
       await deps.admission.admitJob({ job_type, image }, runtime, signal);
-      pool.expect(containerRequest(deps, job_type, await images.resolve(image, signal), runtime));
+      pool.keepReadyFor(
+        sandboxRequest(deps, job_type, await images.resolve(image, signal), runtime),
+      );
     } catch (error) {
       const jobType = job_type.name;
       log.warn("{jobType} is not kept ready: {reason}", { jobType, reason: describeError(error) });

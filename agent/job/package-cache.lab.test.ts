@@ -1,5 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { setsInVolume } from "../testing/bundles-in-volume.ts";
+import { bundlesInVolume } from "../testing/bundles-in-volume.ts";
 import {
   api,
   cached,
@@ -34,7 +34,7 @@ signal.pause()`;
   const printing = (letter: string) =>
     run({ code: "print(1)", requirements: [`airlock-${letter}`] });
   for (const letter of "bcd") expect(told(await printing(letter))).toEqual(["succeeded", "1\n"]);
-  await vi.waitFor(async () => expect(await setsInVolume(name)).toHaveLength(3), 240_000);
+  await vi.waitFor(async () => expect(await bundlesInVolume(name)).toHaveLength(3), 240_000);
   expect((await printing("d")).timing.dep_install_ms).toBe(0);
   expect((await printing("b")).timing.dep_install_ms).toBeGreaterThan(0);
   api.cancel.push(user.lease_id);
@@ -51,7 +51,7 @@ test("a set over the bound is refused with the key to raise, and leaves nothing"
   expect(report.error?.message).toContain("raise its dependency_cache_bytes");
   expect(report.timing.dep_install_ms).toBeGreaterThan(0);
   expect(told(await run())).toEqual(["succeeded", "42\n"]);
-  expect(await setsInVolume(name)).toHaveLength(1);
+  expect(await bundlesInVolume(name)).toHaveLength(1);
 });
 
 // Unpacking takes long enough for the kill.
@@ -79,6 +79,6 @@ test.each([
       requirements: ["airlock-a"],
     });
     expect(told(report)).toEqual(["succeeded", "42\n"]);
-    expect(await setsInVolume(name)).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/)]);
+    expect(await bundlesInVolume(name)).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/)]);
   },
 );

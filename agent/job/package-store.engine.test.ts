@@ -1,6 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { testJob } from "../testing/test-agent.ts";
-import { setsInVolume } from "../testing/bundles-in-volume.ts";
+import { bundlesInVolume } from "../testing/bundles-in-volume.ts";
 import {
   api,
   cached,
@@ -34,7 +34,7 @@ test("jobs that ask for the same set at once install it once, and it goes with t
     expect(report.timing.dep_install_ms).toBeGreaterThan(0);
   }
   expect(index.requests.filter((path) => path.endsWith(".whl"))).toHaveLength(1);
-  await vi.waitFor(async () => expect(await setsInVolume(name)).toEqual([]), 240_000);
+  await vi.waitFor(async () => expect(await bundlesInVolume(name)).toEqual([]), 240_000);
 });
 
 test("a cancel of the job that began an installation does not end it for the others", async () => {
@@ -70,7 +70,7 @@ test("an installation that fails says why, in pip's words and within startup_tim
       message: "The requirements were not installed within 8 s (startup_timeout).",
     },
   });
-  expect(await setsInVolume(name)).toEqual([]);
+  expect(await bundlesInVolume(name)).toEqual([]);
 });
 
 test("a set larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
@@ -92,7 +92,7 @@ print({denied(act) for act in (
     lambda: os.chmod(folder, 0o777), lambda: os.utime(folder), lambda: os.setxattr(folder, "user.a", b"x"))})
 mounts = [line.split() for line in open("/proc/self/mountinfo")]
 print([sorted({"ro", "nosuid", "nodev"} & set(words[5].split(","))) for words in mounts if words[4] == "/packages"])
-print(os.listdir("/packages"), os.path.exists("/roots"), os.listdir("/input"), open("/input/_requirements.txt").read())
+print(os.listdir("/packages"), os.path.exists("/rootfs"), os.listdir("/input"), open("/input/_requirements.txt").read())
 print([root for root, _, names in os.walk("/") if "airlock_probe.py" in names])`;
   const report = await run({ code: look, requirements: ["airlock-a"], job_type: smallMemory });
   expect(told(report)).toEqual([

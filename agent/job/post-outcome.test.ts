@@ -5,7 +5,7 @@ import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { formatLogLine } from "../../shared/log-line.ts";
 import { LeaseDropped } from "../lease/leases.ts";
-import type { Pool } from "../container/pool/pool.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SpooledArtifact } from "../sandbox/report.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 
@@ -42,7 +42,7 @@ describe("artifacts", () => {
   it("are uploaded after the container was given back, once", async () => {
     const { pool } = t.deps;
     const told: string[] = [];
-    const noted: Pick<Pool, "giveBack" | "discard"> = {
+    const noted: Pick<SandboxSource, "giveBack" | "discard"> = {
       giveBack: (sandbox) => {
         told.push("given back");
         return pool.giveBack(sandbox);

@@ -18,7 +18,7 @@ import {
   wantPackages,
 } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
-import type { Pool } from "../container/pool/pool.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError } from "../sandbox/errors.ts";
@@ -103,7 +103,7 @@ export async function runLease(
  * A borrowed container. Disposing it gives it back once; then the pool may lend it to another job.
  */
 function borrowed(
-  pool: Pick<Pool, "giveBack" | "discard">,
+  pool: Pick<SandboxSource, "giveBack" | "discard">,
   { drop }: Lease,
   sandbox: Sandbox,
 ): AsyncDisposable {

@@ -4,7 +4,7 @@ import type { Missing } from "../image/fetch-images.ts";
 import type { Gpus } from "../backend/gpus.ts";
 import type { Inventory } from "../image/inventory.ts";
 import type { Leases } from "./leases.ts";
-import type { Pool } from "../container/pool/pool.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 
 export type StatusDeps = {
   readonly leases: Leases;
@@ -13,7 +13,7 @@ export type StatusDeps = {
   readonly engine: EngineWatch;
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
-  readonly pool: Pick<Pool, "stats" | "mountsFiles">;
+  readonly pool: Pick<SandboxSource, "stats" | "mountsFiles">;
   /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
 };

@@ -2,16 +2,16 @@ import { motherSpec } from "../fork/keep-mother.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { rawEngine } from "../sandbox/testing/raw-engine.ts";
 
-/** What the volume of an agent's packages holds: the names of sets, and half-written ones. */
-export async function setsInVolume(agentName: string): Promise<string[]> {
+/** What the volume of an agent's packages holds: the names of bundles, and half-written ones. */
+export async function bundlesInVolume(agentName: string): Promise<string[]> {
   const { image } = await testEngine();
-  const { sets } = motherSpec({ id: "", name: agentName } as never, 1, null, 0);
+  const { bundles } = motherSpec({ id: "", name: agentName } as never, 1, null, 0);
   const container = await rawEngine.createContainer({
     Image: image,
     Entrypoint: ["sh", "-c"],
-    Cmd: ["ls /sets"],
+    Cmd: ["ls /bundles"],
     Tty: true,
-    HostConfig: { Binds: [`${sets}:/sets:ro`] },
+    HostConfig: { Binds: [`${bundles}:/bundles:ro`] },
   });
   try {
     const stream = await container.attach({ stream: true, stdout: true });

@@ -1,7 +1,8 @@
 import { getLogger } from "@logtape/logtape";
 import { createChangeSignal } from "../waiting/change-signal.ts";
-import { createPool, type Pool, type StartSandbox } from "../container/pool/pool.ts";
-import type { ContainerRequest } from "../container/pool/container-request.ts";
+import { createPool, type StartSandbox } from "../container/pool/pool.ts";
+import type { SandboxSource } from "../sandbox/sandbox-source.ts";
+import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
 import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
@@ -13,7 +14,7 @@ const tickMs = 15_000;
 
 /** A pool over a fake engine and a clock that stands still. */
 export interface PoolWorld extends AsyncDisposable {
-  readonly pool: Pool;
+  readonly pool: SandboxSource;
   readonly clock: TestClock;
   /** Containers in the order of their starts; the n-th, from 1, has the id `container-<n>`. */
   readonly started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[];
@@ -23,7 +24,7 @@ export interface PoolWorld extends AsyncDisposable {
   /** Reports that the engine's health has changed. */
   readonly tell: () => void;
   /** Acquires a container and returns its id. */
-  readonly take: (request?: ContainerRequest) => Promise<string>;
+  readonly take: (request?: SandboxRequest) => Promise<string>;
   readonly ready: () => number;
   /** Resolves once this many containers wait. */
   readonly warm: (count: number) => Promise<void>;
@@ -87,7 +88,7 @@ export const never = new AbortController().signal;
 
 export const idOf = ({ containerId }: Sandbox): string => containerId;
 
-export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): ContainerRequest {
+export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): SandboxRequest {
   const spec: SandboxSpec = {
     image: "sha256:aa",
     labels: { agentId: "a", agentName: "test", leaseId: null },

@@ -7,32 +7,32 @@ import { encodeFrame } from "../sandbox/protocol/frames.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { removeContainersOf, rawEngine } from "../sandbox/testing/raw-engine.ts";
 import { motherSpec } from "../fork/keep-mother.ts";
-import { createSets, type InstallSet, type Sets } from "./bundles.ts";
+import { createBundles, type InstallBundle, type Bundles } from "./bundles.ts";
 
 const never = new AbortController().signal;
-const name = `sets-${randomUUID()}`;
+const name = `bundles-${randomUUID()}`;
 const identity = { id: randomUUID(), name, version: "0", labels: {} };
 const spec = motherSpec({ ...identity, accepts: { job_types: null, builds: false } }, 1, null, 0);
 
-let sets: Sets;
-let open: () => Promise<Sets>;
+let bundles: Bundles;
+let open: () => Promise<Bundles>;
 beforeEach(async () => {
   const { engine, image } = await testEngine();
   open = async () =>
-    createSets({
+    createBundles({
       engine,
       spec,
       motherImage: async () => image,
       ids: [0x7000_0000, 65_536],
-      held: new Set(),
+      ownLabels: new Set(),
       maxBytes: 1024 ** 2,
       keepsUnused: true,
       log: getLogger("test"),
     });
-  sets = await open();
+  bundles = await open();
 });
 afterEach(async () => {
-  await sets.close();
+  await bundles.close();
   // The volume, too.
   await removeContainersOf(name);
 });
@@ -44,23 +44,24 @@ const file = (path: string, bytes = 10): Buffer[] => [
 
 /** An installation that sends these frames. */
 const sending =
-  (...frames: Buffer[]): InstallSet =>
+  (...frames: Buffer[]): InstallBundle =>
   async (keep) => {
     const write = await keep();
     for (const frame of frames) await write(frame);
   };
-const borrow = (install: InstallSet, key = "key") => sets.borrow(key, install, never, () => {});
+const borrow = (install: InstallBundle, key = "key") =>
+  bundles.borrow(key, install, never, () => {});
 
-/** Runs a shell script in the folder of sets, and returns its lines. */
+/** Runs a shell script in the folder of bundles, and returns its lines. */
 async function inVolume(script: string, mode = "ro"): Promise<string[]> {
   const { image } = await testEngine();
   const container = await rawEngine.createContainer({
     Image: image,
     Entrypoint: ["sh", "-c"],
-    Cmd: [`cd /sets && ${script}`],
+    Cmd: [`cd /bundles && ${script}`],
     User: "0:0",
     Tty: true,
-    HostConfig: { Binds: [`${spec.sets}:/sets:${mode}`] },
+    HostConfig: { Binds: [`${spec.bundles}:/bundles:${mode}`] },
   });
   try {
     const stream = await container.attach({ stream: true, stdout: true });
@@ -73,20 +74,20 @@ async function inVolume(script: string, mode = "ro"): Promise<string[]> {
   }
 }
 
-/** Paths below the folder of sets, with owner and mode. */
+/** Paths below the folder of bundles, with owner and mode. */
 const volume = async (): Promise<string[]> =>
   (await inVolume("find . -mindepth 1 -printf '%P %U %m\\n'")).sort();
 
 test("what an installation has sent becomes regular files of the zygotes' root", async () => {
-  const set = await borrow(sending(...file("lib/a/b.py"), ...file("bin")));
+  const bundle = await borrow(sending(...file("lib/a/b.py"), ...file("bin")));
   expect(await volume()).toEqual([
-    `${set.name} 0 711`,
-    `${set.name}/about 0 644`,
-    `${set.name}/files 1879048192 755`,
-    `${set.name}/files/bin 1879048192 755`,
-    `${set.name}/files/lib 1879048192 755`,
-    `${set.name}/files/lib/a 1879048192 755`,
-    `${set.name}/files/lib/a/b.py 1879048192 755`,
+    `${bundle.name} 0 711`,
+    `${bundle.name}/about 0 644`,
+    `${bundle.name}/files 1879048192 755`,
+    `${bundle.name}/files/bin 1879048192 755`,
+    `${bundle.name}/files/lib 1879048192 755`,
+    `${bundle.name}/files/lib/a 1879048192 755`,
+    `${bundle.name}/files/lib/a/b.py 1879048192 755`,
   ]);
 });
 
@@ -104,7 +105,7 @@ test.each([
 });
 
 test("one that ends early adds nothing, and the next one is complete", async () => {
-  const cut: InstallSet = async (keep) => {
+  const cut: InstallBundle = async (keep) => {
     await (
       await keep()
     )(file("half")[0]!);
@@ -112,8 +113,8 @@ test("one that ends early adds nothing, and the next one is complete", async () 
   };
   await expect(borrow(cut)).rejects.toThrow("pip failed");
   expect(await volume()).toEqual([]);
-  const set = await borrow(sending(...file("whole")));
-  expect((await volume()).at(-1)).toMatch(`${set.name}/files/whole`);
+  const bundle = await borrow(sending(...file("whole")));
+  expect((await volume()).at(-1)).toMatch(`${bundle.name}/files/whole`);
 });
 
 test.each([
@@ -140,20 +141,20 @@ test("those that are written at once have no more room together than one alone",
   expect(ends.map(({ status }) => status)).toContain("rejected");
 });
 
-test("a set that was in the volume before this process is found, and installed by nobody", async () => {
+test("a bundle that was in the volume before this process is found, and installed by nobody", async () => {
   const first = await borrow(sending(...file("x")));
-  sets = await open();
+  bundles = await open();
   const found = await borrow(() => Promise.reject(new Error("installed again")));
   expect(found.name).toBe(first.name);
 });
 
 test.each(["another boot", "a disk that lost its end"])(
-  "a set of %s is removed and installed again",
+  "a bundle of %s is removed and installed again",
   async (what) => {
     const first = await borrow(sending(...file("x")));
     const about = what === "another boot" ? '{"bytes": 10, "boot": "0"}' : "";
     await inVolume(`printf '%s' '${about}' > ${first.name}/about`, "rw");
-    sets = await open();
+    bundles = await open();
     const again = await borrow(sending(...file("y")));
     expect((await volume()).at(-1)).toMatch(`${again.name}/files/y`);
   },

@@ -17,10 +17,10 @@ import {
   type VolumeDeps,
 } from "./unpacker.ts";
 
-/** Sets of packages in the volume that mothers read. A job reads one as /packages. */
-export interface Sets {
+/** Bundles of packages in the volume that mothers read. A job reads one as /packages. */
+export interface Bundles {
   /**
-   * Lends the set of a key until it is given back, and has it installed first if it is not there.
+   * Lends the bundle of a key until it is given back, and has it installed first if it is not there.
    * Those who ask for it meanwhile share the installation; it ends early when all of them have
    * given up.
    *
@@ -30,34 +30,34 @@ export interface Sets {
    */
   readonly borrow: (
     key: string,
-    install: InstallSet,
+    install: InstallBundle,
     signal: AbortSignal,
     took: (installMs: number) => void,
     keeps?: boolean,
-  ) => Promise<SetLoan>;
+  ) => Promise<BundleLoan>;
   /** Ends installations; resolves when neither one nor a removal is pending. */
   readonly close: () => Promise<void>;
 }
 
 /** Installs packages and passes on their files; `keep` opens the writer for them. */
-export type InstallSet = (keep: () => Promise<KeepPiece>, signal: AbortSignal) => Promise<void>;
+export type InstallBundle = (keep: () => Promise<KeepPiece>, signal: AbortSignal) => Promise<void>;
 
-export interface SetLoan {
-  /** Name of the set in the volume. */
+export interface BundleLoan {
+  /** Name of the bundle in the volume. */
   readonly name: string;
   /** Safe to call twice. "missing": it was not there, whatever was known. */
   readonly giveBack: (how?: "missing") => void;
 }
 
-export interface SetsDeps extends VolumeDeps {
-  /** Bytes of all sets together. */
+export interface BundlesDeps extends VolumeDeps {
+  /** Bytes of all bundles together. */
   readonly maxBytes: number;
-  /** Whether sets that no job uses are kept for the next one. */
+  /** Whether bundles that no job uses are kept for the next one. */
   readonly keepsUnused: boolean;
   readonly log: Logger;
 }
 
-interface PackageSet {
+interface Bundle {
   users: number;
   readonly keeps: boolean;
   /** Null until it is complete. */
@@ -69,17 +69,17 @@ interface PackageSet {
   readonly end: AbortController;
 }
 
-const Report = z.object({ sets: z.record(z.string(), z.number()), full: z.boolean() });
-/** How long the volume may take to be looked through, or to lose sets, in ms. */
+const Report = z.object({ bundles: z.record(z.string(), z.number()), full: z.boolean() });
+/** How long the volume may take to be looked through, or to lose bundles, in ms. */
 const tidyMs = 120_000;
-/** How long a set may take to be installed, in ms: longer than any startup_timeout. */
+/** How long a bundle may take to be installed, in ms: longer than any startup_timeout. */
 const writeMs = 20 * 60_000;
 
-export function createSets(deps: SetsDeps): Sets {
+export function createBundles(deps: BundlesDeps): Bundles {
   const { ids, maxBytes, keepsUnused, log } = deps;
   /** By name, the least recently used first. */
-  const sets = new Map<string, PackageSet>();
-  const unfinished = new Set<PackageSet>();
+  const bundles = new Map<string, Bundle>();
+  const unfinished = new Set<Bundle>();
   let looked: Promise<void> | null = null;
   let removed = Promise.resolve();
 
@@ -90,7 +90,7 @@ export function createSets(deps: SetsDeps): Sets {
       await createVolumes(deps, limit);
       const found = await tidy([], limit);
       for (const [name, bytes] of Object.entries(found)) {
-        if (!sets.has(name)) sets.set(name, completeSet(bytes, keepsUnused));
+        if (!bundles.has(name)) bundles.set(name, completeBundle(bytes, keepsUnused));
       }
       trim();
     }));
@@ -101,16 +101,16 @@ export function createSets(deps: SetsDeps): Sets {
   async function tidy(remove: readonly string[], limit: AbortSignal) {
     const program = bundlesProgram({ ids, name: null, room: 0, remove });
     await using unpacker = await startUnpacker(deps, program, limit);
-    return (await readReport(unpacker)).sets;
+    return (await readReport(unpacker)).bundles;
   }
 
-  /** Removes sets that nobody uses: the oldest until the rest fits, or all. */
+  /** Removes bundles that nobody uses: the oldest until the rest fits, or all. */
   function trim(): void {
     const gone: string[] = [];
-    let total = bytesOf([...sets.values()]);
-    for (const [name, { users, bytes, keeps }] of sets) {
+    let total = bytesOf([...bundles.values()]);
+    for (const [name, { users, bytes, keeps }] of bundles) {
       if (users > 0 || bytes === null || (keeps && total <= maxBytes)) continue;
-      sets.delete(name);
+      bundles.delete(name);
       total -= bytes;
       gone.push(name);
     }
@@ -125,41 +125,41 @@ export function createSets(deps: SetsDeps): Sets {
     });
   }
 
-  function begin(name: string, install: InstallSet, keeps: boolean): PackageSet {
+  function begin(name: string, install: InstallBundle, keeps: boolean): Bundle {
     const end = new AbortController();
-    const added = Promise.resolve().then(() => add(set, name, install, end.signal));
-    const set: PackageSet = {
+    const added = Promise.resolve().then(() => add(bundle, name, install, end.signal));
+    const bundle: Bundle = {
       users: 0,
       keeps,
       bytes: null,
       sent: 0,
       end,
       ready: added.then((bytes) => {
-        set.bytes = bytes;
+        bundle.bytes = bytes;
         trim();
       }),
     };
-    unfinished.add(set);
-    set.ready
-      .catch(() => sets.get(name) === set && sets.delete(name))
-      .finally(() => unfinished.delete(set));
-    return set;
+    unfinished.add(bundle);
+    bundle.ready
+      .catch(() => bundles.get(name) === bundle && bundles.delete(name))
+      .finally(() => unfinished.delete(bundle));
+    return bundle;
   }
 
-  const inUse = (): number => bytesOf([...sets.values()].filter(({ users }) => users > 0));
+  const inUse = (): number => bytesOf([...bundles.values()].filter(({ users }) => users > 0));
 
-  /** Returns the bytes of the set. */
+  /** Returns the bytes of the bundle. */
   async function add(
-    set: PackageSet,
+    bundle: Bundle,
     name: string,
-    install: InstallSet,
+    install: InstallBundle,
     signal: AbortSignal,
   ): Promise<number> {
     await removed;
     const room = Math.max(0, maxBytes - inUse());
     /** Those that are written at the same time have no more room together than one alone. */
     function count(piece: Uint8Array): void {
-      set.sent += piece.length;
+      bundle.sent += piece.length;
       if (inUse() > maxBytes) throw new InstallError(tooLarge(room));
     }
     const limit = AbortSignal.any([signal, AbortSignal.timeout(writeMs)]);
@@ -180,7 +180,7 @@ export function createSets(deps: SetsDeps): Sets {
       }, signal);
       const { write, report } = writer ?? (await open());
       await write(encodeFrame("Z"));
-      const { full, sets: found } = await abortable(report, limit);
+      const { full, bundles: found } = await abortable(report, limit);
       if (full) throw new InstallError(tooLarge(room));
       return found[name] ?? 0;
     } finally {
@@ -188,12 +188,12 @@ export function createSets(deps: SetsDeps): Sets {
     }
   }
 
-  function leave(name: string, set: PackageSet): void {
-    set.users -= 1;
-    if (set.users > 0) return;
-    if (set.bytes === null) {
-      if (sets.get(name) === set) sets.delete(name);
-      set.end.abort(new Error("no job waits for the packages any more"));
+  function leave(name: string, bundle: Bundle): void {
+    bundle.users -= 1;
+    if (bundle.users > 0) return;
+    if (bundle.bytes === null) {
+      if (bundles.get(name) === bundle) bundles.delete(name);
+      bundle.end.abort(new Error("no job waits for the packages any more"));
     }
     trim();
   }
@@ -203,17 +203,17 @@ export function createSets(deps: SetsDeps): Sets {
       await abortable(look(), signal);
       // The name contains the range of ids: with another range, the files would have an unknown owner.
       const name = nameInVolume([key, ids]);
-      const set = sets.get(name) ?? begin(name, install, keeps);
+      const bundle = bundles.get(name) ?? begin(name, install, keeps);
       // Moves it to the end: the most recently used.
-      sets.delete(name);
-      sets.set(name, set);
-      set.users += 1;
-      if (set.bytes === null) {
+      bundles.delete(name);
+      bundles.set(name, bundle);
+      bundle.users += 1;
+      if (bundle.bytes === null) {
         const beganMs = performance.now();
         try {
-          await abortable(set.ready, signal);
+          await abortable(bundle.ready, signal);
         } catch (error) {
-          leave(name, set);
+          leave(name, bundle);
           throw error;
         } finally {
           took(performance.now() - beganMs);
@@ -226,10 +226,10 @@ export function createSets(deps: SetsDeps): Sets {
           if (!isLent) return;
           isLent = false;
           if (how === "missing") {
-            if (sets.get(name) === set) sets.delete(name);
+            if (bundles.get(name) === bundle) bundles.delete(name);
             looked = null;
           }
-          leave(name, set);
+          leave(name, bundle);
         },
       };
     },
@@ -241,12 +241,12 @@ export function createSets(deps: SetsDeps): Sets {
   };
 }
 
-function completeSet(bytes: number, keeps: boolean): PackageSet {
+function completeBundle(bytes: number, keeps: boolean): Bundle {
   return { users: 0, bytes, sent: 0, keeps, ready: Promise.resolve(), end: new AbortController() };
 }
 
-function bytesOf(sets: readonly PackageSet[]): number {
-  return sets.reduce((total, { bytes, sent }) => total + (bytes ?? sent), 0);
+function bytesOf(bundles: readonly Bundle[]): number {
+  return bundles.reduce((total, { bytes, sent }) => total + (bytes ?? sent), 0);
 }
 
 interface Writer {

@@ -3,22 +3,22 @@ import { JobRefusal } from "../policy/refusal.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { dataBytes, encodeFrame } from "../sandbox/protocol/frames.ts";
 import type { InputFile } from "../sandbox/job.ts";
-import type { InstallSet, SetLoan, Sets } from "./bundles.ts";
+import type { InstallBundle, BundleLoan, Bundles } from "./bundles.ts";
 
 /**
- * Lends an input file as a set with the one file `content`, for all jobs that have the same bytes.
+ * Lends an input file as a bundle with the one file `content`, for all jobs that have the same bytes.
  *
  * @throws JobRefusal if there is no room for it; EngineError; the disk's errors; the signal's reason.
  */
 export async function borrowFile(
-  sets: Pick<Sets, "borrow">,
+  bundles: Pick<Bundles, "borrow">,
   secret: string,
   file: InputFile,
   signal: AbortSignal,
-): Promise<SetLoan> {
+): Promise<BundleLoan> {
   const key = `file ${secret} ${file.sha256}`;
   try {
-    return await sets.borrow(key, sending(file), signal, () => {}, true);
+    return await bundles.borrow(key, sending(file), signal, () => {}, true);
   } catch (error) {
     if (!(error instanceof InstallError)) throw error;
     const message =
@@ -27,7 +27,7 @@ export async function borrowFile(
   }
 }
 
-function sending({ path }: InputFile): InstallSet {
+function sending({ path }: InputFile): InstallBundle {
   return async (keep, signal) => {
     await using file = await open(path);
     const write = await keep();

@@ -64,7 +64,7 @@ describe("while the engine's disk is full", needs("root"), () => {
         /^jobs are not forked here: .*No space left on device$/,
       ) as string,
     });
-    expect(filesIn("airlock-roots-tests")).toEqual([]);
+    expect(filesIn("airlock-rootfs-tests")).toEqual([]);
     expect(await unpackers()).toEqual([]);
     disk.free();
     // The next probe begins some seconds after the last one.
@@ -84,11 +84,11 @@ describe("while the engine's disk is full", needs("root"), () => {
       code: "disk_full",
       transient: true,
     });
-    expect(filesIn("airlock-sets-tests")).toEqual([]);
+    expect(filesIn("airlock-bundles-tests")).toEqual([]);
     expect(await unpackers()).toEqual([]);
     disk.free();
     const { name, giveBack } = await forks.borrowFile(file, soon());
-    expect(filesIn("airlock-sets-tests")).toEqual([name]);
+    expect(filesIn("airlock-bundles-tests")).toEqual([name]);
     giveBack();
   });
 });

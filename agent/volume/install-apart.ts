@@ -19,7 +19,7 @@ export interface InstallLimits {
  * @throws InstallError; EngineError; the signal's reason.
  */
 export async function installApart(
-  { engine, held }: Pick<VolumeDeps, "engine" | "held">,
+  { engine, ownLabels }: Pick<VolumeDeps, "engine" | "ownLabels">,
   spec: SandboxSpec,
   { requirements, from }: WantedPackages,
   { memoryBytes, maxBytes }: InstallLimits,
@@ -29,7 +29,7 @@ export async function installApart(
   const label = `install-${randomUUID()}`;
   const own = { memoryBytes, packages: "disk", preload: [] } as const;
   const labels = { ...spec.labels, leaseId: label };
-  held.add(label);
+  ownLabels.add(label);
   try {
     const sandbox = await openSandbox(engine, { ...spec, ...own, labels }, signal);
     try {
@@ -39,6 +39,6 @@ export async function installApart(
       await sandbox.close().catch(() => {});
     }
   } finally {
-    held.delete(label);
+    ownLabels.delete(label);
   }
 }

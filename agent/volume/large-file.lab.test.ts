@@ -30,7 +30,7 @@ test("a job of 512 MiB reads a file of 1 GiB, and the memory of its agent stays 
     const loan = await forks.borrowFile(file, soon());
     const after = process.memoryUsage().rss;
     const spec = specWith({ image: place.image, memoryBytes: 512 * mebibyte });
-    const files = [{ set: loan.name, name: file.name }];
+    const files = [{ bundle: loan.name, name: file.name }];
     const sandbox = await forks.open(spec, soon(), { packages: null, files });
     expect([...sandbox.mounted!]).toEqual(["a/large"]);
     const code = `

@@ -11,15 +11,15 @@ import {
   removeVolume,
 } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import { createRoots } from "./rootfs.ts";
+import { createRootfsStore } from "./rootfs.ts";
 import { createVolumes } from "./unpacker.ts";
 
 const signal = AbortSignal.timeout(120_000);
 const { engine, image } = await testEngine();
-const agentName = `roots-${randomUUID()}`;
+const agentName = `rootfs-${randomUUID()}`;
 const spec = {
-  roots: agentName,
-  sets: `${agentName}-sets`,
+  rootfs: agentName,
+  bundles: `${agentName}-bundles`,
   agentName,
   agentId: randomUUID(),
   slots: 1,
@@ -28,7 +28,7 @@ const spec = {
 };
 const empty = `${agentName}-empty`;
 beforeAll(() => createVolumes({ engine, spec }, signal));
-afterAll(() => Promise.all([spec.roots, spec.sets, empty].map(removeVolume)));
+afterAll(() => Promise.all([spec.rootfs, spec.bundles, empty].map(removeVolume)));
 
 /** Unpacks an image of which the engine sends these bytes. */
 function unpack(...sent: Buffer[]): Promise<string> {
@@ -36,7 +36,7 @@ function unpack(...sent: Buffer[]): Promise<string> {
   const motherImage = async () => image;
   const ids = [0x7000_0000, 65_536] as const;
   const deps = { engine: { ...engine, exportFiles }, spec, motherImage, ids };
-  return createRoots({ ...deps, held: new Set() }).prepare(image, signal);
+  return createRootfsStore({ ...deps, ownLabels: new Set() }).prepare(image, signal);
 }
 
 test("an image that breaks off between two of its files is not taken for a whole one", async () => {
@@ -53,7 +53,7 @@ test("what is being unpacked when the agent stops leaves no container", async ()
     sends.resolve();
     return new Readable({ read() {} });
   };
-  const mother = { ...labels, roots: empty, sets: spec.sets };
+  const mother = { ...labels, rootfs: empty, bundles: spec.bundles };
   const forks = startForks({ engine: { ...engine, exportFiles }, image }, { mother });
   const opened = forks.open(specWith({ image, labels }), signal);
   opened.catch(() => {});
@@ -72,8 +72,8 @@ test("a built image is unpacked before its first job, which then does not wait f
       return engine.exportFiles(id, limit);
     },
   };
-  const roots = `${agentName}-built`;
-  const forks = startForks({ engine: counted, image }, { mother: { roots, agentName } });
+  const rootfs = `${agentName}-built`;
+  const forks = startForks({ engine: counted, image }, { mother: { rootfs, agentName } });
   try {
     await forks.probed(signal);
     const built = await deriveImage(image, "echo built > /built");
@@ -85,6 +85,6 @@ test("a built image is unpacked before its first job, which then does not wait f
     await removeImages(built);
   } finally {
     await forks.close();
-    await removeVolume(roots);
+    await removeVolume(rootfs);
   }
 });

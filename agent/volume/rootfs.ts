@@ -13,7 +13,7 @@ import {
 } from "./unpacker.ts";
 
 /** The files of images, unpacked in the volume that mothers read. */
-export interface Roots {
+export interface RootfsStore {
   /**
    * The name of the folder with the image's files; unpacks them if it is not there. Calls for one
    * image share the work.
@@ -31,7 +31,7 @@ export interface Roots {
 const knownMs = 3600_000;
 const unpackMs = 600_000;
 
-export function createRoots(deps: VolumeDeps): Roots {
+export function createRootfsStore(deps: VolumeDeps): RootfsStore {
   const program = (name: string): Buffer => unpackProgram({ ids: deps.ids, name, hostname });
   // The names depend on the range of ids and on the program that unpacks.
   const version = program("").toString("utf8");

@@ -14,7 +14,7 @@ export interface VolumeDeps {
   /** First id of the range that zygotes get, and its length. */
   readonly ids: readonly [first: number, count: number];
   /** Labels of containers that are alive; an unpacker adds its own. */
-  readonly held: Set<string>;
+  readonly ownLabels: Set<string>;
 }
 
 /** A container that writes in the volumes. Disposing of it removes it. */
@@ -42,8 +42,8 @@ export async function createVolumes(
   { engine, spec }: Pick<VolumeDeps, "engine" | "spec">,
   limit: AbortSignal,
 ): Promise<void> {
-  await engine.createVolume(spec.roots, "", limit);
-  await engine.createVolume(spec.sets, spec.agentName, limit);
+  await engine.createVolume(spec.rootfs, "", limit);
+  await engine.createVolume(spec.bundles, spec.agentName, limit);
 }
 
 /**
@@ -52,13 +52,13 @@ export async function createVolumes(
  * @throws EngineError; the limit's reason. No container is left then.
  */
 export async function startUnpacker(
-  { engine, spec, motherImage, held }: VolumeDeps,
+  { engine, spec, motherImage, ownLabels }: VolumeDeps,
   program: Buffer,
   limit: AbortSignal,
 ): Promise<Unpacker> {
   const label = `unpack-${randomUUID()}`;
-  held.add(label);
-  const forget = (): void => void held.delete(label);
+  ownLabels.add(label);
+  const forget = (): void => void ownLabels.delete(label);
   try {
     const image = await motherImage(limit);
     const id = await engine.create(unpackProfile(spec, image, label), callLimit());

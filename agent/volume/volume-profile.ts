@@ -3,9 +3,9 @@ import { ownProfile } from "../container/own-profile.ts";
 /** The volumes that the mothers of an agent read, and whose containers write in them. */
 export interface VolumeSpec {
   /** Volume of the engine with the files of the images of jobs; mothers with the same ids share it. */
-  readonly roots: string;
+  readonly rootfs: string;
   /** Volume of the engine with the packages of this agent's jobs. */
-  readonly sets: string;
+  readonly bundles: string;
   readonly agentId: string;
   readonly agentName: string;
 }
@@ -29,8 +29,8 @@ export function sourceProfile(spec: VolumeSpec, image: string, leaseId: string) 
   return ownProfile(image, { ...spec, leaseId }, { SecurityOpt: ["no-new-privileges"] });
 }
 
-/** The volumes in a container, at /roots and /sets. */
-export const bindsOf = ({ roots, sets }: VolumeSpec, mode: ":ro" | ""): string[] => [
-  `${roots}:/roots${mode}`,
-  `${sets}:/sets${mode}`,
+/** The volumes in a container, at /rootfs and /bundles. */
+export const bindsOf = ({ rootfs, bundles }: VolumeSpec, mode: ":ro" | ""): string[] => [
+  `${rootfs}:/rootfs${mode}`,
+  `${bundles}:/bundles${mode}`,
 ];

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { rawEngine, removeVolume } from "../sandbox/testing/raw-engine.ts";
-import { createVolumeReaper, setsVolume } from "./volumes.ts";
+import { createVolumeReaper, bundlesVolume } from "./volumes.ts";
 
 const signal = AbortSignal.timeout(120_000);
 const { engine, image } = await testEngine();
@@ -10,8 +10,8 @@ const [gone, busy, own, odd] = ["gone", "busy", "own", "odd"].map(
   (word) => `volumes-${word}-${randomUUID()}`,
 ) as [string, string, string, string];
 /** Volumes that are not a mother's: one has another name, one has no label. */
-const [otherName, unlabelled] = [`volumes-${randomUUID()}`, setsVolume(odd)];
-const all = [gone, busy, own].map(setsVolume).concat(otherName, unlabelled);
+const [otherName, unlabelled] = [`volumes-${randomUUID()}`, bundlesVolume(odd)];
+const all = [gone, busy, own].map(bundlesVolume).concat(otherName, unlabelled);
 afterAll(() => Promise.all(all.map(removeVolume)));
 
 async function left(): Promise<string[]> {
@@ -21,19 +21,19 @@ async function left(): Promise<string[]> {
 
 test("only volumes of other agents that no container has used for an hour are removed", async () => {
   for (const name of [gone, busy, own]) {
-    await engine.createVolume(setsVolume(name), name, signal);
+    await engine.createVolume(bundlesVolume(name), name, signal);
   }
   await engine.createVolume(otherName, odd, signal);
   await rawEngine.createVolume({ Name: unlabelled });
   const holder = await rawEngine.createContainer({
     Image: image,
-    HostConfig: { Binds: [`${setsVolume(busy)}:/sets`] },
+    HostConfig: { Binds: [`${bundlesVolume(busy)}:/bundles`] },
   });
   // Other tests have volumes on this engine, too.
   const unusedVolumes = async () =>
     (await engine.unusedVolumes(signal)).filter(({ name }) => all.includes(name));
   let nowMs = 0;
-  const reap = createVolumeReaper({ ...engine, unusedVolumes }, [setsVolume(own)], () => nowMs);
+  const reap = createVolumeReaper({ ...engine, unusedVolumes }, [bundlesVolume(own)], () => nowMs);
   const others = all.slice(1);
   try {
     expect(await reap(signal)).toBe(0);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { EngineError } from "../sandbox/errors.ts";
-import { createVolumeReaper, setsVolume } from "./volumes.ts";
+import { createVolumeReaper, bundlesVolume } from "./volumes.ts";
 
 test("a volume that cannot be removed does not hold up the others, and is tried again an hour later", async () => {
   const agents = ["stuck", "gone"];
@@ -8,10 +8,10 @@ test("a volume that cannot be removed does not hold up the others, and is tried 
   let nowMs = 0;
   const engine = {
     unusedVolumes: async () =>
-      agents.map((agentName) => ({ name: setsVolume(agentName), agentName })),
+      agents.map((agentName) => ({ name: bundlesVolume(agentName), agentName })),
     async removeVolume(name: string) {
       tried.push(name);
-      if (name === setsVolume("stuck")) throw new EngineError("other", "device busy");
+      if (name === bundlesVolume("stuck")) throw new EngineError("other", "device busy");
       agents.pop();
     },
   };
@@ -23,7 +23,7 @@ test("a volume that cannot be removed does not hold up the others, and is tried 
   expect(await reap(signal)).toBe(1);
   nowMs += 3600_000 - 1;
   expect(await reap(signal)).toBe(0);
-  expect(tried).toEqual(["stuck", "gone"].map(setsVolume));
+  expect(tried).toEqual(["stuck", "gone"].map(bundlesVolume));
   nowMs += 1;
   await expect(reap(signal)).rejects.toThrow("busy");
 });

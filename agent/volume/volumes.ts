@@ -2,11 +2,11 @@ import { createHash } from "node:crypto";
 import type { VolumeCalls, VolumeEntry } from "../engine/volume-calls.ts";
 
 /** The volume with the files of images, for all mothers whose ids begin here. */
-export const rootsVolume = (firstId: number): string => `airlock-roots-${firstId}`;
+export const rootfsVolume = (firstId: number): string => `airlock-rootfs-${firstId}`;
 
 /** The volume with the packages of an agent's jobs. */
-export function setsVolume(agentName: string): string {
-  return `airlock-sets-${createHash("sha256").update(agentName).digest("hex").slice(0, 16)}`;
+export function bundlesVolume(agentName: string): string {
+  return `airlock-bundles-${createHash("sha256").update(agentName).digest("hex").slice(0, 16)}`;
 }
 
 /**
@@ -48,5 +48,5 @@ export function createVolumeReaper(
 
 /** Checks the name too, because an agent may have volumes that are not for mothers. */
 function isOfMother({ name, agentName }: VolumeEntry): boolean {
-  return agentName === "" ? /^airlock-roots-\d+$/.test(name) : name === setsVolume(agentName);
+  return agentName === "" ? /^airlock-rootfs-\d+$/.test(name) : name === bundlesVolume(agentName);
 }

@@ -198,8 +198,8 @@ describe("forked jobs, while what they depend on is killed at any instant", need
     const { Volumes } = await engine.listVolumes();
     const ours = Volumes.map(({ Name }) => Name).filter((name) => !name.startsWith("foreign-"));
     expect(ours.map((name) => name.replace(/[^-]*$/, "")).sort()).toEqual([
-      "airlock-roots-",
-      "airlock-sets-",
+      "airlock-rootfs-",
+      "airlock-bundles-",
     ]);
     expect(Volumes.length - ours.length).toBe(rounds * Object.keys(faults).length);
     await dockerd.end("SIGTERM");

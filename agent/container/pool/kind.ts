@@ -1,10 +1,10 @@
 import type { Sandbox } from "../../sandbox/sandbox.ts";
 import { noRequests, type Rate } from "./sizing.ts";
-import type { ContainerRequest } from "./container-request.ts";
+import type { SandboxRequest } from "../../sandbox/sandbox-request.ts";
 
 /** The containers of one kind. */
 export type Kind = {
-  readonly request: ContainerRequest;
+  readonly request: SandboxRequest;
   /** Containers that wait for a job, the oldest first. */
   readonly ready: ReadyContainer[];
   /** Jobs that wait for a start in progress; never more than `starting`. */
@@ -26,7 +26,7 @@ export type Kind = {
 
 export type ReadyContainer = { readonly sandbox: Sandbox; readonly sinceMs: number };
 
-export function newKind(request: ContainerRequest): Kind {
+export function newKind(request: SandboxRequest): Kind {
   const counts = { starting: 0, inUse: 0, failures: 0, startMs: 0, askedMs: 0, retryMs: 0 };
   return {
     request,

@@ -1,6 +1,6 @@
 import type { Clock } from "../../waiting/clock.ts";
 import type { Sandbox } from "../../sandbox/sandbox.ts";
-import { kindKey, type ContainerRequest } from "./container-request.ts";
+import { kindKey, type SandboxRequest } from "../../sandbox/sandbox-request.ts";
 import { newKind, type Kind } from "./kind.ts";
 import { rateAt, shareOut, type Size, countWanted } from "./sizing.ts";
 
@@ -8,9 +8,9 @@ import { rateAt, shareOut, type Size, countWanted } from "./sizing.ts";
 export type Kinds = {
   readonly all: () => Kind[];
   /** Notes a request that may come, and returns its kind. */
-  readonly noteExpected: (request: ContainerRequest) => Kind;
+  readonly noteExpected: (request: SandboxRequest) => Kind;
   /** Notes a request that has come, and returns its kind. */
-  readonly noteRequested: (request: ContainerRequest) => Kind;
+  readonly noteRequested: (request: SandboxRequest) => Kind;
   /** The most recently requested kind that lacks a container and may be filled now. */
   readonly nextToFill: () => Kind | undefined;
   /**
@@ -43,7 +43,7 @@ export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
   const all = (): Kind[] => [...kinds.values()];
   const isOld = (ms: number): boolean => ms <= clock.nowMs() - idleMs;
 
-  function noteExpected(request: ContainerRequest): Kind {
+  function noteExpected(request: SandboxRequest): Kind {
     const key = kindKey(request);
     const kind = kinds.get(key) ?? newKind(request);
     kinds.set(key, kind);
@@ -52,7 +52,7 @@ export function createKinds({ size, idleMs, clock, remove }: KindsDeps): Kinds {
     return kind;
   }
 
-  function noteRequested(request: ContainerRequest): Kind {
+  function noteRequested(request: SandboxRequest): Kind {
     receivedMs = clock.nowMs();
     return noteExpected(request);
   }

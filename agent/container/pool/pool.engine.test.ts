@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AgentStatus, ResultReport } from "../../../shared/wire/agent/lease.ts";
-import { containerRequest } from "../../job/acquire.ts";
+import { sandboxRequest } from "../../job/acquire.ts";
 import { createChangeSignal } from "../../waiting/change-signal.ts";
 import { systemClock } from "../../waiting/clock.ts";
 import { engineHost } from "../../engine/engine-host.ts";
@@ -166,13 +166,13 @@ it("runs the job in a fresh container where the one it was given has just died",
     labels: {},
     accepts: { job_types: null, builds: true },
   };
-  const request = containerRequest(
+  const request = sandboxRequest(
     { agent, seccomp: true, requirements: { allowed: false } },
     job_type,
     id,
     null,
   );
-  pool.expect(request);
+  pool.keepReadyFor(request);
   await expect.poll(pool.stats, { timeout: 60_000 }).toMatchObject([{ ready: 1 }]);
   const sandbox = await pool.acquire(request, soon());
   const given = sandbox.containerId;

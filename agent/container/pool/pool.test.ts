@@ -1,6 +1,6 @@
 import { configure, reset } from "@logtape/logtape";
 import { expect, test } from "vitest";
-import type { ContainerRequest } from "./container-request.ts";
+import type { SandboxRequest } from "../../sandbox/sandbox-request.ts";
 import { EngineError } from "../../sandbox/errors.ts";
 import type { SandboxJob } from "../../sandbox/job.ts";
 import {
@@ -15,7 +15,7 @@ import {
 /** A pool in which containers wait for the request. */
 async function warmed(least: number): Promise<PoolWorld> {
   const world = createPoolWorld(least);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await world.warm(least);
   return world;
 }
@@ -72,7 +72,7 @@ test("a container is never given twice, and what is taken is replaced", async ()
   expect(given.size).toBe(5);
 });
 
-test.each<[string, ContainerRequest]>([
+test.each<[string, SandboxRequest]>([
   ["job type", request({}, "science")],
   ["image", request({ image: "sha256:bb" })],
   ["memory", request({ memoryBytes: 2 })],
@@ -89,7 +89,7 @@ test.each<[string, ContainerRequest]>([
 test("containers that hold a GPU do not wait", async () => {
   await using world = createPoolWorld(1);
   await world.take(request({ gpus: ["0"] }));
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await world.refill();
   await world.warm(1);
   expect(world.started.map((s) => s.spec.gpus)).toEqual([["0"], []]);
@@ -133,7 +133,7 @@ test("more wait of a kind that is often asked for, and fewer again when it is no
     world.clock.advance(1000);
     return start(spec, signal);
   };
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await world.warm(1);
   world.start = start;
   for (let n = 0; n < 30; n++) await world.take();
@@ -147,7 +147,7 @@ test("together no more wait than the most; the kinds asked for last come first",
   await using world = createPoolWorld(2, { most: 3 });
   const kinds = ["a", "b", "c"].map((name) => request({}, name));
   for (const kind of kinds) {
-    world.pool.expect(kind);
+    world.pool.keepReadyFor(kind);
     world.clock.advance(1000);
     while (world.pool.stats().at(-1)?.ready !== 2) await new Promise(setImmediate);
   }
@@ -169,7 +169,7 @@ test("kinds that nobody asks for any more are let go", async () => {
 test("a container that has waited for long is replaced, and leaves only then", async () => {
   await using world = await warmed(1);
   await world.pass(idleMs / 2);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   const hold = Promise.withResolvers<void>();
   const { start } = world;
   world.start = async (spec, signal) => {

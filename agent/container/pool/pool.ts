@@ -4,43 +4,15 @@ import type { PoolKind } from "../../../shared/wire/health.ts";
 import type { ChangeSignal } from "../../waiting/change-signal.ts";
 import { type Clock, deadline } from "../../waiting/clock.ts";
 import { createBackgroundTasks } from "./background-tasks.ts";
-import type { ContainerRequest } from "./container-request.ts";
+import type { SandboxRequest } from "../../sandbox/sandbox-request.ts";
 import { refill } from "./refill.ts";
+import type { SandboxSource } from "../../sandbox/sandbox-source.ts";
 import { type Kind, addUntilDead, takeStarting } from "./kind.ts";
 import { type Size, addRequest } from "./sizing.ts";
 import { withSpare } from "./spare.ts";
 import { createKinds, QUIET_MS } from "./kinds.ts";
 import type { Sandbox } from "../../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../../sandbox/spec.ts";
-
-/** Gives jobs their containers. */
-export type Pool = {
-  /**
-   * Takes a container for a job; the caller gives it back.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly acquire: (request: ContainerRequest, signal: AbortSignal) => Promise<Sandbox>;
-  /**
-   * Takes a container back after its job, and removes it in the background. Resolves at once, unless
-   * more removals are pending than there are slots. Safe to call twice.
-   */
-  readonly giveBack: (sandbox: Sandbox) => Promise<void>;
-  /** Removes an acquired container, even while it runs. */
-  readonly discard: (sandbox: Sandbox) => void;
-  /** Keeps containers ready for requests like this one. */
-  readonly expect: (request: ContainerRequest) => void;
-  readonly stats: () => PoolKind[];
-  /** Whether jobs get large files mounted, which uses none of their memory. Jobs in containers never do. */
-  readonly mountsFiles: () => boolean;
-  /** Whether a container with this label belongs to the pool and is not removed. */
-  readonly owns: (label: string) => boolean;
-  /**
-   * Starts no more containers ahead and removes the waiting ones; resolves when no removal is
-   * pending. Jobs may still run: the agent closes it again when they have ended.
-   */
-  readonly close: () => Promise<void>;
-};
 
 export type StartSandbox = (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>;
 
@@ -75,7 +47,7 @@ const CLOSE_GRACE_MS = 5000;
 const SPARE_MS = 60_000;
 
 /** Keeps containers ready, so that a job does not wait for its container to start. */
-export function createPool(deps: PoolDeps): Pool {
+export function createPool(deps: PoolDeps): SandboxSource {
   const { size, idleMs, clock, changes, log } = deps;
   /** The label of each container of the pool. */
   const owned = new Set<string>();
@@ -88,7 +60,7 @@ export function createPool(deps: PoolDeps): Pool {
   const halt = new AbortController();
   let closing: Promise<void> | undefined;
 
-  async function acquire(request: ContainerRequest, signal: AbortSignal): Promise<Sandbox> {
+  async function acquire(request: SandboxRequest, signal: AbortSignal): Promise<Sandbox> {
     const kind = kinds.noteRequested(request);
     clock.sleep(QUIET_MS, end.signal).then(changes.notify, () => {});
     kind.rate = addRequest(kind.rate, kind.askedMs);
@@ -99,7 +71,7 @@ export function createPool(deps: PoolDeps): Pool {
     return sandbox;
   }
 
-  async function start({ jobType, spec }: ContainerRequest, signal: AbortSignal): Promise<Sandbox> {
+  async function start({ jobType, spec }: SandboxRequest, signal: AbortSignal): Promise<Sandbox> {
     const leaseId = `pool-${randomUUID()}`;
     const forget = (): void => void owned.delete(leaseId);
     owned.add(leaseId);
@@ -181,7 +153,7 @@ export function createPool(deps: PoolDeps): Pool {
     discard: (sandbox) => {
       if (endLoan(sandbox)) void remove(sandbox);
     },
-    expect: (request) => {
+    keepReadyFor: (request) => {
       kinds.noteExpected(request);
       changes.notify();
     },

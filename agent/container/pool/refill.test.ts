@@ -19,7 +19,7 @@ function holdStarts(world: ReturnType<typeof createPoolWorld>) {
 
 test("nothing is started ahead while jobs have just come, unless that goes on", async () => {
   await using world = createPoolWorld(2);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await world.warm(2);
   for (let ms = 0; ms < 500; ms += 50) {
     await world.take(request({}, "another"));
@@ -37,7 +37,7 @@ test("nothing is started ahead while jobs have just come, unless that goes on", 
 test("no more than two are started ahead at a time", async () => {
   await using world = createPoolWorld(5);
   const held = holdStarts(world);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   expect(held).toHaveLength(2);
   held[0]!.resolve();
@@ -50,7 +50,7 @@ test("no more than two are started ahead at a time", async () => {
 test("a job that finds no container ready takes one that is about to be", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   const first = world.pool.acquire(request(), never);
   const second = world.pool.acquire(request(), never);
@@ -65,7 +65,7 @@ test("a job that finds no container ready takes one that is about to be", async 
 test("a job that gives up waiting leaves the container to the next", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   const impatient = new AbortController();
   const first = world.pool.acquire(request(), impatient.signal);
@@ -79,7 +79,7 @@ test("a job that gives up waiting leaves the container to the next", async () =>
 test("a job whose awaited start fails starts its own", async () => {
   await using world = createPoolWorld(1);
   const held = holdStarts(world);
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   const job = world.pool.acquire(request(), never);
   held[0]!.reject(new EngineError("other", "no space"));
@@ -91,7 +91,7 @@ test("a job whose awaited start fails starts its own", async () => {
 test("an ill engine is not asked for containers that nobody needs yet", async () => {
   await using world = createPoolWorld(1);
   world.engine.isWell = false;
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   expect(world.started).toHaveLength(0);
   world.engine.isWell = true;
@@ -107,7 +107,7 @@ test("after failed starts a kind rests, longer each time, and the engine is chec
     tries += 1;
     return Promise.reject(new EngineError("other", "no space"));
   };
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   for (const [least, most] of [
     [250, 500],
     [500, 1000],
@@ -133,7 +133,7 @@ test("a kind that cannot start is not tried again before its next job", async ()
   await using world = createPoolWorld(1);
   const { start } = world;
   world.start = () => Promise.reject(new EngineError("image_not_found", "gone"));
-  world.pool.expect(request());
+  world.pool.keepReadyFor(request());
   await settle();
   world.start = start;
   world.clock.advance(60_000);

@@ -5,11 +5,11 @@ import type { ChangeSignal } from "../../waiting/change-signal.ts";
 import type { Clock } from "../../waiting/clock.ts";
 import { EngineError } from "../../sandbox/errors.ts";
 import type { Sandbox } from "../../sandbox/sandbox.ts";
-import type { ContainerRequest } from "./container-request.ts";
+import type { SandboxRequest } from "../../sandbox/sandbox-request.ts";
 import type { Kind } from "./kind.ts";
 
 export type RefillDeps = {
-  readonly start: (request: ContainerRequest, signal: AbortSignal) => Promise<Sandbox>;
+  readonly start: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
   /** The kind to fill now, if there is one. */
   readonly next: () => Kind | undefined;
   readonly put: (kind: Kind, sandbox: Sandbox) => void;

@@ -2,7 +2,7 @@
 
 What the mother asks of a zygote for one job: bytes of memory, of /dev/shm, of /tmp and /output each; the
 zygote's id that is the code's; most inotify instances, inotify watches and pending signals; and the name
-of its set of packages, or zeros."""
+of its bundle of packages, or zeros."""
 
 import struct
 

@@ -12,12 +12,12 @@ import socket
 import kernel
 from files import write_file
 
-ROOTS = "/roots"
-SETS = "/sets"
+ROOTFS = "/rootfs"
+BUNDLES = "/bundles"
 READY_FOR_IDS = b"x"
 PID_BYTES = 4
 _ROOT = "/run/root"
-_SETS = "/run/sets"
+_BUNDLES = "/run/bundles"
 _CONTROL_FD = 1021
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {
@@ -36,7 +36,7 @@ _KEPT = (5, 6, 7, 8, 12, 21, 31)
 
 def make_folders():
     os.makedirs(_ROOT, exist_ok=True)
-    os.makedirs(_SETS, exist_ok=True)
+    os.makedirs(_BUNDLES, exist_ok=True)
 
 
 def become_zygote(settings, order, control, output, tell, hold):
@@ -55,11 +55,11 @@ def become_zygote(settings, order, control, output, tell, hold):
 def _enter(order, base, tell, hold):
     """Enters namespaces of its own, in which only the image's files are left."""
     kernel.unshare(kernel.NEWNS)
-    kernel.bind("%s/%s" % (ROOTS, order["root"]), _ROOT)
-    kernel.bind(SETS, _SETS)
+    kernel.bind("%s/%s" % (ROOTFS, order["root"]), _ROOT)
+    kernel.bind(BUNDLES, _BUNDLES)
     # A new user namespace can mount /proc only where nothing covers a part of this one, and what
     # it inherits it cannot unmount.
-    for place in ("/proc/sys", "/run/groups", ROOTS, SETS):
+    for place in ("/proc/sys", "/run/groups", ROOTFS, BUNDLES):
         kernel.unmount(place)
     # Root's limit of keys: the range's would be used up by the keyrings of one hostile image.
     kernel.join_new_keyring()
@@ -94,8 +94,8 @@ def _furnish(settings, order):
     kernel.mount("tmpfs", stage, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=755")
     os.mkdir(stage + "/root")
     os.mkdir(stage + "/empty")
-    os.mkdir(stage + "/sets")
-    kernel.bind(_SETS, stage + "/sets", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
+    os.mkdir(stage + "/bundles")
+    kernel.bind(_BUNDLES, stage + "/bundles", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
     kernel.bind(root, stage + "/root", kernel.RDONLY | kernel.NOSUID | kernel.NODEV)
     _make_devices(stage + "/root/dev")
     # Shared by the jobs, so not even root may write in it.

@@ -13,7 +13,7 @@ from kernel import pid_from_credentials
 from fork_request import REQUEST
 from link import to_json
 from switch import PIECE, WINDOW
-from birth import SETS
+from birth import BUNDLES
 
 _SO_PASSCRED, _SCM_CREDENTIALS, _CREDENTIALS = 16, 2, 12
 _MAX_STDERR = 4096
@@ -213,8 +213,8 @@ class Job:
 
 
 def hold(name):
-    """Locks a set of packages or a file, so that nobody removes it while a job may still read it; see sets.py."""
-    path = "%s/%s" % (SETS, name)
+    """Locks a bundle of packages or a file, so that nobody removes it while a job may still read it; see bundles.py."""
+    path = "%s/%s" % (BUNDLES, name)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ import socket
 
 import birth
 import kernel
-from birth import PID_BYTES, READY_FOR_IDS, ROOTS
+from birth import PID_BYTES, READY_FOR_IDS, ROOTFS
 from files import write_file
 from groups import Limits
 from link import to_json
@@ -178,7 +178,7 @@ class Zygote:
 
 def hold_root(name):
     """Locks an image's files, so that no agent removes them while something runs on them; see unpack.py."""
-    folder = os.open("%s/%s" % (ROOTS, name), os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open("%s/%s" % (ROOTFS, name), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -20,7 +20,7 @@ STAGE = "/input"
 _ROOT = STAGE + "/root"
 _EMPTY = STAGE + "/empty"
 _GROUPS = STAGE + "/groups"
-_SETS = STAGE + "/sets"
+_BUNDLES = STAGE + "/bundles"
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 # As `maskedPaths` in container/container-profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
 _MASKED = (
@@ -128,11 +128,11 @@ def _make_root(plan, memory, shm, writable, packages):
     for folder in ("/tmp", "/output"):
         kernel.mount("tmpfs", root + folder, "tmpfs", files, "mode=1777,size=%d" % writable)
     if packages:
-        kernel.bind("%s/%s/files" % (_SETS, packages), root + "/packages", kernel.RDONLY | files)
+        kernel.bind("%s/%s/files" % (_BUNDLES, packages), root + "/packages", kernel.RDONLY | files)
 
 
 def _read_files(stream):
-    """The job's input files, which the mother sends to the fork alone: names of sets and paths below /input."""
+    """The job's input files, which the mother sends to the fork alone: names of bundles and paths below /input."""
     words = _read(stream, int.from_bytes(_read(stream, 4), "big")).decode().split("\0")
     return list(zip(words[0:-1:2], words[1::2]))
 
@@ -152,4 +152,4 @@ def _bind_files(files):
         target = "%s/input/%s" % (_ROOT, path)
         os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444))
-        kernel.bind("%s/%s/files/content" % (_SETS, name), target, kernel.RDONLY | kernel.SAFE)
+        kernel.bind("%s/%s/files/content" % (_BUNDLES, name), target, kernel.RDONLY | kernel.SAFE)

@@ -2,13 +2,13 @@
 
 Adds and removes the packages of jobs in the volume that mothers read.
 
-It is the Python of the operator's image. The files of a set are in
-SETS/NAME/files, complete or absent. They come on stdin, as an installation has sent them
-(packages.py): A head of a file (JSON), D its data, Z the end. Who makes, removes or uses a set holds
-a lock on SETS/NAME: what is locked stays.
+It is the Python of the operator's image. The files of a bundle are in
+BUNDLES/NAME/files, complete or absent. They come on stdin, as an installation has sent them
+(packages.py): A head of a file (JSON), D its data, Z the end. Who makes, removes or uses a bundle holds
+a lock on BUNDLES/NAME: what is locked stays.
 
-Nothing waits for the disk, which may take a minute where much is written. So a set counts only until
-the kernel starts anew: SETS/NAME/about has its bytes, and the id of the boot that it was written in.
+Nothing waits for the disk, which may take a minute where much is written. So a bundle counts only until
+the kernel starts anew: BUNDLES/NAME/about has its bytes, and the id of the boot that it was written in.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ import shutil
 import sys
 import uuid
 
-from unpack import FOUND_BY_NAME, SETS, fill, hide_names_of_sets, publish
+from unpack import FOUND_BY_NAME, BUNDLES, fill, hide_names_of_bundles, publish
 
 _PARTIAL = "partial-"
 _FULL = 3
@@ -28,13 +28,13 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def main(settings):
-    hide_names_of_sets()
-    for name in set(os.listdir(SETS)) - set(sizes()):
+    hide_names_of_bundles()
+    for name in set(os.listdir(BUNDLES)) - set(sizes()):
         remove(name)
     for name in settings["remove"]:
         remove(name)
     full = settings["name"] is not None and not add(settings)
-    print(json.dumps({"sets": sizes(), "full": full}), flush=True)
+    print(json.dumps({"bundles": sizes(), "full": full}), flush=True)
 
 
 def remove(name):
@@ -44,18 +44,18 @@ def remove(name):
         return
     if folder is None:
         return
-    doomed = "%s/%s" % (SETS, _new_name())
-    os.rename("%s/%s" % (SETS, name), doomed)
+    doomed = "%s/%s" % (BUNDLES, _new_name())
+    os.rename("%s/%s" % (BUNDLES, name), doomed)
     shutil.rmtree(doomed)
     os.close(folder)
 
 
 def add(settings):
-    """False if there is no room for the set."""
+    """False if there is no room for the bundle."""
     folder = None
     while folder is None:
         name = _new_name()
-        partial = "%s/%s" % (SETS, name)
+        partial = "%s/%s" % (BUNDLES, name)
         os.makedirs(partial + "/files")
         try:
             # A zygote that could open it could lock it.
@@ -73,18 +73,18 @@ def add(settings):
         if status == _FULL:
             return False
         raise SystemExit(1)
-    publish(partial, "%s/%s" % (SETS, settings["name"]))
+    publish(partial, "%s/%s" % (BUNDLES, settings["name"]))
     os.close(folder)
     return True
 
 
 def sizes():
-    """The bytes of each set that is complete."""
+    """The bytes of each bundle that is complete."""
     found = {}
-    for name in os.listdir(SETS):
+    for name in os.listdir(BUNDLES):
         try:
             if not name.startswith(_PARTIAL):
-                with open("%s/%s/about" % (SETS, name)) as file:
+                with open("%s/%s/about" % (BUNDLES, name)) as file:
                     about = json.load(file)
                 if about["boot"] == boot_id():
                     found[name] = about["bytes"]
@@ -99,7 +99,7 @@ def boot_id():
 
 
 class Writer:
-    """Writes the files of a set below the root of its process, for as long as there is room."""
+    """Writes the files of a bundle below the root of its process, for as long as there is room."""
 
     def __init__(self, base, room, about):
         self._base, self._room, self._about = base, room, about
@@ -158,15 +158,15 @@ def frames(source):
             raise ValueError("frame too long")
         payload = source.read(size)
         if len(head) < 5 or len(payload) < size:
-            raise EOFError("the files of a set ended early")
+            raise EOFError("the files of a bundle ended early")
         if head[:1] == b"Z":
             return
         yield head[:1], payload
 
 
 def _lock(name):
-    """A descriptor of a set's folder that nobody uses; None if somebody does."""
-    folder = os.open("%s/%s" % (SETS, name), os.O_RDONLY | os.O_DIRECTORY)
+    """A descriptor of a bundle's folder that nobody uses; None if somebody does."""
+    folder = os.open("%s/%s" % (BUNDLES, name), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

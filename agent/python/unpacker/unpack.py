@@ -4,7 +4,7 @@ Unpacks the files of an image, a tar on stdin, into a folder of the volume that 
 
 It is the Python of the operator's image. It enters the folder as its
 root first, so that no link in the tar leads elsewhere. The folder is complete or absent: it gets its
-name last. sets.py does the same for packages.
+name last. bundles.py does the same for packages.
 """
 
 import fcntl
@@ -16,8 +16,8 @@ import tarfile
 import time
 import uuid
 
-ROOTS = "/roots"
-SETS = "/sets"
+ROOTFS = "/rootfs"
+BUNDLES = "/bundles"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 _PIECE = 1024 * 1024
@@ -27,9 +27,9 @@ _UNUSED_S = 24 * 3600
 
 
 def main(settings):
-    # A zygote mounts it before there is a set.
-    hide_names_of_sets()
-    final = "%s/%s" % (ROOTS, settings["name"])
+    # A zygote mounts it before there is a bundle.
+    hide_names_of_bundles()
+    final = "%s/%s" % (ROOTFS, settings["name"])
     present = os.path.isdir(final)
     if not present:
         clean()
@@ -37,7 +37,7 @@ def main(settings):
     if present:
         os.utime(final)
         return
-    partial = "%s/partial-%s" % (ROOTS, uuid.uuid4().hex)
+    partial = "%s/partial-%s" % (ROOTFS, uuid.uuid4().hex)
     os.mkdir(partial)
 
     def work():
@@ -52,9 +52,9 @@ def main(settings):
     publish(partial, final)
 
 
-def hide_names_of_sets():
-    """Only who knows a set's name finds it: a zygote sees this folder."""
-    os.chmod(SETS, FOUND_BY_NAME)
+def hide_names_of_bundles():
+    """Only who knows a bundle's name finds it: a zygote sees this folder."""
+    os.chmod(BUNDLES, FOUND_BY_NAME)
 
 
 def fill(folder, work):
@@ -88,15 +88,15 @@ def publish(partial, final):
 
 def clean():
     """Removes folders that no agent has asked for in a day and no zygote runs on, and what an interrupted run left."""
-    for name in os.listdir(ROOTS):
+    for name in os.listdir(ROOTFS):
         try:
-            folder = os.open("%s/%s" % (ROOTS, name), os.O_RDONLY | os.O_DIRECTORY)
+            folder = os.open("%s/%s" % (ROOTFS, name), os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             continue  # another agent is removing them, too
         try:
             if time.time() - os.fstat(folder).st_mtime > _UNUSED_S:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree("%s/%s" % (ROOTS, name), ignore_errors=True)
+                shutil.rmtree("%s/%s" % (ROOTFS, name), ignore_errors=True)
         except BlockingIOError:
             pass
         finally:

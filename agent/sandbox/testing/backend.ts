@@ -65,16 +65,16 @@ export async function openWithPackages(
   const own = { ...spec, packages: "none" } as const;
   const forks = forksOfProcess(place);
   const wanted = { requirements, key: randomUUID(), from, took: () => {} };
-  const set = await forks.borrow(
+  const bundle = await forks.borrow(
     own,
     { ...wanted, wait: (install) => install(installSignal) },
     installSignal,
   );
   const sandbox = await forks.open(own, signal, {
-    packages: { set: set.name, requirements },
+    packages: { bundle: bundle.name, requirements },
     files: [],
   });
-  return { ...sandbox, close: () => sandbox.close().finally(set.giveBack) };
+  return { ...sandbox, close: () => sandbox.close().finally(bundle.giveBack) };
 }
 
 /** Opens a sandbox whose files are in it: a fork mounts those of more than a few bytes. */
@@ -89,7 +89,7 @@ export async function openWithFiles(
   const fork = async (): Promise<Sandbox> => {
     const forks = forksOfProcess(place);
     const loans = await Promise.all(mounted.map((file) => forks.borrowFile(file, signal)));
-    const provided = mounted.map(({ name }, n) => ({ name, set: loans[n]!.name }));
+    const provided = mounted.map(({ name }, n) => ({ name, bundle: loans[n]!.name }));
     const sandbox = await forks.open(spec, signal, { packages: null, files: provided });
     const giveBack = (): void => loans.forEach((loan) => loan.giveBack());
     return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
@@ -114,8 +114,8 @@ export function startForks(
   return createForks({
     engine,
     mother: {
-      roots: "airlock-roots-tests",
-      sets: "airlock-sets-tests",
+      rootfs: "airlock-rootfs-tests",
+      bundles: "airlock-bundles-tests",
       agentId: randomUUID(),
       agentName: "sandbox-tests-mother",
       slots: 4,
@@ -125,7 +125,7 @@ export function startForks(
     },
     motherImage: () => Promise.resolve(image),
     ids: [0x7000_0000, 65_536],
-    // Kept: another process of the tests may be about to use a set that nobody uses.
+    // Kept: another process of the tests may be about to use a bundle that nobody uses.
     packages: { maxBytes: 256 * 1024 ** 2, keepsUnused: true, memoryBytes: 1024 ** 3 },
     log: getLogger("test"),
     ...more,

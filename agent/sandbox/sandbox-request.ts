@@ -1,9 +1,9 @@
-import type { WantedPackages } from "../../sandbox/package-request.ts";
-import type { InputFile } from "../../sandbox/job.ts";
-import type { SandboxSpec } from "../../sandbox/spec.ts";
+import type { WantedPackages } from "./package-request.ts";
+import type { InputFile } from "./job.ts";
+import type { SandboxSpec } from "./spec.ts";
 
 /** The container that a job needs. */
-export type ContainerRequest = {
+export type SandboxRequest = {
   readonly jobType: string;
   readonly spec: SandboxSpec;
   /** Packages that its job asks for. */
@@ -17,7 +17,7 @@ export type ContainerRequest = {
  * equal, except labels. Which GPUs a container has does not matter, because containers with GPUs
  * are started for one job each.
  */
-export function kindKey({ jobType, spec }: ContainerRequest): string {
+export function kindKey({ jobType, spec }: SandboxRequest): string {
   const { labels: _, gpus, ...fixed } = spec;
   return JSON.stringify([jobType, fixed, gpus.length]);
 }
