@@ -1,0 +1,117 @@
+import type { Logger } from "@logtape/logtape";
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { openSession } from "../sandbox/session/session.ts";
+import type { SandboxSpec } from "../sandbox/spec.ts";
+import { temporaryFileSizes } from "../sandbox/surroundings.ts";
+import type { Zygote } from "./mother.ts";
+import type { ReadyZygote, Zygotes } from "./zygotes.ts";
+
+/** What a job finds in its sandbox: packages and input files, by the names of their bundles. */
+export interface Provided {
+  readonly packages: { readonly bundle: string; readonly requirements: readonly string[] } | null;
+  readonly files: readonly { readonly bundle: string; readonly name: string }[];
+}
+
+/** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
+export type OpenFork = (
+  spec: SandboxSpec,
+  signal: AbortSignal,
+  provided?: Provided,
+) => Promise<Sandbox>;
+
+export interface OpenForkDeps {
+  /** The zygote of such jobs. */
+  readonly zygoteFor: (spec: SandboxSpec, signal: AbortSignal) => Promise<ReadyZygote>;
+  readonly zygotes: Pick<Zygotes, "replace">;
+  readonly log: Logger;
+}
+
+/** A fork takes a tenth of this on a busy machine. */
+const forkMs = 1000;
+
+/** Forks sandboxes from zygotes. */
+export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenFork {
+  /** Zygotes whose failed preloads are in the log. */
+  const told = new WeakSet<Zygote>();
+
+  async function forkOnce(
+    spec: SandboxSpec,
+    signal: AbortSignal,
+    { packages, files }: Provided = { packages: null, files: [] },
+  ): Promise<Sandbox> {
+    signal.throwIfAborted();
+    const beganAtMs = performance.now();
+    const ready = await zygoteFor(spec, signal);
+    const { mother, zygote } = ready;
+    const { memoryBytes: memory, pids, cpus } = spec;
+    const sizes = temporaryFileSizes(memory);
+    const { channel, gone, close } = zygote.open({
+      memory,
+      pids,
+      cpus,
+      packages: packages?.bundle ?? "",
+      files: files.map(({ bundle, name }) => [bundle, name] as const),
+      ...sizes,
+    });
+    const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
+      // The next job gets another zygote: this one, or its mother, may hang. A job that is given up sooner does not
+      // say so, and every client can cancel its own.
+      const isTelling = !signal.aborted || performance.now() - beganAtMs > forkMs;
+      if (isTelling) zygotes.replace(ready);
+      const closed = close();
+      if (!(error instanceof EngineError)) throw error;
+      await closed;
+      throw await explained(error, gone);
+    });
+    if (packages) session.tellRequirements(packages.requirements);
+    if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
+    return {
+      backend: "zygote",
+      containerId: mother.containerId,
+      pythonVersion: session.pythonVersion,
+      preloadErrors: session.preloadErrors,
+      startupMs: performance.now() - beganAtMs,
+      ...(packages && { hasPackages: true }),
+      ...(files.length > 0 && { mounted: new Set(files.map(({ name }) => name)) }),
+      died: session.died,
+      install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
+      giveFiles: (files, limit) => session.giveFiles(files, limit),
+      async run(job, options) {
+        const report = await session.run(job, options);
+        if (report.ending !== "lost") return report;
+        const end = await gone.catch(() => null);
+        if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
+        return { ...report, isHostLost: false, outOfMemory: end.oom_kills > 0 };
+      },
+      close,
+    };
+  }
+
+  function tellOfPreload(zygote: Zygote, errors: Readonly<Record<string, string>>): void {
+    told.add(zygote);
+    for (const [module, reason] of Object.entries(errors)) {
+      log.warn("preload of {module} failed where jobs are forked: {reason}", { module, reason });
+    }
+  }
+
+  /** If mother or zygote fail, tries once more: nothing of the job has been sent to them yet. */
+  return async (spec, signal, provided) => {
+    try {
+      return await forkOnce(spec, signal, provided);
+    } catch (error) {
+      if (!(error instanceof EngineError) || error.code !== "not_forked") throw error;
+      return forkOnce(spec, signal, provided);
+    }
+  };
+}
+
+/** Adds to a failed start what the mother knows of it. */
+async function explained(
+  { code, message }: EngineError,
+  gone: Promise<{ problem: string | null }>,
+): Promise<EngineError> {
+  const end = await gone.catch(() => null);
+  const words = end?.problem ? `${message}: ${end.problem}` : message;
+  return new EngineError(code === "other" ? "not_forked" : code, words);
+}
