@@ -1,5 +1,5 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import type { ExecutionError, FieldError, ProblemCode } from "../shared/wire/errors.ts";
+import type { ExecutionError, FieldError, Problem, ProblemCode } from "../shared/wire/errors.ts";
 
 /** Codes of refused requests with their HTTP status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {
@@ -61,7 +61,7 @@ export interface ErrorExtras {
   job_id?: string;
 }
 
-/** A refused request. `problemResponse` turns it into the answer. */
+/** A refused request. */
 export class AppError extends Error {
   override name = "AppError";
   readonly code: ErrorCode;
@@ -80,6 +80,25 @@ export class AppError extends Error {
     this.extras = extras;
     this.headers = headers;
   }
+}
+
+/** The problem details (RFC 9457) of a refusal. */
+export function problemOf({ code, message, extras }: AppError, correlationId: string): Problem {
+  return {
+    type: problemType(code),
+    code,
+    title: errorTitles[code],
+    status: errorStatus[code],
+    detail: message,
+    correlation_id: correlationId,
+    ...extras,
+  };
+}
+
+/** 400 that names every fault of a request, or of a part of it. */
+export function notValid(what: string, errors: FieldError[]): AppError {
+  const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
+  return new AppError("invalid_request", `${what} is not valid: ${detail}`, { errors });
 }
 
 export function unauthorized(detail: string): AppError {

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { OutputReport } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { leasedJob, openTempStore, type TempStore } from "../testing/temp-store.ts";

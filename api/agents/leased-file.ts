@@ -1,9 +1,9 @@
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { openInputFile } from "../files/input-files.ts";
-import { fileForAgents, type StoredFile } from "../http/stored-file.ts";
+import { fileForAgents, type StoredFile } from "../files/stored-file.ts";
 import { leaseLost } from "../jobs/lease-post.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findInputFile } from "../store/jobs/input-files.ts";
 
 /**

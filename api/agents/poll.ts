@@ -25,7 +25,7 @@ import { expireLeases, renewLeases, type LeaseTerms } from "../store/jobs/lease.
 import { isAnyQueued } from "../store/statistics/queue.ts";
 import { takeBuilds } from "../builds/take-builds.ts";
 import { takeJobs } from "./take-jobs.ts";
-import { backstopMs } from "../jobs/wait.ts";
+import { backstopMs } from "../waiting.ts";
 
 /**
  * Serves an agent's long poll: registers the agent, renews its leases, and answers as soon as there is

@@ -13,7 +13,7 @@ import {
   type Placed,
   servingAgents,
 } from "../domain/agents/placement.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
 import { filesOf, type InputFileInfo } from "../store/jobs/input-files.ts";

@@ -3,14 +3,14 @@ import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
+import { fieldErrors } from "../domain/field-errors.ts";
 import { canonicalJson } from "../domain/submission.ts";
-import { AppError } from "../errors.ts";
-import { fieldErrors } from "../http/body/validation.ts";
+import { AppError, notValid } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";
 import { type Availability, checkAvailability } from "../jobs/availability.ts";
 import { newExecution, runnableEnvironment, type Origin } from "../jobs/new-execution.ts";
 import { othersTurn } from "../jobs/others-turn.ts";
-import { databaseFull } from "../jobs/submit.ts";
+import { databaseFull } from "../jobs/refusals.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 
 /** A job of a batch that can be stored, or why it cannot. */
@@ -73,11 +73,7 @@ async function prepare(
 ): Promise<Prepared> {
   const plain = Object.fromEntries(Object.entries(job).map(([k, v]) => [k, plainNumber(v)]));
   const parsed = AsyncSubmitRequest.safeParse(plain);
-  if (!parsed.success) {
-    const errors = fieldErrors(parsed.error);
-    const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
-    throw new AppError("invalid_request", `The job is not valid: ${detail}`, { errors });
-  }
+  if (!parsed.success) throw notValid("The job", fieldErrors(parsed.error));
   const environment = await lookUp.environment(parsed.data.job_type);
   const files = await lookUp.files(parsed.data.files ?? []);
   const execution = await newExecution(deps, parsed.data, origin, environment.jobType, files);

@@ -2,12 +2,12 @@ import type { BatchRequest, SubmittedBatch } from "../../shared/wire/client/batc
 import type { Problem } from "../../shared/wire/errors.ts";
 import type { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
-import { AppError } from "../errors.ts";
-import { problemOf } from "../http/problem.ts";
+import { AppError, problemOf } from "../errors.ts";
 import type { Origin } from "../jobs/new-execution.ts";
 import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
-import { keyConflict, notifyAt, queueFull } from "../jobs/submit.ts";
+import { notifyAt } from "../jobs/wake-agents.ts";
+import { keyConflict, queueFull } from "../jobs/refusals.ts";
 import { readStandings, type Standing } from "../store/batches/batches.ts";
 import type { BatchItem } from "../store/batches/rows.ts";
 import { submitBatch } from "../store/batches/submit.ts";

@@ -12,7 +12,7 @@ import { listAgents } from "../store/agents/agents.ts";
 import { readBuildLog } from "../store/builds/build-log.ts";
 import { findBuild, requestBuild, type BuildRow } from "../store/builds/builds.ts";
 import { sweepBuilds } from "./take-builds.ts";
-import { backstopMs } from "../jobs/wait.ts";
+import { backstopMs } from "../waiting.ts";
 
 const retryAfterS = 5;
 

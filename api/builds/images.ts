@@ -3,7 +3,7 @@ import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { buildSpec, environment as environmentOf } from "../domain/environment.ts";
 import { imageRepository } from "../domain/image-name.ts";
 import { AppError, notFound } from "../errors.ts";
-import { fileForAgents, type StoredFile } from "../http/stored-file.ts";
+import { fileForAgents, type StoredFile } from "../files/stored-file.ts";
 import { leaseLost, refuseUnless } from "../jobs/lease-post.ts";
 import { builtImages, type BuildRow } from "../store/builds/builds.ts";
 import { archivedBuilds, dropArchive, findImage, recordArchive } from "../store/builds/images.ts";

@@ -1,6 +1,6 @@
 import type { StreamName } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { outputEnds } from "../store/output/chunks.ts";
 import { resultLengths } from "../store/output/result-parts.ts";
 import { resultOutput, storedOutput } from "./output.ts";

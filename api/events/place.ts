@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import { type EventCursor, formatCursor, newCursor } from "../domain/event-cursor.ts";
 import { splitText } from "../domain/split-text.ts";
 import { timestamp } from "../jobs/record.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { type Arrived, type OutputReader, storedOutput } from "./output.ts";
 
 /** How far a client has followed one attempt: its cursor, and the bytes of incomplete characters after it. */

@@ -4,7 +4,7 @@ import type { ArtifactStore, Deps } from "../deps.ts";
 import type { ByteRange } from "../domain/files/byte-range.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { artifactKey, fileKey } from "../domain/files/store-key.ts";
-import { AppError } from "../errors.ts";
+import { type AppError, notValid } from "../errors.ts";
 import { findFiles } from "../store/files.ts";
 import type { InputFileRow, NewInputFile } from "../store/jobs/input-files.ts";
 import { findArtifact } from "../store/output/artifacts.ts";
@@ -51,11 +51,7 @@ export function fileFinder(deps: Deps): (files: InputFile[]) => Promise<FoundFil
       if (stored) found.rows.push({ ...about, ...stored, content: null });
       else faults.push(artifact ? noArtifact(n) : noFile(n));
     }
-    if (faults.length > 0) {
-      const detail = faults.map(({ path, message }) => `${path}: ${message}`).join("; ");
-      const text = `The request is not valid: ${detail}`;
-      found.problem = new AppError("invalid_request", text, { errors: faults });
-    }
+    if (faults.length > 0) found.problem = notValid("The request", faults);
     return found;
   };
 }

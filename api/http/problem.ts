@@ -1,9 +1,8 @@
 import type { ErrorHandler } from "hono";
 import { HTTPException } from "hono/http-exception";
-import type { Problem } from "../../shared/wire/errors.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { ArtifactOutage } from "../deps.ts";
-import { AppError, errorStatus, errorTitles, problemType, unavailable } from "../errors.ts";
+import { AppError, errorStatus, unavailable, problemOf } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import type { AppEnv } from "./context.ts";
 
@@ -25,18 +24,6 @@ export const onError: ErrorHandler<AppEnv> = (error, c) => {
     ...refusal.headers,
   });
 };
-
-export function problemOf({ code, message, extras }: AppError, correlationId: string): Problem {
-  return {
-    type: problemType(code),
-    code,
-    title: errorTitles[code],
-    status: errorStatus[code],
-    detail: message,
-    correlation_id: correlationId,
-    ...extras,
-  };
-}
 
 function asRefusal(error: Error): AppError {
   if (error instanceof AppError) return error;

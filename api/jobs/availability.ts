@@ -7,7 +7,7 @@ import { AppError, unavailable } from "../errors.ts";
 import { timestamp } from "./record.ts";
 import { turnMessage, whyNobodyRuns, whyNobodyTakes } from "../domain/agents/waiting.ts";
 import { readEnvironment } from "./environments.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
 import { readQueueStats } from "../store/statistics/queue.ts";

@@ -1,6 +1,6 @@
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { Database } from "../store/database.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { withPayloads } from "../store/jobs/read.ts";
 import { withAttempts } from "./attempts.ts";
 import { toRecord, type View } from "./record.ts";

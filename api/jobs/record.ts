@@ -10,7 +10,7 @@ import {
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import type { FullExecution } from "../store/jobs/read.ts";
 import type { ArtifactRow } from "../store/output/artifacts.ts";
 

@@ -2,15 +2,16 @@ import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/subm
 import type { Deps } from "../deps.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";
-import { AppError, unavailable } from "../errors.ts";
+import { unavailable } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";
 import type { NewInputFile } from "../store/jobs/input-files.ts";
 import { checkAvailability } from "./availability.ts";
 import { rideOut } from "./ride-out.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
-import { databaseBytes } from "../store/size.ts";
 import { submitExecution, type Submitted } from "../store/jobs/submit.ts";
+import { notifyAt } from "./wake-agents.ts";
+import { queueFull, keyConflict, databaseFull } from "./refusals.ts";
 
 /**
  * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
@@ -74,14 +75,6 @@ async function findSubmission(deps: Deps, id: string, error: unknown): Promise<S
   return { kind: "accepted", queuePosition: await queuePosition(deps.db, job) };
 }
 
-/** Only new submissions are refused: stored jobs still run, and their results are accepted. */
-export async function databaseFull({ config, db }: Deps): Promise<AppError | undefined> {
-  const most = config.max_database_bytes;
-  if (most === 0 || (await databaseBytes(db)) < most) return undefined;
-  const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;
-  return unavailable(detail, 60);
-}
-
 async function existingJob(
   { db }: Deps,
   existing: { id: string; submissionHash: string },
@@ -101,29 +94,4 @@ async function existingJob(
     ...(job.status === "queued" && wait !== undefined && { message: wait }),
     correlation_id: correlationId,
   };
-}
-
-export function queueFull(maxQueueSize: number): AppError {
-  return unavailable(`The queue is full (max_queue_size ${maxQueueSize}).`, 5);
-}
-
-/** The refusal of an idempotency key. `what` says why, with `{id}` for its job. */
-export function keyConflict(id: string, what: string): AppError {
-  return new AppError(
-    "conflict",
-    `The idempotency key ${what.replace("{id}", id)}. Use a new key.`,
-    {
-      existing_job_id: id,
-      job_id: id,
-    },
-  );
-}
-
-/** Polls look for jobs every few seconds anyway, so a timer for a later job need not survive a restart. */
-const longestTimerMs = 10_000;
-
-/** Wakes an agent when a job may start. */
-export function notifyAt({ notifier, now }: Deps, availableAt: number): void {
-  const delayMs = availableAt - now();
-  if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs));
 }

@@ -3,16 +3,15 @@ import type { Deps } from "../deps.ts";
 import { AppError, notFound, unavailable, withJob } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
-import { advance, type Advanced, type ExecutionRow } from "../store/jobs/advance.ts";
+import { advance, type Advanced } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
 import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { rideOut } from "./ride-out.ts";
 import { tellEnd } from "./watched.ts";
 
-/** Wake-ups are hints, so the database is queried at least this often. */
-export const backstopMs = 5_000;
-
+import { backstopMs } from "../waiting.ts";
 /** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
 export async function waitForEnd(
   deps: Deps,

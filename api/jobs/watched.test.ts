@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { recordLog, recordResult, releaseLease } from "../agents/lease-posts.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import type { Deps, Topic } from "../deps.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";

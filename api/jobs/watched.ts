@@ -1,6 +1,6 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { watchExecution } from "../store/jobs/watch.ts";
 
 /** How long a follower counts after its last renewal. */

@@ -2,8 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Duplex } from "node:stream";
 import { getRequestListener, RequestError } from "@hono/node-server";
 import type { Deps } from "../deps.ts";
-import { AppError, errorStatus, errorTitles } from "../errors.ts";
-import { problemOf } from "../http/problem.ts";
+import { AppError, errorStatus, errorTitles, problemOf } from "../errors.ts";
 import { securityHeaderFields } from "../http/security-headers.ts";
 import { type BodyTimes, endSlowBody, endUnreadAnswer } from "./slow-bodies.node.ts";
 

@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { findFile, forgetFile, storeFile, toFilePage } from "../files/uploads.ts";
 import type { AppEnv } from "../http/context.ts";
-import { sendDownload } from "../http/stored-file.ts";
+import { sendDownload } from "../http/send-file.ts";
 import { readFileHeaders, refuseForm } from "../http/body/upload-headers.ts";
 import {
   bytes,

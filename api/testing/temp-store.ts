@@ -5,7 +5,7 @@ import type { Client } from "@libsql/client";
 import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
-import type { ExecutionRow } from "../store/jobs/advance.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
 import { claimNext } from "../store/jobs/claim.ts";
 import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
 

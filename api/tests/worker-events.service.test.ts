@@ -5,7 +5,7 @@ import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { log, working } from "../testing/contract/working.ts";
 import { type Isolates, startIsolates } from "../testing/start-isolates.ts";
-import { backstopMs } from "../jobs/wait.ts";
+import { backstopMs } from "../waiting.ts";
 
 let isolates: Isolates;
 let [first, second, alone]: [Api, Api, Api] = [] as never;

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { Api, body } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { type Isolates, startIsolates } from "../testing/start-isolates.ts";
-import { backstopMs } from "../jobs/wait.ts";
+import { backstopMs } from "../waiting.ts";
 
 const limit = 500;
 let isolates: Isolates;

@@ -4,10 +4,10 @@ import type { z } from "zod";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
+import { fieldErrors } from "../../domain/field-errors.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { dropRest, readBody, received } from "./read.ts";
-import { fieldErrors } from "./validation.ts";
 
 /** The configuration key that limits a body. */
 type LimitKey = "max_request_bytes" | "max_batch_bytes";

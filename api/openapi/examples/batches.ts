@@ -1,7 +1,6 @@
 import type { z } from "@hono/zod-openapi";
 import type { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/client/batch.ts";
-import { problemOf } from "../../http/problem.ts";
-import { AppError } from "../../errors.ts";
+import { problemOf, AppError } from "../../errors.ts";
 import { correlationId, jobId, submittedJob } from "./jobs.ts";
 
 /** A batch of three jobs, the last of which was refused. */

@@ -3,7 +3,7 @@ import { requireBuildLease } from "../../builds/build-posts.ts";
 import type { Deps } from "../../deps.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { sendStored } from "../../http/stored-file.ts";
+import { sendStored } from "../../http/send-file.ts";
 import { imageSource, storeImageUpload, storedArchive } from "../../builds/images.ts";
 
 /** Endpoints that pass built images from the agent that built them to the others. */

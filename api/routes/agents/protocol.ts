@@ -28,7 +28,7 @@ import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { requireAgentToken } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { parseBody } from "../../http/body/json.ts";
-import { sendStored } from "../../http/stored-file.ts";
+import { sendStored } from "../../http/send-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
 import { limitJoins } from "../../http/access/rate-limit.ts";
 import {
@@ -42,7 +42,7 @@ import {
 import { leave } from "../../agents/leave.ts";
 import { poll, renew } from "../../agents/poll.ts";
 import { isWatched } from "../../jobs/watched.ts";
-import type { ExecutionRow } from "../../store/jobs/advance.ts";
+import type { ExecutionRow } from "../../store/jobs/row.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
 import { agentImageRoutes } from "./images.ts";
 

@@ -7,7 +7,7 @@ import { findInputFile } from "../../store/jobs/input-files.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../../jobs/record.ts";
 import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { sendDownload, type Download } from "../../http/stored-file.ts";
+import { sendDownload, type Download } from "../../http/send-file.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
 import { findExecution, findSubmitted } from "../../store/jobs/read.ts";
 import { findArtifact, listArtifacts } from "../../store/output/artifacts.ts";

@@ -9,7 +9,7 @@ import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
 import { readLog } from "../../events/log.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { sendStored } from "../../http/stored-file.ts";
+import { sendStored } from "../../http/send-file.ts";
 import { eventLines, eventsDescription, serverSentEvents } from "../../openapi/examples/events.ts";
 import { problem, problemRef, tooManyStreams } from "../../openapi/responses/problems.ts";
 import { headers } from "../../openapi/responses/headers.ts";

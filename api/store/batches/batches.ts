@@ -1,16 +1,9 @@
 import { and, count, eq, lt, notExists, sql } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
-import type { ExecutionRow } from "../jobs/advance.ts";
+import { type ExecutionRow, executionColumns } from "../jobs/row.ts";
 import { batch as transaction, type Database } from "../database.ts";
-import {
-  batches,
-  executionColumns,
-  executions,
-  isQueued,
-  isRunning,
-  queueLength,
-} from "../schema.ts";
+import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
 import { decoder, listed, query, statement } from "../statement.ts";
 
 export interface BatchState {

@@ -13,9 +13,7 @@ import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, statement, type Statement, type Values } from "../statement.ts";
 
-/** Without the lost attempts, which only the readers of a record need. */
-export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
-
+import type { ExecutionRow } from "./row.ts";
 export type Advanced =
   | { kind: "changed"; execution: ExecutionRow }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }

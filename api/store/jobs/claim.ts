@@ -1,10 +1,10 @@
 import { and, inArray, lte, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
-import type { ExecutionRow } from "./advance.ts";
+import { type ExecutionRow, executionColumns } from "./row.ts";
 import { batch, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
-import { executionColumns, executions, isQueued } from "../schema.ts";
+import { executions, isQueued } from "../schema.ts";
 import { moveFronts } from "./line.ts";
 import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
 

@@ -1,6 +1,7 @@
 import { and, eq, sql } from "drizzle-orm";
 import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
-import { advance, type Advanced, type ExecutionRow } from "./advance.ts";
+import { advance, type Advanced } from "./advance.ts";
+import type { ExecutionRow } from "./row.ts";
 import type { Database } from "../database.ts";
 import { executions, outputChunks, payloads } from "../schema.ts";
 import { query, statement } from "../statement.ts";

@@ -1,9 +1,9 @@
 import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
 import { cancelledMessage, lostMessage, lostOnceMessage } from "../../domain/transition.ts";
-import type { ExecutionRow } from "./advance.ts";
+import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./row.ts";
 import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
-import { executionColumns, executions, isRunning, payloads } from "../schema.ts";
+import { executions, isRunning, payloads } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
@@ -192,10 +192,6 @@ export async function submittedPayloads(
   return new Map(rows.map(({ id, ...payload }) => [id, payload]));
 }
 
-export type SubmittedPayload = Pick<
-  typeof payloads.$inferSelect,
-  "code" | "input" | "stdin" | "args"
->;
 const submittedColumns = {
   id: payloads.executionId,
   code: payloads.code,

@@ -1,16 +1,9 @@
 import { and, desc, eq, gte, lt, lte, sql, type SQL } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { firstIdAt } from "../../domain/first-id.ts";
-import type { ExecutionRow } from "./advance.ts";
+import { type ExecutionRow, executionColumns } from "./row.ts";
 import type { Database } from "../database.ts";
-import {
-  executionColumns,
-  executionMetadata,
-  executions,
-  isEnded,
-  isQueued,
-  isRunning,
-} from "../schema.ts";
+import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
 
 export interface ListFilter {
   status?: ExecutionStatus | undefined;

@@ -1,7 +1,7 @@
 import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
-import type { ExecutionRow } from "./advance.ts";
+import { type ExecutionRow, executionColumns } from "./row.ts";
 import type { Database } from "../database.ts";
-import { executionColumns, executions, isQueued } from "../schema.ts";
+import { executions, isQueued } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 
 /**

@@ -1,12 +1,11 @@
 import { eq, sql } from "drizzle-orm";
-import type { ExecutionRow } from "./advance.ts";
+import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./row.ts";
 import type { Database } from "../database.ts";
-import type { SubmittedPayload } from "./lease.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
-import { executionColumns, executions, payloads } from "../schema.ts";
+import { executions, payloads } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;

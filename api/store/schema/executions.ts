@@ -1,4 +1,4 @@
-import { getTableColumns, sql } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import {
   check,
   index,
@@ -182,10 +182,6 @@ export const executions = sqliteTable(
     check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
   ],
 );
-
-const { lostAttempts: _lostAttempts, ...others } = getTableColumns(executions);
-/** What is read of a row. Only the readers of a record need the lost attempts. */
-export const executionColumns = others;
 
 /**
  * Conditions of the partial indexes, as literal text without parameters: SQLite uses a partial index

@@ -3,6 +3,7 @@ import type { Artifact } from "../../shared/wire/execution.ts";
 import { contentDisposition, matchesEtag } from "../domain/files/content-disposition.ts";
 import { byteRange, type ByteRange } from "../domain/files/byte-range.ts";
 import { AppError } from "../errors.ts";
+import type { StoredFile } from "../files/stored-file.ts";
 import type { AppEnv } from "./context.ts";
 
 /** A file that clients may download. */
@@ -58,16 +59,6 @@ function refusePart(c: Context, what: Download["what"]): void {
   throw new AppError("forbidden", `${what} cannot be used as a page's ${use}: download it.`);
 }
 
-/** A file of the artifact store and the headers to send it with. */
-export interface StoredFile {
-  /** Its name in error messages. */
-  name: string;
-  size: number;
-  etag: string;
-  headers: Record<string, string>;
-  open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array>>;
-}
-
 /**
  * Answers with the whole file, or with the part that `Range` asks for. `If-Range` limits that to the
  * version of the file that the client knows.
@@ -89,18 +80,4 @@ export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<
     "Content-Length": String(range.length),
     "Content-Range": `bytes ${range.offset}-${range.offset + range.length - 1}/${size}`,
   });
-}
-
-/** A file for agents, who know it by its SHA-256. */
-export function fileForAgents(
-  sha256: string,
-  file: Pick<StoredFile, "name" | "size" | "open">,
-): StoredFile {
-  const etag = `"${sha256}"`;
-  const headers = {
-    "Content-Type": "application/octet-stream",
-    "Cache-Control": "no-transform",
-    ETag: etag,
-  };
-  return { ...file, etag, headers };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { fieldErrors } from "./validation.ts";
+import { fieldErrors } from "./field-errors.ts";
 
 const Schema = z.strictObject({ code: z.string(), numbers: z.array(z.int()) });
 const faultsOf = (value: unknown) => fieldErrors(Schema.safeParse(value).error!);

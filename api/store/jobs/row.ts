@@ -1,0 +1,15 @@
+import { getTableColumns } from "drizzle-orm";
+import { executions, type payloads } from "../schema.ts";
+
+const { lostAttempts: _lostAttempts, ...others } = getTableColumns(executions);
+
+/** What is read of a row. Only the readers of a record need the lost attempts. */
+export const executionColumns = others;
+
+export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
+
+/** What the code of an execution is given. */
+export type SubmittedPayload = Pick<
+  typeof payloads.$inferSelect,
+  "code" | "input" | "stdin" | "args"
+>;
