@@ -1,13 +1,7 @@
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./scripts/test/sequencer.ts";
-import {
-  repeatedFiles,
-  sandboxFiles,
-  stages,
-  testFiles,
-  type Tier,
-  tiers,
-} from "./scripts/test/tiers.ts";
+import { repeatedFiles, sandboxFiles, stages, testFiles } from "./scripts/test/tiers.ts";
+import { type Tier, tiers } from "./scripts/setup/tools.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
 const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 4, lab: 2 };

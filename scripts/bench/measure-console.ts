@@ -5,11 +5,11 @@ import type { Browser, Page } from "playwright-core";
 import { openBrowser } from "../../api/testing/browser.ts";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { startNodeIn } from "../../api/testing/start-node.ts";
-import { fillHistory } from "../bench/api/history.ts";
-import { loadNow } from "../bench/machine.ts";
+import { fillHistory } from "./api/history.ts";
+import { loadNow } from "./machine.ts";
 import { OperatorError, runMain } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";
-import { buildConsole } from "./build-console.ts";
+import { buildConsole } from "../console/build-console.ts";
 
 const executions = 100_000;
 const outputBytes = 1 << 20;

@@ -2,9 +2,12 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { debianOf, findPython } from "../../agent/sandbox/testing/find-python.ts";
-import type { Tier } from "../test/tiers.ts";
 import { hasCommand } from "./engine/install-engine.ts";
 import type { StandIn } from "./images/stand-in.ts";
+
+/** The tiers of tests, in the order they run. */
+export const tiers = ["unit", "service", "engine", "zygote", "lab"] as const;
+export type Tier = (typeof tiers)[number];
 
 /** A program that tests and set-up need besides npm's packages and the container engine. */
 export type Tool = {

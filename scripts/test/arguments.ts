@@ -1,6 +1,7 @@
 import { globSync } from "node:fs";
 import { wrongArguments } from "../command/arguments.ts";
-import { type Tier, testFiles, tiers, tiersOf } from "./tiers.ts";
+import { testFiles, tiersOf } from "./tiers.ts";
+import { type Tier, tiers } from "../setup/tools.ts";
 
 export const HELP = `Usage: npm test [-- [--no-check] [path …] [options of vitest, such as -t "part of a title"]]
 

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { findLongFiles, findWrongImports } from "./check-rooms.ts";
+import { findCircles, findLongFiles, findWrongImports } from "./check-rooms.ts";
 
 const rooms = { shared: ["shared"], agent: ["agent/low", "agent/high", "agent"], api: ["api"] };
 
@@ -41,4 +41,35 @@ it("reports a source or test of more than 300 lines, unless a script writes it",
     files.slice(0, 3).map((file) => expect.stringContaining(`${file} has 301 lines`) as string),
   );
   expect(findLongFiles(["clients/typescript/src/generated.ts"], read(301))).toEqual([]);
+});
+
+it.each([
+  [
+    "files, by types too",
+    { "api/a.ts": 'import { b } from "./b.ts";', "api/b.ts": 'import type { A } from "./a.ts";' },
+    "api/a.ts → api/b.ts → api/a.ts",
+  ],
+  [
+    "tests",
+    { "x/a.test.ts": 'import "./testing/b.ts";', "x/testing/b.ts": 'import "../a.test.ts";' },
+    "x/a.test.ts → x/testing/b.ts → x/a.test.ts",
+  ],
+  [
+    "rooms without an order",
+    { "x/one/in/a.ts": 'import "../../two/b.ts";', "x/two/b.ts": 'import "../one/c.ts";' },
+    "x/one (x/one/in/a.ts) → x/two (x/two/b.ts) → x/one",
+  ],
+])("reports a circle of %s", (_, sources: Record<string, string>, circle) => {
+  const found = findCircles(rooms, Object.keys(sources), (file) => sources[file]!);
+  expect(found).toEqual([`imports run in a circle: ${circle}`]);
+});
+
+it("reports no circle where two ways lead to one file, nor between tests of rooms", () => {
+  const sources: Record<string, string> = {
+    "x/one/a.ts": 'import "../two/b.ts";\nimport "./c.ts";',
+    "x/two/b.ts": 'import "../three/d.ts";',
+    "x/one/c.ts": 'import "../three/d.ts";',
+    "x/two/b.test.ts": 'import "../one/a.ts";',
+  };
+  expect(findCircles(rooms, Object.keys(sources), (file) => sources[file] ?? "")).toEqual([]);
 });

@@ -33,6 +33,54 @@ export function findWrongImports(
 }
 
 /**
+ * Finds the circles of files and of rooms that imports make, those of types too. Where rooms.ts lists none, a
+ * room is a folder of the top folder with all in it. Tests and what they use are in no room.
+ *
+ * @returns One line for each, empty where there is none.
+ */
+export function findCircles(rooms: Rooms, files: readonly string[], read = readText): string[] {
+  const imports = files
+    // The circle of scripts/vm is about to go with its sections.
+    .filter((file) => /\.tsx?$/.test(file) && !file.startsWith("scripts/vm/"))
+    .flatMap((file) => importsOf(file, read(file)).map((target) => [file, target] as const));
+  const roomOf = (file: string): string => {
+    const order = rooms[topOf(file)];
+    if (order) return order[placeOf(order, file)] ?? file;
+    return dirname(file).split("/", 2).join("/");
+  };
+  const betweenRooms = imports
+    .filter((pair) => !pair.some((file) => TESTS.test(file)))
+    .map(([file, target]) => ({ from: roomOf(file), to: roomOf(target), by: file }))
+    .filter(({ from, to }) => from !== to);
+  return [
+    ...circlesOf(imports.map(([from, to]) => ({ from, to, by: from }))),
+    ...circlesOf(betweenRooms),
+  ].map((circle) => `imports run in a circle: ${circle}`);
+}
+
+type Arrow = { from: string; to: string; by: string };
+
+function circlesOf(arrows: readonly Arrow[]): string[] {
+  const leaving = Map.groupBy(arrows, ({ from }) => from);
+  const done = new Set<string>();
+  const found: string[] = [];
+  const visit = (node: string, path: Arrow[]): void => {
+    const start = path.findIndex(({ from }) => from === node);
+    if (start !== -1) {
+      const steps = path
+        .slice(start)
+        .map(({ from, by }) => (by === from ? from : `${from} (${by})`));
+      found.push([...steps, node].join(" → "));
+    } else if (!done.has(node)) {
+      for (const arrow of leaving.get(node) ?? []) visit(arrow.to, [...path, arrow]);
+      done.add(node);
+    }
+  };
+  for (const node of leaving.keys()) visit(node, []);
+  return found;
+}
+
+/**
  * Finds the sources and tests that have more lines than the house rules allow.
  *
  * @returns One line for each, empty where the rule holds.

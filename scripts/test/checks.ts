@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { runTool } from "../command/run-tool.ts";
-import { findLongFiles, findWrongImports } from "./check-rooms.ts";
+import { findCircles, findLongFiles, findWrongImports } from "./check-rooms.ts";
 import { rooms } from "./rooms.ts";
 import { say } from "../command/say.ts";
 
@@ -27,7 +27,11 @@ function checkRooms(): boolean {
     encoding: "utf8",
   });
   const files = listed.split("\n").filter((file) => existsSync(file));
-  const found = [...findWrongImports(rooms, files), ...findLongFiles(files)];
+  const found = [
+    ...findWrongImports(rooms, files),
+    ...findCircles(rooms, files),
+    ...findLongFiles(files),
+  ];
   if (found.length > 0) process.stdout.write(`${found.join("\n")}\n`);
   say(`rooms: ${found.length === 0 ? "passed" : "failed"}`);
   return found.length === 0;

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import type { Reporter, TestCase, TestModule } from "vitest/node";
 import type { FileResult, RunResult } from "./results.ts";
-import type { Tier } from "./tiers.ts";
+import type { Tier } from "../setup/tools.ts";
 
 /** Names the file that the results go to. */
 export const RESULTS_FILE = "TEST_RESULTS_FILE";

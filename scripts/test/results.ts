@@ -1,4 +1,4 @@
-import type { Tier } from "./tiers.ts";
+import type { Tier } from "../setup/tools.ts";
 
 /** What became of the rows of one test file. */
 export type FileResult = {

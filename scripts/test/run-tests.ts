@@ -7,7 +7,7 @@ import { OperatorError } from "../command/operator-error.ts";
 import { toolEnv } from "../command/run-tool.ts";
 import { RESULTS_FILE } from "./reporter.ts";
 import type { RunResult } from "./results.ts";
-import type { Tier } from "./tiers.ts";
+import type { Tier } from "../setup/tools.ts";
 
 /** Runs the tests of some tiers side by side. */
 export async function runTests(

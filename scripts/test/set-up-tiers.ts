@@ -2,11 +2,10 @@ import { connect } from "../setup/engine/connect.ts";
 import { ensureScienceImage } from "../setup/images/science-image.ts";
 import { setUp } from "../setup/set-up.ts";
 import { installTools } from "../setup/install-tools.ts";
-import { toolsOf } from "../setup/tools.ts";
+import { toolsOf, type Tier } from "../setup/tools.ts";
 import { OperatorError } from "../command/operator-error.ts";
 import { readConfig } from "../command/config.ts";
 import { say } from "../command/say.ts";
-import type { Tier } from "./tiers.ts";
 
 export type SetUpTiers = {
   dockerHost?: string;

@@ -1,5 +1,5 @@
 import type { FileResult, RunResult, SkippedRow } from "./results.ts";
-import { type Tier, tiers } from "./tiers.ts";
+import { type Tier, tiers } from "../setup/tools.ts";
 
 /** Something that did not run at all, with the reason. */
 export type Unavailable = { what: string; files: number; reason: string };

@@ -1,8 +1,5 @@
 import { matchesGlob } from "node:path";
-
-/** The tiers of tests, in the order they run. */
-export const tiers = ["unit", "service", "engine", "zygote", "lab"] as const;
-export type Tier = (typeof tiers)[number];
+import { type Tier, tiers } from "../setup/tools.ts";
 
 /** Tiers that run side by side: most of their tests wait for another process. */
 export const stages: readonly (readonly Tier[])[] = [
