@@ -5,7 +5,7 @@ import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
 import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 
 /**
- * A libSQL client, and drizzle on top of it. Every write is one statement or one `batch`, and is
+ * A libSQL client, and drizzle on top of it. Every write is one statement or one `transact`, and is
  * committed when its promise resolves.
  */
 export interface Database {
@@ -38,7 +38,7 @@ export const fileSettings = [
 const dialect = new SQLiteAsyncDialect();
 
 /** Runs statements in one immediate transaction: all or none. */
-export async function batch(
+export async function transact(
   db: Database,
   queries: (SQLWrapper | InStatement)[],
 ): Promise<ResultSet[]> {

@@ -14,7 +14,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
-import { batch, insertWhere, type Database } from "./database.ts";
+import { transact, insertWhere, type Database } from "./database.ts";
 import { executions, fileBytes, files, inputFiles, removals } from "./schema.ts";
 import { query } from "./statement.ts";
 
@@ -37,7 +37,7 @@ export async function expectFile(
       .from(fileBytes)
       .where(lte(fileBytes.total, mostBytes - file.sizeBytes)),
   );
-  const [inserted] = await batch(db, [insertWhere(removals, removal, hasRoom)]);
+  const [inserted] = await transact(db, [insertWhere(removals, removal, hasRoom)]);
   return inserted?.rowsAffected === 1;
 }
 
@@ -62,7 +62,7 @@ export async function recordFile(db: Database, file: FileRow): Promise<boolean> 
     .select({ one: sql`1` })
     .from(files)
     .where(eq(files.id, file.id));
-  const [, inserted] = await batch(db, [
+  const [, inserted] = await transact(db, [
     // A file that has expired gives its key away, also before the sweep.
     db.orm
       .update(files)
@@ -126,7 +126,7 @@ export async function listFiles(
 
 /** Removes a file; false if there is none. Its bytes are removed later, unless an execution refers to them. */
 export async function removeFile(db: Database, id: string, bytesDueAt: number): Promise<boolean> {
-  const [, removed] = await batch(db, removal(db, eq(files.id, id), bytesDueAt));
+  const [, removed] = await transact(db, removal(db, eq(files.id, id), bytesDueAt));
   return removed?.rowsAffected === 1;
 }
 
@@ -152,7 +152,7 @@ export async function removeExpiredFiles(
   const ids = expired.map(({ id }) => id);
   // A job may have come to refer to one of them meanwhile.
   const which = and(inArray(files.id, ids), isExpired);
-  if (ids.length > 0) await batch(db, removal(db, which, bytesDueAt));
+  if (ids.length > 0) await transact(db, removal(db, which, bytesDueAt));
   return ids.length;
 }
 

@@ -1,5 +1,5 @@
 import { asc, gte, lt, sql } from "drizzle-orm";
-import { batch, type Database } from "./database.ts";
+import { transact, type Database } from "./database.ts";
 import { counts, minutes } from "./schema.ts";
 import { query } from "./statement.ts";
 
@@ -11,7 +11,7 @@ export async function addMinute(
   { at, pending, running, slots }: Omit<Minute, "ended">,
   keepSince: number,
 ): Promise<void> {
-  await batch(db, [
+  await transact(db, [
     sql`insert or ignore into ${minutes} (at, pending, running, slots, ended)
         select ${at}, ${pending}, ${running}, ${slots}, coalesce(json_group_object(label, n), '{}')
         from (select label, sum(n) as n from ${counts} where name = 'executions' group by label)`,

@@ -1,6 +1,6 @@
 import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type SQLWrapper } from "drizzle-orm";
 import { firstIdAt } from "../domain/first-id.ts";
-import { batch, type Database } from "./database.ts";
+import { transact, type Database } from "./database.ts";
 import {
   artifacts,
   buildLogs,
@@ -17,17 +17,17 @@ import {
 import { statement } from "./statement.ts";
 
 /** Most that one statement removes. The driver of a local file runs it on the thread that serves requests. */
-export interface Batch {
+export interface Portion {
   rows: number;
   bytes: number;
 }
 
 /**
- * Ids of executions that ended before a time (epoch ms), oldest first: as many as fit into a batch, but
+ * Ids of executions that ended before a time (epoch ms), oldest first: as many as fit into a portion, but
  * at least one if there is any. Ids are UUIDs of version 7, so their index is ordered by time and
  * executions submitted later are never read.
  */
-export async function endedBefore(db: Database, before: number, most: Batch): Promise<string[]> {
+export async function endedBefore(db: Database, before: number, most: Portion): Promise<string[]> {
   const found = await db.orm
     .select({ id: executions.id, bytes: storedBytes })
     .from(executions)
@@ -54,7 +54,7 @@ export async function removeExecutions(
   ids: string[],
   bytesDueAt: number,
 ): Promise<void> {
-  await batch(db, removal(db, ids, bytesDueAt));
+  await transact(db, removal(db, ids, bytesDueAt));
 }
 
 function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapper[] {
@@ -91,7 +91,7 @@ export async function removeExecution(
   now: number,
   bytesDueAt: number,
 ): Promise<void> {
-  await batch(db, [buryKey({ id, now }), ...removal(db, [id], bytesDueAt)]);
+  await transact(db, [buryKey({ id, now }), ...removal(db, [id], bytesDueAt)]);
 }
 
 const buryKey = statement(sql`
@@ -142,7 +142,7 @@ export async function removeBuilds(db: Database, before: number, rows: number): 
     .limit(rows);
   if (old.length === 0) return 0;
   const ids = old.map(({ id }) => id);
-  await batch(db, [
+  await transact(db, [
     db.orm.delete(buildLogs).where(inArray(buildLogs.buildId, ids)),
     db.orm.delete(builds).where(inArray(builds.id, ids)),
   ]);
@@ -164,7 +164,7 @@ export async function dueRemovals(db: Database, now: number, rows: number): Prom
 export async function removeLease(db: Database, executionId: string, leaseId: string) {
   const lastShown = sql`(select ${executions.attempt} from ${executions}
     where ${executions.id} = ${executionId} and ${executions.endedAt} is not null)`;
-  await batch(db, [
+  await transact(db, [
     db.orm
       .delete(artifacts)
       .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId))),

@@ -32,8 +32,8 @@ const deliveriesDays = 7;
 const hourMs = 3_600_000;
 
 /** A statement of this size blocks the thread for a few milliseconds. */
-const batch = { rows: 50, bytes: 4 * 1024 * 1024 };
-const batchesPerSweep = 20;
+const portion = { rows: 50, bytes: 4 * 1024 * 1024 };
+const portionsPerSweep = 20;
 
 /**
  * Removes dead letters older than `dlq_retention_days`, executions and builds older than
@@ -41,7 +41,7 @@ const batchesPerSweep = 20;
  */
 export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
-  const { rows } = batch;
+  const { rows } = portion;
   const ago = (days: number): number => now() - days * dayMs;
   const days = config.execution_retention_days ?? (await readDefaultRetention(db)) ?? 0;
   const removals: (() => Promise<boolean>)[] = [
@@ -66,11 +66,11 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
 }
 
 /**
- * Repeats a bounded removal until nothing is left to remove, at most `batchesPerSweep` times. Requests get
+ * Repeats a bounded removal until nothing is left to remove, at most `portionsPerSweep` times. Requests get
  * their turn in between. Returns whether there may be more.
  */
 async function repeat(removeSome: () => Promise<boolean>): Promise<boolean> {
-  for (let done = 0; done < batchesPerSweep; done++) {
+  for (let done = 0; done < portionsPerSweep; done++) {
     if (!(await removeSome())) return false;
     await othersTurn();
   }
@@ -79,7 +79,7 @@ async function repeat(removeSome: () => Promise<boolean>): Promise<boolean> {
 
 /** Returns whether there may be more. */
 async function removeEnded({ db, log, now }: Deps, before: number): Promise<boolean> {
-  const ids = await endedBefore(db, before, batch);
+  const ids = await endedBefore(db, before, portion);
   if (ids.length === 0) return false;
   await removeExecutions(db, ids, now() + hourMs);
   log.debug("removed {count} executions that ended before {before}", {
@@ -95,7 +95,7 @@ async function removeEnded({ db, log, now }: Deps, before: number): Promise<bool
  * execution or file has been removed.
  */
 async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> {
-  const due = await dueRemovals(db, now(), batch.rows);
+  const due = await dueRemovals(db, now(), portion.rows);
   for (const prefix of due) {
     const [executionId = "", leaseId] = prefix.split("/");
     if (leaseId !== undefined) await removeLease(db, executionId, leaseId);
@@ -116,5 +116,5 @@ async function removeBytes({ db, artifacts, log, now }: Deps): Promise<boolean> 
     await forgetRemoval(db, prefix);
   }
   await artifacts.removePartial(now() - hourMs);
-  return due.length === batch.rows;
+  return due.length === portion.rows;
 }

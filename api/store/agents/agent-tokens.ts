@@ -1,5 +1,5 @@
 import { and, asc, eq, getTableColumns, gt, isNull, lt, or, sql } from "drizzle-orm";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { agentTokens, joinCodes } from "../schema.ts";
 import { decoder, query, rowsQuery } from "../statement.ts";
 
@@ -83,7 +83,7 @@ export async function addJoinCode(
   db: Database,
   code: { codeHash: string; name: string | null; createdAt: number; expiresAt: number },
 ): Promise<void> {
-  await batch(db, [
+  await transact(db, [
     query.delete(joinCodes).where(lt(joinCodes.expiresAt, code.createdAt)),
     query.insert(joinCodes).values(code),
   ]);
@@ -102,7 +102,7 @@ export async function exchangeCode(
 ): Promise<{ id: string; name: string } | undefined> {
   const isTheCode = eq(joinCodes.codeHash, codeHash);
   const unused = and(isTheCode, isNull(joinCodes.tokenId), gt(joinCodes.expiresAt, now));
-  const results = await batch(db, [
+  const results = await transact(db, [
     sql`insert or ignore into ${agentTokens} (id, name, token_hash, created_at)
         select ${token.id}, coalesce(${joinCodes.name}, ${token.name}), ${token.tokenHash}, ${now}
         from ${joinCodes} where ${unused}`,

@@ -2,7 +2,7 @@ import { and, count, eq, lt, notExists, sql } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
 import { type ExecutionRow, executionColumns } from "../jobs/row.ts";
-import { batch as transaction, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
 import { decoder, listed, query, statement } from "../statement.ts";
 
@@ -35,7 +35,7 @@ export async function cancelMembers(
   id: string,
   now: number,
 ): Promise<ExecutionRow[]> {
-  const results = await transaction(db, [cancelQueued({ id, now }), askRunning({ id })]);
+  const results = await transact(db, [cancelQueued({ id, now }), askRunning({ id })]);
   return results.flatMap(({ rows }) => rows.map(decode));
 }
 

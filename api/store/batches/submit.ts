@@ -1,5 +1,5 @@
 import { sql } from "drizzle-orm";
-import { batch as transaction, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import {
   batches,
   executions,
@@ -68,7 +68,7 @@ export async function submitBatch(
     payloads: JSON.stringify(items.map(toPayload)),
     files: filesJson(items.map(({ execution }) => execution)),
   };
-  const [, , , , outcome, , holder] = await transaction(db, [
+  const [, , , , outcome, , holder] = await transact(db, [
     insertBatch(values),
     insertExecutions(values),
     insertPayloads(values),

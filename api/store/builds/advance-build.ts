@@ -7,7 +7,7 @@ import {
   type BuildState,
 } from "../../domain/build-transition.ts";
 import type { BuildRow } from "./builds.ts";
-import { batch, insertWhere, equalsOrBothNull, type Database } from "../database.ts";
+import { transact, insertWhere, equalsOrBothNull, type Database } from "../database.ts";
 import { agents, builds, removals } from "../schema.ts";
 
 export type AdvancedBuild =
@@ -40,7 +40,7 @@ export async function advanceBuild(
       equalsOrBothNull(builds.leaseId, build.leaseId),
       equalsOrBothNull(builds.leaseExpiresAt, build.leaseExpiresAt),
     );
-    const [updated] = await batch(db, [
+    const [updated] = await transact(db, [
       db.orm.update(builds).set(change).where(isUnchanged),
       ...removalOfArchive(db, build, result.change, now),
       ...statements,

@@ -1,7 +1,7 @@
 import { and, asc, eq, exists, gt, sql } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
 import type { BuildRow } from "./builds.ts";
-import { batch, insertWhere, type Database } from "../database.ts";
+import { transact, insertWhere, type Database } from "../database.ts";
 import { buildLogs, builds } from "../schema.ts";
 import { recorded, type Recorded } from "../output/artifacts.ts";
 
@@ -33,7 +33,7 @@ export async function recordBuildLog(
         eq(buildLogs.offset, chunk.offset),
       ),
     );
-  const [, present] = await batch(db, [
+  const [, present] = await transact(db, [
     insertWhere(buildLogs, chunk, holds).append(sql` on conflict do nothing`),
     known,
   ]);

@@ -1,6 +1,6 @@
 import { and, desc, eq, getTableColumns, inArray, max, sql } from "drizzle-orm";
 import type { BuiltImage } from "../../domain/environment.ts";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { builds } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 
@@ -24,7 +24,7 @@ export async function requestBuild(db: Database, build: NewBuild): Promise<strin
         eq(builds.spec, build.spec),
       ),
     );
-  const [, found] = await batch(db, [
+  const [, found] = await transact(db, [
     db.orm.insert(builds).values(build).onConflictDoNothing(),
     equal,
   ]);

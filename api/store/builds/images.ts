@@ -1,6 +1,6 @@
 import { and, desc, eq, gt, isNotNull, sql } from "drizzle-orm";
 import type { BuildRow } from "./builds.ts";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { builds, removals } from "../schema.ts";
 
 /** Records the archive that a lease has uploaded; false if the lease no longer holds. */
@@ -48,7 +48,7 @@ export async function archivedBuilds(db: Database): Promise<BuildRow[]> {
 
 /** Removes the archive from a build; its bytes are removed after a time (epoch ms). */
 export async function dropArchive(db: Database, id: string, bytesDueAt: number): Promise<void> {
-  await batch(db, [
+  await transact(db, [
     db.orm.insert(removals).values({ prefix: id, dueAt: bytesDueAt }).onConflictDoNothing(),
     db.orm.update(builds).set({ archiveSha256: null, archiveBytes: null }).where(eq(builds.id, id)),
   ]);

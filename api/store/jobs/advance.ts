@@ -8,7 +8,7 @@ import {
   type Refusal,
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
-import { batch, equalsOrBothNull, type Database } from "../database.ts";
+import { transact, equalsOrBothNull, type Database } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, statement, type Statement, type Values } from "../statement.ts";
@@ -52,7 +52,7 @@ export async function advance(
     if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
 
     const change = { ...result.change, ...companion.columns };
-    const [updated] = await batch(db, [
+    const [updated] = await transact(db, [
       updateUnchanged(execution, change, lossOf(event), now),
       ...(companion.statements ?? []),
     ]);

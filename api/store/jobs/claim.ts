@@ -1,7 +1,7 @@
 import { and, inArray, lte, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
 import { executions, isQueued } from "../schema.ts";
@@ -40,7 +40,7 @@ export async function claimNext(
   const ways = waysOf(inputs).join(" ");
   if (offers.length === 0 || (await firstDue(db, { now, jobTypes, ways })).length === 0) return [];
   const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
-  const [claimed] = await batch(db, [claim(values), move(values)]);
+  const [claimed] = await transact(db, [claim(values), move(values)]);
   return claimed!.rows.map(decode).sort((a, b) => a.place - b.place || a.seq - b.seq);
 }
 

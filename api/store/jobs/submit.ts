@@ -1,5 +1,5 @@
 import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
-import { batch, insertWhere, type Database } from "../database.ts";
+import { transact, insertWhere, type Database } from "../database.ts";
 import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
@@ -38,7 +38,7 @@ export async function submitExecution(
     key !== null,
   );
   const { id, keyId = null } = execution;
-  const [inserted, , place, holder] = await batch(db, [
+  const [inserted, , place, holder] = await transact(db, [
     insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
     insertPayload({ id, code, input, stdin: stdin ?? null, args: args ?? null }),
     placeInQueue({ id, most: countedMost }),

@@ -1,6 +1,6 @@
 import type { ResultSet } from "@libsql/client/web";
 import { and, asc, eq, exists, getTableColumns, gt, lte, sql, type SQL } from "drizzle-orm";
-import { batch, insertWhere, type Database } from "../database.ts";
+import { transact, insertWhere, type Database } from "../database.ts";
 import { artifacts, executions, isRunning } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
 
@@ -21,7 +21,7 @@ export async function recordArtifact(
 ): Promise<Recorded> {
   const holds = leaseHolds(db, artifact.leaseId, now);
   const hasRoom = lte(sql`${uploadedBytes(db, artifact)} + ${artifact.sizeBytes}`, maxBytes);
-  const [, present, held] = await batch(db, [
+  const [, present, held] = await transact(db, [
     insertWhere(artifacts, artifact, and(holds, hasRoom)).append(onRepeat),
     db.orm
       .select({ isSame: eq(artifacts.sha256, artifact.sha256) })

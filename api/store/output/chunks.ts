@@ -1,7 +1,7 @@
 import { and, asc, eq, exists, gt, sql } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
-import { batch, insertWhere, type Database } from "../database.ts";
+import { transact, insertWhere, type Database } from "../database.ts";
 import { executions, isRunning, outputChunks } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 import type { Recorded } from "./artifacts.ts";
@@ -56,7 +56,7 @@ export async function recordOutput(
       isNext && !isTooLarge
         ? rows.map((row) => insertWhere(outputChunks, row, and(holds, isEnd(row.position))))
         : [];
-    const results = await batch(db, [...inserts, sql`select ${holds}`]);
+    const results = await transact(db, [...inserts, sql`select ${holds}`]);
     const isHeld = results.at(-1)?.rows[0]?.[0] === 1;
     // The repeat of a stored post gets the same answer, even after the lease is gone.
     if (!isHeld || !isNext) {

@@ -1,6 +1,6 @@
 import { asc, eq, sql } from "drizzle-orm";
 import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { isNewEvent, settings, webhookDeliveries, webhookEvents } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
@@ -70,7 +70,7 @@ export async function fanOut(
     JSON.stringify(
       events.filter((one) => one.receivers.length > 0 === wanted).map(({ event }) => event.seq),
     );
-  await batch(db, [
+  await transact(db, [
     insertDeliveries({ rows: JSON.stringify(rows), now }),
     markFannedOut({ seqs: seqs(true) }),
     dropUnwanted({ seqs: seqs(false) }),

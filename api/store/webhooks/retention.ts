@@ -1,5 +1,5 @@
 import { sql } from "drizzle-orm";
-import { batch, type Database } from "../database.ts";
+import { transact, type Database } from "../database.ts";
 import { webhookDeliveries, webhookEvents } from "../schema.ts";
 import { statement } from "../statement.ts";
 
@@ -19,7 +19,10 @@ export async function forgetDeliveries(
   // Reads first, because a removal would take the write lock each time.
   const { rows: found } = await db.client.execute(findOld({ before }));
   if (!found[0]?.[0]) return false;
-  const dropped = await batch(db, [dropDeliveries({ before, rows }), dropEvents({ before, rows })]);
+  const dropped = await transact(db, [
+    dropDeliveries({ before, rows }),
+    dropEvents({ before, rows }),
+  ]);
   return dropped.some(({ rowsAffected }) => rowsAffected === rows);
 }
 
