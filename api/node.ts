@@ -25,7 +25,7 @@ import { processMetrics } from "./platform/process-metrics.node.ts";
 import { askForRetention } from "./upkeep/retention.ts";
 import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
-import { readNews } from "./store/news.ts";
+import { readChanges } from "./store/changes.ts";
 import { keepWantedTypes } from "./store/webhooks/events.ts";
 import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
 import { sendForever, webhookSender } from "./webhooks/sender.ts";
@@ -72,7 +72,7 @@ async function main(): Promise<void> {
   const notifier =
     client.protocol === "file"
       ? memoryNotifier()
-      : pollingNotifier((awaited) => readNews(db, awaited, Date.now()), log);
+      : pollingNotifier((awaited) => readChanges(db, awaited, Date.now()), log);
   const wakes = memoryNotifier();
   const deps: Deps = {
     config,

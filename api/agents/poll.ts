@@ -51,8 +51,8 @@ export async function poll(
       const left = deadline - now();
       const { watching = reply.watch } = request;
       const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
-      const news = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
-      if (news.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
+      const changes = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
+      if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       // `askedAt` is by the clock of the process that asked, which may differ from this one's.
       if (wants !== first.wants || askedAt !== first.askedAt) return reply;
       await wakes.next(Math.min(left, backstopMs), signal);

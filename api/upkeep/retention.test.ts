@@ -174,7 +174,7 @@ describe("executions", () => {
     expect(warnings).toHaveLength(1);
   });
 
-  test("are removed in batches, and other work runs in between", async () => {
+  test("are removed in portions, and other work runs in between", async () => {
     for (let i = 0; i < 120; i++) {
       await submit();
       await end(await claim());
@@ -189,7 +189,7 @@ describe("executions", () => {
     expect(seen.size).toBeGreaterThan(1);
   });
 
-  test("are removed in batches by size, at least one at a time", async () => {
+  test("are removed in portions by size, at least one at a time", async () => {
     const big = new Uint8Array(3000);
     const ids: string[] = [];
     for (const columns of [{}, { code: big, codeBytes: 3000 }, {}]) {

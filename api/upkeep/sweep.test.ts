@@ -26,7 +26,7 @@ async function letterOf(ageMs: number): Promise<string> {
   return execution.id;
 }
 
-test("many dead letters are removed in batches, and other work runs in between", async () => {
+test("many dead letters are removed in portions, and other work runs in between", async () => {
   for (let i = 0; i < 120; i++) await letterOf(20 * dayMs);
   const letters = "select count(*) from dead_letters";
   const count = async () => Number((await store.db.client.execute(letters)).rows[0]?.[0]);

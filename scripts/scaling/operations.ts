@@ -1,6 +1,6 @@
 // First, as it brings the app, which teaches zod to describe itself.
 import { type Cost, startMetered, token } from "./metered-service.ts";
-import { readNews } from "../../api/store/news.ts";
+import { readChanges } from "../../api/store/changes.ts";
 import { findExecution } from "../../api/store/jobs/read.ts";
 import { sweep } from "../../api/upkeep/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
@@ -104,7 +104,7 @@ export async function measureOperations(): Promise<Costs> {
     outputs: [],
     builds: [],
   };
-  const news = await costOf(times, () => readNews(deps.db, awaited, deps.now()));
+  const news = await costOf(times, () => readChanges(deps.db, awaited, deps.now()));
   const swept = await costOf(times, () => sweep(deps));
   return {
     submit: submitted,

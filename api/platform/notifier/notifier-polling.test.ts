@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
 import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
-import { readNews } from "../../store/news.ts";
+import { readChanges } from "../../store/changes.ts";
 import { submitExecution } from "../../store/jobs/submit.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
 import { pollingNotifier } from "./notifier-polling.ts";
@@ -24,7 +24,7 @@ beforeEach(async () => {
   clock = 100;
   notifier = pollingNotifier((awaited) => {
     looked.times++;
-    return readNews(store.db, awaited, clock);
+    return readChanges(store.db, awaited, clock);
   }, log);
 });
 afterEach(() => store.close());
@@ -111,7 +111,7 @@ test("a database out of reach wakes nobody, and is queried again", async () => {
   const flaky = pollingNotifier(async (awaited) => {
     looked.times++;
     if (isOut) throw new Error("out of reach");
-    return readNews(store.db, awaited, clock);
+    return readChanges(store.db, awaited, clock);
   }, log);
   const id = await submit();
   await advance(store.db, { id }, { kind: "cancel" }, clock);

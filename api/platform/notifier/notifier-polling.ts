@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../../shared/log-line.ts";
 import type { Notifier, Topic } from "../../deps.ts";
-import type { Awaited, News } from "../../store/news.ts";
+import type { Awaited, Changes } from "../../store/changes.ts";
 import { memoryNotifier } from "./notifier-memory.ts";
 
 /** Longest delay of a wake-up from another process, besides the time of the query. */
@@ -15,32 +15,35 @@ const mostJobs = 16;
  * Delivers wake-ups of this process at once. Wake-ups of other processes are found in the shared
  * database, by one small query every `lookEveryMs`. Nothing is queried while nobody waits here.
  */
-export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: Logger): Notifier {
+export function pollingNotifier(
+  look: (awaited: Awaited) => Promise<Changes>,
+  log: Logger,
+): Notifier {
   const local = memoryNotifier();
   const waiting = new Map<Topic, number>();
   let isLooking = false;
-  let seen: News | undefined;
+  let seen: Changes | undefined;
 
-  const wake = (news: News): void => {
+  const wake = (changes: Changes): void => {
     // The last state is older than every present subscription, so no change is missed.
     const before = seen;
-    seen = news;
-    if (news.job !== null && news.job !== before?.job) {
-      const jobs = news.submitted - (before?.submitted ?? 0);
+    seen = changes;
+    if (changes.job !== null && changes.job !== before?.job) {
+      const jobs = changes.submitted - (before?.submitted ?? 0);
       for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) local.notify("job");
     }
-    if (news.build !== before?.build) local.notify("queue");
-    for (const [agent, leases] of news.cancelled) {
+    if (changes.build !== before?.build) local.notify("queue");
+    for (const [agent, leases] of changes.cancelled) {
       if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
-    for (const [agent, leases] of news.watched) {
+    for (const [agent, leases] of changes.watched) {
       if (leases > (before?.watched.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
-    for (const [id, mark] of news.outputs) {
+    for (const [id, mark] of changes.outputs) {
       if (mark !== before?.outputs.get(id)) local.notify(`output:${id}`);
     }
-    for (const id of news.endedExecutions) local.notify(`execution:${id}`);
-    for (const id of news.endedBuilds) local.notify(`build:${id}`);
+    for (const id of changes.endedExecutions) local.notify(`execution:${id}`);
+    for (const id of changes.endedBuilds) local.notify(`build:${id}`);
   };
 
   const lookAround = async (): Promise<void> => {
@@ -48,7 +51,7 @@ export function pollingNotifier(look: (awaited: Awaited) => Promise<News>, log: 
     try {
       wake(await look(awaitedOf([...waiting.keys()])));
     } catch (error) {
-      log.debug("no news from other processes: {reason}", { reason: describeError(error) });
+      log.debug("nothing is known of other processes: {reason}", { reason: describeError(error) });
       pauseMs = outageMs;
     }
     setTimeout(lookAgain, pauseMs);

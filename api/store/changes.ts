@@ -10,7 +10,7 @@ export interface Awaited {
   builds: string[];
 }
 
-export interface News {
+export interface Changes {
   /** Changes when a job was submitted or another job can be claimed; null if none can. */
   job: string | null;
   /** Number of executions ever submitted. */
@@ -29,11 +29,11 @@ export interface News {
 }
 
 /** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
-export async function readNews(db: Database, awaited: Awaited, now: number): Promise<News> {
-  const [marks, held, outputs, executions, builds] = await db.client.batch(
+export async function readChanges(db: Database, awaited: Awaited, now: number): Promise<Changes> {
+  const [marks, leases, outputs, executions, builds] = await db.client.batch(
     [
       { sql: marksSql, args: [now] },
-      { sql: heldSql, args: [now, JSON.stringify(awaited.agents)] },
+      { sql: leasesSql, args: [now, JSON.stringify(awaited.agents)] },
       listed(outputsSql, awaited.outputs),
       listed(endedSql("executions"), awaited.executions),
       listed(endedSql("builds"), awaited.builds),
@@ -45,8 +45,8 @@ export async function readNews(db: Database, awaited: Awaited, now: number): Pro
     job: head === null ? null : `${Number(head)},${Number(submitted)},${Number(retries)}`,
     submitted: Number(submitted),
     build: build as string,
-    cancelled: countsOf(held!, "cancelled"),
-    watched: countsOf(held!, "watched"),
+    cancelled: countsOf(leases!, "cancelled"),
+    watched: countsOf(leases!, "watched"),
     outputs: new Map(outputs!.rows.map(({ id, mark }) => [id as string, mark as string])),
     endedExecutions: executions!.rows.map(({ id }) => id as string),
     endedBuilds: builds!.rows.map(({ id }) => id as string),
@@ -61,7 +61,7 @@ const marksSql = `SELECT
   (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds
     WHERE status IN ('queued', 'running')) AS build`;
 
-const heldSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
+const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
     sum(coalesce(watched_until, 0) > ?) AS watched
   FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
     AND (cancel_requested OR watched_until IS NOT NULL)
