@@ -7,7 +7,7 @@ import type { Origin } from "../jobs/new-execution.ts";
 import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { notifyAt } from "../jobs/wake-agents.ts";
-import { keyConflict, queueFull } from "../jobs/refusals.ts";
+import { idempotencyConflict, queueFull } from "../jobs/refusals.ts";
 import { readStandings, type Standing } from "../store/batches/batches.ts";
 import type { BatchItem } from "../store/batches/rows.ts";
 import { submitBatch } from "../store/batches/submit.ts";
@@ -60,12 +60,12 @@ export async function submitJobs(
     if (id === undefined) return noRoom(one, config.max_queue_size);
     const isRepeat = first !== n && !isSamePayload(prepared[first], one);
     if (isRepeat || !(outcome?.isAccepted || outcome?.isSame || outcome?.isRemoved)) {
-      return keyConflict(id, "was used with a different payload, for job {id}");
+      return idempotencyConflict(id, "was used with a different payload, for job {id}");
     }
     const standing = standings.get(id);
     return standing
       ? toSubmitted(standing, one.wait, origin.correlationId)
-      : keyConflict(id, "was used for job {id}, which was removed");
+      : idempotencyConflict(id, "was used for job {id}, which was removed");
   };
   const answers = prepared.map(answer);
   if (atomic && stored.outcome.some((one) => !one.isAccepted && !one.isSame)) {

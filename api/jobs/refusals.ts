@@ -15,7 +15,7 @@ export function queueFull(maxQueueSize: number): AppError {
 }
 
 /** The refusal of an idempotency key. `what` says why, with `{id}` for its job. */
-export function keyConflict(id: string, what: string): AppError {
+export function idempotencyConflict(id: string, what: string): AppError {
   return new AppError(
     "conflict",
     `The idempotency key ${what.replace("{id}", id)}. Use a new key.`,

@@ -11,7 +11,7 @@ import { isStoreOutage } from "../store/outage.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
 import { submitExecution, type Submitted } from "../store/jobs/submit.ts";
 import { notifyAt } from "./wake-agents.ts";
-import { queueFull, keyConflict, databaseFull } from "./refusals.ts";
+import { queueFull, idempotencyConflict, databaseFull } from "./refusals.ts";
 
 /**
  * Stores a submission and wakes an agent. When this resolves, the execution survives a crash.
@@ -48,7 +48,7 @@ export async function submit(
     case "queue_full":
       throw obstacle ?? queueFull(config.max_queue_size);
     case "removed":
-      throw keyConflict(stored.id, "was used for job {id}, which was removed");
+      throw idempotencyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin, wait);
     case "accepted":
@@ -84,7 +84,7 @@ async function existingJob(
 ): Promise<SubmittedJob> {
   const job = await findExecution(db, existing.id);
   if (existing.submissionHash !== submissionHash || !job) {
-    throw keyConflict(existing.id, "was used with a different payload, for job {id}");
+    throw idempotencyConflict(existing.id, "was used with a different payload, for job {id}");
   }
   return {
     job_id: job.id,

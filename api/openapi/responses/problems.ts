@@ -96,7 +96,7 @@ export function problem(code: ErrorCode, own: { detail?: string } & ErrorExtras 
 }
 
 /** The refusal of an idempotency key, by every endpoint that makes jobs. */
-export const keyConflict = problem("conflict", {
+export const keyConflictAnswer = problem("conflict", {
   detail: `The idempotency key was used with a different payload, for job ${jobId}. Use a new key.`,
   existing_job_id: jobId,
   job_id: jobId,

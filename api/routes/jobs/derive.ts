@@ -11,7 +11,7 @@ import { keyed } from "../../jobs/idempotency.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../../http/body/json.ts";
 import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples/jobs.ts";
-import { keyConflict } from "../../openapi/responses/problems.ts";
+import { keyConflictAnswer } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
 import { jobIdParam } from "../../openapi/parameters.ts";
@@ -19,7 +19,7 @@ import { jobIdParam } from "../../openapi/parameters.ts";
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
   ...problems("invalid_request", "not_found", "too_large", "timeout_too_long", "unavailable"),
-  409: keyConflict,
+  409: keyConflictAnswer,
 });
 
 /** Rerun and fork: new jobs from earlier ones. */

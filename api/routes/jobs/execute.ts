@@ -28,13 +28,13 @@ import {
   submittedJob,
   syncResult,
 } from "../../openapi/examples/jobs.ts";
-import { keyConflict, tooManyStreams } from "../../openapi/responses/problems.ts";
+import { keyConflictAnswer, tooManyStreams } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
 
 const submitProblems = {
   ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
-  409: keyConflict,
+  409: keyConflictAnswer,
 };
 
 const prefer = z.string().optional().openapi({
