@@ -5,7 +5,7 @@ import {
   addJoinCode,
   exchangeCode,
   findToken,
-  chooseNextName,
+  setNextTokenHash,
   readOrders,
   recordTokenUse,
   replaceToken,
@@ -133,7 +133,7 @@ export async function join(
 export async function rotate({ db }: Deps, tokenId: string, nextHash: string): Promise<void> {
   const known = await findToken(db, nextHash);
   if (known?.id === tokenId) return;
-  if (known || !(await chooseNextName(db, tokenId, nextHash))) {
+  if (known || !(await setNextTokenHash(db, tokenId, nextHash))) {
     throw new AppError(
       "conflict",
       "Only the token of an agent that joined can be rotated; a configured one is changed in agent_tokens.",

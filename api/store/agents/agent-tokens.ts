@@ -69,7 +69,11 @@ export async function replaceToken(db: Database, nextHash: string, now: number):
 }
 
 /** Sets the successor of a token, and drops an earlier one. False if there is no such token. */
-export async function chooseNextName(db: Database, id: string, nextHash: string): Promise<boolean> {
+export async function setNextTokenHash(
+  db: Database,
+  id: string,
+  nextHash: string,
+): Promise<boolean> {
   const changed = await db.orm
     .update(agentTokens)
     .set({ nextHash })
