@@ -14,7 +14,7 @@ import { newExecution, offers, openTempStore, type TempStore } from "../testing/
 import { testDeps } from "../testing/test-deps.ts";
 import { encodeEvent } from "./encode.ts";
 import { follow } from "./follow.ts";
-import { teller } from "./tell.ts";
+import { createEventReader } from "./event-reader.ts";
 
 let store: TempStore;
 let clock: number;
@@ -38,7 +38,7 @@ async function running() {
 async function eventsAfter(executionId: string, cursor?: string): Promise<JobEvent[]> {
   const execution = (await findExecution(store.db, executionId))!;
   const from = cursor === undefined ? undefined : parseCursor(cursor);
-  return collect(teller(deps, from)(execution));
+  return collect(createEventReader(deps, from)(execution));
 }
 
 async function collect(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
@@ -64,7 +64,7 @@ test("from every cursor the rest follows, without loss or repeat: while the code
       const job = await running();
       const streams: Record<StreamName, number[]> = { stdout: [], stderr: [] };
       const seen = await eventsAfter(job.id);
-      const staying = teller(deps, undefined);
+      const staying = createEventReader(deps, undefined);
       const stayed = await collect(staying(job));
       for (const [stream, bytes] of pieces) {
         const offset = streams[stream].length;

@@ -6,7 +6,7 @@ import { endIfOverdue } from "../jobs/wait.ts";
 import { backstopMs } from "../waiting.ts";
 import { keepWatched } from "../jobs/watched.ts";
 import { findExecution } from "../store/jobs/read.ts";
-import { teller } from "./tell.ts";
+import { createEventReader } from "./event-reader.ts";
 
 /** Keeps proxies from closing a connection on which nothing happens. */
 const idleMs = 15_000;
@@ -24,7 +24,7 @@ export async function* follow(
 ): AsyncGenerator<JobEvent | "idle"> {
   const { db, notifier, now, shareRead } = deps;
   const wakes = notifier.subscribe([`output:${id}`]);
-  const tell = teller(deps, from);
+  const readEvents = createEventReader(deps, from);
   let spokeAt = now();
   try {
     // Clients and proxies see at once that the stream has begun.
@@ -37,7 +37,7 @@ export async function* follow(
       // Before the first event: an agent that claims the job after it knows that somebody follows it.
       if (!isOver && (await keepWatched(deps, execution))) continue;
       await db.durable();
-      for await (const event of tell(execution)) {
+      for await (const event of readEvents(execution)) {
         yield event;
         spokeAt = now();
         if (signal.aborted) return;

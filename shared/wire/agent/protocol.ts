@@ -14,9 +14,9 @@ export const protocolHeader = "x-airlock-protocol";
  */
 export function protocolMismatch(
   told: string | undefined,
-  teller: "API" | "agent",
+  speaker: "API" | "agent",
 ): string | undefined {
   if (told === undefined || told === protocolVersion) return undefined;
-  const other = teller === "API" ? "agent" : "API";
-  return `The ${teller} speaks version ${told.slice(0, 20)} of the agents' protocol, the ${other} version ${protocolVersion}: run the same version of Airlock on both.`;
+  const other = speaker === "API" ? "agent" : "API";
+  return `The ${speaker} speaks version ${told.slice(0, 20)} of the agents' protocol, the ${other} version ${protocolVersion}: run the same version of Airlock on both.`;
 }

@@ -20,7 +20,7 @@ import { beginAttempt, continueFrom, type Place } from "./place.ts";
 type Events = AsyncGenerator<JobEvent>;
 
 /** Returns a function that yields the events a client lacks, given a state of the execution. */
-export function teller(deps: Deps, from: EventCursor | undefined) {
+export function createEventReader(deps: Deps, from: EventCursor | undefined) {
   let place: Place | undefined = from && continueFrom(deps, from);
   let explained = { at: -Infinity, text: "" };
 
@@ -36,7 +36,7 @@ export function teller(deps: Deps, from: EventCursor | undefined) {
     yield { event: "status", data };
   }
 
-  return async function* tell(e: ExecutionRow): Events {
+  return async function* readEvents(e: ExecutionRow): Events {
     const isOver = isTerminal(e.status);
     const current = e.leaseId === null ? e.attempt + 1 : e.attempt;
     // Output of lost attempts can be replayed until the end.
