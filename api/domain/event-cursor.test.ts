@@ -6,7 +6,7 @@ const both = fc.record({ stdout: fc.boolean(), stderr: fc.boolean() });
 const cursors: fc.Arbitrary<EventCursor> = fc.record({
   attempt: fc.integer({ min: 1, max: 100_000 }),
   state: fc.constantFrom("new", "running", "lost", "ended"),
-  held: both,
+  withheld: both,
   truncated: both,
   stdout: fc.integer({ min: 0, max: 2 ** 40 }),
   stderr: fc.integer({ min: 0, max: 2 ** 40 }),

@@ -9,7 +9,7 @@ export interface EventCursor {
   /** `new`: has nothing of this attempt. `lost`: has its `retry`. `ended`: has the `end`. */
   state: "new" | "running" | "lost" | "ended";
   /** Streams of which the client has the event `held` or `truncated`. */
-  held: Record<StreamName, boolean>;
+  withheld: Record<StreamName, boolean>;
   truncated: Record<StreamName, boolean>;
   /** Bytes of each stream that the client has; always at the boundary of a character. */
   stdout: number;
@@ -23,19 +23,19 @@ const states = Object.fromEntries(
 
 export function newCursor(attempt: number): EventCursor {
   const none = { stdout: false, stderr: false };
-  return { attempt, state: "new", held: none, truncated: none, stdout: 0, stderr: 0 };
+  return { attempt, state: "new", withheld: none, truncated: none, stdout: 0, stderr: 0 };
 }
 
 /** The cursor as the id of an event. Clients must not parse it. */
 export function formatCursor({
   attempt,
   state,
-  held,
+  withheld,
   truncated,
   stdout,
   stderr,
 }: EventCursor): string {
-  const told = [held.stdout, held.stderr, truncated.stdout, truncated.stderr];
+  const told = [withheld.stdout, withheld.stderr, truncated.stdout, truncated.stderr];
   const bits = told.reduce((sum, isTold, i) => sum + (isTold ? 2 ** i : 0), 0);
   return [attempt, letters[state] + bits.toString(16), stdout, stderr].join("-");
 }
@@ -49,7 +49,7 @@ export function parseCursor(text: string): EventCursor | undefined {
   return {
     attempt: Math.max(1, Number(match[1])),
     state: states[match[2]!]!,
-    held: { stdout: isSet(0), stderr: isSet(1) },
+    withheld: { stdout: isSet(0), stderr: isSet(1) },
     truncated: { stdout: isSet(2), stderr: isSet(3) },
     stdout: Number(match[4]),
     stderr: Number(match[5]),

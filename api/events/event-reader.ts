@@ -62,7 +62,7 @@ export function createEventReader(deps: Deps, from: EventCursor | undefined) {
       if (place.cursor.state === "new") yield await running(deps, e, place);
       if (!isOver || e.resultHash === null) yield* place.texts(e, place.stored(e.id));
       if (!isOver) {
-        yield* held(deps, e, place);
+        yield* withheld(deps, e, place);
         return;
       }
       if (e.resultHash !== null) yield* result(deps, e, place);
@@ -84,11 +84,11 @@ async function running({ db }: Deps, e: ExecutionRow, place: Place): Promise<Job
 }
 
 /** Output of a stream beyond this many bytes is sent when the code has ended. */
-function* held({ config, now }: Deps, e: ExecutionRow, place: Place): Generator<JobEvent> {
+function* withheld({ config, now }: Deps, e: ExecutionRow, place: Place): Generator<JobEvent> {
   const offset = liveBytes(config.max_stdout_bytes);
   for (const stream of streamNames) {
-    if (place.cursor.held[stream] || place.read(stream) < offset) continue;
-    const id = place.tick({ held: { ...place.cursor.held, [stream]: true } });
+    if (place.cursor.withheld[stream] || place.read(stream) < offset) continue;
+    const id = place.tick({ withheld: { ...place.cursor.withheld, [stream]: true } });
     yield { event: "held", id, data: { ...common(e, e.attempt, now()), stream, offset } };
   }
 }
