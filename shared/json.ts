@@ -38,24 +38,25 @@ export function parseJson(text: string, maxDepth: number, maxValues = Infinity):
  */
 function oddNumerals(text: string) {
   const numbers: unknown[] = [];
-  const places = new Map<string, number>();
+  const positions = new Map<string, number>();
   const parts: string[] = [];
   let end = 0;
   let isExact = true;
 
-  const placeOf = (numeral: string): number => {
-    const known = places.get(numeral);
+  const positionOf = (numeral: string): number => {
+    const known = positions.get(numeral);
     if (known !== undefined) return known;
     const value = Number(numeral);
     const isPlain = String(value) === numeral;
-    if (isPlain && Math.abs(value) < FIRST_PLACE) return -1;
+    if (isPlain && Math.abs(value) < FIRST_PLACEHOLDER) return -1;
     if (!isPlain) isExact = false;
-    const place = numbers.push(isPlain ? value : numeral) - 1;
-    if (places.size < PLACES_KNOWN) places.set(numeral, place);
-    return place;
+    const position = numbers.push(isPlain ? value : numeral) - 1;
+    if (positions.size < PLACEHOLDERS_KNOWN) positions.set(numeral, position);
+    return position;
   };
   const unmark = (value: unknown): unknown => {
-    if (typeof value === "number" && value >= FIRST_PLACE) return numbers[value - FIRST_PLACE];
+    if (typeof value === "number" && value >= FIRST_PLACEHOLDER)
+      return numbers[value - FIRST_PLACEHOLDER];
     if (typeof value !== "object" || value === null) return value;
     if (Array.isArray(value)) {
       for (let i = 0; i < value.length; i++) value[i] = unmark(value[i]);
@@ -67,17 +68,17 @@ function oddNumerals(text: string) {
   };
 
   const add = (from: number, to: number): void => {
-    const place = placeOf(text.slice(from, to));
-    if (place === -1) return;
-    parts.push(text.slice(end, from), String(FIRST_PLACE + place));
+    const position = positionOf(text.slice(from, to));
+    if (position === -1) return;
+    parts.push(text.slice(end, from), String(FIRST_PLACEHOLDER + position));
     end = to;
   };
   const parse = (): unknown => {
     if (isExact) return JSON.parse(text);
     try {
       const value: unknown = JSON.parse(parts.join("") + text.slice(end));
-      numbers.forEach((numeral, place) => {
-        if (typeof numeral === "string") numbers[place] = json.rawJSON(numeral);
+      numbers.forEach((numeral, position) => {
+        if (typeof numeral === "string") numbers[position] = json.rawJSON(numeral);
       });
       return unmark(value);
     } catch {
@@ -155,9 +156,9 @@ function isDigit(c: number): boolean {
 }
 
 /** First placeholder number. A numeral of this value or above gets a placeholder, too. */
-const FIRST_PLACE = 1e15;
+const FIRST_PLACEHOLDER = 1e15;
 /** Numerals that are remembered by their text, so that a repeated one reuses its placeholder. */
-const PLACES_KNOWN = 1000;
+const PLACEHOLDERS_KNOWN = 1000;
 /** An integer with at most this many digits is below 2^53. */
 const MAX_SAFE_DIGITS = 15;
 const MINUS = 0x2d;

@@ -1,7 +1,7 @@
 import type { StreamName } from "../../shared/wire/output.ts";
 
 /**
- * The place of a client in the events of a job. It names no event: it says what the client has, so that
+ * The position of a client in the events of a job. It names no event: it says what the client has, so that
  * it holds on stored output and on a record alike, in every process.
  */
 export interface EventCursor {

@@ -15,13 +15,13 @@ import type { ExecutionRow } from "../store/jobs/row.ts";
 import { queuePosition } from "../store/jobs/read.ts";
 import { readSmallOutput } from "../store/output/result-parts.ts";
 import { resultOutput } from "./output.ts";
-import { beginAttempt, continueFrom, type Place } from "./place.ts";
+import { beginAttempt, continueFrom, type FollowerPosition } from "./follower-position.ts";
 
 type Events = AsyncGenerator<JobEvent>;
 
 /** Returns a function that yields the events a client lacks, given a state of the execution. */
 export function createEventReader(deps: Deps, from: EventCursor | undefined) {
-  let place: Place | undefined = from && continueFrom(deps, from);
+  let follower: FollowerPosition | undefined = from && continueFrom(deps, from);
   let explained = { at: -Infinity, text: "" };
 
   async function* queued(e: ExecutionRow): Events {
@@ -40,16 +40,20 @@ export function createEventReader(deps: Deps, from: EventCursor | undefined) {
     const isOver = isTerminal(e.status);
     const current = e.leaseId === null ? e.attempt + 1 : e.attempt;
     // Output of lost attempts can be replayed until the end.
-    place ??= beginAttempt(deps, isOver ? current : 1);
+    follower ??= beginAttempt(deps, isOver ? current : 1);
     // An agent gave back a lease that it had not used: the attempt begins again.
-    if (place.cursor.attempt > current) place = beginAttempt(deps, current);
-    for (; place.cursor.attempt < current; place = beginAttempt(deps, place.cursor.attempt + 1)) {
-      if (place.cursor.state === "lost") continue;
-      if (!isOver) yield* place.texts(e, place.stored(e.id));
-      const { attempt } = place.cursor;
+    if (follower.cursor.attempt > current) follower = beginAttempt(deps, current);
+    for (
+      ;
+      follower.cursor.attempt < current;
+      follower = beginAttempt(deps, follower.cursor.attempt + 1)
+    ) {
+      if (follower.cursor.state === "lost") continue;
+      if (!isOver) yield* follower.texts(e, follower.stored(e.id));
+      const { attempt } = follower.cursor;
       yield {
         event: "retry",
-        id: place.tick({ state: "lost" }),
+        id: follower.move({ state: "lost" }),
         data: common(e, attempt, e.availableAt),
       };
       explained = { at: -Infinity, text: "" };
@@ -59,16 +63,16 @@ export function createEventReader(deps: Deps, from: EventCursor | undefined) {
       return;
     }
     if (e.leaseId !== null) {
-      if (place.cursor.state === "new") yield await running(deps, e, place);
-      if (!isOver || e.resultHash === null) yield* place.texts(e, place.stored(e.id));
+      if (follower.cursor.state === "new") yield await running(deps, e, follower);
+      if (!isOver || e.resultHash === null) yield* follower.texts(e, follower.stored(e.id));
       if (!isOver) {
-        yield* withheld(deps, e, place);
+        yield* withheld(deps, e, follower);
         return;
       }
-      if (e.resultHash !== null) yield* result(deps, e, place);
-      for (const name of streamNames) yield* place.flush(e, name);
+      if (e.resultHash !== null) yield* result(deps, e, follower);
+      for (const name of streamNames) yield* follower.flush(e, name);
     }
-    yield* ended(deps, e, place);
+    yield* ended(deps, e, follower);
   };
 }
 
@@ -76,37 +80,45 @@ function common(e: ExecutionRow, attempt: number, at: number | null): EventData<
   return { job_id: e.id, attempt, at: timestamp(at ?? e.createdAt) };
 }
 
-async function running({ db }: Deps, e: ExecutionRow, place: Place): Promise<JobEvent> {
+async function running(
+  { db }: Deps,
+  e: ExecutionRow,
+  follower: FollowerPosition,
+): Promise<JobEvent> {
   const agent = e.agentId === null ? undefined : await findAgent(db, e.agentId);
-  const id = place.tick({ state: "running" });
+  const id = follower.move({ state: "running" });
   const data = { ...common(e, e.attempt, e.startedAt), agent: agent?.name ?? null };
   return { event: "status", id, data: { ...data, status: "running" } };
 }
 
 /** Output of a stream beyond this many bytes is sent when the code has ended. */
-function* withheld({ config, now }: Deps, e: ExecutionRow, place: Place): Generator<JobEvent> {
+function* withheld(
+  { config, now }: Deps,
+  e: ExecutionRow,
+  follower: FollowerPosition,
+): Generator<JobEvent> {
   const offset = liveBytes(config.max_stdout_bytes);
   for (const stream of streamNames) {
-    if (place.cursor.withheld[stream] || place.read(stream) < offset) continue;
-    const id = place.tick({ withheld: { ...place.cursor.withheld, [stream]: true } });
+    if (follower.cursor.withheld[stream] || follower.read(stream) < offset) continue;
+    const id = follower.move({ withheld: { ...follower.cursor.withheld, [stream]: true } });
     yield { event: "held", id, data: { ...common(e, e.attempt, now()), stream, offset } };
   }
 }
 
-async function* result(deps: Deps, e: ExecutionRow, place: Place): Events {
+async function* result(deps: Deps, e: ExecutionRow, follower: FollowerPosition): Events {
   for (const name of streamNames) {
-    place.drop(name);
-    const from = place.cursor[name];
-    yield* place.texts(e, resultOutput(deps, e.id, name, from, e.endedAt ?? 0));
-    yield* place.flush(e, name);
+    follower.drop(name);
+    const from = follower.cursor[name];
+    yield* follower.texts(e, resultOutput(deps, e.id, name, from, e.endedAt ?? 0));
+    yield* follower.flush(e, name);
   }
 }
 
-async function* ended({ db }: Deps, e: ExecutionRow, place: Place): Events {
+async function* ended({ db }: Deps, e: ExecutionRow, follower: FollowerPosition): Events {
   const isTruncated = { stdout: e.stdoutTruncated, stderr: e.stderrTruncated };
   for (const stream of streamNames) {
-    if (!isTruncated[stream] || place.cursor.truncated[stream]) continue;
-    const id = place.tick({ truncated: { ...place.cursor.truncated, [stream]: true } });
+    if (!isTruncated[stream] || follower.cursor.truncated[stream]) continue;
+    const id = follower.move({ truncated: { ...follower.cursor.truncated, [stream]: true } });
     yield { event: "truncated", id, data: { ...common(e, e.attempt, e.endedAt), stream } };
   }
   const output = await readSmallOutput(db, e.id, endOutputMaxBytes);
@@ -116,7 +128,7 @@ async function* ended({ db }: Deps, e: ExecutionRow, place: Place): Events {
   const { stdout: _stdout, stderr: _stderr, ...record } = toRecord(full, undefined);
   const more = isLarge && { output_url: `/jobs/${e.id}/result` };
   const data = { ...common(e, e.attempt, e.endedAt), ...record, ...more };
-  yield { event: "end", id: place.tick({ state: "ended" }), data };
+  yield { event: "end", id: follower.move({ state: "ended" }), data };
 }
 
 const noPayload = { stdin: null, args: null, stdout: null, stderr: null };

@@ -27,9 +27,9 @@ export function storedOutput(
   return async function* read() {
     next ??= await findOutput(db, of, from);
     for (;;) {
-      const place: number = next;
-      const key = `output ${executionId} ${attempt} ${place}`;
-      const rows = await shareRead(key, () => readOutput(db, of, place));
+      const position: number = next;
+      const key = `output ${executionId} ${attempt} ${position}`;
+      const rows = await shareRead(key, () => readOutput(db, of, position));
       if (rows.length === 0) return;
       await db.durable();
       for (const { parts, at, next: after } of rows) {

@@ -2,7 +2,7 @@ import { sql, type SQL } from "drizzle-orm";
 import type { Values } from "../statement.ts";
 import type { NewExecution } from "../jobs/submit.ts";
 
-/** A submission of a batch, with its place in the request. */
+/** A submission of a batch, with its position in the request. */
 export interface BatchItem {
   n: number;
   execution: NewExecution;
@@ -82,11 +82,11 @@ export function rowsOf(items: BatchItem[]): { varying: Field[]; values: Values }
 /** The table `items` with these fields, for a `with` clause. */
 export function itemsTable(varying: Field[], wanted: readonly Field[] = fields): SQL {
   const selected = wanted.map((name) => {
-    const place = varying.indexOf(name);
+    const position = varying.indexOf(name);
     const value =
-      place < 0
+      position < 0
         ? sql`${sql.placeholder(`common.${name}`)}`
-        : sql`value ->> ${sql.raw(String(place))}`;
+        : sql`value ->> ${sql.raw(String(position))}`;
     return sql`${value} as ${sql.raw(name)}`;
   });
   return sql`items as materialized (

@@ -9,10 +9,10 @@ import type { ExecutionRow } from "../store/jobs/row.ts";
 import { type Arrived, type OutputReader, storedOutput } from "./output.ts";
 
 /** How far a client has followed one attempt: its cursor, and the bytes of incomplete characters after it. */
-export interface Place {
+export interface FollowerPosition {
   readonly cursor: Readonly<EventCursor>;
   /** Moves the cursor, and returns it as the id of the next event. */
-  tick(changes: Partial<EventCursor>): string;
+  move(changes: Partial<EventCursor>): string;
   /** Reads the attempt's stored output from here on. */
   stored(executionId: string): AsyncGenerator<Arrived>;
   /** Bytes of a stream that have been read. */
@@ -29,16 +29,16 @@ export interface Place {
 const textBytes = 8 * 1024;
 const none = new Uint8Array();
 
-export function beginAttempt(deps: Deps, attempt: number): Place {
+export function beginAttempt(deps: Deps, attempt: number): FollowerPosition {
   return continueFrom(deps, newCursor(attempt));
 }
 
-export function continueFrom(deps: Deps, from: EventCursor): Place {
+export function continueFrom(deps: Deps, from: EventCursor): FollowerPosition {
   let cursor = from;
   let reader: OutputReader | undefined;
   const rest: Record<StreamName, Uint8Array> = { stdout: none, stderr: none };
 
-  const tick = (changes: Partial<EventCursor>): string =>
+  const move = (changes: Partial<EventCursor>): string =>
     formatCursor((cursor = { ...cursor, ...changes }));
 
   const textEvent = (
@@ -48,7 +48,7 @@ export function continueFrom(deps: Deps, from: EventCursor): Place {
     at: number,
   ): JobEvent => ({
     event: stream,
-    id: tick({ [stream]: cursor[stream] + length }),
+    id: move({ [stream]: cursor[stream] + length }),
     data: { job_id: e.id, attempt: cursor.attempt, at: timestamp(at), text },
   });
 
@@ -56,7 +56,7 @@ export function continueFrom(deps: Deps, from: EventCursor): Place {
     get cursor() {
       return cursor;
     },
-    tick,
+    move,
     read: (stream) => cursor[stream] + rest[stream].length,
     drop: (stream) => void (rest[stream] = none),
     stored(executionId) {
