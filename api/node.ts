@@ -16,7 +16,7 @@ import { sha256 } from "./platform/hash.node.ts";
 import { httpServer } from "./platform/http-server.node.ts";
 import { openDatabase, storedPaths } from "./platform/libsql.node.ts";
 import { sharedReads } from "./platform/shared-reads.node.ts";
-import { stderrByTurn } from "./platform/stderr.node.ts";
+import { stderrByTick } from "./platform/stderr.node.ts";
 import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
 import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
 import { postFromNode } from "./platform/webhooks/post.node.ts";
@@ -51,7 +51,7 @@ async function main(): Promise<void> {
   }
   const config = readConfig(process.env);
   const warning = checkExposure(config);
-  const log = await startLog(config, "api", stderrByTurn());
+  const log = await startLog(config, "api", stderrByTick());
   if (warning) log.warn(warning);
 
   // Code, input and output of all jobs.

@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setImmediate as nextTick } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
@@ -37,12 +37,12 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-/** Resolves when all work is done: a local database answers within a turn of the event loop. */
+/** Resolves when all work is done: a local database answers within a tick of the event loop. */
 async function quiet(): Promise<void> {
-  let idleTurns = 0;
-  for (let before = asked.length; idleTurns < 20; before = asked.length) {
-    await nextTurn();
-    idleTurns = asked.length === before ? idleTurns + 1 : 0;
+  let idleTicks = 0;
+  for (let before = asked.length; idleTicks < 20; before = asked.length) {
+    await nextTick();
+    idleTicks = asked.length === before ? idleTicks + 1 : 0;
   }
 }
 

@@ -9,7 +9,7 @@ import { AppError, notValid } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";
 import { type Availability, checkAvailability } from "../jobs/availability.ts";
 import { newExecution, runnableEnvironment, type Origin } from "../jobs/new-execution.ts";
-import { othersTurn } from "../jobs/others-turn.ts";
+import { letOthersRun } from "../jobs/let-others-run.ts";
 import { databaseFull } from "../jobs/refusals.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 
@@ -18,7 +18,7 @@ export type Prepared =
   | { execution: NewExecution; refusal?: AppError | undefined; wait?: string | undefined }
   | { problem: AppError };
 
-/** Jobs that are prepared in one turn of the event loop: a few milliseconds. */
+/** Jobs that are prepared in one tick of the event loop: a few milliseconds. */
 const jobsAtOnce = 50;
 
 /** Validates the jobs of a batch, each by itself. Other requests run in between. */
@@ -41,7 +41,7 @@ export async function prepareJobs(
   };
   const prepared: Prepared[] = [];
   for (const [n, job] of jobs.entries()) {
-    if (n % jobsAtOnce === jobsAtOnce - 1) await othersTurn();
+    if (n % jobsAtOnce === jobsAtOnce - 1) await letOthersRun();
     prepared.push(
       await prepare(deps, job, origin, lookUp).catch((error: unknown) => {
         if (error instanceof AppError) return { problem: error };

@@ -1,7 +1,7 @@
 import type { Deps } from "../deps.ts";
 
 /**
- * Joins equal reads that are asked for in the same turn of the event loop, as by everybody whom one
+ * Joins equal reads that are asked for in the same tick of the event loop, as by everybody whom one
  * notification has woken. A read that has begun is not joined: it may miss what has just been written.
  */
 export function sharedReads(): Deps["shareRead"] {

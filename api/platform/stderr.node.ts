@@ -1,5 +1,5 @@
-/** Writes to standard error once per turn of the event loop, because each write is a blocking system call. */
-export function stderrByTurn(): (line: string) => void {
+/** Writes to standard error once per tick of the event loop, because each write is a blocking system call. */
+export function stderrByTick(): (line: string) => void {
   let lines: string[] = [];
   const flush = (): void => {
     const text = lines.join("");

@@ -3,7 +3,7 @@ import type { OpenAPIHono } from "@hono/zod-openapi";
 import { cors } from "hono/cors";
 import { describeError } from "../../shared/log-line.ts";
 import type { Api } from "../../clients/mcp/api.ts";
-import { type Turns, turns } from "../../clients/mcp/downloads.ts";
+import { createSequence, type Sequence } from "../../clients/mcp/downloads.ts";
 import { serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
 import type { Deps } from "../deps.ts";
 import { mcpPath } from "../http/access/foreign-pages.ts";
@@ -35,7 +35,7 @@ export function mcpRoute(
   rateLimit: MiddlewareHandler<AppEnv>,
 ): void {
   // In workerd, no request may wait for another one.
-  const inTurn: Turns = deps.processMetrics ? turns(filesAtOnce) : (read) => read();
+  const inSequence: Sequence = deps.processMetrics ? createSequence(filesAtOnce) : (read) => read();
   app.all(mcpPath, async (c) => {
     const body = await readText(c.req.raw, deps.config.max_request_bytes);
     const context = executionContext(c);
@@ -47,7 +47,7 @@ export function mcpRoute(
           for (let n = 0; n < calls; n++) await rateLimit(c, async () => {});
         },
         isStopping: deps.isStopping,
-        inTurn,
+        inSequence,
       },
       {
         api: callerApi(app, c, deps, context),

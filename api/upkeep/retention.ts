@@ -1,6 +1,6 @@
 import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
-import { othersTurn } from "../jobs/others-turn.ts";
+import { letOthersRun } from "../jobs/let-others-run.ts";
 import { forgetBatches } from "../store/batches/batches.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
 import {
@@ -66,13 +66,13 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
 }
 
 /**
- * Repeats a bounded removal until nothing is left to remove, at most `portionsPerSweep` times. Requests get
- * their turn in between. Returns whether there may be more.
+ * Repeats a bounded removal until nothing is left to remove, at most `portionsPerSweep` times. Requests run
+ * in between. Returns whether there may be more.
  */
 async function repeat(removeSome: () => Promise<boolean>): Promise<boolean> {
   for (let done = 0; done < portionsPerSweep; done++) {
     if (!(await removeSome())) return false;
-    await othersTurn();
+    await letOthersRun();
   }
   return true;
 }

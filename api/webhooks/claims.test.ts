@@ -22,7 +22,7 @@ test("a call whose sender died is made again after its claim", async () => {
   world.receiver.answering = () => {};
   await world.end();
   const dying = world.sender();
-  await dying.turn();
+  await dying.sendDue();
   await world.receiver.calls(1);
   world.receiver.answering = answer(200);
   const claimedUntil = (await world.send())!;
@@ -40,7 +40,7 @@ test("a sender that stops hands its calls back; they do not count", async () => 
   world.receiver.answering = () => {};
   await world.end();
   const stopped = world.sender();
-  await stopped.turn();
+  await stopped.sendDue();
   await world.receiver.calls(1);
   await stopped.stop();
   expect(await world.deliveries()).toMatchObject([
@@ -104,9 +104,9 @@ test("a call that ends while the sender looks for the next one reports that ther
   const slow = { ...deps, db: { ...store.db, client: { ...client, execute } } };
   let places = 0;
   const own = webhookSender(slow, postFromNode(deps.config), { each: 1, onPlace: () => places++ });
-  expect(await own.turn()).toMatchObject({ begun: 1 });
-  expect(await own.turn()).toMatchObject({ begun: 0 });
+  expect(await own.sendDue()).toMatchObject({ begun: 1 });
+  expect(await own.sendDue()).toMatchObject({ begun: 0 });
   expect(places).toBe(1);
-  expect(await own.turn()).toMatchObject({ begun: 1 });
+  expect(await own.sendDue()).toMatchObject({ begun: 1 });
   await own.stop();
 });

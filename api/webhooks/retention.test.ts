@@ -30,7 +30,7 @@ test("deliveries are kept for 7 days after their last change, then removed with 
 
 test("a sweep removes more old deliveries than fit into one batch", async () => {
   for (let n = 0; n < 120; n++) await world.end();
-  await world.sender().turn(0);
+  await world.sender().sendDue(0);
   world.passTo(world.clock + 7 * dayMs + 1);
   await removeOld(world.deps);
   const { rows } = await world.store.db.client.execute("select count(*) from webhook_events");

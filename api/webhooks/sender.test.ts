@@ -189,7 +189,7 @@ test("a receiver that is no longer configured, or whose address is private, is n
     webhook_callbacks: { hosts: [world.receiver.url], secrets: [receiverSecret] },
   });
   // Makes deliveries with the earlier configuration.
-  await world.sender().turn(0);
+  await world.sender().sendDue(0);
   world.configure({
     webhook_endpoints: { other: world.endpoint() },
     webhook_callbacks: { hosts: ["other.example"], secrets: [receiverSecret] },

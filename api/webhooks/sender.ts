@@ -44,7 +44,7 @@ export interface Sender {
    *
    * @returns The number of begun calls; if none, when the next one is due (epoch ms).
    */
-  turn(most?: number): Promise<{ begun: number; dueAt: number | undefined }>;
+  sendDue(most?: number): Promise<{ begun: number; dueAt: number | undefined }>;
   /** Resolves when one of the calls that are being made ends. */
   oneEnded(): Promise<unknown>;
   isBusy(): boolean;
@@ -97,7 +97,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
   }
 
   return {
-    async turn(most = Infinity) {
+    async sendDue(most = Infinity) {
       await fanOutNew();
       const except = busyReceivers();
       // A call that ends during the next query must wake the sender too.
@@ -146,7 +146,7 @@ export async function sendForever(
   while (!signal.aborted) {
     let waitMs = backstopMs;
     try {
-      const { begun, dueAt = Infinity } = await sender.turn();
+      const { begun, dueAt = Infinity } = await sender.sendDue();
       if (begun > 0) continue;
       // Deliveries that are due already wait for a free place: the end of a call wakes this loop too.
       if (dueAt > now()) waitMs = Math.min(waitMs, dueAt - now());
@@ -172,7 +172,7 @@ export async function sendSome(
   let left = most;
   for (;;) {
     const woken = nextWake();
-    const { begun, dueAt } = await sender.turn(left);
+    const { begun, dueAt } = await sender.sendDue(left);
     left -= begun;
     if (begun > 0 && left > 0) continue;
     if (!sender.isBusy()) return dueAt;

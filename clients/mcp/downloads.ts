@@ -1,11 +1,11 @@
 import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
 import type { Api } from "./api.ts";
 
-/** Runs work when it is its turn. */
-export type Turns = <T>(work: () => Promise<T>) => Promise<T>;
+/** Runs work when the work before it allows. */
+export type Sequence = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** Turns of which at most `most` go on at the same time; the others wait in order. */
-export function turns(most: number): Turns {
+/** Of the work given to it, at most `most` goes on at the same time; the rest waits in order. */
+export function createSequence(most: number): Sequence {
   const waiting: (() => void)[] = [];
   let free = most;
   return async (work) => {
@@ -21,12 +21,12 @@ export function turns(most: number): Turns {
   };
 }
 
-/** The same requests, of which files are read in turns, and have at most `maxBytes` together. */
-export function boundDownloads(api: Api, maxBytes: number, inTurn: Turns): Api {
+/** The same requests, of which files are read in sequence, and have at most `maxBytes` together. */
+export function boundDownloads(api: Api, maxBytes: number, inSequence: Sequence): Api {
   let left = maxBytes;
   return async (path, init) => {
     if (!isDownload.test(path)) return api(path, init);
-    return inTurn(async () => {
+    return inSequence(async () => {
       init?.signal?.throwIfAborted();
       const response = await api(path, init);
       const bytes = Number(response.headers.get("Content-Length"));

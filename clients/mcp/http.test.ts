@@ -24,7 +24,7 @@ async function send(messages: object[], answer: () => Response) {
       body,
       countMore: async (calls) => void (counted += calls),
       isStopping: () => false,
-      inTurn: (read) => read(),
+      inSequence: (read) => read(),
     },
     {
       api: async (path) => {

@@ -7,7 +7,7 @@ import {
 import { z } from "zod";
 import { maxResourceBytes } from "./tools/artifact-tools.ts";
 import { cancelCall, markOf } from "./cancel-call.ts";
-import { boundDownloads, type Turns } from "./downloads.ts";
+import { boundDownloads, type Sequence } from "./downloads.ts";
 import { executeCode } from "./tools/execute-code.ts";
 import { getJob } from "./tools/job-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
@@ -37,7 +37,7 @@ export interface McpRequest {
   /** Whether the service itself ends the open requests. */
   isStopping: () => boolean;
   /** When files are read. */
-  inTurn: Turns;
+  inSequence: Sequence;
 }
 
 /**
@@ -46,7 +46,7 @@ export interface McpRequest {
  * session id, jobs are marked with it and with the request's id, and so any process finds them.
  */
 export async function serveMcp(
-  { request, body, countMore, isStopping, inTurn }: McpRequest,
+  { request, body, countMore, isStopping, inSequence }: McpRequest,
   connection: Pick<Connection, "api" | "keep" | "version">,
 ): Promise<Response> {
   const sent = parse(body);
@@ -68,7 +68,7 @@ export async function serveMcp(
   const serverFor = (era: "modern" | "legacy") =>
     mcpServer({
       ...connection,
-      api: boundDownloads(connection.api, maxResourceBytes, inTurn),
+      api: boundDownloads(connection.api, maxResourceBytes, inSequence),
       metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
       abortCancels: () => era === "modern" && !isStopping(),
     });

@@ -2,7 +2,7 @@ import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { fileSettings, type DurableClient } from "../../store/database.ts";
 import { isStoreOutage } from "../../store/outage.ts";
 import { groupCommit } from "./group-commit.node.ts";
-import { shortTurns } from "./short-turns.node.ts";
+import { shortTicks } from "./short-ticks.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
 
@@ -21,7 +21,7 @@ function isReadOnly(sql: string): boolean {
 }
 
 /**
- * A client of a local file, with one connection. Reads run at once, unless this turn of the event loop
+ * A client of a local file, with one connection. Reads run at once, unless this tick of the event loop
  * has taken too long. Writes share commits and resolve when they are committed; `durable` resolves when
  * they are on disk.
  *
@@ -53,7 +53,7 @@ export function fileClient(url: string): DurableClient {
       throw error;
     }
   };
-  const turn = shortTurns();
+  const tick = shortTicks();
   const writes = groupCommit({
     connected,
     disconnect,
@@ -64,7 +64,7 @@ export function fileClient(url: string): DurableClient {
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;
     if (isReadOnly(text)) {
-      await turn();
+      await tick();
       return atOnce((open) => open.run(statement));
     }
     const [result] = await writes.add([statement]);

@@ -44,7 +44,7 @@ function names(): unknown[] {
   return connection.run("SELECT name FROM t ORDER BY id").rows.map((row): unknown => row[0]);
 }
 
-test("writes of one turn share one commit, and are answered with their own results", async () => {
+test("writes of one tick share one commit, and are answered with their own results", async () => {
   // However slow the machine is.
   commit = groupCommit({ ...source, groupMs: Infinity });
   const answers = await Promise.all(["a", "b", "c"].map((name) => commit.add([insert(name)])));
@@ -70,7 +70,7 @@ test("a refused write is undone completely and fails alone", async () => {
   expect(names()).toEqual(["a", "b", "d"]);
 });
 
-test("writes that take long are committed in several turns", async () => {
+test("writes that take long are committed in several ticks", async () => {
   const slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200000)";
   const long = { sql: `INSERT INTO t (name) ${slow} SELECT ? || max(i) FROM n`, args: [""] };
   const writes = ["a", "b", "c"].map((name) => commit.add([{ ...long, args: [name] }]));

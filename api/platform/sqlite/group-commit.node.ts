@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { isStoreOutage } from "../../store/outage.ts";
 import type { Connection } from "./sqlite-connection.node.ts";
@@ -22,12 +22,12 @@ interface Source {
   committed?: () => void;
   /** Milliseconds that a group waits while another process holds the lock. */
   lockTimeoutMs: number;
-  /** Milliseconds after which a group is committed, which limits the length of a turn. */
+  /** Milliseconds after which a group is committed, which limits the length of a tick. */
   groupMs?: number;
 }
 
 /**
- * Commits the writes of one turn of the event loop in one transaction. Each write is all or nothing. A
+ * Commits the writes of one tick of the event loop in one transaction. Each write is all or nothing. A
  * write that SQLite refuses fails alone; if the database is locked, full or broken, all writes of the
  * transaction fail. Promises settle after the commit.
  */
@@ -43,7 +43,7 @@ export function groupCommit({
 
   const commitAll = async (): Promise<void> => {
     isCommitting = true;
-    for (await nextTurn(); waiting.length > 0; await nextTurn()) {
+    for (await nextTick(); waiting.length > 0; await nextTick()) {
       try {
         commitSome(await begin());
       } catch (error) {

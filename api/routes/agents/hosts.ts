@@ -121,7 +121,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   }
 
   const [shown] = poolExample.agents;
-  const turns = [
+  const drains = [
     {
       path: "/agents/{id}/drain",
       operationId: "drainAgent",
@@ -139,7 +139,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       example: shown!,
     },
   ];
-  for (const { isDraining, example, ...words } of turns) {
+  for (const { isDraining, example, ...words } of drains) {
     const route = createRoute({
       method: "post",
       ...words,

@@ -7,13 +7,13 @@ test("reads that arrive together let others run in between, and are answered in 
     "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) SELECT i FROM n)";
   await client.execute(slow);
   const answered: number[] = [];
-  let turns = 0;
+  let ticks = 0;
   let isDone = false;
-  const turn = (): void => {
-    turns += 1;
-    if (!isDone) setImmediate(turn);
+  const tick = (): void => {
+    ticks += 1;
+    if (!isDone) setImmediate(tick);
   };
-  setImmediate(turn);
+  setImmediate(tick);
   await Promise.all(
     Array.from({ length: 50 }, async (_, n) => {
       const { rows } = await client.execute(slow);
@@ -23,6 +23,6 @@ test("reads that arrive together let others run in between, and are answered in 
   );
   isDone = true;
   expect(answered).toEqual(Array.from({ length: 50 }, (_, n) => n));
-  expect(turns).toBeGreaterThan(10);
+  expect(ticks).toBeGreaterThan(10);
   client.close();
 });
