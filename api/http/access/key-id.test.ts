@@ -56,14 +56,14 @@ test("a stored job names the key that submitted it, but does not contain it; an 
   expect(JSON.stringify(jobs)).not.toContain(first);
 });
 
-test("a rerun or fork belongs to the key that requested it", async () => {
+test("a derived job belongs to the key that requested it", async () => {
   const { submit, keyIds } = appWith(true);
   const id = await submit(key);
   await submit(otherKey, `/jobs/${id}/rerun`);
   await submit(otherKey, `/jobs/${id}/fork`, "2");
-  const [first, rerun, fork] = await keyIds();
+  const [first, rerun, derived] = await keyIds();
   expect(rerun).not.toBe(first);
-  expect(fork).toBe(rerun);
+  expect(derived).toBe(rerun);
 });
 
 test("without keys all clients count as one", async () => {

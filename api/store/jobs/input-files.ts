@@ -70,7 +70,7 @@ const infos = rowsQuery(
     .orderBy(asc(inputFiles.name)),
 );
 
-/** The files of an execution with their bytes, for a rerun or fork of it. */
+/** The files of an execution with their bytes, for a job that derives from it. */
 export async function wholeFilesOf(db: Database, id: string): Promise<NewInputFile[]> {
   const { executionId: _, ...taken } = columns;
   return db.orm.select(taken).from(inputFiles).where(eq(inputFiles.executionId, id));
