@@ -12,7 +12,7 @@ import { resolveJobType } from "../domain/job-types.ts";
 import { describeIgnored, explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
-import { tellEnd, tellFreed, tellWatchers } from "../jobs/watched.ts";
+import { tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
 import { AppError } from "../errors.ts";
 import { advance } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
@@ -88,7 +88,7 @@ export async function recordLog(
   );
   const [first] = parts;
   refuseUnless(recorded, leaseId, `at ${first?.offset} of ${first?.stream}`);
-  if (recorded === "recorded") tellWatchers(deps, execution);
+  if (recorded === "recorded") tellFollowers(deps, execution);
 }
 
 /**

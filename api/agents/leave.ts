@@ -4,7 +4,7 @@ import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { findAgent, forgetAgent, markLeft } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
-import { tellFreed } from "../jobs/watched.ts";
+import { tellFreed } from "../jobs/followed.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { leasesOf } from "../store/jobs/lease.ts";
 

@@ -10,7 +10,7 @@ import { refuseRevoked } from "./tokens.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { imageOf, type Environment } from "../domain/environment.ts";
 import { readEnvironments } from "../jobs/environments.ts";
-import { isWatched, tellFreed } from "../jobs/watched.ts";
+import { isFollowed, tellFreed } from "../jobs/followed.ts";
 import { AppError } from "../errors.ts";
 import { keepReady } from "./keep-ready.ts";
 import {
@@ -171,7 +171,7 @@ async function renewHeld(
   ]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
-    watch: renewed.filter((lease) => isWatched(lease, now())).map((lease) => lease.leaseId),
+    watch: renewed.filter((lease) => isFollowed(lease, now())).map((lease) => lease.leaseId),
     lost: [...leases, ...builds].filter((id) => !held.has(id)),
     intervals: intervalsOf(config),
   };

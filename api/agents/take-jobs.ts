@@ -3,7 +3,7 @@ import type { LeasedFile } from "../../shared/wire/file.ts";
 import type { LeasedJob, PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
-import { isWatched, tellWatchers } from "../jobs/watched.ts";
+import { isFollowed, tellFollowers } from "../jobs/followed.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import {
@@ -101,7 +101,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
       withInputs.map(({ id }) => id),
     ),
   ]);
-  for (const execution of executions) tellWatchers(deps, execution);
+  for (const execution of executions) tellFollowers(deps, execution);
   return executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
@@ -124,7 +124,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         timeout_s: execution.timeoutS,
         startup_timeout_s: execution.startupTimeoutS,
         traceparent: execution.traceparent,
-        ...(isWatched(execution, deps.now()) && { watch: true }),
+        ...(isFollowed(execution, deps.now()) && { watch: true }),
         caps: {
           stream_bytes: deps.config.max_stdout_bytes,
           artifact_bytes: deps.config.max_artifact_bytes,

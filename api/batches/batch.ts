@@ -3,7 +3,7 @@ import type { Batch } from "../../shared/wire/client/batch.ts";
 import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
-import { tellEnd } from "../jobs/watched.ts";
+import { tellEnd } from "../jobs/followed.ts";
 import { cancelMembers, findBatch } from "../store/batches/batches.ts";
 
 /** @throws AppError 404 when the batch is unknown. */

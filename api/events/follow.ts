@@ -4,7 +4,7 @@ import type { Deps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { endIfOverdue } from "../jobs/wait.ts";
 import { backstopMs } from "../waiting.ts";
-import { keepWatched } from "../jobs/watched.ts";
+import { keepFollowed } from "../jobs/followed.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { createEventReader } from "./event-reader.ts";
 
@@ -35,7 +35,7 @@ export async function* follow(
       if (await endIfOverdue(deps, execution)) continue;
       const isOver = isTerminal(execution.status);
       // Before the first event: an agent that claims the job after it knows that somebody follows it.
-      if (!isOver && (await keepWatched(deps, execution))) continue;
+      if (!isOver && (await keepFollowed(deps, execution))) continue;
       await db.durable();
       for await (const event of readEvents(execution)) {
         yield event;

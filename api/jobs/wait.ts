@@ -9,7 +9,7 @@ import { findExecution, type FullExecution, withPayload } from "../store/jobs/re
 import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { rideOut } from "./ride-out.ts";
-import { tellEnd } from "./watched.ts";
+import { tellEnd } from "./followed.ts";
 
 import { backstopMs } from "../waiting.ts";
 /** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */

@@ -20,7 +20,7 @@ export interface Changes {
   /** Number of leases that each agent should cancel; agents without any are left out. */
   cancelled: Map<string, number>;
   /** Number of leases of each agent that somebody follows; agents without any are left out. */
-  watched: Map<string, number>;
+  followed: Map<string, number>;
   /** A value that changes whenever the state or the output of a followed execution changes. */
   outputs: Map<string, string>;
   /** The awaited executions and builds that have ended. */
@@ -46,7 +46,7 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     submitted: Number(submitted),
     build: build as string,
     cancelled: countsOf(leases!, "cancelled"),
-    watched: countsOf(leases!, "watched"),
+    followed: countsOf(leases!, "followed"),
     outputs: new Map(outputs!.rows.map(({ id, mark }) => [id as string, mark as string])),
     endedExecutions: executions!.rows.map(({ id }) => id as string),
     endedBuilds: builds!.rows.map(({ id }) => id as string),
@@ -62,7 +62,7 @@ const marksSql = `SELECT
     WHERE status IN ('queued', 'running')) AS build`;
 
 const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
-    sum(coalesce(watched_until, 0) > ?) AS watched
+    sum(coalesce(watched_until, 0) > ?) AS followed
   FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
     AND (cancel_requested OR watched_until IS NOT NULL)
   GROUP BY agent_id`;
@@ -72,7 +72,7 @@ const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce
       ORDER BY c.position DESC LIMIT 1), -1) AS mark
   FROM executions e WHERE e.id IN (SELECT value FROM json_each(?))`;
 
-function countsOf({ rows }: ResultSet, column: "cancelled" | "watched"): Map<string, number> {
+function countsOf({ rows }: ResultSet, column: "cancelled" | "followed"): Map<string, number> {
   const counts = rows.map((row): [string, number] => [row["id"] as string, Number(row[column])]);
   return new Map(counts.filter(([, n]) => n > 0));
 }

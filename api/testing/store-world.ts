@@ -159,7 +159,7 @@ export class StoreWorld {
     const expected = own.map((known) => ({
       leaseId: known?.state.leaseId,
       cancelRequested: known?.state.cancelRequested,
-      watchedUntil: null,
+      followedUntil: null,
     }));
     expect(renewed).toHaveLength(expected.length);
     expect(renewed).toEqual(expect.arrayContaining(expected));

@@ -36,8 +36,8 @@ export function pollingNotifier(
     for (const [agent, leases] of changes.cancelled) {
       if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
-    for (const [agent, leases] of changes.watched) {
-      if (leases > (before?.watched.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+    for (const [agent, leases] of changes.followed) {
+      if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
     for (const [id, mark] of changes.outputs) {
       if (mark !== before?.outputs.get(id)) local.notify(`output:${id}`);

@@ -41,7 +41,7 @@ import {
 } from "../../agents/lease-posts.ts";
 import { leave } from "../../agents/leave.ts";
 import { poll, renew } from "../../agents/poll.ts";
-import { isWatched } from "../../jobs/watched.ts";
+import { isFollowed } from "../../jobs/followed.ts";
 import type { ExecutionRow } from "../../store/jobs/row.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
 import { agentImageRoutes } from "./images.ts";
@@ -53,8 +53,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const joinBytes = 16 * 1024;
   /** Two streams in base64, and the output as JSON text with escaped quotes. */
   const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
-  const watchReply = (execution: ExecutionRow): WatchReply =>
-    isWatched(execution, deps.now()) ? { watch: true } : { watch: false };
+  const followReply = (execution: ExecutionRow): WatchReply =>
+    isFollowed(execution, deps.now()) ? { watch: true } : { watch: false };
   const app = new Hono<AppEnv>();
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
@@ -93,14 +93,14 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const report = await parseBody(c, StartedReport, smallBytes);
     const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
     await recordStart(deps, execution, report);
-    return c.json(watchReply(execution));
+    return c.json(followReply(execution));
   });
 
   app.post("/leases/:lease_id/logs", async (c) => {
     const report = await parseBody(c, AnyOutputReport, resultBytes);
     const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
     await recordLog(deps, execution, report);
-    return c.json(watchReply(execution));
+    return c.json(followReply(execution));
   });
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {

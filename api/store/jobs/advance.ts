@@ -58,10 +58,10 @@ export async function advance(
     ]);
     const [row] = updated?.rows ?? [];
     if (row) {
-      const { watched_until: watchedUntil } = row;
+      const { watched_until: followedUntil } = row;
       return {
         kind: "changed",
-        execution: { ...execution, ...change, watchedUntil } as ExecutionRow,
+        execution: { ...execution, ...change, followedUntil } as ExecutionRow,
       };
     }
   }
@@ -119,6 +119,6 @@ function updateOf(columns: string[], isLoss: boolean): Statement {
       .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
       .where(and(...isUnchanged))
       // A client may have begun to follow since the row was read: it must be told of the change too.
-      .returning({ watchedUntil: executions.watchedUntil }),
+      .returning({ followedUntil: executions.followedUntil }),
   );
 }

@@ -15,7 +15,7 @@ test("a renewal writes nothing while it would give less than a hundredth of the 
   const renewAfter = async (ms: number) => {
     const [now, expiresAt] = [1 + ms, leasedUntil + ms];
     const [lease] = await renewLeases(store.db, { agentId: "a", expiresAt, now }, [job.leaseId!]);
-    expect(lease).toEqual({ leaseId: job.leaseId, cancelRequested: false, watchedUntil: null });
+    expect(lease).toEqual({ leaseId: job.leaseId, cancelRequested: false, followedUntil: null });
     return (await findExecution(store.db, job.id))?.leaseExpiresAt;
   };
   expect(await renewAfter(9)).toBe(leasedUntil);

@@ -92,15 +92,15 @@ export async function renewLeases(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   leaseIds: string[],
-): Promise<{ leaseId: string; cancelRequested: boolean; watchedUntil: number | null }[]> {
+): Promise<{ leaseId: string; cancelRequested: boolean; followedUntil: number | null }[]> {
   if (leaseIds.length === 0) return [];
   const values = { agentId, expiresAt, now, leaseIds: JSON.stringify(leaseIds) };
   const held = await heldLeases(db, values);
   const enoughAt = expiresAt - (expiresAt - now) * renewalGain;
   const isDue = held.some((lease) => (lease.leaseExpiresAt ?? 0) < enoughAt);
   const renewed = isDue ? await renewal(db, values) : held;
-  return renewed.flatMap(({ leaseId, cancelRequested, watchedUntil }) =>
-    leaseId === null ? [] : [{ leaseId, cancelRequested, watchedUntil }],
+  return renewed.flatMap(({ leaseId, cancelRequested, followedUntil }) =>
+    leaseId === null ? [] : [{ leaseId, cancelRequested, followedUntil }],
   );
 }
 
@@ -110,7 +110,7 @@ export const renewalGain = 0.01;
 const renewedColumns = {
   leaseId: executions.leaseId,
   cancelRequested: executions.cancelRequested,
-  watchedUntil: executions.watchedUntil,
+  followedUntil: executions.followedUntil,
   leaseExpiresAt: executions.leaseExpiresAt,
 };
 const isHeld = and(

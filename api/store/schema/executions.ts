@@ -107,7 +107,7 @@ export const executions = sqliteTable(
     /** The submission's own receiver of the webhook. */
     callbackUrl: text("callback_url"),
     /** The time until which somebody counts as following its events. */
-    watchedUntil: integer("watched_until"),
+    followedUntil: integer("watched_until"),
     /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
     /** Null if there are none. */

@@ -84,7 +84,7 @@ export const executeEventRows: Row[] = [
     },
   },
   {
-    rule: "An agent is told at once that a job is watched: at the claim, in a poll, and in answers to its posts",
+    rule: "An agent is told at once that a job is followed: at the claim, in a poll, and in answers to its posts",
     async check(api) {
       const agent = api.agent();
       const { job_id } = await api.submit();

@@ -61,7 +61,7 @@ export const PollRequest = AgentStatus.extend({
   free_builds: z.int().min(0).max(100),
   /** Leases whose cancellation the agent already knows; the reply does not repeat them. */
   cancelling: z.array(Uuid).max(10_000),
-  /** Leases that the agent already knows to be watched; the reply comes at once for others. */
+  /** Leases that the agent already knows to be followed; the reply comes at once for others. */
   watching: z.array(Uuid).max(10_000).optional(),
   /** The agent has just started: the reply names the job types to keep containers ready for. */
   is_new: z.boolean(),

@@ -9,7 +9,7 @@ import { success } from "../testing/scripted-agent.ts";
 import { leasedJob, newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { cancel } from "./wait.ts";
-import { keepWatched } from "./watched.ts";
+import { keepFollowed } from "./followed.ts";
 
 let store: TempStore;
 let deps: Deps;
@@ -52,7 +52,7 @@ test.each(changes)(
   async (_, change) => {
     // This row was read before the followers came.
     const job = await leasedJob(store.db);
-    await keepWatched(deps, job);
+    await keepFollowed(deps, job);
     await change(job);
     expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([`output:${job.id}`]);
   },
@@ -61,7 +61,7 @@ test.each(changes)(
 test("the cancellation of a queued job wakes its followers", async () => {
   const { id } = newExecution();
   await submitExecution(store.db, { ...newExecution(), id }, 10);
-  await keepWatched(deps, (await findExecution(store.db, id))!);
+  await keepFollowed(deps, (await findExecution(store.db, id))!);
   await cancel(deps, id);
   expect(told).toContain(`output:${id}`);
 });

@@ -3,23 +3,23 @@ import type { Database } from "../database.ts";
 import { executions } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 
-/** Marks an execution as watched until a time (epoch ms), unless it has ended. Returns the agent that has it. */
-export async function watchExecution(
+/** Marks an execution as followed until a time (epoch ms), unless it has ended. Returns the agent that has it. */
+export async function followExecution(
   db: Database,
   id: string,
   until: number,
 ): Promise<string | null> {
-  const [row] = await watch(db, { id, until });
+  const [row] = await follow(db, { id, until });
   return row?.agentId ?? null;
 }
 
-const watchedColumns = { agentId: executions.agentId };
+const followedColumns = { agentId: executions.agentId };
 
-const watch = rowsQuery(
-  watchedColumns,
+const follow = rowsQuery(
+  followedColumns,
   query
     .update(executions)
-    .set({ watchedUntil: sql`${sql.placeholder("until")}` })
+    .set({ followedUntil: sql`${sql.placeholder("until")}` })
     .where(and(eq(executions.id, sql.placeholder("id")), sql`${executions.endedAt} is null`))
-    .returning(watchedColumns),
+    .returning(followedColumns),
 );
