@@ -22,7 +22,6 @@ import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
 import { postFromNode } from "./platform/webhooks/post.node.ts";
 import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
 import { processMetrics } from "./platform/process-metrics.node.ts";
-import { askForRetention } from "./upkeep/retention.ts";
 import { expire, removeOld } from "./upkeep/sweep.ts";
 import { database } from "./store/database.ts";
 import { readChanges } from "./store/changes.ts";
@@ -92,7 +91,6 @@ async function main(): Promise<void> {
     processMetrics: processMetrics(),
     asset,
   };
-  await askForRetention(deps);
   await keepWantedTypes(db, wantedTypes(config));
   const { server, url } = await listen(
     httpServer(counted(createApp(deps).fetch, open), deps),

@@ -19,7 +19,6 @@ import {
 } from "./platform/webhooks/webhooks-object.worker.ts";
 import { database } from "./store/database.ts";
 import { keepWantedTypes } from "./store/webhooks/events.ts";
-import { askForRetention } from "./upkeep/retention.ts";
 import { sweep } from "./upkeep/sweep.ts";
 import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
 import { wakingSender } from "./webhooks/wake.ts";
@@ -53,7 +52,6 @@ interface Service {
   deps: Deps;
 }
 let service: Promise<Service> | undefined;
-let hasAsked = false;
 /** The database knows which webhooks are wanted. The cron trigger says it as well. */
 let hasAnnounced = false;
 
@@ -82,11 +80,7 @@ export default {
   async scheduled(_event: unknown, env: Env): Promise<void> {
     service ??= build(env);
     const { deps } = await service;
-    if (!hasAsked) {
-      await askForRetention(deps);
-      await keepWantedTypes(deps.db, wantedTypes(deps.config));
-    }
-    hasAsked = true;
+    await keepWantedTypes(deps.db, wantedTypes(deps.config));
     await sweep(deps);
     if (env.WEBHOOKS && hasReceivers(deps.config)) await wakeObject(env.WEBHOOKS, deps);
   },

@@ -127,18 +127,28 @@ describe("migrations", () => {
     expect(await findExecution(store.db, execution.id)).toMatchObject({ status: "queued" });
   });
 
-  test("a database of another version is refused before anything in it changes", async () => {
+  test.each([
+    [
+      "a newer version",
+      "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('of 2031', 1e15)",
+    ],
+    ["an unknown build", "UPDATE __drizzle_migrations SET hash = 'of a branch', created_at = 1"],
+  ])("a database of %s is refused and keeps everything", async (_, change) => {
     const other = await openTempStore();
     const { client } = other.db;
-    await client.batch(["DROP TABLE agents", "UPDATE __drizzle_migrations SET hash = 'of 2031'"]);
+    await submitExecution(other.db, newExecution(), 10);
+    await client.batch(["DROP TABLE agents", change]);
+    const all = async () => {
+      const tables = ["sqlite_master", "__drizzle_migrations", "executions"];
+      const found = await client.batch(tables.map((name) => `SELECT * FROM ${name}`));
+      return found.map((result) => result.rows.map((row) => Array.from(row)));
+    };
+    const before = await all();
     await expect(openIn(other.folder)).rejects.toThrow(
       `cannot open the database file:${other.folder}/airlock.db: another version of Airlock made it. ` +
         "Use that version (it can also back it up), or begin anew with an empty database (AIRLOCK_DATA_DIR or AIRLOCK_DATABASE_URL)",
     );
-    const { rows: agents } = await client.execute(
-      "SELECT 1 FROM sqlite_master WHERE name = 'agents'",
-    );
-    expect(agents).toEqual([]);
+    expect(await all()).toEqual(before);
     other.close();
   });
 });

@@ -15,7 +15,6 @@ import { endedBefore } from "../store/retention.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { recordOutput } from "../store/output/chunks.ts";
 import { findArtifact, recordArtifact } from "../store/output/artifacts.ts";
-import { askForRetention } from "./retention.ts";
 import { sweep } from "./sweep.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
@@ -155,23 +154,6 @@ describe("executions", () => {
     expect(await findExecution(store.db, id)).toBeDefined();
     await sweep(configured({}));
     expect(await findExecution(store.db, id)).toBeUndefined();
-  });
-
-  test("of a database without a default stay forever, and the log asks its operator to choose", async () => {
-    await store.db.client.execute("delete from settings");
-    const id = await submit();
-    await end(await claim());
-    clock += 10_000 * dayMs;
-    const warnings: string[] = [];
-    const log = { warn: (text: string) => warnings.push(text) } as unknown as Deps["log"];
-    const older = { ...testDeps(store.db, store.folder, () => clock), log };
-    await sweep(older);
-    expect(await findExecution(store.db, id)).toBeDefined();
-    await askForRetention(older);
-    expect(warnings).toEqual([expect.stringContaining("set execution_retention_days")]);
-    const decided = { ...older.config, execution_retention_days: 0 };
-    await askForRetention({ ...older, config: decided });
-    expect(warnings).toHaveLength(1);
   });
 
   test("are removed in portions, and other work runs in between", async () => {

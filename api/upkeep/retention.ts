@@ -14,17 +14,7 @@ import {
   removeLease,
 } from "../store/retention.ts";
 import { keepNeeded, removeExpiredFiles } from "../store/files.ts";
-import { readDefaultRetention } from "../store/settings.ts";
 import { forgetDeliveries } from "../store/webhooks/retention.ts";
-
-/** Asks the operator of an older database, which has no default, to choose. */
-export async function askForRetention({ config, db, log }: Deps): Promise<void> {
-  if (config.execution_retention_days !== undefined) return;
-  if ((await readDefaultRetention(db)) !== undefined) return;
-  log.warn(
-    "ended executions are kept forever: set execution_retention_days (new databases have 30, and 0 keeps them forever)",
-  );
-}
 
 const dayMs = 24 * 3_600_000;
 /** Longer than a delivery is tried, so that a failed one can be sent again. */
@@ -43,7 +33,7 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
   const { rows } = portion;
   const ago = (days: number): number => now() - days * dayMs;
-  const days = config.execution_retention_days ?? (await readDefaultRetention(db)) ?? 0;
+  const days = config.execution_retention_days;
   const removals: (() => Promise<boolean>)[] = [
     async () => (await pruneDeadLetters(db, ago(config.dlq_retention_days), rows)) === rows,
   ];

@@ -232,9 +232,9 @@ export const apiSettings = {
   execution_retention_days: z
     .number()
     .min(0)
-    .optional()
+    .default(30)
     .describe(
-      "Days until an ended execution is removed, with its artifacts and dead letter; 0: never. Default: 30 for a new database; never for one that a version without this default made.",
+      "Days until an ended execution is removed, with its artifacts and dead letter; 0: never.",
     ),
   max_database_bytes: z
     .int()

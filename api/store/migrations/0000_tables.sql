@@ -5,7 +5,8 @@ CREATE TABLE `agent_tokens` (
 	`next_hash` text,
 	`created_at` integer NOT NULL,
 	`last_used_at` integer,
-	`revoked_at` integer
+	`revoked_at` integer,
+	`rotation_asked_at` integer
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `agent_tokens_token_hash_unique` ON `agent_tokens` (`token_hash`);--> statement-breakpoint
@@ -25,6 +26,7 @@ CREATE TABLE `agents` (
 	`breaker` text NOT NULL,
 	`images` text NOT NULL,
 	`last_seen_at` integer NOT NULL,
+	`draining_at` integer,
 	`left_at` integer
 );
 --> statement-breakpoint
@@ -37,6 +39,18 @@ CREATE TABLE `join_codes` (
 	FOREIGN KEY (`token_id`) REFERENCES `agent_tokens`(`id`) ON UPDATE no action ON DELETE no action
 );
 --> statement-breakpoint
+CREATE TABLE `batches` (
+	`id` text PRIMARY KEY NOT NULL,
+	`key_id` text,
+	`idempotency_key` text,
+	`submission_hash` text NOT NULL,
+	`outcome` blob NOT NULL,
+	`created_at` integer NOT NULL
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `batches_idempotency_key` ON `batches` (`key_id`,`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `batches_idempotency_key_open` ON `batches` (`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL AND "batches"."key_id" IS NULL;--> statement-breakpoint
+CREATE INDEX `batches_created_at` ON `batches` (`created_at`);--> statement-breakpoint
 CREATE TABLE `build_logs` (
 	`build_id` text NOT NULL,
 	`lease_id` text NOT NULL,
@@ -94,6 +108,13 @@ CREATE TABLE `artifacts` (
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
+CREATE TABLE `execution_metadata` (
+	`key` text NOT NULL,
+	`value` text NOT NULL,
+	`seq` integer NOT NULL,
+	PRIMARY KEY(`key`, `value`, `seq`)
+);
+--> statement-breakpoint
 CREATE TABLE `executions` (
 	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`id` text NOT NULL,
@@ -103,6 +124,7 @@ CREATE TABLE `executions` (
 	`job_version` text DEFAULT 'latest' NOT NULL,
 	`job_ref` text,
 	`container_runtime` text,
+	`container_backend` text,
 	`timeout_s` integer NOT NULL,
 	`startup_timeout_s` integer NOT NULL,
 	`requirements` text NOT NULL,
@@ -138,6 +160,17 @@ CREATE TABLE `executions` (
 	`key_id` text,
 	`turn` integer DEFAULT 0 NOT NULL,
 	`place` integer DEFAULT 0 NOT NULL,
+	`metadata` text,
+	`batch_id` text,
+	`max_attempts` integer DEFAULT 2 NOT NULL,
+	`run_at` integer,
+	`start_by` integer,
+	`traceparent` text,
+	`inputs` text,
+	`callback_url` text,
+	`watched_until` integer,
+	`lost_attempts` text,
+	`warnings` text,
 	CONSTRAINT "status_known" CHECK("executions"."status" IN ('queued', 'running', 'succeeded', 'failed', 'timeout', 'oom', 'cancelled')),
 	CONSTRAINT "mode_known" CHECK("executions"."mode" IN ('sync', 'async')),
 	CONSTRAINT "lease_while_running" CHECK(("executions"."status" = 'running') = ("executions"."lease_expires_at" IS NOT NULL)),
@@ -150,7 +183,11 @@ CREATE TABLE `executions` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `executions_id_unique` ON `executions` (`id`);--> statement-breakpoint
-CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`key_id`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `executions_idempotency_key_open` ON `executions` (`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL AND "executions"."key_id" IS NULL;--> statement-breakpoint
+CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) WHERE "executions"."parent_execution_id" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_position` ON `executions` (`place`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_turn` ON `executions` (`key_id`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
@@ -161,13 +198,16 @@ CREATE INDEX `executions_status` ON `executions` (`status`,`seq`) WHERE "executi
 CREATE INDEX `executions_job_type` ON `executions` (`job_type`,`seq`);--> statement-breakpoint
 CREATE INDEX `executions_job_type_status` ON `executions` (`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_place` ON `executions` (`job_type`,`place`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE TABLE `log_chunks` (
+CREATE TABLE `output_chunks` (
 	`execution_id` text NOT NULL,
-	`lease_id` text NOT NULL,
-	`stream` text NOT NULL,
-	`offset` integer NOT NULL,
+	`attempt` integer NOT NULL,
+	`position` integer NOT NULL,
+	`stdout_offset` integer NOT NULL,
+	`stderr_offset` integer NOT NULL,
+	`runs` text NOT NULL,
+	`at` integer NOT NULL,
 	`data` blob NOT NULL,
-	PRIMARY KEY(`execution_id`, `lease_id`, `stream`, `offset`),
+	PRIMARY KEY(`execution_id`, `attempt`, `position`),
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
@@ -175,6 +215,8 @@ CREATE TABLE `payloads` (
 	`execution_id` text PRIMARY KEY NOT NULL,
 	`code` blob NOT NULL,
 	`input` blob NOT NULL,
+	`stdin` blob,
+	`args` text,
 	`stdout` blob,
 	`stderr` blob,
 	`output` blob,
@@ -191,6 +233,40 @@ CREATE TABLE `queue_length` (
 	`queued` integer NOT NULL
 );
 --> statement-breakpoint
+CREATE TABLE `file_bytes` (
+	`id` integer PRIMARY KEY NOT NULL,
+	`total` integer NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE `files` (
+	`id` text PRIMARY KEY NOT NULL,
+	`name` text NOT NULL,
+	`size_bytes` integer NOT NULL,
+	`sha256` text NOT NULL,
+	`content_type` text NOT NULL,
+	`created_at` integer NOT NULL,
+	`expires_at` integer NOT NULL,
+	`upload_key` text
+);
+--> statement-breakpoint
+CREATE INDEX `files_expires_at` ON `files` (`expires_at`);--> statement-breakpoint
+CREATE UNIQUE INDEX `files_upload_key` ON `files` (`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
+CREATE TABLE `input_files` (
+	`execution_id` text NOT NULL,
+	`name` text NOT NULL,
+	`size_bytes` integer NOT NULL,
+	`sha256` text NOT NULL,
+	`content_type` text NOT NULL,
+	`content` blob,
+	`store_key` text,
+	`owner` text,
+	PRIMARY KEY(`execution_id`, `name`),
+	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade,
+	CONSTRAINT "bytes_once" CHECK(("input_files"."content" IS NULL) <> ("input_files"."store_key" IS NULL)),
+	CONSTRAINT "owner_of_stored" CHECK(("input_files"."owner" IS NULL) = ("input_files"."store_key" IS NULL))
+);
+--> statement-breakpoint
+CREATE INDEX `input_files_owner` ON `input_files` (`owner`) WHERE "input_files"."owner" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `counts` (
 	`name` text NOT NULL,
 	`job_type` text NOT NULL,
@@ -219,16 +295,79 @@ CREATE TABLE `durations` (
 	PRIMARY KEY(`job_type`, `phase`, `le_ms`)
 );
 --> statement-breakpoint
+CREATE TABLE `minutes` (
+	`at` integer PRIMARY KEY NOT NULL,
+	`pending` integer NOT NULL,
+	`running` integer NOT NULL,
+	`slots` integer NOT NULL,
+	`ended` text NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE `removals` (
 	`prefix` text PRIMARY KEY NOT NULL,
-	`due_at` integer NOT NULL
+	`due_at` integer NOT NULL,
+	`file_bytes` integer DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 CREATE INDEX `removals_due` ON `removals` (`due_at`);--> statement-breakpoint
+CREATE TABLE `tombstones` (
+	`key_id` text NOT NULL,
+	`idempotency_key` text NOT NULL,
+	`execution_id` text NOT NULL,
+	`removed_at` integer NOT NULL,
+	PRIMARY KEY(`key_id`, `idempotency_key`)
+);
+--> statement-breakpoint
+CREATE INDEX `tombstones_removed_at` ON `tombstones` (`removed_at`);--> statement-breakpoint
 CREATE TABLE `rate_windows` (
 	`client` text PRIMARY KEY NOT NULL,
 	`hits` integer NOT NULL,
 	`ends_at` integer NOT NULL
 );
 --> statement-breakpoint
-CREATE INDEX `rate_windows_end` ON `rate_windows` (`ends_at`);
+CREATE INDEX `rate_windows_end` ON `rate_windows` (`ends_at`);--> statement-breakpoint
+CREATE TABLE `settings` (
+	`name` text PRIMARY KEY NOT NULL,
+	`value` text NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE `webhook_deliveries` (
+	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`event_seq` integer NOT NULL,
+	`execution_id` text NOT NULL,
+	`receiver` text NOT NULL,
+	`callback_url` text,
+	`status` text DEFAULT 'pending' NOT NULL,
+	`tries` integer DEFAULT 0 NOT NULL,
+	`attempts` integer DEFAULT 0 NOT NULL,
+	`due_at` integer NOT NULL,
+	`claimed_until` integer,
+	`last_status_code` integer,
+	`last_error` text,
+	`created_at` integer NOT NULL,
+	`changed_at` integer NOT NULL,
+	`ended_at` integer,
+	FOREIGN KEY (`event_seq`) REFERENCES `webhook_events`(`seq`) ON UPDATE no action ON DELETE cascade,
+	CONSTRAINT "delivery_status_known" CHECK("webhook_deliveries"."status" IN ('pending', 'delivered', 'failed')),
+	CONSTRAINT "delivery_ended" CHECK(("webhook_deliveries"."status" = 'pending') = ("webhook_deliveries"."ended_at" IS NULL))
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `webhook_deliveries_receiver` ON `webhook_deliveries` (`event_seq`,`receiver`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_due` ON `webhook_deliveries` (`receiver`,`due_at`) WHERE "webhook_deliveries"."status" = 'pending';--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_execution` ON `webhook_deliveries` (`execution_id`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_endpoint` ON `webhook_deliveries` (`receiver`,`id`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_status` ON `webhook_deliveries` (`status`,`id`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_changed_at` ON `webhook_deliveries` (`changed_at`);--> statement-breakpoint
+CREATE TABLE `webhook_events` (
+	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`execution_id` text NOT NULL,
+	`type` text NOT NULL,
+	`data` text NOT NULL,
+	`callback_url` text,
+	`created_at` integer NOT NULL,
+	`is_fanned_out` integer DEFAULT false NOT NULL
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `webhook_events_execution_id_unique` ON `webhook_events` (`execution_id`);--> statement-breakpoint
+CREATE INDEX `webhook_events_new` ON `webhook_events` (`seq`) WHERE "webhook_events"."is_fanned_out" = 0;--> statement-breakpoint
+CREATE INDEX `webhook_events_created_at` ON `webhook_events` (`created_at`);

@@ -39,7 +39,7 @@ BEGIN
   UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1;
 END;
 --> statement-breakpoint
--- Ended executions by status, and how long each phase took.
+-- Ended executions by status, and how long each phase took. A job waits in the queue only from its run_at on.
 CREATE TRIGGER `executions_counted` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
 BEGIN
@@ -69,7 +69,7 @@ BEGIN
     END,
     1, `column2`
   FROM (VALUES
-    ('queue', max(0, NEW.`started_at` - NEW.`created_at`)),
+    ('queue', max(0, NEW.`started_at` - max(NEW.`created_at`, coalesce(NEW.`run_at`, 0)))),
     ('startup', json_extract(NEW.`timing`, '$.startup_ms')),
     ('dep_install', nullif(json_extract(NEW.`timing`, '$.dep_install_ms'), 0)),
     ('execution', json_extract(NEW.`timing`, '$.execution_ms')),
@@ -106,4 +106,80 @@ END;
 CREATE TRIGGER `dead_letters_discounted` AFTER DELETE ON `dead_letters`
 BEGIN
   UPDATE `counts` SET `n` = `n` - 1 WHERE `name` = 'dead_letters';
+END;
+--> statement-breakpoint
+-- The metadata of executions, by key and value.
+CREATE TRIGGER `executions_described` AFTER INSERT ON `executions`
+WHEN NEW.`metadata` IS NOT NULL
+BEGIN
+  INSERT INTO `execution_metadata` (`key`, `value`, `seq`)
+  SELECT `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `executions_undescribed` AFTER DELETE ON `executions`
+WHEN OLD.`metadata` IS NOT NULL
+BEGIN
+  DELETE FROM `execution_metadata`
+  WHERE (`key`, `value`, `seq`) IN (SELECT `key`, `value`, OLD.`seq` FROM json_each(OLD.`metadata`));
+END;
+--> statement-breakpoint
+-- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while
+-- somebody listens. The setting `webhook_types` has the types that configured endpoints want
+-- (api/webhooks/announce.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
+-- An event for listeners alone is born fanned out, so that the sender never sees it.
+CREATE TRIGGER `executions_webhook` AFTER UPDATE OF `status` ON `executions`
+WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
+  AND (NEW.`callback_url` IS NOT NULL OR EXISTS (
+    SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
+    WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`)
+  OR EXISTS (
+    SELECT 1 FROM `settings`
+    WHERE `name` = 'webhook_listening_until' AND CAST(`value` AS INTEGER) > NEW.`ended_at`))
+BEGIN
+  INSERT INTO `webhook_events`
+    (`execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
+  VALUES (NEW.`id`, 'execution.' || NEW.`status`,
+    json_object(
+      'job_type', NEW.`job_type`,
+      'attempt', NEW.`attempt`,
+      'created_at', NEW.`created_at`,
+      'started_at', NEW.`started_at`,
+      'exit_code', NEW.`exit_code`,
+      'error_type', json_extract(NEW.`error`, '$.type'),
+      'phase', json_extract(NEW.`error`, '$.phase'),
+      'correlation_id', NEW.`correlation_id`,
+      'metadata', json(NEW.`metadata`),
+      'batch_id', NEW.`batch_id`,
+      'parent_execution_id', NEW.`parent_execution_id`,
+      'relationship', NEW.`relationship`,
+      'traceparent', NEW.`traceparent`),
+    NEW.`callback_url`, NEW.`ended_at`,
+    NEW.`callback_url` IS NULL AND NOT EXISTS (
+      SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
+      WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`));
+END;
+--> statement-breakpoint
+-- The bytes of uploaded files, which max_files_bytes bounds.
+INSERT INTO `file_bytes` (`id`, `total`) VALUES (1, 0);
+--> statement-breakpoint
+CREATE TRIGGER `files_stored` AFTER INSERT ON `files`
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` + NEW.`size_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `files_removed` AFTER DELETE ON `files`
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` - OLD.`size_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `removals_of_file` AFTER INSERT ON `removals`
+WHEN NEW.`file_bytes` > 0
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` + NEW.`file_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `removals_of_file_done` AFTER DELETE ON `removals`
+WHEN OLD.`file_bytes` > 0
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` - OLD.`file_bytes` WHERE `id` = 1;
 END;

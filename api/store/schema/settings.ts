@@ -1,6 +1,6 @@
 import { sqliteTable, text } from "drizzle-orm/sqlite-core";
 
-/** Values of this database: its default retention, and which events are stored for webhooks and listeners. */
+/** Values of this database: which events are stored for webhooks and listeners. */
 export const settings = sqliteTable("settings", {
   name: text("name").primaryKey(),
   value: text("value").notNull(),

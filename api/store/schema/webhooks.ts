@@ -5,7 +5,7 @@ import { deliveryStatuses } from "../../../shared/wire/client/webhook.ts";
 import { inList } from "./columns.ts";
 
 /**
- * Events for receivers and listeners. A trigger on the transition (0003_triggers_since_0.1.0.sql) writes them,
+ * Events for receivers and listeners. A trigger on the transition (0001_triggers.sql) writes them,
  * so that no way to end an execution is forgotten. Times are epoch milliseconds.
  */
 export const webhookEvents = sqliteTable(
