@@ -10,14 +10,12 @@ import { typescriptFile, typescriptText } from "./clients/typescript.ts";
 import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
 import { configurationFile, configurationText } from "./docs/configuration.ts";
-import { contractFile, contractText } from "./docs/contract.ts";
 
 /** Writes the generated parts of docs/ and of the clients. */
 await runMain(async () => {
   const document = await clientDocument();
   const pages = {
     [configurationFile]: configurationText(),
-    [contractFile]: contractText(),
     [pythonFile]: pythonText(document),
     [pythonProblemsFile]: pythonProblemsText(document),
     [typescriptFile]: await typescriptText(document),

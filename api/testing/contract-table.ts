@@ -43,170 +43,49 @@ import { validationRows } from "./contract/validation.ts";
 import { webhookEventRows } from "./contract/webhook-events.ts";
 import { webhookRows } from "./contract/webhooks.ts";
 
-/** The rows of one file of contract/. */
-export interface Group {
-  file: string;
-  title: string;
-  /** The endpoints that it is about; default: several, or those of agents. */
-  endpoints?: readonly string[];
-  rows: readonly Row[];
-}
-
-/** The contract, rule by rule, as an HTTP client sees it. `npm run docs` lists every rule in docs/contract.md. */
-export const contractGroups: readonly Group[] = [
-  {
-    file: "health.ts",
-    title: "Health and pool",
-    endpoints: ["GET /health", "GET /pool/stats", "GET /pool/history"],
-    rows: healthRows,
-  },
-  {
-    file: "hosts.ts",
-    title: "Hosts and agents",
-    endpoints: [
-      "GET /hosts",
-      "POST /hosts/invitations",
-      "POST /hosts/{id}/revoke",
-      "POST /hosts/{id}/rotate",
-      "POST /agents/{id}/drain",
-      "POST /agents/{id}/resume",
-    ],
-    rows: hostRows,
-  },
-  {
-    file: "probes.ts",
-    title: "Probes",
-    endpoints: ["GET /health/live", "GET /health/ready"],
-    rows: probeRows,
-  },
-  { file: "metrics.ts", title: "Metrics", endpoints: ["GET /metrics"], rows: metricsRows },
-  {
-    file: "execute.ts",
-    title: "Synchronous jobs",
-    endpoints: ["POST /execute"],
-    rows: executeRows,
-  },
-  {
-    file: "jobs.ts",
-    title: "Asynchronous jobs",
-    endpoints: [
-      "POST /execute/async",
-      "GET /jobs/{id}",
-      "GET /jobs/{id}/result",
-      "POST /jobs/{id}/cancel",
-    ],
-    rows: jobRows,
-  },
-  {
-    file: "events.ts",
-    title: "Live output",
-    endpoints: ["GET /jobs/{id}/events", "GET /jobs/{id}/logs", "GET /jobs/{id}/artifacts"],
-    rows: eventRows,
-  },
-  { file: "execute-events.ts", title: "Live output of synchronous jobs", rows: executeEventRows },
-  { file: "idempotency.ts", title: "Idempotency keys", rows: idempotencyRows },
-  { file: "inputs.ts", title: "Standard input and arguments", rows: inputRows },
-  {
-    file: "derive.ts",
-    title: "Rerun and fork",
-    endpoints: ["POST /jobs/{id}/rerun", "POST /jobs/{id}/fork"],
-    rows: deriveRows,
-  },
-  {
-    file: "artifacts.ts",
-    title: "Artifacts",
-    endpoints: [
-      "GET /jobs/{job_id}/artifacts/{artifact_name}",
-      "HEAD /jobs/{job_id}/artifacts/{artifact_name}",
-    ],
-    rows: artifactRows,
-  },
-  { file: "ranges.ts", title: "Ranges of artifacts", rows: rangeRows },
-  {
-    file: "files.ts",
-    title: "Uploaded files",
-    endpoints: [
-      "POST /files",
-      "GET /files",
-      "GET /files/{id}",
-      "HEAD /files/{id}",
-      "DELETE /files/{id}",
-    ],
-    rows: fileRows,
-  },
-  { file: "input-files.ts", title: "Files of a request", rows: inputFileRows },
-  {
-    file: "refused-files.ts",
-    title: "Files of a request that are refused",
-    rows: refusedFileRows,
-  },
-  {
-    file: "executions.ts",
-    title: "Records",
-    endpoints: ["GET /executions", "GET /executions/{id}"],
-    rows: executionRows,
-  },
-  {
-    file: "batches.ts",
-    title: "Batches",
-    endpoints: ["POST /execute/batch", "GET /batches/{id}", "POST /batches/{id}/cancel"],
-    rows: batchRows,
-  },
-  { file: "batch-keys.ts", title: "Idempotency keys of batches", rows: batchKeyRows },
-  { file: "lists.ts", title: "Lists", rows: listRows },
-  { file: "schedule.ts", title: "When and how often a job runs", rows: scheduleRows },
-  {
-    file: "remove.ts",
-    title: "Removing records",
-    endpoints: ["DELETE /executions/{id}"],
-    rows: removeRows,
-  },
-  {
-    file: "dead-letters.ts",
-    title: "Dead letters",
-    endpoints: ["GET /dlq", "GET /dlq/stats", "DELETE /dlq/{id}"],
-    rows: deadLetterRows,
-  },
-  {
-    file: "webhooks.ts",
-    title: "Webhooks",
-    endpoints: ["GET /webhooks/deliveries", "POST /webhooks/deliveries/{id}/resend"],
-    rows: webhookRows,
-  },
-  {
-    file: "webhook-events.ts",
-    title: "Webhook events that a client listens for",
-    endpoints: ["GET /webhooks/events"],
-    rows: webhookEventRows,
-  },
-  {
-    file: "job-types.ts",
-    title: "Job types",
-    endpoints: ["GET /job-types", "GET /job-types/{name}"],
-    rows: jobTypeRows,
-  },
-  { file: "placement.ts", title: "Placement of jobs", rows: placementRows },
-  {
-    file: "builds.ts",
-    title: "Builds",
-    endpoints: ["POST /job-types/{name}/build", "GET /job-types/{name}/build"],
-    rows: buildRows,
-  },
-  { file: "build-leases.ts", title: "Leases of builds", rows: buildLeaseRows },
-  { file: "images.ts", title: "Built images", rows: imageRows },
-  { file: "validation.ts", title: "Requests that are not valid", rows: validationRows },
-  { file: "exactness.ts", title: "Exact text and numbers", rows: exactnessRows },
-  { file: "answers.ts", title: "Every answer", endpoints: ["GET /openapi.json"], rows: answerRows },
-  { file: "auth.ts", title: "Keys", rows: authRows },
-  { file: "foreign-pages.ts", title: "Pages of other sites", rows: foreignPageRows },
-  { file: "rate-limit.ts", title: "Rate limit", rows: rateLimitRows },
-  { file: "agents.ts", title: "Agents", rows: agentRows },
-  { file: "join.ts", title: "Joining agents", rows: joinRows },
-  { file: "protocol.ts", title: "Protocol version of agents", rows: protocolRows },
-  { file: "lease-posts.ts", title: "What agents post for a lease", rows: leasePostRows },
+/** The contract, rule by rule, as an HTTP client sees it, in the order in which rows of one service run. */
+export const contractTable: Row[] = [
+  ...healthRows,
+  ...hostRows,
+  ...probeRows,
+  ...metricsRows,
+  ...executeRows,
+  ...jobRows,
+  ...eventRows,
+  ...executeEventRows,
+  ...idempotencyRows,
+  ...inputRows,
+  ...deriveRows,
+  ...artifactRows,
+  ...rangeRows,
+  ...fileRows,
+  ...inputFileRows,
+  ...refusedFileRows,
+  ...executionRows,
+  ...batchRows,
+  ...batchKeyRows,
+  ...listRows,
+  ...scheduleRows,
+  ...removeRows,
+  ...deadLetterRows,
+  ...webhookRows,
+  ...webhookEventRows,
+  ...jobTypeRows,
+  ...placementRows,
+  ...buildRows,
+  ...buildLeaseRows,
+  ...imageRows,
+  ...validationRows,
+  ...exactnessRows,
+  ...answerRows,
+  ...authRows,
+  ...foreignPageRows,
+  ...rateLimitRows,
+  ...agentRows,
+  ...joinRows,
+  ...protocolRows,
+  ...leasePostRows,
 ];
-
-export const contractTable: Row[] = contractGroups.flatMap(({ rows }) => rows);
 
 interface Service {
   url: string;

@@ -20,10 +20,6 @@ test("docs/configuration.md has every key with its variable, type, default and m
   }
 });
 
-test("the README links to docs/configuration.md", () => {
-  expect(readFileSync("README.md", "utf8")).toContain(`(${configurationFile})`);
-});
-
 test("docs/airlock.example.toml is accepted, with the values that it shows", () => {
   const config = readConfig({ AIRLOCK_CONFIG: exampleFile });
   expect(Object.keys(config.job_types)).toEqual(["default", "science", "train", "fetch"]);

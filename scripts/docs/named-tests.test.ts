@@ -55,9 +55,9 @@ test("a row of a table of tests is named with its values, which are in the file"
 });
 
 test("a page's table names tests as `file`: title", () => {
-  const page = "| a | `x/a.test.ts`: one · `contract/b.ts`: two |\n";
+  const page = "| a | `x/a.test.ts`: one · `x/b.ts`: two |\n";
   expect(namedTests(page)).toEqual([
     { file: "x/a.test.ts", title: "one" },
-    { file: "api/testing/contract/b.ts", title: "two" },
+    { file: "x/b.ts", title: "two" },
   ]);
 });

@@ -13,11 +13,9 @@ export interface NamedTest {
 /** The tests that a page's tables name, as `` `file`: title · `file`: title ``. */
 export function namedTests(page: string): NamedTest[] {
   return [...page.matchAll(/`([\w/.-]+\.ts)`: (.+?)(?= · | \|\n)/g)].map(
-    ([, file = "", title = ""]) => ({ file: file.replace(/^contract\//, CONTRACT), title }),
+    ([, file = "", title = ""]) => ({ file, title }),
   );
 }
-
-const CONTRACT = "api/testing/contract/";
 
 /**
  * Those of the named tests that their file does not run. "…" in a title stands for anything; a value of a table's
@@ -40,7 +38,7 @@ export async function collectTitles(files: readonly string[]): Promise<Map<strin
   return new Map([...parsed, ...(await Promise.all(rows))]);
 }
 
-const isContract = (file: string): boolean => file.startsWith(CONTRACT);
+const isContract = (file: string): boolean => file.startsWith("api/testing/contract/");
 
 /** As Vitest itself finds them, without running the files. A title with parameters is as it stands there. */
 async function parseTitles(files: readonly string[]): Promise<[string, string[]][]> {
