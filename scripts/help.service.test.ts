@@ -45,7 +45,6 @@ test.concurrent.each([
   "restore",
   "setup",
   "soak",
-  "scaling",
 ] as const)("npm run %s refuses an argument that it does not know", async (name) => {
   const refused = start(manifest.scripts[name], ["--nonesuch"]);
   await expect(refused).rejects.toThrow(/--nonesuch[^]*--nonesuch[^]*-- --help/);

@@ -21,7 +21,6 @@ const programs = [
   "scripts/bench.ts",
   "scripts/migrate.ts",
   "scripts/restore.ts",
-  "scripts/scaling.ts",
   "scripts/setup/main.ts",
   "scripts/soak.ts",
   "scripts/start.ts",
