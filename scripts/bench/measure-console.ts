@@ -5,7 +5,7 @@ import type { Browser, Page } from "playwright-core";
 import { openBrowser } from "../../api/testing/browser.ts";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { startNodeIn } from "../../api/testing/start-node.ts";
-import { fillHistory } from "./api/history.ts";
+import { fillHistory } from "../console/fill-history.ts";
 import { loadNow } from "./machine.ts";
 import { OperatorError, runMain } from "../command/operator-error.ts";
 import { say } from "../command/say.ts";

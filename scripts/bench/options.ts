@@ -22,7 +22,7 @@ Options:
       --only <row>   measure this row; may be repeated
       --quick        few samples: shows that it works, not how fast it is
       --markdown     print the table as Markdown
-      --write-docs   also write the tables of docs/performance.md from bench.json
+      --write-docs   also write the table of docs/performance.md from bench.json
   -h, --help
 
 Rows:

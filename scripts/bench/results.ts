@@ -4,7 +4,7 @@ import type { Row, Unit } from "./row.ts";
 import { type Summary, summarize } from "./statistics.ts";
 import type { World } from "./world.ts";
 
-/** What was measured of a row, or why it was not. */
+/** What was measured of a row. */
 export type RowResult = {
   readonly name: string;
   readonly what: string;
@@ -15,9 +15,8 @@ export type RowResult = {
   readonly isLoadHigh: boolean;
   readonly quick: boolean;
   readonly series: readonly (Summary & { readonly name: string; readonly unit: Unit })[];
-  /** Null where it could not be measured, or nothing is to be reached. */
+  /** Null where too little was measured. */
   readonly isReached: boolean | null;
-  readonly obstacle: string | null;
 };
 
 export type Results = { readonly machine: Machine; readonly rows: readonly RowResult[] };
@@ -25,28 +24,28 @@ export type Results = { readonly machine: Machine; readonly rows: readonly RowRe
 /** @throws whatever the row throws. */
 export async function measureRow(row: Row, world: World, load: Load): Promise<RowResult> {
   const { name, what, goal } = row;
-  const head = {
-    name,
-    what,
-    goal,
-    at: new Date().toISOString(),
-    load: load.perMinute,
-    isLoadHigh: load.isHigh,
-    quick: world.quick,
-  };
-  const obstacle = (await row.obstacle?.(world)) ?? null;
-  if (obstacle !== null) return { ...head, series: [], isReached: null, obstacle };
-
+  const at = new Date().toISOString();
   const measured = await row.measure(world);
   const series = measured.map(({ name, unit, samples }) => ({ name, unit, ...summarize(samples) }));
+  const find = (wanted: string) => series.find(({ name }) => name.startsWith(wanted));
   const of = (wanted: string): Summary => {
-    const found = series.find(({ name }) => name.startsWith(wanted));
+    const found = find(wanted);
     if (!found) throw new Error(`the row ${row.name} measured no ${wanted}`);
     return found;
   };
-  const isReached = row.reaches?.(of) ?? null;
-  // A few samples say nothing of a goal.
-  return { ...head, series, isReached: world.quick ? null : isReached, obstacle };
+  const isReached = row.reaches(of, (wanted) => find(wanted) !== undefined);
+  return {
+    name,
+    what,
+    goal,
+    at,
+    load: load.perMinute,
+    isLoadHigh: load.isHigh,
+    quick: world.quick,
+    series,
+    // A few samples say nothing of a goal.
+    isReached: world.quick ? null : isReached,
+  };
 }
 
 /** Rows of the same name are replaced, others kept. */

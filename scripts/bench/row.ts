@@ -8,15 +8,13 @@ export type Row = {
   readonly what: string;
   /** The goal in words. */
   readonly goal: string;
-  /** Why it cannot be measured here; absent or null where it can. */
-  readonly obstacle?: (world: World) => string | null | Promise<string | null>;
   /** Measures all sides in one go; the first is the one that the others are set against. */
   readonly measure: (world: World) => Promise<Series[]>;
-  /** The goal as a check on the measured series, each by how its name begins; none to reach without it. */
-  readonly reaches?: (of: (series: string) => Summary) => boolean;
+  /** The goal as a check on the measured series, each by how its name begins. */
+  readonly reaches: (of: (series: string) => Summary, has: (series: string) => boolean) => boolean;
 };
 
-export type Unit = "ms" | "/s" | "s/min" | "MB" | "×";
+export type Unit = "ms" | "/s" | "MB";
 
 /** The samples of one side. */
 export type Series = {

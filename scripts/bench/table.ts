@@ -7,9 +7,8 @@ export function tableCells(rows: readonly RowResult[]): string[][] {
   return [TITLES, ...rows.flatMap(rowCells)];
 }
 
-function rowCells({ name, goal, series, isReached, obstacle }: RowResult): string[][] {
-  if (obstacle !== null) return [[name, `not measured: ${obstacle}`, "", "", "", "", "", "", goal]];
-  const first = series[0]?.p50 ?? 0;
+function rowCells({ name, goal, series, isReached }: RowResult): string[][] {
+  const [first] = series;
   return series.map((side, i) => [
     i === 0 ? name : "",
     side.name,
@@ -18,7 +17,7 @@ function rowCells({ name, goal, series, isReached, obstacle }: RowResult): strin
     number(side.p95),
     number(side.p99),
     `± ${number(side.mad)}`,
-    i === 0 ? "" : `${number(side.p50 / first)} ×`,
+    i === 0 || side.unit !== first?.unit ? "" : `${number(side.p50 / first.p50)} ×`,
     i === 0 ? `${isReached === null ? "" : isReached ? "reached: " : "MISSED: "}${goal}` : "",
   ]);
 }

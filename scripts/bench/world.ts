@@ -1,6 +1,6 @@
 import type Docker from "dockerode";
 import type { Engine } from "../../agent/engine/engine.ts";
-import { type Service, type ServiceOptions, startService } from "./services/service.ts";
+import { type Service, type ServiceOptions, startService } from "./service.ts";
 
 /** What a row measures with. */
 export type World = {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { fillHistory } from "../../../scripts/bench/api/history.ts";
+import { fillHistory } from "../../../scripts/console/fill-history.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
 

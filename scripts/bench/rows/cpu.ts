@@ -2,12 +2,10 @@ import { readFileSync } from "node:fs";
 import { labels } from "../../../agent/sandbox/labels.ts";
 import { ensureScienceImage } from "../../setup/images/science-image.ts";
 import { HELLO } from "../bare.ts";
+import { cpuMsOf, msPerTick } from "../proc.ts";
 import type { Row, Series } from "../row.ts";
-import type { Service } from "../services/service.ts";
+import type { Service } from "../service.ts";
 import type { World } from "../world.ts";
-
-/** Source: proc_pid_stat(5); Linux has 100 ticks a second for programs on every architecture. */
-const msPerTick = 10;
 
 export const cpu: Row = {
   name: "cpu",
@@ -65,8 +63,8 @@ async function measure(
 async function used({ docker }: World, service: Service): Promise<Map<string, number>> {
   const { api, agent } = service.pids();
   const found = new Map([
-    ["API", ofProcess(api)],
-    ["agent", ofProcess(agent)],
+    ["API", cpuMsOf(api)],
+    ["agent", cpuMsOf(agent)],
   ]);
   const filters = { label: [`${labels.agentName}=${service.agentName}`] };
   const all = await docker.listContainers({ filters });
@@ -74,17 +72,11 @@ async function used({ docker }: World, service: Service): Promise<Map<string, nu
   if (mother) {
     const container = docker.getContainer(mother.Id);
     const { cpu_stats } = await container.stats({ stream: false, "one-shot": true });
-    const own = ofProcess((await container.inspect()).State.Pid);
+    const own = cpuMsOf((await container.inspect()).State.Pid);
     found.set("mother", own);
     found.set("job, with its forks", cpu_stats.cpu_usage.total_usage / 1e6 - own);
   }
   return found;
-}
-
-function ofProcess(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  const words = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(words[11]) + Number(words[12])) * msPerTick;
 }
 
 /** All but idle and iowait. */

@@ -1,17 +1,17 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Pool } from "undici";
-import { fillHistory } from "./history.ts";
+import { cpuMsOf } from "./proc.ts";
 
 const CLIENT_KEYS = Array.from({ length: 4 }, (_, i) => `bench-client-key-0123456789-${i}`);
 const AGENT_TOKEN = "bench-agent-token-0123456789";
 const CONNECTIONS = 64;
 
-const entry = fileURLToPath(new URL("../../../api/node.ts", import.meta.url));
+const entry = fileURLToPath(new URL("../../api/node.ts", import.meta.url));
 const meter = new URL("stall-meter.ts", import.meta.url).href;
 
 export type Answer = { readonly status: number; readonly text: string };
@@ -19,8 +19,6 @@ export type Answer = { readonly status: number; readonly text: string };
 /** The API alone, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to it. */
 export type ApiService = AsyncDisposable & {
   readonly url: string;
-  /** Headers of the first client. */
-  readonly headers: Readonly<Record<string, string>>;
   /** Sends by one of four clients' keys. Throws Error on an answer that is no success. */
   readonly send: (
     method: "GET" | "POST",
@@ -28,28 +26,15 @@ export type ApiService = AsyncDisposable & {
     body?: object | string,
     client?: number,
   ) => Promise<Answer>;
-  /** Resident memory in MB: now, and its peak. */
-  readonly memory: () => { readonly now: number; readonly peak: number };
   /** CPU time used so far, in ms. */
   readonly cpuMs: () => number;
   /** The longest that its event loop stood still since this was last asked, in ms. */
   readonly worstStallMs: () => Promise<number>;
 };
 
-/** Starts it with these job types, on a file with this many finished executions. */
-export async function startApi(finished: number, jobTypes: object = {}): Promise<ApiService> {
+/** Starts it on an empty database file. */
+export async function startApi(): Promise<ApiService> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
-  await fillHistory(folder, finished);
-  return startIn(folder, { AIRLOCK_JOB_TYPES: JSON.stringify(jobTypes) });
-}
-
-/** Starts it on a libSQL server. */
-export async function startApiOn(databaseUrl: string): Promise<ApiService> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
-  return startIn(folder, { AIRLOCK_DATABASE_URL: databaseUrl });
-}
-
-async function startIn(folder: string, vars: Record<string, string>): Promise<ApiService> {
   const child = fork(entry, [], {
     execArgv: ["--max-semi-space-size=8", "--import", "tsx", "--import", meter],
     stdio: ["ignore", "ignore", "ignore", "ipc"],
@@ -62,7 +47,6 @@ async function startIn(folder: string, vars: Record<string, string>): Promise<Ap
       AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
       AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
       AIRLOCK_MAX_QUEUE_SIZE: "1000000",
-      ...vars,
     },
   });
   const exited = once(child, "exit");
@@ -70,11 +54,9 @@ async function startIn(folder: string, vars: Record<string, string>): Promise<Ap
   const started = await Promise.race([answer<{ url: string }>(), exited.then(() => undefined)]);
   if (!started) throw new Error("the API did not start");
   const pool = new Pool(started.url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
-  const status = (): string => readFileSync(`/proc/${child.pid}/status`, "utf8");
 
   return {
     url: started.url,
-    headers: { authorization: `Bearer ${CLIENT_KEYS[0]}` },
     send: async (method, path, body, client = 0) => {
       const isAgents = path.startsWith("/agent/");
       const key = CLIENT_KEYS[client % CLIENT_KEYS.length];
@@ -91,8 +73,7 @@ async function startIn(folder: string, vars: Record<string, string>): Promise<Ap
       if (statusCode >= 300) throw new Error(`${method} ${path}: ${statusCode} ${text}`);
       return { status: statusCode, text };
     },
-    memory: () => ({ now: megabytes(status(), "VmRSS"), peak: megabytes(status(), "VmHWM") }),
-    cpuMs: () => cpuTimeMs(child.pid ?? 0),
+    cpuMs: () => cpuMsOf(child.pid!),
     worstStallMs: async () => {
       const told = answer<number>();
       child.send("stall?");
@@ -105,15 +86,4 @@ async function startIn(folder: string, vars: Record<string, string>): Promise<Ap
       rmSync(folder, { recursive: true, force: true });
     },
   };
-}
-
-/** A row of /proc/pid/status. Source: proc_pid_status(5). */
-function megabytes(status: string, row: string): number {
-  return (Number(new RegExp(`^${row}:\\s+(\\d+) kB$`, "m").exec(status)?.[1]) * 1024) / 1e6;
-}
-
-/** User and system time, of which the kernel counts hundredths of a second. Source: proc_pid_stat(5). */
-function cpuTimeMs(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * 10;
 }

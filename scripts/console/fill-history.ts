@@ -1,7 +1,7 @@
 import { open, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Config } from "../../../shared/config/config.ts";
-import { openDatabase } from "../../../api/platform/libsql.node.ts";
+import { Config } from "../../shared/config/config.ts";
+import { openDatabase } from "../../api/platform/libsql.node.ts";
 
 const BATCH = 5000;
 /** Yesterday: the service's sweep would remove what is older than its retention while it is measured. */
