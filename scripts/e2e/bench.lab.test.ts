@@ -19,7 +19,9 @@ test.each(measured)("$name is measured, and leaves nothing behind", async (row) 
   const world = createWorld({ engine, docker, dockerHost, image, quick: true });
   const before = new Set(childrenOf(process.pid));
   const { series } = await measureRow(row, world, { perMinute: 0, isHigh: false });
-  for (const { name, max } of series) expect([name, max > 0]).toEqual([name, true]);
+  // On a busy machine no cycle may end in the half second of a quick rate.
+  for (const { name, count, min } of series)
+    expect([name, count > 0, min >= 0]).toEqual([name, true, true]);
 
   expect(childrenOf(process.pid).filter((pid) => !before.has(pid))).toEqual([]);
   const all = await docker.listContainers({ all: true });
