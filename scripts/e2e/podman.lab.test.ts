@@ -4,7 +4,7 @@ import { connectEngine } from "../../agent/engine/engine.ts";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
 import { runCode } from "../../agent/sandbox/testing/run-code.ts";
 import { connect } from "../setup/engine/connect.ts";
-import { type Podman, startPodman } from "../testing/podman.ts";
+import { type Podman, startPodman, startSessionPodman } from "../testing/podman.ts";
 import { needs } from "../testing/needs.ts";
 import { startTestService, type TestAgent, type TestService } from "../testing/test-service.ts";
 import type { Json } from "../testing/service-calls.ts";
@@ -12,9 +12,22 @@ import { waitUntil } from "../../shared/testing/wait-until.ts";
 
 const dockerHost = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 
-async function podmanWithImage(as: "root" | "user"): Promise<{ podman: Podman; image: string }> {
+/** A user whose systemd runs without a login: the machine of scripts/vm has one. */
+const sessionUser = process.env["TEST_VM_USER"];
+const whoHaveControllers: [who: string, start: () => Podman | Promise<Podman>][] = [
+  ["as root", () => startPodman("root")],
+  ...(sessionUser
+    ? [
+        ["of an ordinary user", () => startSessionPodman(sessionUser)] satisfies [
+          string,
+          () => Podman,
+        ],
+      ]
+    : []),
+];
+
+async function withImage(podman: Podman): Promise<{ podman: Podman; image: string }> {
   const { image } = await testEngine();
-  const podman = await startPodman(as);
   await podman.load(dockerHost, image);
   return { podman, image };
 }
@@ -53,13 +66,13 @@ json.dump({
 }, open("/output/result.json", "w"))
 `;
 
-describe("Podman as root", needs("root", "podman"), () => {
+describe.each(whoHaveControllers)("Podman %s", needs("root", "podman"), (_who, start) => {
   let podman: Podman;
   let service: TestService;
   let agent: TestAgent;
 
   beforeAll(async () => {
-    ({ podman } = await podmanWithImage("root"));
+    ({ podman } = await withImage(await start()));
     service = await startTestService({ agents: { AIRLOCK_DOCKER_HOST: podman.host } });
     agent = await service.startAgent("agent", { AIRLOCK_WARM_POOL_SIZE: "" });
   });
@@ -164,7 +177,7 @@ describe("Podman of an ordinary user without cgroup controllers", needs("root", 
   let image: string;
 
   beforeAll(async () => {
-    ({ podman, image } = await podmanWithImage("user"));
+    ({ podman, image } = await withImage(await startPodman("user")));
   });
   afterAll(() => podman?.[Symbol.asyncDispose]());
 

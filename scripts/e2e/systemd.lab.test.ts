@@ -1,10 +1,14 @@
 import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { readUnit, startUnit } from "../testing/unit-file.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { needs } from "../testing/needs.ts";
 
 const [agent, api] = [readUnit("airlock-agent.service"), readUnit("airlock-api.service")];
+const token = "a-token-of-16-characters";
+const keepsAFile = "open('note.txt', 'w').write('kept')\nprint('hello')";
 
 function analyze(...args: string[]): string {
   return execFileSync("systemd-analyze", args, { encoding: "utf8", stdio: "pipe" });
@@ -31,7 +35,7 @@ test(
   "the units' commands run a job and can write only to their own folders",
   needs("root"),
   async () => {
-    const [token, port] = ["a-token-of-16-characters", String(await reservePort())];
+    const port = String(await reservePort());
     const url = `http://127.0.0.1:${port}`;
     const service = startUnit(api, { AIRLOCK_AGENT_TOKENS: token, AIRLOCK_PORT: port });
     await service.logged(url);
@@ -43,14 +47,7 @@ test(
     });
     try {
       await worker.logged("answers");
-      const headers = { "Content-Type": "application/json" };
-      const code = "open('note.txt', 'w').write('kept')\nprint('hello')";
-      const body = JSON.stringify({ code });
-      const queued = await fetch(`${url}/execute/async`, { method: "POST", headers, body });
-      const { job_id } = (await queued.json()) as { job_id: string };
-      const done = await fetch(`${url}/jobs/${job_id}/result?wait=true&timeout=240`);
-      expect(await done.json()).toMatchObject({ status: "succeeded", stdout: "hello\n" });
-      expect(await (await fetch(`${url}/jobs/${job_id}/artifacts/note.txt`)).text()).toBe("kept");
+      await expectFileKept(url);
     } finally {
       worker.child.kill("SIGTERM");
       expect(await worker.exited).toBe(0);
@@ -69,3 +66,71 @@ test(
     expect(never).toContain(await exited);
   },
 );
+
+/** Systemd itself runs the units in the machine of scripts/vm only, which is thrown away. */
+const here = process.env["TEST_VM_USER"] ? ["systemd"] : [];
+
+test.each(here)(
+  "%s runs the units: a killed agent comes back, and a stop lets the running job finish",
+  async () => {
+    const url = "http://127.0.0.1:8080";
+    const units = ["airlock-api", "airlock-agent"];
+    mkdirSync("/etc/airlock", { mode: 0o700, recursive: true });
+    const configure = (name: string, ...lines: string[]) =>
+      writeFileSync(`/etc/airlock/${name}.env`, `${lines.join("\n")}\n`, { mode: 0o600 });
+    configure("api", `AIRLOCK_AGENT_TOKENS=${token}`);
+    configure("agent", `AIRLOCK_API_URL=${url}`, `AIRLOCK_AGENT_TOKEN=${token}`);
+    for (const unit of units) {
+      copyFileSync(`packaging/systemd/${unit}.service`, `/etc/systemd/system/${unit}.service`);
+    }
+    systemctl("daemon-reload");
+    systemctl("enable", "--quiet", ...units);
+    systemctl("restart", ...units);
+    await expectFileKept(url);
+
+    systemctl("kill", "--signal=KILL", "--kill-whom=main", "airlock-agent");
+    expect(await resultOf(url, await submit(url, "print('again')"))).toMatchObject({
+      stdout: "again\n",
+    });
+
+    const code = `import time\nprint("begun", flush=True)\ntime.sleep(8)\nprint("finished")`;
+    const id = await submit(url, code);
+    // "running" comes earlier: an agent that stops hands back a job that is still on its way to it.
+    await waitUntil("it has printed", async () =>
+      (await (await fetch(`${url}/jobs/${id}/logs`)).text()).includes("begun"),
+    );
+    systemctl("stop", "airlock-agent");
+    expect(await resultOf(url, id)).toMatchObject({ stdout: "begun\nfinished\n" });
+    expect(execFileSync("docker", ["ps", "--all", "--quiet"], { encoding: "utf8" })).toBe("");
+    systemctl("stop", "airlock-api");
+    for (const unit of units)
+      expect(systemctl("show", "--value", "-p", "Result", unit)).toBe("success\n");
+  },
+);
+
+function systemctl(...args: string[]): string {
+  return execFileSync("systemctl", args, { encoding: "utf8" });
+}
+
+async function expectFileKept(url: string): Promise<void> {
+  const id = await submit(url, keepsAFile);
+  expect(await resultOf(url, id)).toMatchObject({ status: "succeeded", stdout: "hello\n" });
+  expect(await (await fetch(`${url}/jobs/${id}/artifacts/note.txt`)).text()).toBe("kept");
+}
+
+/** Until it is accepted: the service may have no agent yet. */
+async function submit(url: string, code: string): Promise<string> {
+  const headers = { "Content-Type": "application/json" };
+  const request = { method: "POST", headers, body: JSON.stringify({ code, startup_timeout: 600 }) };
+  let id: string | undefined;
+  await waitUntil("the job is accepted", async () => {
+    const answer = await fetch(`${url}/execute/async`, request).catch(() => undefined);
+    if (answer?.status === 202) id = ((await answer.json()) as { job_id: string }).job_id;
+    return id !== undefined;
+  });
+  return id!;
+}
+
+async function resultOf(url: string, id: string): Promise<unknown> {
+  return (await fetch(`${url}/jobs/${id}/result?wait=true&timeout=240`)).json();
+}

@@ -92,16 +92,37 @@ export async function startPodman(as: "root" | "user"): Promise<Podman> {
     }
     await sleep(50);
   }
+  return { host, load: loadInto(host), [Symbol.asyncDispose]: end };
+}
+
+/** The Podman that an ordinary user's own systemd runs, which gives it the controllers that hold limits. */
+export function startSessionPodman(user: string): Podman {
+  const runtime = `/run/user/${execFileSync("id", ["-u", user], { encoding: "utf8" }).trim()}`;
+  const systemctl = (...args: string[]) =>
+    execFileSync("runuser", ["-u", user, "--", "systemctl", "--user", ...args], {
+      cwd: "/",
+      env: {
+        ...process.env,
+        XDG_RUNTIME_DIR: runtime,
+        DBUS_SESSION_BUS_ADDRESS: `unix:path=${runtime}/bus`,
+      },
+    });
+  systemctl("start", "podman.socket");
+  const host = `unix://${runtime}/podman/podman.sock`;
   return {
     host,
-    load: async (fromHost, image) => {
-      const archive = await connect(fromHost).getImage(image).get();
-      const progress = await connect(host).loadImage(archive);
-      await readEngineStream(progress);
-    },
-    [Symbol.asyncDispose]: end,
+    load: loadInto(host),
+    [Symbol.asyncDispose]: async () => void systemctl("stop", "podman.socket", "podman.service"),
   };
 }
+
+const loadInto =
+  (host: string): Podman["load"] =>
+  async (fromHost, image) => {
+    const archive = await connect(fromHost).getImage(image).get();
+    const progress = await connect(host).loadImage(archive);
+    await readEngineStream(progress);
+  };
 
 function settings(as: "root" | "user", dir: string): string {
   return `[containers]

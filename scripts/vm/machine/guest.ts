@@ -11,8 +11,6 @@ import type { Machine } from "./qemu.ts";
 export type Guest = AsyncDisposable & {
   /** Runs a bash script as root and returns what it prints. Throws GuestError where it fails. */
   readonly run: (script: string, timeoutMs?: number) => Promise<string>;
-  /** A socket here that leads to a port on the guest's 127.0.0.1. */
-  readonly forward: (port: number) => Promise<string>;
 };
 
 export class GuestError extends Error {
@@ -65,14 +63,6 @@ export async function connectGuest(
       // ssh ends with code 255 by a signal too.
       const how = child.killed ? `took more than ${timeoutMs / 1000} s` : `exited with ${code}`;
       throw new GuestError(`\`${firstLine(script)}\` ${how}:\n${(out + errors).trimEnd()}`);
-    },
-    async forward(port) {
-      const socket = join(folder, `port-${port}`);
-      if (existsSync(socket)) return socket;
-      const args = [...options, "-O", "forward", "-L", `${socket}:127.0.0.1:${port}`];
-      const child = spawn("ssh", [...args, ...destination], { stdio: "inherit" });
-      if ((await exitCode(child)) !== 0) throw new GuestError(`cannot forward port ${port}`);
-      return socket;
     },
     async [Symbol.asyncDispose]() {
       if (master.exitCode !== null || master.signalCode !== null) return;

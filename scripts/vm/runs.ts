@@ -1,0 +1,90 @@
+import { tiersOf } from "../test/tiers.ts";
+import { type Guest, quote } from "./machine/guest.ts";
+import { IN_GUEST } from "./machine/project-disk.ts";
+
+/** Files of one tier's tests, which the guest runs on a Docker of this configuration. */
+export type Run = {
+  readonly name: string;
+  readonly files: readonly string[];
+  /** The titles of the rows that run; without it all do. */
+  readonly rows?: RegExp;
+  /** More of Docker's daemon.json. */
+  readonly docker?: object;
+};
+
+/**
+ * What cgroup v2, systemd, another engine or a current kernel could change. It is little, because emulation is 5 to 20
+ * times slower; none holds CPU times or durations to a bound.
+ */
+export const runs: readonly Run[] = [
+  {
+    name: "docker",
+    files: [
+      "scripts/e2e/start.engine.test.ts",
+      "scripts/e2e/forked.engine.test.ts",
+      "agent/sandbox/testing/control-groups.engine.test.ts",
+      "agent/sandbox/filter/seccomp-filter.engine.test.ts",
+      "agent/sandbox/hostile/privileges.engine.test.ts",
+      "agent/sandbox/hostile/memory.engine.test.ts",
+    ],
+  },
+  {
+    name: "processes",
+    files: ["agent/sandbox/hostile/processes.engine.test.ts"],
+    rows: /ignores SIGTERM|fork bomb|thread bomb|does not reach the supervisor|a daemon/,
+  },
+  { name: "gvisor", files: ["agent/container/runtime.engine.test.ts"], rows: /on gVisor/ },
+  { name: "systemd", files: ["scripts/e2e/systemd.lab.test.ts"] },
+  { name: "podman", files: ["scripts/e2e/podman.lab.test.ts"] },
+  {
+    // As newer Dockers have it from the start. Images that go from engine to engine are left out: without a registry
+    // that does not work with containerd's store (docs/guides/packages.md).
+    name: "containerd",
+    docker: { features: { "containerd-snapshotter": true } },
+    files: ["agent/build/image-build.engine.test.ts", "scripts/e2e/start.engine.test.ts"],
+    rows: /makes an image|leaves only the package|serves jobs/,
+  },
+];
+
+/**
+ * gVisor as `npm run setup` registers it: Debian's runsc cannot build its network on recent kernels. A guest without runsc
+ * has the entry too; only a container that asks for it fails.
+ */
+const runtimes = { runsc: { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] } };
+
+const timeoutMs = 4 * 3_600_000;
+
+/** Says what the guest is. Throws GuestError where it is not the machine that the tests are for. */
+export async function describeGuest(guest: Guest): Promise<string> {
+  return guest.run(`# the guest's systemd and control groups
+uname -r
+systemctl --version | head -n 1
+dpkg-query -W -f '\${Package} \${Version}\\n' docker.io podman runc crun runsc 2>/dev/null || true
+systemctl --failed --plain --no-legend | tee /dev/stderr | { ! grep -q .; }
+grep -q 'cpu .*memory .*pids' /sys/fs/cgroup/cgroup.controllers`);
+}
+
+/** Runs the files; what vitest printed at its end. Throws GuestError with all of it where a test fails. */
+export async function runInGuest(
+  guest: Guest,
+  { name, files, rows, docker }: Run,
+): Promise<string> {
+  const daemon = JSON.stringify({ runtimes, ...docker });
+  await guest.run(`# start docker
+mkdir -p /etc/docker
+echo ${quote(daemon)} >/etc/docker/daemon.json
+systemctl reset-failed docker 2>/dev/null || true
+systemctl restart docker
+docker images --quiet | grep -q . || docker load --quiet --input ${IN_GUEST.baseImage}`);
+  const only = rows ? `--testNamePattern=${quote(rows.source)}` : "";
+  const tier = tiersOf(files[0]!)[0];
+  const printed = await guest.run(
+    `# ${name}: ${files.join(" ")}
+cd ${IN_GUEST.project}
+export PATH=$PWD/node_modules/.bin:$PATH NO_COLOR=1 TEST_PATIENCE=12 TEST_VM_USER=ada
+export AIRLOCK_DOCKER_HOST=unix:///var/run/docker.sock
+vitest run --project ${tier} --retry 0 ${only} ${files.join(" ")} 2>&1`,
+    timeoutMs,
+  );
+  return printed.slice(printed.lastIndexOf(" Test Files"));
+}
