@@ -23,22 +23,32 @@ const head = `"""What crosses the wire. Written by \`npm run docs\` from the Ope
 from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+
+from .record import Record
 `;
 
-/** The schemas of the document as types of Python 3.9, which has no \`NotRequired\`. */
-export function pythonText({ components }: OpenApiDocument): string {
+/**
+ * The schemas of the document as types of Python 3.9, which has no `NotRequired`. What requests bring is a
+ * TypedDict, and so are pages: `items` as an attribute is a method of dict. All else is a Record.
+ */
+export function pythonText({ components, paths }: OpenApiDocument): string {
+  const asked = namesInRequests({ components, paths });
   const schemas = Object.entries(components["schemas"] as Record<string, Schema>);
+  const isDict = (name: string, properties: object = {}) =>
+    asked.has(name) || "items" in properties;
   const isRecord = ([, { properties }]: [string, Schema]) => properties !== undefined;
   // The value of an alias is evaluated: what it names comes before it.
   const [aliases, records] = [schemas.filter((s) => !isRecord(s)), schemas.filter(isRecord)];
   const all = schemas.flatMap(([name, { properties, required }]) =>
-    isMixed(properties, required) ? [name, `${name}Optional`] : [name],
+    isDict(name, properties) && isMixed(properties, required) ? [name, `${name}Optional`] : [name],
   );
   return [
     head,
     `__all__ = [\n${all.map((name) => `    "${name}",\n`).join("")}]\n`,
     ...aliases.map(([name, schema]) => `${name} = ${typeOf(schema, true)}\n`),
-    ...records.flatMap(([name, schema]) => recordText(name, schema)),
+    ...records.flatMap(([name, schema]) =>
+      isDict(name, schema.properties) ? dictText(name, schema) : [recordText(name, schema)],
+    ),
   ].join("\n");
 }
 
@@ -64,8 +74,31 @@ function pascalCase(name: string): string {
 const isMixed = (properties: object = {}, required: string[] = []): boolean =>
   required.length > 0 && required.length < Object.keys(properties).length;
 
+/** Names of the schemas that the bodies of requests have, those within others included. */
+function namesInRequests({ components, paths }: Pick<OpenApiDocument, "components" | "paths">) {
+  const operations = Object.values(paths).flatMap((path) => Object.values(path));
+  const open = [operations.map(({ requestBody }) => requestBody)] as unknown[];
+  const names = new Set<string>();
+  for (const part of open) {
+    for (const [, name = ""] of JSON.stringify(part).matchAll(/"#\/components\/schemas\/(\w+)"/g)) {
+      if (!names.has(name)) open.push(components["schemas"]![name]);
+      names.add(name);
+    }
+  }
+  return names;
+}
+
+/** A field that may be missing is None then, as an attribute. */
+function recordText(name: string, { properties = {}, required = [], description }: Schema): string {
+  const about = description === undefined ? "" : `    """${description}"""\n\n`;
+  const fields = Object.entries(properties).map(([field, schema]): [string, Schema] =>
+    required.includes(field) ? [field, schema] : [field, { anyOf: [schema, { type: "null" }] }],
+  );
+  return `\nclass ${name}(Record):\n${about}${fields.map(fieldText).join("")}`;
+}
+
 /** Fields that may be missing are in a class of their own, which is also the type of keyword arguments. */
-function recordText(name: string, schema: Schema): string[] {
+function dictText(name: string, schema: Schema): string[] {
   const { properties = {}, required = [], description } = schema;
   const [given, optional] = [true, false].map((isGiven) =>
     Object.entries(properties).filter(([field]) => required.includes(field) === isGiven),
@@ -83,7 +116,7 @@ function recordText(name: string, schema: Schema): string[] {
 }
 
 function fieldText([field, schema]: [string, Schema]): string {
-  const about = schema.description?.replaceAll("\n", " ");
+  const about = (schema.description ?? schema.anyOf?.[0]?.description)?.replaceAll("\n", " ");
   return `${about === undefined ? "" : `    #: ${about}\n`}    ${field}: ${typeOf(schema, false)}\n`;
 }
 
@@ -113,7 +146,8 @@ function unionOf(choices: Schema[], isValue: boolean): string {
   const others = choices.filter(({ type }) => type !== "null");
   const types = others.map((one) => typeOf(one, isValue));
   const one = types.length === 1 ? types[0]! : `Union[${types.join(", ")}]`;
-  return others.length < choices.length ? `Optional[${one}]` : one;
+  const isOptional = others.length < choices.length && !one.startsWith("Optional[");
+  return isOptional ? `Optional[${one}]` : one;
 }
 
 const nameOf = (ref: string): string => ref.replace(/.*\//, "");

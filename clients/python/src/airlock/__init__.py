@@ -7,7 +7,9 @@ from .client import Airlock as Airlock
 from .client import connect as connect
 from .errors import *  # noqa: F403
 from .events import JobEvent as JobEvent
+from .events import JobEventData as JobEventData
 from .problems import *  # noqa: F403
+from .record import Record as Record
 from .types import *  # noqa: F403
 from .webhook import WebhookError as WebhookError
 from .webhook import verify_webhook as verify_webhook

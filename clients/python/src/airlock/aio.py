@@ -1,10 +1,8 @@
-"""The same client for asyncio: each call is the sync one in a thread of its own."""
+"""The same client for asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
 from os import PathLike
 from typing import (
     TYPE_CHECKING,
@@ -15,19 +13,27 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
-    TypeVar,
     Union,
 )
 
-from .cancel import Cancel
 from .client import Airlock, connect
 from .events import JobEvent
+from .files import FileBody
+from .threads import call, in_loop, iterate
 from .types import (
     Artifact,
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
+    Batch,
+    DeadLetter,
+    DeadLetterStats,
+    DerivedJob,
+    ExecutionErrorType,
     ExecutionRecord,
+    ExecutionStatus,
+    ForkRequestOptional,
     JobStatus,
+    RerunRequest,
     SubmittedBatch,
     SubmittedJob,
     UploadedFile,
@@ -36,7 +42,8 @@ from .types import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Result = TypeVar("Result")
+#: A function or a coroutine function. It runs in the event loop.
+OnOutput = Callable[[str], Any]
 
 
 def connect_async(
@@ -57,45 +64,127 @@ class AsyncAirlock:
         self._client = client
         self.files = AsyncFiles(client)
         self.artifacts = AsyncArtifacts(client)
+        self.batches = AsyncBatches(client)
+        self.dead_letters = AsyncDeadLetters(client)
+
+    async def __aenter__(self) -> AsyncAirlock:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is open between two calls."""
+
+    def __repr__(self) -> str:
+        return f"<AsyncAirlock {self.url}>"
 
     @property
     def url(self) -> str:
+        """Address of the service."""
         return self._client.url
 
+    def with_options(
+        self, *, retries: Optional[int] = None, timeout: Optional[float] = None
+    ) -> AsyncAirlock:
+        """The same client with other options."""
+        return AsyncAirlock(self._client.with_options(retries=retries, timeout=timeout))
+
     async def run(
-        self, code: str, *, wait_s: float = math.inf, **fields: Unpack[AsyncSubmitRequestOptional]
+        self,
+        code: str,
+        *,
+        on_stdout: Optional[OnOutput] = None,
+        on_stderr: Optional[OnOutput] = None,
+        wait_s: float = math.inf,
+        **fields: Unpack[AsyncSubmitRequestOptional],
     ) -> ExecutionRecord:
-        return await _call(self._client, lambda it: it.run(code, wait_s=wait_s, **fields))
+        """See :meth:`airlock.Airlock.run`. Cancelling it cancels the job."""
+        out, err = in_loop(on_stdout), in_loop(on_stderr)
+        return await call(
+            self._client,
+            lambda it: it.run(code, on_stdout=out, on_stderr=err, wait_s=wait_s, **fields),
+        )
 
     async def submit(
         self, code: str, **fields: Unpack[AsyncSubmitRequestOptional]
     ) -> SubmittedJob:
-        return await _call(self._client, lambda it: it.submit(code, **fields))
+        """See :meth:`airlock.Airlock.submit`."""
+        return await call(self._client, lambda it: it.submit(code, **fields))
 
-    async def wait(self, job_id: str, *, wait_s: float = math.inf) -> ExecutionRecord:
-        return await _call(self._client, lambda it: it.wait(job_id, wait_s=wait_s))
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        on_stdout: Optional[OnOutput] = None,
+        on_stderr: Optional[OnOutput] = None,
+        wait_s: float = math.inf,
+    ) -> ExecutionRecord:
+        """See :meth:`airlock.Airlock.wait`."""
+        out, err = in_loop(on_stdout), in_loop(on_stderr)
+        return await call(
+            self._client,
+            lambda it: it.wait(job_id, on_stdout=out, on_stderr=err, wait_s=wait_s),
+        )
+
+    async def get(self, job_id: str) -> ExecutionRecord:
+        """See :meth:`airlock.Airlock.get`."""
+        return await call(self._client, lambda it: it.get(job_id))
+
+    def list(
+        self,
+        *,
+        status: Optional[ExecutionStatus] = None,
+        job_type: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        batch_id: Optional[str] = None,
+        parent_execution_id: Optional[str] = None,
+        created_after: Optional[str] = None,
+        created_before: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> AsyncIterator[ExecutionRecord]:
+        """See :meth:`airlock.Airlock.list`."""
+        return iterate(
+            self._client,
+            lambda it: it.list(
+                status=status,
+                job_type=job_type,
+                metadata=metadata,
+                batch_id=batch_id,
+                parent_execution_id=parent_execution_id,
+                created_after=created_after,
+                created_before=created_before,
+                limit=limit,
+            ),
+        )
 
     async def cancel(self, job_id: str) -> JobStatus:
-        return await _call(self._client, lambda it: it.cancel(job_id))
+        """See :meth:`airlock.Airlock.cancel`."""
+        return await call(self._client, lambda it: it.cancel(job_id))
 
-    async def stream(
-        self, job_id: str, *, after: Optional[str] = None
-    ) -> AsyncIterator[JobEvent]:
-        cancel = Cancel()
-        events = self._client.with_options(cancel=cancel).stream(job_id, after=after)
-        try:
-            while True:
-                event = await _in_thread(lambda: next(events, None), cancel)
-                if event is None:
-                    return
-                yield event
-        finally:
-            cancel.cancel()
+    async def rerun(self, job_id: str, **fields: Unpack[RerunRequest]) -> DerivedJob:
+        """See :meth:`airlock.Airlock.rerun`."""
+        return await call(self._client, lambda it: it.rerun(job_id, **fields))
+
+    async def fork(
+        self, job_id: str, code: str, **fields: Unpack[ForkRequestOptional]
+    ) -> DerivedJob:
+        """See :meth:`airlock.Airlock.fork`."""
+        return await call(self._client, lambda it: it.fork(job_id, code, **fields))
+
+    def stream(self, job_id: str, *, after: Optional[str] = None) -> AsyncIterator[JobEvent]:
+        """See :meth:`airlock.Airlock.stream`."""
+        return iterate(self._client, lambda it: it.stream(job_id, after=after))
 
     async def batch(
-        self, jobs: Sequence[Union[str, AsyncSubmitRequest]], *, atomic: bool = False
+        self,
+        jobs: Sequence[Union[str, AsyncSubmitRequest]],
+        *,
+        atomic: bool = False,
+        idempotency_key: Optional[str] = None,
     ) -> SubmittedBatch:
-        return await _call(self._client, lambda it: it.batch(jobs, atomic=atomic))
+        """See :meth:`airlock.Airlock.batch`."""
+        return await call(
+            self._client,
+            lambda it: it.batch(jobs, atomic=atomic, idempotency_key=idempotency_key),
+        )
 
     async def request(
         self,
@@ -104,69 +193,76 @@ class AsyncAirlock:
         query: Optional[Mapping[str, Any]] = None,
         body: Any = None,
     ) -> Any:
-        return await _call(self._client, lambda it: it.request(method, path, query, body))
+        """See :meth:`airlock.Airlock.request`."""
+        return await call(self._client, lambda it: it.request(method, path, query, body))
 
 
 class AsyncFiles:
+    """See :class:`airlock.files.Files`."""
+
     def __init__(self, client: Airlock) -> None:
         self._client = client
 
-    async def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> UploadedFile:
-        return await _call(self._client, lambda it: it.files.upload(name, body))
+    async def upload(self, name: str, body: FileBody) -> UploadedFile:
+        return await call(self._client, lambda it: it.files.upload(name, body))
 
     async def list(self) -> List[UploadedFile]:
-        return await _call(self._client, lambda it: it.files.list())
+        return await call(self._client, lambda it: it.files.list())
 
     async def get(self, file_id: str) -> bytes:
-        return await _call(self._client, lambda it: it.files.get(file_id))
+        return await call(self._client, lambda it: it.files.get(file_id))
+
+    async def save(self, file_id: str, to: Union[str, PathLike[str]]) -> None:
+        await call(self._client, lambda it: it.files.save(file_id, to))
 
     async def delete(self, file_id: str) -> None:
-        await _call(self._client, lambda it: it.files.delete(file_id))
+        await call(self._client, lambda it: it.files.delete(file_id))
 
 
 class AsyncArtifacts:
+    """See :class:`airlock.files.Artifacts`."""
+
     def __init__(self, client: Airlock) -> None:
         self._client = client
 
     async def list(self, job_id: str) -> List[Artifact]:
-        return await _call(self._client, lambda it: it.artifacts.list(job_id))
+        return await call(self._client, lambda it: it.artifacts.list(job_id))
 
     async def get(self, job_id: str, name: str) -> bytes:
-        return await _call(self._client, lambda it: it.artifacts.get(job_id, name))
+        return await call(self._client, lambda it: it.artifacts.get(job_id, name))
+
+    async def save(self, job_id: str, name: str, to: Union[str, PathLike[str]]) -> None:
+        await call(self._client, lambda it: it.artifacts.save(job_id, name, to))
 
 
-async def _call(client: Airlock, work: Callable[[Airlock], Result]) -> Result:
-    cancel = Cancel()
-    return await _in_thread(lambda: work(client.with_options(cancel=cancel)), cancel)
+class AsyncBatches:
+    """See :class:`airlock.batches.Batches`."""
+
+    def __init__(self, client: Airlock) -> None:
+        self._client = client
+
+    async def get(self, batch_id: str) -> Batch:
+        return await call(self._client, lambda it: it.batches.get(batch_id))
+
+    async def cancel(self, batch_id: str) -> Batch:
+        return await call(self._client, lambda it: it.batches.cancel(batch_id))
 
 
-async def _in_thread(work: Callable[[], Result], cancel: Cancel) -> Result:
-    """A thread of its own: waits would fill the executor's few."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
+class AsyncDeadLetters:
+    """See :class:`airlock.dead_letters.DeadLetters`."""
 
-    def settle(result: Any, error: Optional[BaseException]) -> None:
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
+    def __init__(self, client: Airlock) -> None:
+        self._client = client
 
-    def run() -> None:
-        result: Any = None
-        failure: Optional[BaseException] = None
-        try:
-            result = work()
-        except BaseException as error:
-            failure = error
-        loop.call_soon_threadsafe(settle, result, failure)
+    def list(
+        self, *, error_type: Optional[ExecutionErrorType] = None, limit: Optional[int] = None
+    ) -> AsyncIterator[DeadLetter]:
+        return iterate(
+            self._client, lambda it: it.dead_letters.list(error_type=error_type, limit=limit)
+        )
 
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        cancel.cancel()
-        # A run cancels its job before it ends.
-        await asyncio.wait([done])
-        if not done.cancelled():
-            done.exception()
-        raise
+    async def stats(self) -> DeadLetterStats:
+        return await call(self._client, lambda it: it.dead_letters.stats())
+
+    async def delete(self, id: int) -> None:
+        await call(self._client, lambda it: it.dead_letters.delete(id))

@@ -1,29 +1,33 @@
-"""The client: verbs on jobs, their files and artifacts."""
+"""The client: verbs on jobs."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Union
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
+from .batches import Batches
 from .cancel import Cancel
-from .errors import AirlockError, ConnectionError
-from .events import JobEvent, stream
+from .dead_letters import DeadLetters
+from .errors import AirlockError
+from .events import JobEvent, OnOutput, follow, stream
+from .files import Artifacts, Files
 from .problems import WaitTimeoutError
-from .transport import Transport, pause_s
+from .record import shape
+from .retries import is_worth_repeating, pause_s
+from .transport import Transport, step
 from .types import (
-    Artifact,
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
+    DerivedJob,
     ExecutionRecord,
+    ExecutionStatus,
+    ForkRequestOptional,
     JobStatus,
+    RerunRequest,
     SubmittedBatch,
     SubmittedJob,
-    UploadedFile,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 _SLACK_S = 2
 # Shorter than the time that proxies allow for an answer.
 _ROUND_S = 25
+# Whoever interrupts a run waits for its job's cancelling, twice as long where the service is silent.
+_CANCEL_S = 3
 
 
 def connect(
@@ -56,12 +62,14 @@ def connect(
 
 
 class Airlock:
-    """See :func:`connect`."""
+    """A client, as :func:`connect` makes it. Threads may share it."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.files = Files(transport)
         self.artifacts = Artifacts(transport)
+        self.batches = Batches(transport)
+        self.dead_letters = DeadLetters(transport)
 
     def __enter__(self) -> Airlock:
         return self
@@ -69,8 +77,12 @@ class Airlock:
     def __exit__(self, *_: object) -> None:
         """Nothing is open between two calls."""
 
+    def __repr__(self) -> str:
+        return f"<Airlock {self.url}>"
+
     @property
     def url(self) -> str:
+        """Address of the service."""
         return self._transport.url
 
     def with_options(
@@ -84,51 +96,130 @@ class Airlock:
         return Airlock(self._transport.change(cancel, retries, timeout))
 
     def run(
-        self, code: str, *, wait_s: float = math.inf, **fields: Unpack[AsyncSubmitRequestOptional]
+        self,
+        code: str,
+        *,
+        on_stdout: Optional[OnOutput] = None,
+        on_stderr: Optional[OnOutput] = None,
+        wait_s: float = math.inf,
+        **fields: Unpack[AsyncSubmitRequestOptional],
     ) -> ExecutionRecord:
         """Runs code to its end. Code that fails raises nothing: the record says how it ended.
 
-        If the call is interrupted, the job is cancelled.
+        If the call is interrupted, or ``on_stdout`` raises, the job is cancelled.
+
+        :param on_stdout: Is called with each piece of output as it happens; so is ``on_stderr``.
+        :param wait_s: See :meth:`wait`.
+        :param fields: See :meth:`submit`.
         """
-        job_id = self.submit(code, **fields)["job_id"]
+        job_id = self.submit(code, **fields).job_id
         try:
-            return self.wait(job_id, wait_s=wait_s)
+            return self.wait(job_id, on_stdout=on_stdout, on_stderr=on_stderr, wait_s=wait_s)
         except BaseException as error:
-            if not isinstance(error, Exception) or self._transport.cancel.is_set:
+            if isinstance(error, AirlockError):
+                error.job_id = job_id
+            if not isinstance(error, AirlockError) or self._transport.cancel.is_set:
                 self._cancel_quickly(job_id)
             raise
 
     def submit(self, code: str, **fields: Unpack[AsyncSubmitRequestOptional]) -> SubmittedJob:
-        """Queues code. With its own idempotency key, it is safe to repeat, which the client does."""
-        return self.request("POST", "/execute/async", body={"code": code, **fields})
+        """Queues code. With its own idempotency key, it is safe to repeat, which the client does.
 
-    def wait(self, job_id: str, *, wait_s: float = math.inf) -> ExecutionRecord:
+        :param fields: Those of ``POST /execute/async``: ``input_data``, ``files``, ``stdin``, ``args``,
+            ``timeout`` (seconds), ``startup_timeout``, ``job_type``, ``requirements``, ``metadata``,
+            ``idempotency_key``, ``run_at``, ``queue_timeout``, ``max_attempts``, ``callback_url``.
+        """
+        body = {"code": code, **_given(fields)}
+        return shape(SubmittedJob, self.request("POST", "/execute/async", body=body))
+
+    def wait(
+        self,
+        job_id: str,
+        *,
+        on_stdout: Optional[OnOutput] = None,
+        on_stderr: Optional[OnOutput] = None,
+        wait_s: float = math.inf,
+    ) -> ExecutionRecord:
         """The full record of a job, once it has ended.
 
+        :param on_stdout: Is called with each piece of output, from the first on; so is ``on_stderr``.
         :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
             silent or gone. The job goes on.
         """
+        path = f"/jobs/{step(job_id)}/result"
         until = time.monotonic() + wait_s
+        if on_stdout or on_stderr:
+            calls = {"stdout": on_stdout, "stderr": on_stderr}
+            follow(self._transport, step(job_id), until, calls)
+        is_endless = wait_s == math.inf
         while True:
             left_s = min(_ROUND_S, max(0, until - time.monotonic()))
             query = {"wait": "true", "timeout": math.ceil(left_s), "view": "full"}
             transport = self._transport
-            if wait_s < math.inf:
+            silent_s = transport.timeout and left_s + transport.timeout
+            if not is_endless:
                 # A silent service gets no more time than that, however many tries it would be.
-                limit_s = min(transport.timeout or math.inf, left_s + _SLACK_S)
-                transport = transport.change(retries=0, timeout=limit_s)
+                silent_s = left_s + min(transport.timeout or math.inf, _SLACK_S)
             try:
-                return transport.send("GET", f"/jobs/{_step(job_id)}/result", query)
-            except (WaitTimeoutError, ConnectionError) as error:
-                is_last = wait_s == math.inf and isinstance(error, ConnectionError)
-                if is_last or time.monotonic() >= until:
+                retries = None if is_endless else 0
+                answer = transport.change(None, retries, silent_s).send("GET", path, query)
+                return shape(ExecutionRecord, answer)
+            except WaitTimeoutError:
+                if time.monotonic() >= until:
                     raise
-                if isinstance(error, ConnectionError):
-                    transport.cancel.sleep(pause_s(1))
+            except AirlockError as error:
+                is_last = is_endless or time.monotonic() >= until
+                if is_last or not is_worth_repeating(error, True):
+                    raise
+                transport.cancel.sleep(min(pause_s(1, error), max(0, until - time.monotonic())))
+
+    def get(self, job_id: str) -> ExecutionRecord:
+        """The full record of a job as it is now, whether it has ended or not."""
+        answer = self.request("GET", f"/executions/{step(job_id)}", {"view": "full"})
+        return shape(ExecutionRecord, answer)
+
+    def list(
+        self,
+        *,
+        status: Optional[ExecutionStatus] = None,
+        job_type: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        batch_id: Optional[str] = None,
+        parent_execution_id: Optional[str] = None,
+        created_after: Optional[str] = None,
+        created_before: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> Iterator[ExecutionRecord]:
+        """The full records, the newest first. They are fetched page by page, as they are read.
+
+        :param limit: So many at most.
+        """
+        query = {
+            "status": status,
+            "job_type": job_type,
+            "metadata": [f"{name}:{value}" for name, value in (metadata or {}).items()],
+            "batch_id": batch_id,
+            "parent_execution_id": parent_execution_id,
+            "created_after": created_after,
+            "created_before": created_before,
+            "view": "full",
+        }
+        for item in self._transport.pages("/executions", query, "execution_id", limit):
+            yield shape(ExecutionRecord, item)
 
     def cancel(self, job_id: str) -> JobStatus:
         """Asks a job to end."""
-        return self.request("POST", f"/jobs/{_step(job_id)}/cancel")
+        return shape(JobStatus, self.request("POST", f"/jobs/{step(job_id)}/cancel"))
+
+    def rerun(self, job_id: str, **fields: Unpack[RerunRequest]) -> DerivedJob:
+        """Queues the same code on the same input as a new job."""
+        answer = self.request("POST", f"/jobs/{step(job_id)}/rerun", body=_given(fields))
+        return shape(DerivedJob, answer)
+
+    def fork(self, job_id: str, code: str, **fields: Unpack[ForkRequestOptional]) -> DerivedJob:
+        """Queues new code on the input of a job as a new job."""
+        body = {"code": code, **_given(fields)}
+        return shape(DerivedJob, self.request("POST", f"/jobs/{step(job_id)}/fork", body=body))
 
     def stream(self, job_id: str, *, after: Optional[str] = None) -> Iterator[JobEvent]:
         """The events of a job, from its submission to its ``end``, also of a job that has ended.
@@ -138,14 +229,23 @@ class Airlock:
 
         :param after: The id of an event: only what came after it.
         """
-        return stream(self._transport, _step(job_id), after)
+        return stream(self._transport, step(job_id), after)
 
     def batch(
-        self, jobs: Sequence[Union[str, AsyncSubmitRequest]], *, atomic: bool = False
+        self,
+        jobs: Sequence[Union[str, AsyncSubmitRequest]],
+        *,
+        atomic: bool = False,
+        idempotency_key: Optional[str] = None,
     ) -> SubmittedBatch:
-        """Queues up to 1,000 jobs in one request. Each has its own answer, in its place."""
+        """Queues up to 1,000 jobs in one request. Each has its own answer, in its place.
+
+        :param jobs: Code, or objects with the fields of :meth:`submit` and ``code``.
+        :param atomic: Accept all or none; else a job that is refused has a Problem in its place.
+        """
         requests = [{"code": job} if isinstance(job, str) else job for job in jobs]
-        return self.request("POST", "/execute/batch", body={"jobs": requests, "atomic": atomic})
+        body = {"jobs": requests, "atomic": atomic, **_given({"idempotency_key": idempotency_key})}
+        return shape(SubmittedBatch, self.request("POST", "/execute/batch", body=body))
 
     def request(
         self,
@@ -159,61 +259,12 @@ class Airlock:
 
     def _cancel_quickly(self, job_id: str) -> None:
         try:
-            self.with_options(cancel=Cancel(), retries=1, timeout=10).cancel(job_id)
+            self.with_options(cancel=Cancel(), retries=1, timeout=_CANCEL_S).cancel(job_id)
         except AirlockError:
             # It has ended, or the service is away.
             pass
 
 
-class Files:
-    """Files that jobs get by their ``file_id``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def upload(self, name: str, body: Union[bytes, str, PathLike[str]]) -> UploadedFile:
-        """Stores a file: bytes, text, or the file at a path. After a break it is sent again."""
-        if isinstance(body, PathLike):
-            with open(body, "rb") as file:
-                size = file.seek(0, 2)
-                return self._upload(name, file, size)
-        data = body.encode() if isinstance(body, str) else body
-        return self._upload(name, data, len(data))
-
-    def _upload(self, name: str, body: Any, size: int) -> UploadedFile:
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        answer = self._transport.send_bytes("POST", "/files", {"name": name}, body, headers)
-        return json.loads(answer)
-
-    def list(self) -> List[UploadedFile]:
-        """All of them, the newest first."""
-        found: List[UploadedFile] = []
-        while True:
-            page = self._transport.send("GET", "/files", {"offset": len(found)})
-            found += page["items"]
-            if not page["has_more"]:
-                return found
-
-    def get(self, file_id: str) -> bytes:
-        return self._transport.send_bytes("GET", f"/files/{_step(file_id)}")
-
-    def delete(self, file_id: str) -> None:
-        self._transport.send("DELETE", f"/files/{_step(file_id)}")
-
-
-class Artifacts:
-    """The files that jobs wrote to /output."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def list(self, job_id: str) -> List[Artifact]:
-        return self._transport.send("GET", f"/jobs/{_step(job_id)}/artifacts")["artifacts"]
-
-    def get(self, job_id: str, name: str) -> bytes:
-        path = f"/jobs/{_step(job_id)}/artifacts/{quote(name)}"
-        return self._transport.send_bytes("GET", path)
-
-
-def _step(text: str) -> str:
-    return quote(text, safe="")
+def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """None is a field that is not given."""
+    return {name: value for name, value in fields.items() if value is not None}

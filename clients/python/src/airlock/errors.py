@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 from .types import Problem, ProblemCode
 
@@ -11,9 +11,21 @@ from .types import Problem, ProblemCode
 class AirlockError(Exception):
     """Every error of this client."""
 
+    #: The job that the error is about, where it is known. It may still run.
+    job_id: Optional[str] = None
+
 
 class ConnectionError(AirlockError, builtins.ConnectionError):
     """The service could not be reached, or the connection broke, also after the retries."""
+
+    #: Whether another try would end the same.
+    is_lasting = False
+
+
+def lasting(message: str) -> ConnectionError:
+    error = ConnectionError(message)
+    error.is_lasting = True
+    return error
 
 
 class NoAnswerError(ConnectionError):
@@ -40,19 +52,19 @@ class ProblemError(AirlockError):
         self.problem = problem
         #: Seconds after which the same request may succeed.
         self.retry_after_s = retry_after_s
+        if problem:
+            self.job_id = problem.job_id or problem.existing_job_id
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """With the arguments of this class: those of Exception are only the message."""
+        given = (self.status, str(self), self.problem, self.retry_after_s)
+        return type(self), given, self.__dict__
 
     @property
     def code(self) -> Optional[ProblemCode]:
-        return self.problem["code"] if self.problem else None
+        return self.problem.code if self.problem else None
 
     @property
     def correlation_id(self) -> Optional[str]:
         """Identifies the request in the service's log."""
-        return self.problem["correlation_id"] if self.problem else None
-
-    @property
-    def job_id(self) -> Optional[str]:
-        """The job that the refusal is about, where it is known."""
-        if not self.problem:
-            return None
-        return self.problem.get("job_id") or self.problem.get("existing_job_id")
+        return self.problem.correlation_id if self.problem else None

@@ -2,67 +2,123 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-from typing import Any, Dict, Iterator, Optional, TypedDict
+import math
+import socket
+import time
+from http.client import HTTPResponse
+from typing import Callable, Dict, Iterator, Optional
 
-from .errors import ConnectionError
-from .transport import Transport, pause_s
+from .errors import AirlockError, ConnectionError, lasting
+from .record import Record, shape
+from .retries import is_worth_repeating, pause_s
+from .transport import Transport
+
+#: Gets the output of a job as it happens, in pieces as they come.
+OnOutput = Callable[[str], object]
+
+# The service sends an empty line after 15 s in which nothing happened.
+_IDLE_S = 30.0
+_TYPE = "application/x-ndjson"
 
 
-class _WithId(TypedDict, total=False):
-    id: str
+class JobEventData(Record):
+    """What each event has of these says docs/guides/live-output.md."""
+
+    job_id: str
+    attempt: int
+    at: str
+    status: Optional[str]
+    #: Why a queued job waits.
+    reason: Optional[str]
+    position: Optional[int]
+    #: Name of the agent that runs it.
+    agent: Optional[str]
+    #: Output.
+    text: Optional[str]
+    #: ``stdout`` or ``stderr``.
+    stream: Optional[str]
 
 
-class JobEvent(_WithId):
+class JobEvent(Record):
     """What happens to a job. Newer services may send other events: ignore what you do not know."""
 
+    #: Give it as ``after`` to continue. An event that may come again has none.
+    id: Optional[str]
     event: str
-    data: Dict[str, Any]
+    data: JobEventData
 
 
-def stream(transport: Transport, job_id: str, after: Optional[str]) -> Iterator[JobEvent]:
+def stream(
+    transport: Transport, job_id: str, after: Optional[str], until: float = math.inf
+) -> Iterator[JobEvent]:
+    """The events up to ``end``, or those that came until then."""
     path = f"/jobs/{job_id}/events"
     breaks = 0
     while True:
-        lines = transport.open(path, {"after": after}, {"Accept": "application/x-ndjson"})
         is_fruitless = True
+        failure: Optional[AirlockError] = None
         try:
-            with lines as answer:
+            once = transport.change(retries=0, timeout=_limit(transport.timeout, until))
+            with once.open(path, {"after": after}, {"Accept": _TYPE}) as (answer, sock):
                 # The cursor is that of the end.
                 if answer.status == 204:
                     return
-                for line in _lines(answer):
+                for line in _lines(answer, sock, transport.timeout, until):
                     is_fruitless = False
+                    breaks = 0
                     if not line:
-                        breaks = 0
                         continue
                     event = _parse(line)
-                    breaks = 0
-                    after = event.get("id", after)
+                    after = event.id or after
                     yield event
-                    if event["event"] == "end":
+                    if event.event == "end":
                         return
             if is_fruitless:
                 raise ConnectionError("The events ended before the job's end.")
-        except ConnectionError:
+        except AirlockError as error:
             breaks += 1
-            if breaks > transport.retries:
+            if not is_worth_repeating(error, True):
                 raise
-        transport.cancel.sleep(pause_s(max(1, breaks)))
+            if breaks > transport.retries and time.monotonic() < until:
+                raise
+            failure = error
+        if time.monotonic() >= until:
+            return
+        transport.cancel.sleep(min(pause_s(max(1, breaks), failure), until - time.monotonic()))
+
+
+def follow(
+    transport: Transport, job_id: str, until: float, calls: Dict[str, Optional[OnOutput]]
+) -> None:
+    """Calls for each piece of output, up to the end of the job or until then."""
+    for event in stream(transport, job_id, None, until):
+        call = calls.get(event.event)
+        if call:
+            call(event.data.text or "")
+
+
+def _limit(timeout: float, until: float) -> float:
+    """A silent service gets no more time than is left."""
+    left_s = max(0.1, until - time.monotonic())
+    return min(timeout or math.inf, left_s) if left_s < math.inf else timeout
 
 
 def _parse(line: bytes) -> JobEvent:
     try:
-        return json.loads(line)
-    except ValueError:
-        raise ConnectionError("The events are not those of Airlock: check the address.") from None
+        event = json.loads(line)
+        return shape(JobEvent, {**event, "event": event["event"]})
+    except (ValueError, TypeError, KeyError):
+        raise lasting("The events are not those of Airlock: check the address.") from None
 
 
-def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _lines(
+    answer: HTTPResponse, sock: socket.socket, timeout: float, until: float
+) -> Iterator[bytes]:
     """The lines of a body. A last line without its end is not whole, and left out."""
     rest = b""
     while True:
+        sock.settimeout(_limit(timeout and max(timeout, _IDLE_S), until) or None)
         part = answer.read1(65536)
         if not part:
             return

@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, Optional, cast
 
 from .errors import ProblemError
 from .problems import problem_classes
+from .record import shape
 from .types import Problem
 
 
@@ -21,10 +22,10 @@ def problem_error(status: int, headers: Mapping[str, str], body: bytes) -> Probl
         words = "the address answered with a page: check it" if is_page else text[:200]
         message = f"HTTP {status} without a problem of Airlock's: {words}"
         return ProblemError(status, message, None, retry_after_s)
-    faults = [f"{fault['path']}: {fault['message']}" for fault in problem.get("errors", [])]
-    message = "\n  ".join([problem["detail"], *faults])
+    faults = [f"{fault.path}: {fault.message}" for fault in problem.errors or []]
+    message = "\n  ".join([problem.detail, *faults])
     # An older client does not know a newer service's codes.
-    error = problem_classes.get(problem["code"], ProblemError)
+    error = problem_classes.get(problem.code, ProblemError)
     return error(status, message, problem, retry_after_s)
 
 
@@ -33,8 +34,8 @@ def _as_problem(text: str) -> Optional[Problem]:
         body: Any = json.loads(text)
     except ValueError:
         return None
-    if isinstance(body, dict) and isinstance(cast(Dict[str, Any], body).get("code"), str):
-        return cast(Problem, body)
+    if isinstance(body, dict) and {"code", "detail", "correlation_id"} <= body.keys():
+        return shape(Problem, cast(Dict[str, Any], body))
     return None
 
 

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import io
 import json
-import random
+import math
 import re
 import socket
 import ssl
 import uuid
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Callable, Dict, Generator, Mapping, Optional, Union, cast
-from urllib.parse import urlencode, urlsplit
+from typing import (
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    Generator,
+    Iterator,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+    cast,
+)
+from urllib.parse import quote, urlencode
 
 from .cancel import Cancel
+from .connection import Address
 from .errors import (
     AirlockError,
     Cancelled,
     ConnectionError,
     NoAnswerError,
-    ProblemError,
+    lasting,
 )
 from .refusal import problem_error
+from .retries import is_repeatable, is_worth_repeating, pause_s, takes_key
 
 Body = Union[bytes, BinaryIO, None]
+#: An answer, and its socket.
+Opened = Tuple[http.client.HTTPResponse, socket.socket]
 
-# Requests that make jobs or files. With an idempotency key, a repeat makes no second one.
-_TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/files$")
-# Requests that change nothing when they are repeated.
-_CAN_COME_TWICE = re.compile(r"/cancel$")
-_FIRST_S = 0.25
-_LONGEST_S = 8.0
-_LONGEST_ASKED_S = 60.0
+_PAGE_ITEMS = 100
 
 
-def pause_s(tries: int, retry_after_s: Optional[float] = None) -> float:
-    """How long to wait before the next try. Chance keeps clients that failed together apart."""
-    if retry_after_s is not None:
-        return min(retry_after_s, _LONGEST_ASKED_S) + random.random() * _FIRST_S
-    return min(_FIRST_S * 2 ** (tries - 1), _LONGEST_S) * (0.5 + random.random() / 2)
+def step(id: str) -> str:
+    """An id as a step of a path."""
+    if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"An id is a str, such as job.job_id, and no {type(id).__name__}.")
+    return quote(id, safe="")
 
 
 class Transport:
@@ -59,16 +70,7 @@ class Transport:
         self.retries = retries
         self.timeout = timeout
         self.cancel = cancel
-        try:
-            parts = urlsplit(self.url)
-            host, self._port = parts.hostname, parts.port
-        except ValueError as error:
-            raise AirlockError(f"{url} is no address: {error}.") from None
-        if parts.scheme not in ("http", "https") or not host:
-            raise AirlockError(f"{url} is no address: it begins with http:// or https://.")
-        self._host = host
-        self._path = parts.path
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._address = Address(self.url)
 
     def change(
         self,
@@ -76,13 +78,11 @@ class Transport:
         retries: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Transport:
-        return Transport(
-            self.url,
-            self.key,
-            self.retries if retries is None else retries,
-            self.timeout if timeout is None else timeout,
-            cancel or self.cancel,
-        )
+        other = copy.copy(self)
+        other.retries = self.retries if retries is None else retries
+        other.timeout = self.timeout if timeout is None else timeout
+        other.cancel = cancel or self.cancel
+        return other
 
     def send(
         self,
@@ -92,18 +92,35 @@ class Transport:
         body: Any = None,
     ) -> Any:
         """Sends JSON and answers with parsed JSON."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else _as_json(body)
         headers = {} if data is None else {"Content-Type": "application/json"}
-        key = _key_in(body)
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        answer = self.send_bytes(method, path, query, data, headers)
+        return self.parse(self.send_bytes(method, path, query, data, headers, _has_key(body)))
+
+    def parse(self, answer: bytes) -> Any:
         try:
             return json.loads(answer) if answer else None
         except ValueError:
-            raise ConnectionError(
+            raise lasting(
                 f"{self.url} did not answer as Airlock does: check the address, and what is between."
             ) from None
+
+    def pages(
+        self, path: str, query: Mapping[str, Any], id: str, limit: Optional[int]
+    ) -> Iterator[Dict[str, Any]]:
+        """The items of a list, page by page.
+
+        :param id: The field of an item that leads to the next page.
+        """
+        left = math.inf if limit is None else limit
+        before: Any = None
+        while left > 0:
+            size = min(left, _PAGE_ITEMS)
+            page = self.send("GET", path, {**query, "before": before, "limit": size})
+            yield from page["items"]
+            if not page["has_more"]:
+                return
+            left -= size
+            before = page["items"][-1][id]
 
     def send_bytes(
         self,
@@ -112,19 +129,23 @@ class Transport:
         query: Optional[Mapping[str, Any]] = None,
         body: Body = None,
         headers: Optional[Mapping[str, str]] = None,
+        has_key: bool = False,
     ) -> bytes:
-        """Sends bytes and answers with the whole body."""
+        """Sends bytes and answers with the whole body.
+
+        :param has_key: Whether the body has an idempotency key.
+        """
 
         def attempt(every: Mapping[str, str]) -> bytes:
-            with self._answer(method, path, query, body, every) as answer:
+            with self._answer(method, path, query, body, every) as (answer, _):
                 return answer.read()
 
-        return self._try(method, path, headers, attempt)
+        return self._try(method, path, headers, attempt, has_key)
 
     @contextmanager
     def open(
         self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> Generator[http.client.HTTPResponse, None, None]:
+    ) -> Generator[Opened, None, None]:
         """An answer whose body the caller reads; the retries end before."""
 
         def attempt(every: Mapping[str, str]) -> Any:
@@ -144,9 +165,12 @@ class Transport:
         path: str,
         headers: Optional[Mapping[str, str]],
         attempt: Callable[[Mapping[str, str]], Any],
+        has_key: bool = False,
     ) -> Any:
-        every = self._headers(method, path, headers or {})
-        is_safe = _is_repeatable(method, path, every)
+        if not re.fullmatch(r"/[\x21-\x7e]*", path):
+            raise AirlockError(f"{path!r} is no path: it begins with / and has no spaces.")
+        every = self._headers(method, path, headers or {}, has_key)
+        is_safe = has_key or is_repeatable(method, path, every)
         tries = 0
         while True:
             tries += 1
@@ -154,10 +178,9 @@ class Transport:
                 with self._translated():
                     return attempt(every)
             except AirlockError as error:
-                if tries > self.retries or not _is_worth_repeating(error, is_safe):
+                if tries > self.retries or not is_worth_repeating(error, is_safe):
                     raise
-                asked = error.retry_after_s if isinstance(error, ProblemError) else None
-                self.cancel.sleep(pause_s(tries, asked))
+                self.cancel.sleep(pause_s(tries, error))
 
     @contextmanager
     def _answer(
@@ -167,21 +190,31 @@ class Transport:
         query: Optional[Mapping[str, Any]],
         body: Body,
         headers: Mapping[str, str],
-    ) -> Generator[http.client.HTTPResponse, None, None]:
+    ) -> Generator[Opened, None, None]:
         if self.cancel.is_set:
             raise Cancelled("The call was cancelled.")
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self._path + path + (f"?{urlencode(given, doseq=True)}" if given else "")
-        connection = self._connection()
+        given = {name: _in_query(value) for name, value in (query or {}).items()}
+        given = {name: value for name, value in given.items() if value is not None}
+        timeout = self.timeout or None
+        connection, before, further = self._address.open(timeout)
+        target = self._address.path + path + (f"?{urlencode(given, doseq=True)}" if given else "")
         sock: Optional[socket.socket] = None
         try:
-            connection.connect()
-            sock = connection.sock
-            self.cancel.watch(sock)
-            if isinstance(body, io.IOBase):
-                body.seek(0)
             try:
-                connection.request(method, target, cast(Any, body), dict(headers))
+                connection.connect()
+            except socket.timeout:
+                raise OSError(f"no connection within {connection.timeout:g} s") from None
+            sock = cast(socket.socket, connection.sock)
+            self.cancel.watch(sock)
+            sock.settimeout(timeout)
+            every = {**headers, **further}
+            # Bytes as one piece would have to be sent within one time-out.
+            file = io.BytesIO(body) if isinstance(body, bytes) else body
+            if file is not None:
+                every["Content-Length"] = str(file.seek(0, io.SEEK_END))
+                file.seek(0)
+            try:
+                connection.request(method, before + target, file, every)
             except (BrokenPipeError, ConnectionResetError):
                 # A service that refuses an upload answers before it has all of it.
                 pass
@@ -190,24 +223,21 @@ class Transport:
                 raise http.client.IncompleteRead(b"")
             if answer.status >= 400:
                 raise problem_error(answer.status, dict(answer.headers.items()), answer.read())
-            yield answer
+            if answer.status >= 300:
+                to = answer.headers.get("Location")
+                raise lasting(f"{self.url} sends on to {to}: connect to the address of Airlock itself.")
+            yield answer, sock
         finally:
             self.cancel.forget(sock)
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
-        timeout = self.timeout or None
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=timeout, context=self._tls
-        )
-
-    def _headers(self, method: str, path: str, headers: Mapping[str, str]) -> Dict[str, str]:
+    def _headers(
+        self, method: str, path: str, headers: Mapping[str, str], has_key: bool
+    ) -> Dict[str, str]:
         every = dict(headers)
         if self.key is not None:
             every["Authorization"] = f"Bearer {self.key}"
-        if method == "POST" and _TAKES_KEY.search(path) and "Idempotency-Key" not in every:
+        if takes_key(method, path) and not has_key:
             every["Idempotency-Key"] = uuid.uuid4().hex
         return every
 
@@ -221,11 +251,26 @@ class Transport:
             if isinstance(error, (AirlockError, ValueError, AttributeError)):
                 raise
             if isinstance(error, socket.timeout):
-                message = f"{self.url} did not answer within {self.timeout} s."
+                message = f"{self.url} did not answer within {self.timeout:g} s."
                 raise NoAnswerError(message) from error
             wrong = isinstance(error, ssl.SSLError) and "WRONG_VERSION" in str(error)
             reason = "it does not speak TLS; try http://" if wrong else repr(error)
-            raise ConnectionError(f"{self.url} could not be reached: {reason}") from error
+            told = ConnectionError(
+                f"{self.url} could not be reached{self._address.way}: {reason}"
+            )
+            told.is_lasting = wrong or isinstance(error, ssl.SSLCertVerificationError)
+            raise told from error
+
+
+def _as_json(body: Any) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AirlockError(f"The request is no JSON: {error}.") from error
+
+
+def _in_query(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _has_whole_head(answer: http.client.HTTPResponse) -> bool:
@@ -234,26 +279,5 @@ def _has_whole_head(answer: http.client.HTTPResponse) -> bool:
     return answer.status == 204 or framing is not None
 
 
-def _key_in(body: Any) -> Optional[str]:
-    return cast(Dict[str, Any], body).get("idempotency_key") if isinstance(body, dict) else None
-
-
-def _is_repeatable(method: str, path: str, headers: Mapping[str, str]) -> bool:
-    """Whether a second request does no harm if the first one arrived."""
-    if method in ("GET", "HEAD"):
-        return True
-    return method == "POST" and ("Idempotency-Key" in headers or bool(_CAN_COME_TWICE.search(path)))
-
-
-def _is_worth_repeating(error: AirlockError, is_safe: bool) -> bool:
-    if isinstance(error, ConnectionError):
-        return is_safe
-    if not isinstance(error, ProblemError):
-        return False
-    # A proxy cannot say whether the service has the request.
-    if error.problem is None:
-        return is_safe and error.status in (429, 502, 503, 504)
-    if error.code == "rate_limited":
-        return True
-    # If it names no job, nothing was stored.
-    return error.code == "unavailable" and (is_safe or error.job_id is None)
+def _has_key(body: Any) -> bool:
+    return isinstance(body, dict) and cast(Dict[str, Any], body).get("idempotency_key") is not None

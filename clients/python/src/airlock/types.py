@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
+from .record import Record
+
 __all__ = [
     "WebhookEvent",
     "WebhookType",
     "WebhookData",
-    "WebhookDataOptional",
     "WebhookError",
     "ExecutionErrorType",
     "ExecutionPhase",
     "Relationship",
     "WebhookLinks",
     "Problem",
-    "ProblemOptional",
     "ProblemCode",
     "FieldError",
     "ExecutionError",
     "SyncResult",
-    "SyncResultOptional",
     "ExecuteRequest",
     "ExecuteRequestOptional",
     "InputFile",
     "InputFileOptional",
     "ArtifactOfJob",
     "ExecutionRecord",
-    "ExecutionRecordOptional",
     "ExecutionStatus",
     "Timing",
     "PhaseAtExit",
@@ -37,7 +35,6 @@ __all__ = [
     "Attempt",
     "AttemptOutcome",
     "SubmittedJob",
-    "SubmittedJobOptional",
     "AsyncSubmitRequest",
     "AsyncSubmitRequestOptional",
     "SubmittedBatch",
@@ -49,11 +46,9 @@ __all__ = [
     "FilePage",
     "FileDeleted",
     "JobStatus",
-    "JobStatusOptional",
     "InProgressResult",
     "QueueStatus",
     "DerivedJob",
-    "DerivedJobOptional",
     "RerunRequest",
     "ForkRequest",
     "ForkRequestOptional",
@@ -62,7 +57,6 @@ __all__ = [
     "ExecutionPage",
     "NarrowedPage",
     "NarrowedRecord",
-    "NarrowedRecordOptional",
     "ExecutionDeleted",
     "JobTypeList",
     "JobType",
@@ -80,7 +74,6 @@ __all__ = [
     "WebhookEventPage",
     "WebhookMessage",
     "Health",
-    "HealthOptional",
     "CircuitBreaker",
     "BreakerState",
     "QueueStats",
@@ -90,10 +83,8 @@ __all__ = [
     "PoolAgent",
     "GpuCount",
     "PoolKind",
-    "PoolKindOptional",
     "ContainerBackend",
     "EngineHealth",
-    "EngineHealthOptional",
     "EngineErrors",
     "MissingImage",
     "PoolHistory",
@@ -101,7 +92,6 @@ __all__ = [
     "EndedCounts",
     "HostList",
     "JoinedHost",
-    "JoinedHostOptional",
     "Invitation",
     "InvitationRequest",
     "Probe",
@@ -140,7 +130,7 @@ BreakerState = Literal["closed", "open", "half_open"]
 ContainerBackend = Literal["engine", "zygote"]
 
 
-class WebhookEvent(TypedDict):
+class WebhookEvent(Record):
     """An execution has ended."""
 
     type: WebhookType
@@ -149,15 +139,7 @@ class WebhookEvent(TypedDict):
     data: WebhookData
 
 
-class WebhookDataOptional(TypedDict, total=False):
-    metadata: Dict[str, str]
-    batch_id: str
-    parent_execution_id: str
-    relationship: Relationship
-    traceparent: str
-
-
-class WebhookData(WebhookDataOptional):
+class WebhookData(Record):
     job_id: str
     status: Literal["succeeded", "failed", "timeout", "oom", "cancelled"]
     job_type: str
@@ -169,34 +151,29 @@ class WebhookData(WebhookDataOptional):
     exit_code: Optional[int]
     error: Optional[WebhookError]
     correlation_id: str
+    metadata: Optional[Dict[str, str]]
+    batch_id: Optional[str]
+    parent_execution_id: Optional[str]
+    relationship: Optional[Relationship]
+    traceparent: Optional[str]
     links: WebhookLinks
 
 
-class WebhookError(TypedDict):
+class WebhookError(Record):
     """The record has the message."""
 
     type: ExecutionErrorType
     phase: ExecutionPhase
 
 
-class WebhookLinks(TypedDict):
+class WebhookLinks(Record):
     """Paths at this service."""
 
     record: str
     result: str
 
 
-class ProblemOptional(TypedDict, total=False):
-    #: On 400 and 422: every fault of the request.
-    errors: List[FieldError]
-    error: ExecutionError
-    #: On 409: the job that holds the idempotency key.
-    existing_job_id: str
-    #: The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.
-    job_id: str
-
-
-class Problem(ProblemOptional):
+class Problem(Record):
     """RFC 9457 problem details."""
 
     #: Where this kind of problem is explained.
@@ -208,9 +185,16 @@ class Problem(ProblemOptional):
     detail: str
     #: Identifies this request in the service's log.
     correlation_id: str
+    #: On 400 and 422: every fault of the request.
+    errors: Optional[List[FieldError]]
+    error: Optional[ExecutionError]
+    #: On 409: the job that holds the idempotency key.
+    existing_job_id: Optional[str]
+    #: The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.
+    job_id: Optional[str]
 
 
-class FieldError(TypedDict):
+class FieldError(Record):
     """One fault of a request."""
 
     #: Dotted path of the field.
@@ -218,7 +202,7 @@ class FieldError(TypedDict):
     message: str
 
 
-class ExecutionError(TypedDict):
+class ExecutionError(Record):
     """Why an execution did not succeed."""
 
     type: ExecutionErrorType
@@ -226,12 +210,7 @@ class ExecutionError(TypedDict):
     phase: ExecutionPhase
 
 
-class SyncResultOptional(TypedDict, total=False):
-    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
-    warnings: List[str]
-
-
-class SyncResult(SyncResultOptional):
+class SyncResult(Record):
     #: The run finished without error.
     success: bool
     #: Parsed /output/result.json.
@@ -245,6 +224,8 @@ class SyncResult(SyncResultOptional):
     job_type: str
     #: Id of the execution's record and artifacts.
     job_id: str
+    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
+    warnings: Optional[List[str]]
 
 
 class ExecuteRequestOptional(TypedDict, total=False):
@@ -306,53 +287,7 @@ class ArtifactOfJob(TypedDict):
     name: str
 
 
-class ExecutionRecordOptional(TypedDict, total=False):
-    #: As submitted; left out where there is none.
-    metadata: Dict[str, str]
-    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
-    warnings: List[str]
-    #: Left out where there is none.
-    batch_id: str
-    job_ref: Optional[str]
-    #: How the code got its sandbox; absent for a container of its own.
-    container_backend: Literal["engine", "zygote"]
-    #: Runtime of the container engine that ran the code; null if none did.
-    container_runtime: Optional[str]
-    artifacts: List[Artifact]
-    input_artifacts: List[Artifact]
-    resource_usage: Optional[ResourceUsage]
-    #: SHA-256 of the code.
-    code_hash: str
-    #: SHA-256 of the input data.
-    input_hash: str
-    parent_execution_id: Optional[str]
-    relationship: Optional[Relationship]
-    stdout_truncated: bool
-    stderr_truncated: bool
-    idempotency_key: Optional[str]
-    #: As submitted. Like the fields below, it is left out where it was not given.
-    stdin: str
-    args: List[str]
-    run_at: str
-    queue_timeout: int
-    max_attempts: int
-    callback_url: str
-    #: The W3C trace context of the request that made the job.
-    traceparent: str
-    #: How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.
-    attempt: int
-    #: Identifies the request that made the job in the service's log.
-    correlation_id: str
-    mode: SubmissionMode
-    #: Time limit of the code in seconds.
-    timeout: int
-    startup_timeout: int
-    requirements: List[str]
-    #: Every attempt, the last or running one included; of more than 20 that were lost, the latest.
-    attempts: List[Attempt]
-
-
-class ExecutionRecord(ExecutionRecordOptional):
+class ExecutionRecord(Record):
     execution_id: str
     status: ExecutionStatus
     job_type: str
@@ -367,9 +302,52 @@ class ExecutionRecord(ExecutionRecordOptional):
     output: Optional[Dict[str, Any]]
     error: Optional[ExecutionError]
     timing: Optional[Timing]
+    #: As submitted; left out where there is none.
+    metadata: Optional[Dict[str, str]]
+    #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
+    warnings: Optional[List[str]]
+    #: Left out where there is none.
+    batch_id: Optional[str]
+    job_ref: Optional[str]
+    #: How the code got its sandbox; absent for a container of its own.
+    container_backend: Optional[Literal["engine", "zygote"]]
+    #: Runtime of the container engine that ran the code; null if none did.
+    container_runtime: Optional[str]
+    artifacts: Optional[List[Artifact]]
+    input_artifacts: Optional[List[Artifact]]
+    resource_usage: Optional[ResourceUsage]
+    #: SHA-256 of the code.
+    code_hash: Optional[str]
+    #: SHA-256 of the input data.
+    input_hash: Optional[str]
+    parent_execution_id: Optional[str]
+    relationship: Optional[Relationship]
+    stdout_truncated: Optional[bool]
+    stderr_truncated: Optional[bool]
+    idempotency_key: Optional[str]
+    #: As submitted. Like the fields below, it is left out where it was not given.
+    stdin: Optional[str]
+    args: Optional[List[str]]
+    run_at: Optional[str]
+    queue_timeout: Optional[int]
+    max_attempts: Optional[int]
+    callback_url: Optional[str]
+    #: The W3C trace context of the request that made the job.
+    traceparent: Optional[str]
+    #: How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.
+    attempt: Optional[int]
+    #: Identifies the request that made the job in the service's log.
+    correlation_id: Optional[str]
+    mode: Optional[SubmissionMode]
+    #: Time limit of the code in seconds.
+    timeout: Optional[int]
+    startup_timeout: Optional[int]
+    requirements: Optional[List[str]]
+    #: Every attempt, the last or running one included; of more than 20 that were lost, the latest.
+    attempts: Optional[List[Attempt]]
 
 
-class Timing(TypedDict):
+class Timing(Record):
     #: Container start plus dependency install.
     startup_ms: int
     #: The part of start-up spent installing.
@@ -381,14 +359,14 @@ class Timing(TypedDict):
     phase_at_exit: PhaseAtExit
 
 
-class Artifact(TypedDict):
+class Artifact(Record):
     name: str
     size_bytes: int
     sha256: str
     content_type: str
 
 
-class ResourceUsage(TypedDict):
+class ResourceUsage(Record):
     #: MiB; largest resident memory of one process, Python's own included, without files in /tmp.
     max_rss_mb: float
     #: CPU time of all processes and threads.
@@ -397,7 +375,7 @@ class ResourceUsage(TypedDict):
     wall_time_ms: int
 
 
-class Attempt(TypedDict):
+class Attempt(Record):
     """One try of a job by one agent."""
 
     #: Which try it was. The next one has the same number if an agent that stopped had not begun.
@@ -416,17 +394,14 @@ class Attempt(TypedDict):
     error: Optional[ExecutionError]
 
 
-class SubmittedJobOptional(TypedDict, total=False):
-    #: Why a queued job waits, if it waits for more than its turn.
-    message: str
-
-
-class SubmittedJob(SubmittedJobOptional):
+class SubmittedJob(Record):
     job_id: str
     status: ExecutionStatus
     created_at: str
     #: 1 is next; 0 once running.
     queue_position: int
+    #: Why a queued job waits, if it waits for more than its turn.
+    message: Optional[str]
     correlation_id: str
 
 
@@ -465,7 +440,7 @@ class AsyncSubmitRequest(AsyncSubmitRequestOptional):
     code: str
 
 
-class SubmittedBatch(TypedDict):
+class SubmittedBatch(Record):
     batch_id: str
     created_at: str
     #: The answer for each job, in the order of the request: as from `POST /execute/async`, or why it was refused. A job that had its idempotency key before is shown, but is no member of the batch.
@@ -484,7 +459,7 @@ class BatchRequest(BatchRequestOptional):
     jobs: List[AsyncSubmitRequest]
 
 
-class Batch(TypedDict):
+class Batch(Record):
     batch_id: str
     created_at: str
     #: Members; a removed execution does not count.
@@ -494,19 +469,19 @@ class Batch(TypedDict):
     counts: BatchCounts
 
 
-class BatchCounts(TypedDict, total=False):
+class BatchCounts(Record):
     """The number of members with each status."""
 
-    queued: int
-    running: int
-    succeeded: int
-    failed: int
-    timeout: int
-    oom: int
-    cancelled: int
+    queued: Optional[int]
+    running: Optional[int]
+    succeeded: Optional[int]
+    failed: Optional[int]
+    timeout: Optional[int]
+    oom: Optional[int]
+    cancelled: Optional[int]
 
 
-class UploadedFile(TypedDict):
+class UploadedFile(Record):
     #: For `files` of a request that makes a job.
     file_id: str
     name: str
@@ -527,25 +502,22 @@ class FilePage(TypedDict):
     count: int
 
 
-class FileDeleted(TypedDict):
+class FileDeleted(Record):
     file_id: str
     deleted: Literal[True]
 
 
-class JobStatusOptional(TypedDict, total=False):
-    #: Why a queued job waits.
-    message: str
-    cancel_requested: bool
-
-
-class JobStatus(JobStatusOptional):
+class JobStatus(Record):
     job_id: str
     status: ExecutionStatus
     created_at: str
     started_at: Optional[str]
+    #: Why a queued job waits.
+    message: Optional[str]
+    cancel_requested: Optional[bool]
 
 
-class InProgressResult(TypedDict):
+class InProgressResult(Record):
     job_id: str
     status: QueueStatus
     message: str
@@ -553,17 +525,14 @@ class InProgressResult(TypedDict):
     queue_position: int
 
 
-class DerivedJobOptional(TypedDict, total=False):
-    #: Why a queued job waits, if it waits for more than its turn.
-    message: str
-
-
-class DerivedJob(DerivedJobOptional):
+class DerivedJob(Record):
     job_id: str
     status: ExecutionStatus
     created_at: str
     #: 1 is next; 0 once running.
     queue_position: int
+    #: Why a queued job waits, if it waits for more than its turn.
+    message: Optional[str]
     correlation_id: str
     parent_execution_id: str
     relationship: Relationship
@@ -618,7 +587,7 @@ class ForkRequest(ForkRequestOptional):
     code: str
 
 
-class ArtifactList(TypedDict):
+class ArtifactList(Record):
     job_id: str
     #: Files that the code wrote, by name.
     artifacts: List[Artifact]
@@ -644,77 +613,74 @@ class NarrowedPage(TypedDict):
     count: int
 
 
-class NarrowedRecordOptional(TypedDict, total=False):
-    status: ExecutionStatus
-    job_type: str
-    job_version: str
-    created_at: str
+class NarrowedRecord(Record):
+    """A record with the fields of `fields` alone."""
+
+    execution_id: str
+    status: Optional[ExecutionStatus]
+    job_type: Optional[str]
+    job_version: Optional[str]
+    created_at: Optional[str]
     started_at: Optional[str]
     ended_at: Optional[str]
     duration_ms: Optional[int]
     exit_code: Optional[int]
-    stdout: str
-    stderr: str
+    stdout: Optional[str]
+    stderr: Optional[str]
     output: Optional[Dict[str, Any]]
     error: Optional[ExecutionError]
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
-    metadata: Dict[str, str]
+    metadata: Optional[Dict[str, str]]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
-    warnings: List[str]
+    warnings: Optional[List[str]]
     #: Left out where there is none.
-    batch_id: str
+    batch_id: Optional[str]
     job_ref: Optional[str]
     #: How the code got its sandbox; absent for a container of its own.
-    container_backend: Literal["engine", "zygote"]
+    container_backend: Optional[Literal["engine", "zygote"]]
     #: Runtime of the container engine that ran the code; null if none did.
     container_runtime: Optional[str]
-    artifacts: List[Artifact]
-    input_artifacts: List[Artifact]
+    artifacts: Optional[List[Artifact]]
+    input_artifacts: Optional[List[Artifact]]
     resource_usage: Optional[ResourceUsage]
     #: SHA-256 of the code.
-    code_hash: str
+    code_hash: Optional[str]
     #: SHA-256 of the input data.
-    input_hash: str
+    input_hash: Optional[str]
     parent_execution_id: Optional[str]
     relationship: Optional[Relationship]
-    stdout_truncated: bool
-    stderr_truncated: bool
+    stdout_truncated: Optional[bool]
+    stderr_truncated: Optional[bool]
     idempotency_key: Optional[str]
     #: As submitted. Like the fields below, it is left out where it was not given.
-    stdin: str
-    args: List[str]
-    run_at: str
-    queue_timeout: int
-    max_attempts: int
-    callback_url: str
+    stdin: Optional[str]
+    args: Optional[List[str]]
+    run_at: Optional[str]
+    queue_timeout: Optional[int]
+    max_attempts: Optional[int]
+    callback_url: Optional[str]
     #: The W3C trace context of the request that made the job.
-    traceparent: str
+    traceparent: Optional[str]
     #: How many times an agent has taken the job. This field and those below it are only in a record with `view=all`.
-    attempt: int
+    attempt: Optional[int]
     #: Identifies the request that made the job in the service's log.
-    correlation_id: str
-    mode: SubmissionMode
+    correlation_id: Optional[str]
+    mode: Optional[SubmissionMode]
     #: Time limit of the code in seconds.
-    timeout: int
-    startup_timeout: int
-    requirements: List[str]
+    timeout: Optional[int]
+    startup_timeout: Optional[int]
+    requirements: Optional[List[str]]
     #: Every attempt, the last or running one included; of more than 20 that were lost, the latest.
-    attempts: List[Attempt]
+    attempts: Optional[List[Attempt]]
 
 
-class NarrowedRecord(NarrowedRecordOptional):
-    """A record with the fields of `fields` alone."""
-
-    execution_id: str
-
-
-class ExecutionDeleted(TypedDict):
+class ExecutionDeleted(Record):
     execution_id: str
     deleted: Literal[True]
 
 
-class JobType(TypedDict):
+class JobType(Record):
     """A named environment for jobs."""
 
     name: str
@@ -731,7 +697,7 @@ class JobType(TypedDict):
     image_exists: bool
 
 
-class BuildResult(TypedDict):
+class BuildResult(Record):
     status: Literal["built"]
     job_type: str
     #: `<job_type>@sha256:<digest>`: the `job_ref` in the records of its jobs.
@@ -740,7 +706,7 @@ class BuildResult(TypedDict):
     image_ref: str
 
 
-class Build(TypedDict):
+class Build(Record):
     status: BuildStatus
     job_type: str
     image_ref: str
@@ -764,7 +730,7 @@ class DeadLetterPage(TypedDict):
     count: int
 
 
-class DeadLetter(TypedDict):
+class DeadLetter(Record):
     id: int
     job_id: str
     job_data: DeadLetterJob
@@ -777,7 +743,7 @@ class DeadLetter(TypedDict):
     correlation_id: str
 
 
-class DeadLetterJob(TypedDict):
+class DeadLetterJob(Record):
     """What was submitted."""
 
     code: str
@@ -785,13 +751,13 @@ class DeadLetterJob(TypedDict):
     job_type: str
 
 
-class DeadLetterStats(TypedDict):
+class DeadLetterStats(Record):
     total: int
     by_error_type: Dict[str, int]
     oldest_created_at: Optional[str]
 
 
-class DeadLetterDeleted(TypedDict):
+class DeadLetterDeleted(Record):
     id: int
     deleted: Literal[True]
 
@@ -804,7 +770,7 @@ class WebhookDeliveryPage(TypedDict):
     count: int
 
 
-class WebhookDelivery(TypedDict):
+class WebhookDelivery(Record):
     id: int
     #: The header `webhook-id` of every call: the same for all receivers and tries.
     webhook_id: str
@@ -836,7 +802,7 @@ class WebhookEventPage(TypedDict):
     listening_s: int
 
 
-class WebhookMessage(TypedDict):
+class WebhookMessage(Record):
     """One event, with the body that a call to a receiver would have."""
 
     #: What the header `webhook-id` of a call with this event says.
@@ -844,30 +810,27 @@ class WebhookMessage(TypedDict):
     event: WebhookEvent
 
 
-class HealthOptional(TypedDict, total=False):
-    #: An agent forks jobs; absent if none does.
-    forks_available: Literal[True]
-
-
-class Health(HealthOptional):
+class Health(Record):
     #: degraded: no container engine is available, or the breaker is open.
     status: Literal["healthy", "degraded"]
     docker_available: bool
     gvisor_available: bool
+    #: An agent forks jobs; absent if none does.
+    forks_available: Optional[Literal[True]]
     circuit_breaker: CircuitBreaker
     version: str
     production_mode: bool
     queue_stats: QueueStats
 
 
-class CircuitBreaker(TypedDict):
+class CircuitBreaker(Record):
     state: BreakerState
     failure_count: int
     success_count: int
     last_failure: Optional[str]
 
 
-class QueueStats(TypedDict):
+class QueueStats(Record):
     """max_workers is the sum over the connected agents."""
 
     pending: int
@@ -876,7 +839,7 @@ class QueueStats(TypedDict):
     max_queue_size: int
 
 
-class PoolStats(TypedDict):
+class PoolStats(Record):
     workers: WorkerStats
     queue: QueueUse
     agents: List[PoolAgent]
@@ -884,18 +847,18 @@ class PoolStats(TypedDict):
     utilization: float
 
 
-class WorkerStats(TypedDict):
+class WorkerStats(Record):
     max: int
     running: int
     idle: int
 
 
-class QueueUse(TypedDict):
+class QueueUse(Record):
     pending: int
     max: int
 
 
-class PoolAgent(TypedDict):
+class PoolAgent(Record):
     """An agent that has not left. A silent one is removed after an hour."""
 
     id: str
@@ -918,23 +881,20 @@ class PoolAgent(TypedDict):
     last_seen: str
 
 
-class GpuCount(TypedDict):
+class GpuCount(Record):
     """free: GPUs that no container uses."""
 
     total: int
     free: int
 
 
-class PoolKindOptional(TypedDict, total=False):
-    backend: ContainerBackend
-
-
-class PoolKind(PoolKindOptional):
+class PoolKind(Record):
     """Containers of one job type on one runtime."""
 
     job_type: str
     #: null: the engine's default.
     runtime: Optional[str]
+    backend: Optional[ContainerBackend]
     #: Containers that wait for a job.
     ready: int
     #: Containers that are being started ahead of a job.
@@ -943,24 +903,21 @@ class PoolKind(PoolKindOptional):
     in_use: int
 
 
-class EngineHealthOptional(TypedDict, total=False):
-    #: Calls to the engine that failed since the agent started.
-    errors: List[EngineErrors]
-    #: Why the agent forks no jobs; null if it does.
-    fork_problem: Optional[str]
-    #: Built images that the agent needs and does not have; absent if there are none.
-    missing_images: List[MissingImage]
-
-
-class EngineHealth(EngineHealthOptional):
+class EngineHealth(Record):
     """An agent's container engine."""
 
     available: bool
     version: Optional[str]
     runtimes: List[str]
+    #: Calls to the engine that failed since the agent started.
+    errors: Optional[List[EngineErrors]]
+    #: Why the agent forks no jobs; null if it does.
+    fork_problem: Optional[str]
+    #: Built images that the agent needs and does not have; absent if there are none.
+    missing_images: Optional[List[MissingImage]]
 
 
-class EngineErrors(TypedDict):
+class EngineErrors(Record):
     """An agent's calls to its engine that failed."""
 
     operation: str
@@ -968,20 +925,20 @@ class EngineErrors(TypedDict):
     count: int
 
 
-class MissingImage(TypedDict):
+class MissingImage(Record):
     """A built image that an agent needs and does not have."""
 
     image: str
     reason: str
 
 
-class PoolHistory(TypedDict):
+class PoolHistory(Record):
     """The oldest point first. A time without a point is one in which no API ran."""
 
     points: List[HistoryPoint]
 
 
-class HistoryPoint(TypedDict):
+class HistoryPoint(Record):
     #: The point's end.
     at: str
     #: Most executions that waited at once.
@@ -993,26 +950,21 @@ class HistoryPoint(TypedDict):
     ended: EndedCounts
 
 
-class EndedCounts(TypedDict, total=False):
+class EndedCounts(Record):
     """Executions that ended since the point before."""
 
-    succeeded: int
-    failed: int
-    timeout: int
-    oom: int
-    cancelled: int
+    succeeded: Optional[int]
+    failed: Optional[int]
+    timeout: Optional[int]
+    oom: Optional[int]
+    cancelled: Optional[int]
 
 
-class HostList(TypedDict):
+class HostList(Record):
     hosts: List[JoinedHost]
 
 
-class JoinedHostOptional(TypedDict, total=False):
-    #: When an operator asked the host to replace its token. Absent once the new token is in use.
-    rotation_asked_at: str
-
-
-class JoinedHost(JoinedHostOptional):
+class JoinedHost(Record):
     """A host that has joined with a code."""
 
     id: str
@@ -1022,11 +974,13 @@ class JoinedHost(JoinedHostOptional):
     last_used_at: Optional[str]
     #: Since when its token is void.
     revoked_at: Optional[str]
+    #: When an operator asked the host to replace its token. Absent once the new token is in use.
+    rotation_asked_at: Optional[str]
     #: Ids of its agents, as in `GET /pool/stats`: one for each start of the program.
     agents: List[str]
 
 
-class Invitation(TypedDict):
+class Invitation(Record):
     """A code with which one host can join, once."""
 
     #: Is shown once; the service stores only its hash.
@@ -1042,5 +996,5 @@ class InvitationRequest(TypedDict, total=False):
     expires_in_s: int
 
 
-class Probe(TypedDict):
+class Probe(Record):
     status: Literal["ok"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
 import time
-from typing import Any, Dict, Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Union
 
 from .errors import AirlockError
+from .record import shape
+from .types import WebhookEvent
 
 
 class WebhookError(AirlockError):
@@ -24,7 +25,7 @@ def verify_webhook(
     *,
     tolerance_s: float = 300,
     now: Optional[float] = None,
-) -> Dict[str, Any]:
+) -> WebhookEvent:
     """Checks the signature of a delivery, and parses it.
 
     :param body: As it came: a body that was parsed and written again has another signature.
@@ -37,12 +38,12 @@ def verify_webhook(
     timestamp = given["webhook-timestamp"]
     try:
         age_s = abs((time.time() if now is None else now) - int(timestamp))
-    except ValueError:
+    except (ValueError, OverflowError):
         age_s = float("inf")
     if age_s > tolerance_s:
         raise WebhookError(f"webhook-timestamp {timestamp} is more than {tolerance_s} s away.")
-    data = body.encode() if isinstance(body, str) else body
-    signed = f"{given['webhook-id']}.{timestamp}.".encode() + data
+    data = _encode(body) if isinstance(body, str) else body
+    signed = _encode(f"{given['webhook-id']}.{timestamp}.") + data
     signatures = [
         signature
         for version, _, signature in (
@@ -53,14 +54,23 @@ def verify_webhook(
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         expected = base64.b64encode(hmac.new(_key_of(secret), signed, hashlib.sha256).digest())
         for signature in signatures:
-            if hmac.compare_digest(expected, signature.encode("utf-8", "surrogatepass")):
-                return json.loads(data)
+            if hmac.compare_digest(expected, _encode(signature)):
+                return shape(WebhookEvent, json.loads(data))
     raise WebhookError("No signature in webhook-signature is made with a secret given here.")
+
+
+def _encode(text: str) -> bytes:
+    """What is no Unicode is no fault of the receiver: no signature matches it."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _key_of(secret: str) -> bytes:
     text = secret[len("whsec_") :] if secret.startswith("whsec_") else secret
     try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise WebhookError("A secret is not whsec_ and Base64.") from None
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    # With an empty key anybody could sign.
+    if not key:
+        raise WebhookError("A secret is empty, or not whsec_ and Base64.")
+    return key

@@ -1,0 +1,22 @@
+"""Batches of jobs."""
+
+from __future__ import annotations
+
+from .record import shape
+from .transport import Transport, step
+from .types import Batch
+
+
+class Batches:
+    """What became of batches, by their ``batch_id``. ``Airlock.list`` has their jobs."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def get(self, batch_id: str) -> Batch:
+        """How many of its jobs have each status."""
+        return shape(Batch, self._transport.send("GET", f"/batches/{step(batch_id)}"))
+
+    def cancel(self, batch_id: str) -> Batch:
+        """Asks its jobs to end that have not ended."""
+        return shape(Batch, self._transport.send("POST", f"/batches/{step(batch_id)}/cancel"))

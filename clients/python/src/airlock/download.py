@@ -1,0 +1,58 @@
+"""Files as they arrive: in parts, and to disk."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import uuid
+from os import PathLike
+from typing import Iterator, Optional, Union
+
+from .errors import AirlockError, lasting
+from .retries import is_worth_repeating, pause_s
+from .transport import Transport
+
+_PART_BYTES = 65536
+
+
+def parts(transport: Transport, path: str) -> Iterator[bytes]:
+    """The parts of a file. After a break of the connection it goes on where it was."""
+    size = breaks = 0
+    tag: Optional[str] = None
+    while True:
+        headers = {"Range": f"bytes={size}-"} if size else {}
+        try:
+            with transport.change(retries=0).open(path, {}, headers) as (answer, _):
+                if size and (answer.status != 206 or answer.headers.get("ETag") != tag):
+                    raise lasting(f"{path} could not be read on after a break: fetch it again.")
+                tag = answer.headers.get("ETag")
+                for part in iter(lambda: answer.read1(_PART_BYTES), b""):
+                    size += len(part)
+                    breaks = 0
+                    yield part
+                if not answer.length:
+                    return
+                raise http.client.IncompleteRead(b"", answer.length)
+        except AirlockError as error:
+            breaks += 1
+            if breaks > transport.retries or not is_worth_repeating(error, True):
+                raise
+            transport.cancel.sleep(pause_s(breaks, error))
+
+
+def save(transport: Transport, path: str, to: Union[str, PathLike[str]]) -> None:
+    """The file appears once it is whole."""
+    target = os.path.realpath(to)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise AirlockError(f"{os.fspath(to)} is no regular file: name the file to write.")
+    # No other file has this name. It is short: the target's may be as long as a name can be.
+    partial = os.path.join(os.path.dirname(target), f".airlock-{uuid.uuid4().hex}.part")
+    try:
+        with open(partial, "xb") as file:
+            for part in parts(transport, path):
+                file.write(part)
+        os.replace(partial, target)
+    except BaseException:
+        if os.path.exists(partial):
+            os.remove(partial)
+        raise

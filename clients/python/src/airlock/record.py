@@ -1,0 +1,58 @@
+"""What the service answers: dicts whose fields are attributes, too."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Dict, List, Type, TypeVar, cast, get_args, get_type_hints
+
+
+class Record(Dict[str, Any]):
+    """An object of an answer: ``record["status"]`` and ``record.status`` are the same.
+
+    A field that the service left out is None as an attribute.
+    """
+
+    if not TYPE_CHECKING:
+        # Type checkers know the fields of each class, and so find a wrong name.
+        def __getattr__(self, name: str) -> Any:
+            if name in self:
+                return self[name]
+            if name in fields_of(type(self)):
+                return None
+            fields = ", ".join(fields_of(type(self)))
+            raise AttributeError(f"{type(self).__name__} has no field {name}, but {fields}.")
+
+    def __dir__(self) -> List[str]:
+        return sorted({*super().__dir__(), *fields_of(type(self)), *self})
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def shape(kind: Type[Kind], value: Dict[str, Any]) -> Kind:
+    """The value as a record of this class, and what is in it as records of theirs."""
+    fields = fields_of(kind)
+    return kind((name, _shape(fields.get(name), one)) for name, one in value.items())
+
+
+def _shape(hint: Any, value: Any) -> Any:
+    """Data of the user has no class: it stays as it is."""
+    if isinstance(value, list):
+        return [_shape(hint, one) for one in cast(List[Any], value)]
+    kinds = _records_in(hint)
+    if not kinds or not isinstance(value, dict):
+        return value
+    given = cast(Dict[str, Any], value)
+    return shape(max(kinds, key=lambda kind: len(fields_of(kind).keys() & given.keys())), given)
+
+
+def _records_in(hint: Any) -> List[Type[Record]]:
+    """The classes in ``X``, ``Optional[X]``, ``List[X]`` and ``List[Union[X, Y]]``."""
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return [hint]
+    return [kind for part in get_args(hint) for kind in _records_in(part)]
+
+
+@functools.lru_cache(maxsize=None)
+def fields_of(kind: Type[Record]) -> Dict[str, Any]:
+    return get_type_hints(kind)

@@ -1,0 +1,91 @@
+"""Calls of the sync client from asyncio, each in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any, AsyncIterator, Callable, Iterator, Optional, TypeVar
+
+from .cancel import Cancel
+from .client import Airlock
+from .events import OnOutput
+
+Result = TypeVar("Result")
+
+# A call that is cancelled ends at once, and a run after its job's cancelling, unless the service is silent.
+_CANCEL_S = 8
+
+
+async def call(client: Airlock, work: Callable[[Airlock], Result]) -> Result:
+    """What the work answers. Cancelling it closes its socket."""
+    cancel = Cancel()
+    return await _in_thread(lambda: work(client.with_options(cancel=cancel)), cancel)
+
+
+async def iterate(
+    client: Airlock, work: Callable[[Airlock], Iterator[Result]]
+) -> AsyncIterator[Result]:
+    cancel = Cancel()
+    end: Any = object()
+    results = work(client.with_options(cancel=cancel))
+    try:
+        while True:
+            result = await _in_thread(lambda: next(results, end), cancel)
+            if result is end:
+                return
+            yield result
+    finally:
+        cancel.cancel()
+
+
+def in_loop(on_output: Optional[Callable[[str], Any]]) -> Optional[OnOutput]:
+    """The same function, or coroutine function, for another thread. It runs in the loop."""
+    if on_output is None:
+        return None
+    loop = asyncio.get_running_loop()
+
+    async def run(text: str) -> None:
+        answer = on_output(text)
+        if inspect.isawaitable(answer):
+            await answer
+
+    return lambda text: asyncio.run_coroutine_threadsafe(run(text), loop).result()
+
+
+async def _in_thread(work: Callable[[], Result], cancel: Cancel) -> Result:
+    """A thread of its own: waits would fill the executor's few."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Any, error: Optional[BaseException]) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        failure: Optional[BaseException] = None
+        try:
+            result = work()
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            # The loop is closed: nobody waits for it.
+            pass
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        # A run cancels its job before it ends.
+        await asyncio.wait([done], timeout=_CANCEL_S)
+        if done.done() and not done.cancelled():
+            done.exception()
+        raise
