@@ -11,12 +11,19 @@ let url: string;
 beforeAll(async () => {
   server = createServer((request, response) => {
     const status = request.url?.startsWith("/gone") ? 404 : 200;
-    response.writeHead(status, { "content-type": "text/html" }).end("<html>\n<p>x</p>\n</html>\n");
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    if (request.url?.startsWith("/moved")) response.writeHead(301, { location: "https://x.test/" });
+    else response.writeHead(status, { "content-type": "text/html" });
+    response.end("<html>\n<p>x</p>\n</html>\n");
+  });
+  url = await listen(server);
 });
 afterAll(() => server.close());
+
+async function listen(one: Server): Promise<string> {
+  one.listen(0, "127.0.0.1");
+  await once(one, "listening");
+  return `http://127.0.0.1:${(one.address() as AddressInfo).port}`;
+}
 
 test("what something else than Airlock answers is told in words", async () => {
   const program = `
@@ -29,14 +36,19 @@ url = sys.argv[1]
 client = airlock.connect(url, retries=1)
 print(json.dumps([
     told(lambda: client.run("1")),
+    told(lambda: client.files.upload("a", b"1")),
     told(lambda: list(client.stream("1"))),
     told(lambda: airlock.connect(url + "/gone").run("1")),
+    told(lambda: airlock.connect(url + "/moved").run("1")),
     told(lambda: airlock.connect(url.replace("http:", "https:"), retries=0).run("1")),
 ]))`;
+  const foreign = `ConnectionError: ${url} did not answer as Airlock does: check the address, and what is between.`;
   expect(await python.run<string[]>(program, url)).toEqual([
-    `ConnectionError: ${url} did not answer as Airlock does: check the address, and what is between.`,
+    foreign,
+    foreign,
     "ConnectionError: The events are not those of Airlock: check the address.",
     "ProblemError: HTTP 404 without a problem of Airlock's: the address answered with a page: check it",
+    `ConnectionError: ${url}/moved sends on to https://x.test/: connect to the address of Airlock itself.`,
     `ConnectionError: ${url.replace("http:", "https:")} could not be reached: it does not speak TLS; try http://`,
   ]);
 });
@@ -55,20 +67,126 @@ print(json.dumps([told(key) for key in ("secret…", "secret\\n", "two words", "
 });
 
 test("a wait has its bound, also where the service is silent", async () => {
-  const silent = createServer(() => {}).listen(0, "127.0.0.1");
-  await once(silent, "listening");
+  const silent = createServer(() => {});
   const program = `
 import time
 client = airlock.connect(sys.argv[1])
-began = time.monotonic()
-try:
-    client.wait("1", wait_s=0)
-except airlock.NoAnswerError:
-    print(json.dumps(time.monotonic() - began < 30))`;
-  const { port } = silent.address() as AddressInfo;
-  expect(await python.run(program, `http://127.0.0.1:${port}`)).toBe(true);
+ends = []
+for options in ({}, {"on_stdout": print}):
+    began = time.monotonic()
+    try:
+        client.wait("1", wait_s=1, **options)
+    except airlock.NoAnswerError:
+        ends.append(time.monotonic() - began < 30)
+print(json.dumps(ends))`;
+  expect(await python.run(program, await listen(silent))).toEqual([true, true]);
   silent.closeAllConnections();
   silent.close();
+});
+
+test("a wait may be longer than the service may be silent, and goes on while the service is full", async () => {
+  let asked = 0;
+  const busy = createServer((_, response) => {
+    const full = { code: "unavailable", detail: "full", correlation_id: "c" };
+    if (asked++ === 0) response.writeHead(503, { "retry-after": "0" }).end(JSON.stringify(full));
+    else setTimeout(() => response.end(JSON.stringify({ status: "succeeded" })), 1_500);
+  });
+  const program = `
+client = airlock.connect(sys.argv[1], retries=1, timeout=0.5)
+print(json.dumps([client.wait("1", **given).status for given in ({}, {"wait_s": 100})]))`;
+  expect(await python.run(program, await listen(busy))).toEqual(["succeeded", "succeeded"]);
+  busy.close();
+});
+
+test("an upload may take longer than the service may be silent", async () => {
+  let size = 0;
+  const slow = createServer((request, response) => {
+    request.on("data", (part: Buffer) => {
+      size += part.length;
+      request.pause();
+      setTimeout(() => request.resume(), 10);
+    });
+    request.on("end", () => response.end("{}"));
+  });
+  const program = `
+client = airlock.connect(sys.argv[1], retries=0, timeout=1)
+client.files.upload("a", bytes(int(sys.argv[2])))
+print("1")`;
+  const bytes = 20 * 1024 * 1024;
+  await python.run(program, await listen(slow), String(bytes));
+  expect(size).toBe(bytes);
+  slow.close();
+});
+
+test("requests go through the proxy of the environment, but not to this machine", async () => {
+  const targets: string[] = [];
+  const proxy = createServer((request, response) => {
+    targets.push(`${request.url} ${request.headers["proxy-authorization"]}`);
+    response.end(JSON.stringify({ status: "ok" }));
+  });
+  proxy.on("connect", ({ url: target, headers }, socket) => {
+    targets.push(`${target} ${headers["proxy-authorization"]}`);
+    socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+  });
+  const program = `
+import os
+proxy = sys.argv[1]
+def told(url, variable, proxy):
+    os.environ[variable] = proxy
+    try:
+        return airlock.connect(url, retries=0, timeout=9).request("GET", "/a", {"b": True})
+    except airlock.AirlockError as error:
+        return str(error)
+print(json.dumps([
+    told("http://airlock.test:1/x", "HTTP_PROXY", proxy.replace("//", "//user:p%20w@")),
+    told("https://airlock.test", "HTTPS_PROXY", proxy),
+    told("http://127.0.0.1:1", "HTTP_PROXY", proxy),
+    told("http://other.test", "NO_PROXY", "other.test"),
+    told("http://airlock.test", "HTTP_PROXY", "socks5://127.0.0.1:1"),
+]))`;
+  const address = await listen(proxy);
+  const basic = `Basic ${Buffer.from("user:p w").toString("base64")}`;
+  expect(await python.run(program, address)).toEqual([
+    { status: "ok" },
+    expect.stringContaining(`could not be reached through the proxy ${address.slice(7)}: OSError`),
+    expect.stringContaining("http://127.0.0.1:1 could not be reached: "),
+    expect.stringContaining("http://other.test could not be reached: "),
+    expect.stringContaining("a proxy of a kind that is not supported (socks5)"),
+  ]);
+  expect(targets).toEqual([
+    `http://airlock.test:1/x/a?b=true ${basic}`,
+    "airlock.test:443 undefined",
+  ]);
+  proxy.close();
+});
+
+test("what cannot be meant is refused before it is sent", async () => {
+  const program = `
+from pathlib import Path
+client = airlock.connect("http://127.0.0.1:1", retries=0)
+def told(work):
+    try:
+        return work()
+    except (airlock.AirlockError, TypeError) as error:
+        return "%s: %s" % (type(error).__name__, error)
+print(json.dumps([
+    told(lambda: client.files.upload("d.csv", "/path")),
+    told(lambda: client.files.upload("d.csv", open("/dev/null"))),
+    told(lambda: client.wait(airlock.SubmittedJob(job_id="1"))),
+    told(lambda: client.run("1", input_data={"a": float("nan")})),
+    told(lambda: client.run(Path("a.py"))),
+    told(lambda: client.request("GET", "jobs/a b")),
+    told(lambda: client.files.save("1", "/dev/null")),
+]))`;
+  expect(await python.run(program)).toEqual([
+    "TypeError: A str may be a path or a text: give Path(…) to upload the file there, or ….encode() to upload the text.",
+    expect.stringMatching(/^TypeError: TextIOWrapper cannot be uploaded: give a Path, bytes, or /),
+    "TypeError: An id is a str, such as job.job_id, and no SubmittedJob.",
+    expect.stringMatching(/^AirlockError: The request is no JSON: Out of range float/),
+    "AirlockError: The request is no JSON: Object of type PosixPath is not JSON serializable.",
+    "AirlockError: 'jobs/a b' is no path: it begins with / and has no spaces.",
+    "AirlockError: /dev/null is no regular file: name the file to write.",
+  ]);
 });
 
 test("an address that is none is told in words", async () => {

@@ -164,9 +164,10 @@ class Airlock:
                 retries = None if is_endless else 0
                 answer = transport.change(None, retries, silent_s).send("GET", path, query)
                 return shape(ExecutionRecord, answer)
-            except WaitTimeoutError:
+            except WaitTimeoutError as error:
                 if time.monotonic() >= until:
-                    raise
+                    message = f"Job {job_id} did not end within {wait_s:g} s. It goes on."
+                    raise WaitTimeoutError(error.status, message, error.problem) from None
             except AirlockError as error:
                 is_last = is_endless or time.monotonic() >= until
                 if is_last or not is_worth_repeating(error, True):

@@ -45,8 +45,10 @@ def save(transport: Transport, path: str, to: Union[str, PathLike[str]]) -> None
     target = os.path.realpath(to)
     if os.path.exists(target) and not os.path.isfile(target):
         raise AirlockError(f"{os.fspath(to)} is no regular file: name the file to write.")
+    folder = os.path.dirname(target)
+    os.makedirs(folder, exist_ok=True)
     # No other file has this name. It is short: the target's may be as long as a name can be.
-    partial = os.path.join(os.path.dirname(target), f".airlock-{uuid.uuid4().hex}.part")
+    partial = os.path.join(folder, f".airlock-{uuid.uuid4().hex}.part")
     try:
         with open(partial, "xb") as file:
             for part in parts(transport, path):

@@ -52,7 +52,7 @@ class Files:
         return b"".join(parts(self._transport, f"/files/{step(file_id)}"))
 
     def save(self, file_id: str, to: Union[str, PathLike[str]]) -> None:
-        """Writes the file to disk as it arrives. A file that is there is replaced."""
+        """Writes the file to disk as it arrives. It replaces a file that is there, and makes its folder."""
         save(self._transport, f"/files/{step(file_id)}", to)
 
     def delete(self, file_id: str) -> None:
@@ -76,7 +76,7 @@ class Artifacts:
         return b"".join(parts(self._transport, _path(job_id, name)))
 
     def save(self, job_id: str, name: str, to: Union[str, PathLike[str]]) -> None:
-        """Writes the file to disk as it arrives. A file that is there is replaced."""
+        """Writes the file to disk as it arrives. It replaces a file that is there, and makes its folder."""
         save(self._transport, _path(job_id, name), to)
 
 

@@ -19,8 +19,7 @@ class Record(Dict[str, Any]):
                 return self[name]
             if name in fields_of(type(self)):
                 return None
-            fields = ", ".join(fields_of(type(self)))
-            raise AttributeError(f"{type(self).__name__} has no field {name}, but {fields}.")
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}.")
 
     def __dir__(self) -> List[str]:
         return sorted({*super().__dir__(), *fields_of(type(self)), *self})

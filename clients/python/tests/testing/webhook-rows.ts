@@ -1,3 +1,4 @@
+import { createHmac } from "node:crypto";
 import { Webhook } from "standardwebhooks";
 import { expect, test } from "vitest";
 import { receiverSecret } from "../../../../api/testing/receiver.ts";
@@ -18,7 +19,7 @@ export function webhookRows(python: PythonClient): void {
       "webhook-signature": `v1,AAAA v2,x ${signature}`,
     };
     const program = `
-body, headers, secret, at = json.loads(sys.argv[1])
+body, headers, secret, at, forged = json.loads(sys.argv[1])
 def told(*args, now=at):
     try:
         return airlock.verify_webhook(*args, now=now)["type"]
@@ -34,9 +35,17 @@ print(json.dumps([
     told(body, {**headers, "webhook-timestamp": "x"}, secret),
     told(body, {}, secret),
     told(body, headers, "whsec_*"),
+    told(body, headers, "whsec_…"),
+    told(body, {**headers, "webhook-timestamp": "9" * 400}, secret),
     told(body, {**headers, "webhook-signature": "v1,\\udcff"}, secret),
+    told(body, {**headers, "webhook-id": "\\udcff"}, secret),
+    told(body + "\\udcff", headers, secret),
+    # Anybody can sign with an empty key.
+    told(body, {**headers, "webhook-signature": forged}, ["", secret]),
 ]))`;
-    const given = JSON.stringify([body, headers, secret, signedAt.getTime() / 1000]);
+    const at = signedAt.getTime() / 1000;
+    const mac = createHmac("sha256", "").update(`msg_1.${at}.${body}`).digest("base64");
+    const given = JSON.stringify([body, headers, secret, at, `v1,${mac}`]);
     expect(await python.run(program, given)).toEqual([
       "execution.succeeded",
       "execution.succeeded",
@@ -47,7 +56,12 @@ print(json.dumps([
       "webhook-time",
       "The header w",
       "A secret is ",
+      "A secret is ",
+      "webhook-time",
       "No signature",
+      "No signature",
+      "No signature",
+      "A secret is ",
     ]);
   });
 
