@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { startNode } from "../../../api/testing/start-node.ts";
 import { pythonClient } from "../../testing/python-client.ts";
 
 const python = pythonClient();
@@ -207,4 +208,44 @@ os.environ.update(AIRLOCK_URL="http://airlock.test/console/jobs/1", AIRLOCK_KEY=
 with airlock.connect() as client:
     print(json.dumps([client.url, client._transport.key, airlock.connect("http://other.test")._transport.key]))`;
   expect(await python.run(program)).toEqual(["http://airlock.test", "k", null]);
+});
+
+test("answers are dicts and objects, errors can be sent to other processes, keys can have any character", async () => {
+  const api = await startNode();
+  const program = `
+import copy, pickle
+client = airlock.connect(sys.argv[1])
+batch = client.batch(["1", {"code": ""}], idempotency_key="b")
+job = client.submit("pass", idempotency_key="k…", timeout=None)
+def told(work):
+    try:
+        return work()
+    except (airlock.AirlockError, AttributeError) as error:
+        same = pickle.loads(pickle.dumps(error))
+        return [type(same).__name__, str(same), getattr(same, "code", None), same.__dict__ == error.__dict__]
+print(json.dumps([
+    job.job_id == job["job_id"] == client.submit("pass", idempotency_key="k…").job_id,
+    pickle.loads(pickle.dumps(job)) == copy.deepcopy(job) == json.loads(json.dumps(job)) == dict(job),
+    [type(one).__name__ for one in batch.jobs],
+    [client.get(job.job_id).metadata, batch.jobs[1].errors[0].path],
+    batch.batch_id == client.batch(["1", {"code": ""}], idempotency_key="b").batch_id,
+    "job_id" in dir(job),
+    told(lambda: job.jobid),
+    told(lambda: client.get("0")),
+    told(lambda: airlock.connect("http://127.0.0.1:1", retries=0).get("0"))[::3],
+    told(lambda: client.run("pass", wait_s=0).job_id)[:1],
+]))`;
+  expect(await python.run(program, api.url)).toEqual([
+    true,
+    true,
+    ["SubmittedJob", "Problem"],
+    [null, "code"],
+    true,
+    true,
+    ["AttributeError", "SubmittedJob has no field 'jobid'.", null, true],
+    ["NotFoundError", "Execution 0 does not exist.", "not_found", true],
+    ["ConnectionError", true],
+    ["WaitTimeoutError"],
+  ]);
+  await api.close();
 });

@@ -61,6 +61,30 @@ print(json.dumps(sorted(f"{n} {of} {len(body)} {digest}" for n in range(${upload
     expect(service.proxy.cuts()).toBe(2 * uploadCuts.length);
   });
 
+  test("a file whose connection breaks at any point is saved whole, read on where it broke", async () => {
+    await using service = await startUploadService();
+    const cuts = [0, 1, 40, 300, 70_000, uploadBytes / 2, uploadBytes];
+    const broken = cuts.flatMap((answer) => [{ answer }, {}]);
+    service.proxy.cutNext({}, ...broken, { answer: 300_000 }, { answer: 300_000 });
+    const program = `
+import os, tempfile
+client = airlock.connect(sys.argv[1])
+body = bytes(range(256)) * (${uploadBytes} // 256)
+id = client.files.upload("a", body).file_id
+folder = tempfile.mkdtemp()
+def saved():
+    client.files.save(id, os.path.join(folder, "a"))
+    with open(os.path.join(folder, "a"), "rb") as file:
+        return file.read() == body
+print(json.dumps([[saved() for _ in range(${cuts.length})], client.files.get(id) == body, os.listdir(folder)]))`;
+    expect(await python.run(program, service.proxy.url)).toEqual([
+      cuts.map(() => true),
+      true,
+      ["a"],
+    ]);
+    expect(service.proxy.cuts()).toBe(cuts.length + 2);
+  });
+
   test("an upload that is not sent again is an error and leaves nothing; so does one that is too large", async () => {
     await using service = await startUploadService();
     const cuts = uploadCuts.filter(({ request }) => request !== undefined);

@@ -42,4 +42,93 @@ asyncio.run(main())`;
     const [end, status] = await python.run<[string, string]>(program, service.url, key);
     expect([end, status]).toEqual(["CancelledError", "cancelled"]);
   });
+
+  test("output comes to callbacks as it happens, in the thread or the loop that asked for it", async () => {
+    const program = `
+code = "import sys; print('ü'); print(input(), file=sys.stderr); open('/output/go', 'w').close()"
+client = airlock.connect(sys.argv[1], sys.argv[2])
+told = {"out": [], "err": [], "threads": set()}
+def out(text):
+    told["out"].append(text)
+    told["threads"].add(threading.current_thread())
+async def err(text):
+    told["err"].append(text)
+record = client.run(code, stdin="in", on_stdout=out, on_stderr=told["err"].append)
+async def main():
+    async with airlock.connect_async(sys.argv[1], sys.argv[2]) as client:
+        await client.run(code, stdin="in", on_stdout=out, on_stderr=err)
+        return await client.wait(record.execution_id, on_stdout=out)
+assert asyncio.run(main()) == record
+print(json.dumps(["".join(told["out"]), "".join(told["err"]), len(told["threads"]), record.status]))`;
+    const told = ["ü\n".repeat(3), "in\n".repeat(2), 1, "succeeded"];
+    expect(await python.run(program, service.url, key)).toEqual(told);
+  });
+
+  test("an interrupted run cancels its job, and so does one whose callback fails", async () => {
+    const program = `
+import os, signal
+client = airlock.connect(sys.argv[1], sys.argv[2])
+def fail(text):
+    raise LookupError(text)
+def interrupt(text):
+    os.kill(os.getpid(), signal.SIGINT)
+def told(call, which):
+    metadata = {"test": which}
+    try:
+        client.run("import time; print('a', flush=True); time.sleep(600)", on_stdout=call, metadata=metadata)
+    except (LookupError, KeyboardInterrupt) as error:
+        [job] = client.list(metadata=metadata)
+        return [type(error).__name__, client.wait(job.execution_id).status]
+print(json.dumps([told(fail, "fail"), told(interrupt, "interrupt")]))`;
+    expect(await python.run(program, service.url, key)).toEqual([
+      ["LookupError", "cancelled"],
+      ["KeyboardInterrupt", "cancelled"],
+    ]);
+  });
+
+  test("jobs, batches and dead letters have their verbs, and files go to and from disk", async () => {
+    const program = `
+import tempfile
+from pathlib import Path
+folder = Path(tempfile.mkdtemp())
+(folder / "in").write_bytes(b"in")
+code = "import shutil, sys; shutil.copy('/input/a', '/output/a b'); sys.exit('no')"
+async def main():
+    client = airlock.connect_async(sys.argv[1], sys.argv[2])
+    file = await client.files.upload("a", folder / "in")
+    await client.files.save(file.file_id, folder / "saved")
+    batch = await client.batch([{"code": code, "files": [{"name": "a", "file_id": file.file_id}]}])
+    [job] = batch.jobs
+    record = await client.wait(job.job_id)
+    await client.artifacts.save(job.job_id, record.artifacts[0].name, folder / "new" / "out")
+    again = await client.rerun(job.job_id, metadata={"test": "again"})
+    forked = await client.fork(again.job_id, "print(open('/input/a').read())")
+    ended = [await client.wait(one.job_id) for one in (again, forked)]
+    [letter] = [one async for one in client.dead_letters.list(limit=5) if one.job_id == job.job_id]
+    stats = await client.dead_letters.stats()
+    await client.dead_letters.delete(letter.id)
+    left = [one.job_id async for one in client.dead_letters.list()]
+    return [
+        (await client.batches.get(batch.batch_id)).counts.failed,
+        (await client.batches.cancel(batch.batch_id)).finished,
+        [one.execution_id async for one in client.list(batch_id=batch.batch_id)] == [job.job_id],
+        len([one async for one in client.list(limit=2)]),
+        [(one.status, one.relationship, one.stdout) for one in ended],
+        [letter.job_data.code == code, stats.total, job.job_id in left],
+        sorted(str(path.relative_to(folder)) + path.read_text() for path in folder.rglob("*") if path.is_file()),
+    ]
+print(json.dumps(asyncio.run(main())))`;
+    expect(await python.run(program, service.url, key)).toEqual([
+      1,
+      true,
+      true,
+      2,
+      [
+        ["failed", "rerun", ""],
+        ["succeeded", "fork", "in\n"],
+      ],
+      [true, expect.any(Number), false],
+      ["inin", "new/outin", "savedin"],
+    ]);
+  });
 }
