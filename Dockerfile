@@ -7,7 +7,7 @@ WORKDIR /opt/airlock
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --no-audit --no-fund
 COPY . .
-RUN node --import tsx scripts/console.ts
+RUN node --import tsx scripts/clients/write-typescript.ts && node --import tsx scripts/console.ts
 
 FROM ${BASE}
 WORKDIR /opt/airlock

@@ -6,19 +6,17 @@ import {
   pythonProblemsText,
   pythonText,
 } from "./clients/python.ts";
-import { typescriptFile, typescriptText } from "./clients/typescript.ts";
 import { runMain } from "./command/operator-error.ts";
 import { say } from "./command/say.ts";
 import { configurationFile, configurationText } from "./docs/configuration.ts";
 
-/** Writes the generated parts of docs/ and of the clients. */
+/** Writes the generated parts of docs/ and of the Python client. */
 await runMain(async () => {
   const document = await clientDocument();
   const pages = {
     [configurationFile]: configurationText(),
     [pythonFile]: pythonText(document),
     [pythonProblemsFile]: pythonProblemsText(document),
-    [typescriptFile]: await typescriptText(document),
   };
   for (const [file, text] of Object.entries(pages)) {
     writeFileSync(file, text);

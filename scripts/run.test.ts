@@ -6,10 +6,11 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 
 /** Stands for the Node that `npm ci` installs. */
@@ -52,4 +53,23 @@ test("where the machine's Node is too old, npm runs again on the pinned one, for
     "machine: npm ci --no-progress --omit=dev",
     "pinned: npm ci --no-progress",
   ]);
+});
+
+test("the generated part of the TypeScript client is made where it is missing, and again where its sources are newer", () => {
+  const folder = mkdtempSync(join(tmpdir(), "run-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const [made, source] = ["clients/typescript/src/generated.ts", "api/routes/files.ts"];
+  for (const name of ["scripts", "node_modules/.bin", dirname(made), dirname(source)]) {
+    mkdirSync(join(folder, name), { recursive: true });
+  }
+  copyFileSync("scripts/run", join(folder, "scripts/run"));
+  for (const name of ["package-lock.json", "node_modules/.package-lock.json", source]) {
+    writeFileSync(join(folder, name), "");
+  }
+  const node = join(folder, "node_modules/.bin/node");
+  write(node, `#!/bin/sh\ncase $* in *write-typescript.ts) echo made; touch ${made} ;; esac\n`);
+  const run = () => execFileSync("sh", [join(folder, "scripts/run"), "x.ts"], { stdio: "pipe" });
+  expect([run(), run()].map(String)).toEqual(["made\n", ""]);
+  utimesSync(join(folder, source), Date.now() / 1000 + 1, Date.now() / 1000 + 1);
+  expect(String(run())).toBe("made\n");
 });

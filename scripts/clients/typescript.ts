@@ -18,7 +18,7 @@ export async function typescriptText(document: OpenApiDocument): Promise<string>
       unionUndefined: true,
       useUnknown: true,
     });
-    return `// Written by \`npm run docs\`. It does not compile with exactOptionalPropertyTypes.\n// @ts-nocheck\n${text}`;
+    return `// Written by scripts/run. It does not compile with exactOptionalPropertyTypes.\n// @ts-nocheck\n${text}`;
   } finally {
     rmSync(folder, { recursive: true });
   }
