@@ -11,20 +11,21 @@ import { addTypes } from "./src/commands/types.ts";
 import { addWebhooks } from "./src/commands/webhooks.ts";
 import { completionScript } from "./src/completion.ts";
 import { exitCode, UsageError } from "./src/exit.ts";
+import { globalOptions } from "./src/tool.ts";
 
 /** The command `airlock` with all that it can do. */
 export function createProgram(version: string): Command {
   const program = new Command("airlock")
     .description("Runs untrusted Python in single-use containers: the command line of Airlock.")
     .version(version)
-    .option("--url <address>", "address of the service; else AIRLOCK_URL, else as stored by login")
-    .option("--key <key>", "API key; else AIRLOCK_KEY, else as stored by login")
-    .option("--json", "answer with one JSON document")
+    // Else the program would take its options from what follows the file of `run`.
+    .enablePositionalOptions()
     .showHelpAfterError("(--help shows how)")
     .exitOverride((error) => {
       // Help and version are no errors. Anything else is a usage error.
       process.exit(error.exitCode === 0 ? 0 : exitCode.usage);
     });
+  for (const option of globalOptions()) program.addOption(option);
   addRun(program);
   addJobs(program);
   addFiles(program);

@@ -4,7 +4,7 @@ import { collectTitles } from "./named-tests.ts";
 
 /**
  * First and last numbers of kinds of hostile code. A test of a kind has its number in its title. 36 to 44 concern
- * zygotes; the tests of agent/mother/ have no numbers.
+ * zygotes; the tests of agent/fork/ have no numbers.
  */
 const listed = [
   [1, 35],

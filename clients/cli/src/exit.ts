@@ -1,4 +1,5 @@
 import { ConnectionError, ProblemError } from "../../typescript/src/index.ts";
+import { NoServiceError } from "./patient-fetch.ts";
 
 /** Exit codes of the command itself. `run` otherwise exits with the code's own. */
 export const exitCode = {
@@ -35,7 +36,7 @@ export function exitCodeOf(error: unknown): number {
   if (error instanceof ProblemError) {
     return error.status >= 500 ? exitCode.service : exitCode.refused;
   }
-  if (error instanceof ConnectionError) return exitCode.service;
+  if (isUnreached(error)) return exitCode.service;
   return exitCode.failed;
 }
 
@@ -55,7 +56,7 @@ export function describeFailure(error: unknown): { error: Record<string, unknown
       },
     };
   }
-  const code = error instanceof ConnectionError ? "no_connection" : "failed";
+  const code = isUnreached(error) ? "no_connection" : "failed";
   return { error: { code, message } };
 }
 
@@ -65,7 +66,8 @@ export function describeFailure(error: unknown): { error: Record<string, unknown
  * @param listing The command that lists what exists, where the user named one thing.
  */
 export function explainFailure(error: unknown, listing?: string): string {
-  if (!(error instanceof ProblemError) || error.code === undefined) return messageOf(error);
+  const more = isUnreached(error) ? "\nairlock doctor looks for the reason." : "";
+  if (!(error instanceof ProblemError) || error.code === undefined) return messageOf(error) + more;
   const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
   const message =
     error.code === "unauthorized"
@@ -74,6 +76,11 @@ export function explainFailure(error: unknown, listing?: string): string {
   const isUnknown = error.code === "not_found" && listing !== undefined;
   const hint = isUnknown ? ` ${listing} lists those that do.` : "";
   return `${message}${hint}\n(${error.code}${correlation})`;
+}
+
+/** Whether the service could not be reached, or did not answer. */
+function isUnreached(error: unknown): boolean {
+  return error instanceof ConnectionError || error instanceof NoServiceError;
 }
 
 function messageOf(error: unknown): string {

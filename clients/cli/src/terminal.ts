@@ -13,7 +13,7 @@ export interface Terminal {
   /** The same to stderr. */
   writeError(bytes: string | Uint8Array): Promise<void>;
   /** Writes a line about the answer, to stderr. */
-  note(text: string): void;
+  note(text: string, format?: Format): void;
   /** Writes a JSON document. */
   document(value: unknown): void;
   /** Writes rows under a heading, within the width of the terminal. */
@@ -40,7 +40,10 @@ export function openTerminal(json: boolean): Terminal {
     line,
     write: (bytes) => writeTo(stdout, bytes),
     writeError: (bytes) => writeTo(stderr, bytes),
-    note: (text) => void stderr.write(`${text}\n`),
+    note: (text, format) => {
+      const shown = format === undefined ? text : styleText(format, text, { stream: stderr });
+      stderr.write(`${shown}\n`);
+    },
     document: (value) => line(JSON.stringify(value, null, 2)),
     table: (columns, rows) => {
       for (const text of layOut(columns, rows, stdout.isTTY ? stdout.columns : undefined, style)) {

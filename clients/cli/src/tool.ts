@@ -1,7 +1,8 @@
-import { Command } from "commander";
+import { type Command, Option } from "commander";
 import { connect, type Airlock } from "../../typescript/src/index.ts";
 import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
 import { findJobs } from "./find-job.ts";
+import { patientFetch } from "./patient-fetch.ts";
 import { readSettings, type Settings } from "./settings.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 
@@ -10,6 +11,7 @@ export interface Tool {
   readonly settings: Settings;
   readonly airlock: Airlock;
   readonly terminal: Terminal;
+  readonly globals: GlobalOptions;
   /** The command that lists what the user names with the first argument. */
   readonly listing: string | undefined;
 }
@@ -32,9 +34,22 @@ export interface GlobalOptions {
   json?: boolean;
 }
 
+export function globalOptions(): Option[] {
+  return [
+    new Option(
+      "--url <address>",
+      "address of the service; else AIRLOCK_URL, else as stored by login",
+    ),
+    new Option("--key <key>", "API key; else AIRLOCK_KEY, else as stored by login"),
+    new Option("--json", "answer with one JSON document"),
+  ];
+}
+
 /** Adds a command. Its work returns an exit code, or nothing for 0. */
 export function addCommand(parent: Command, usage: string, summary: string): Command {
-  return parent.command(usage).description(summary).showHelpAfterError("(--help shows how)");
+  const command = parent.command(usage).description(summary);
+  for (const option of globalOptions()) command.addOption(option.hideHelp());
+  return command.showHelpAfterError("(--help shows how)");
 }
 
 /** The action of a command: it opens the terminal and the service, and says how the work failed. */
@@ -46,32 +61,16 @@ export function does(work: Work) {
     const listing = listings[named];
     try {
       const settings = readSettings(globals, process.env, this.name() === "login");
-      const airlock = connect({ ...settings, fetch: sayingWhenGone(settings.url, terminal) });
+      const airlock = connect({ ...settings, fetch: patientFetch(settings.url, terminal) });
       // Commander adds the command itself.
       const args = given.slice(0, -1);
       if (named === "job") args[0] = await findJobs(airlock, args[0]);
       process.exitCode =
-        (await work({ settings, airlock, terminal, listing }, ...(args as never[]))) ?? 0;
+        (await work({ settings, airlock, terminal, globals, listing }, ...(args as never[]))) ?? 0;
     } catch (error) {
       process.exitCode = exitCodeOf(error);
       if (terminal.json) terminal.document(describeFailure(error));
       else terminal.note(`airlock: ${explainFailure(error, listing)}`);
-    }
-  };
-}
-
-/** The global `fetch`. When it fails for the first time, it says why the command waits. */
-function sayingWhenGone(url: string, terminal: Terminal): typeof fetch {
-  let isSaid = false;
-  return async (input, init) => {
-    try {
-      return await fetch(input, init);
-    } catch (error) {
-      if (!isSaid && !terminal.json && init?.signal?.aborted !== true) {
-        terminal.note(terminal.style("dim", `${url} does not answer; trying again …`));
-        isSaid = true;
-      }
-      throw error;
     }
   };
 }

@@ -4,6 +4,7 @@ import { closeSync, mkdirSync, openSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { programArgs } from "../../../shared/testing/program.ts";
+import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { exitCode } from "../src/exit.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
@@ -49,21 +50,52 @@ test("run gives the code input, arguments and standard input", async () => {
     "import json, sys; print(json.load(open('/input/data.json'))['n'], sys.argv[1:], input())",
   );
   const stdin = script("stdin.txt", "a line\n");
-  const args = ["run", path, "-i", '{"n": 6}', "--arg", "one", "--stdin", stdin];
-  const { code, stdout, stderr } = await airlock.run([...args, "--", "-x"]);
+  const args = ["run", "-i", '{"n": 6}', "--stdin", stdin, path, "one", "--flag", "--help"];
+  const { code, stdout, stderr } = await airlock.run(args);
   expect({ code, stdout, stderr }).toEqual({
     code: 0,
-    stdout: "6 ['one', '-x'] a line\n",
+    stdout: "6 ['one', '--flag', '--help'] a line\n",
     stderr: "",
   });
+});
+
+test("run says so where an option of its own goes to the code, unless it comes after --", async () => {
+  const path = script("args.py", "import sys; print(sys.argv[1:])");
+  const after = await airlock.run(["run", path, "a", "-o", "--timeout=5"]);
+  expect(after).toMatchObject({ code: 0, stdout: "['a', '-o', '--timeout=5']\n" });
+  expect(after.stderr).toContain("airlock: -o, --timeout went to the code");
+  const meant = await airlock.run(["run", path, "--", "-o", "--timeout=5"]);
+  expect(meant).toEqual({ code: 0, stdout: "['-o', '--timeout=5']\n", stderr: "" });
+});
+
+test("run leaves a standard input alone that it is not asked to read, and says how to pass it on", async () => {
+  const path = script("reads.py", "import sys; print(repr(sys.stdin.read()))");
+  // Nobody ever closes this pipe.
+  const { code, stdout, stderr } = await airlock.run(["run", path], { stdin: null });
+  expect({ code, stdout }).toEqual({ code: 0, stdout: "''\n" });
+  expect(stderr).toContain("--stdin - passes this command's on");
+  const given = await airlock.run(["run", "--stdin", "-", path], { stdin: "a line" });
+  expect(given).toEqual({ code: 0, stdout: "'a line'\n", stderr: "" });
+  const binary = await airlock.run(["run", "--stdin", process.execPath, path]);
+  expect(binary).toMatchObject({ code: 2, stdout: "" });
+  expect(binary.stderr).toContain("is not UTF-8 text; run -f sends");
+  const twice = await airlock.run(["run", "--stdin", "-", "-"], { stdin: "print(1)" });
+  expect(twice).toMatchObject({ code: 2, stdout: "" });
+});
+
+test("run refuses a script that requires another Python than the job type's", async () => {
+  const path = script("needs.py", '# /// script\n# requires-python = ">=3.99"\n# ///\nprint(1)\n');
+  const { code, stderr } = await airlock.run(["run", path]);
+  expect(code).toBe(2);
+  expect(stderr).toMatch(/requires Python >=3.99, and the job type default has 3/);
 });
 
 test("run uploads the files that the code reads", async () => {
   const path = script("reads.py", "print(open('/input/table.csv').read())");
   const file = script("local.csv", "1,2");
-  const { code, stdout } = await airlock.run(["run", path, "-f", `${file}=table.csv`]);
+  const { code, stdout } = await airlock.run(["run", "-f", `${file}=table.csv`, path]);
   expect({ code, stdout }).toEqual({ code: 0, stdout: "1,2\n" });
-  const missing = await airlock.run(["run", path, "-f", join(folder, "missing.csv")]);
+  const missing = await airlock.run(["run", "-f", join(folder, "missing.csv"), path]);
   expect(missing.code).toBe(2);
   expect(missing.stderr).toContain("missing.csv");
 });
@@ -80,8 +112,15 @@ test("run tells a time limit, a refusal and a service that is gone apart by its 
   const refused = await airlock.run(["run", "-t", "nowhere", endless]);
   expect(refused.code).toBe(126);
   expect(refused.stderr).toContain("nowhere");
-  const gone = await commandFor("http://127.0.0.1:9").run(["run", endless]);
+  const nowhere = `http://127.0.0.1:${await reservePort()}`;
+  const gone = await commandFor(nowhere).run(["run", endless]);
   expect(gone.code).toBe(125);
+  expect(gone.stderr).toContain(`${nowhere} does not answer (nothing listens there); trying again`);
+  const unnamed = await commandFor("http://airlock.invalid").run(["ps"]);
+  expect(unnamed).toMatchObject({ code: 125, stdout: "" });
+  expect(unnamed.stderr).toMatch(
+    /^airlock: http:..airlock.invalid could not be reached: .*\nairlock doctor/,
+  );
 });
 
 test("run --json is one document, of the record or of the refusal", async () => {

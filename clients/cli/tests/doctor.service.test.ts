@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { version } from "../../../api/version.ts";
 import { commandFor } from "./testing/run-command.ts";
@@ -26,8 +27,9 @@ async function agent(url: string, changes: Parameters<ScriptedAgent["poll"]>[0] 
 const engine = { available: true, version: "26", runtimes: ["runc"] };
 
 test("doctor says that no service answers, and how to name another", async () => {
-  const { code, stdout } = await commandFor("http://127.0.0.1:9").run(["doctor"]);
-  expect(code).toBe(1);
+  const nowhere = `http://127.0.0.1:${await reservePort()}`;
+  const { code, stdout, stderr } = await commandFor(nowhere).run(["doctor"]);
+  expect({ code, stderr }).toEqual({ code: 1, stderr: "" });
   expect(stdout).toContain("could not be reached");
   expect(stdout).toContain("npm start");
 });
@@ -43,6 +45,12 @@ test("doctor says that a key is missing or wrong, and where one goes", async () 
   expect(wrong.stdout).toContain("airlock login");
   const missing = await commandFor(url).run(["doctor"]);
   expect(missing.stdout).toContain("the service needs an API key");
+});
+
+test("doctor does not say that a key is accepted where none is checked", async () => {
+  const { url } = await start();
+  const { stdout } = await commandFor(url, "any-key").run(["doctor"]);
+  expect(stdout).toContain("ok  no key is needed: the one that was given is not checked\n");
 });
 
 test("doctor says that no agent is connected", async () => {

@@ -33,7 +33,7 @@ test("run -o keeps a file that exists, and says how to fetch the artifacts of th
   mkdirSync(out);
   writeFileSync(join(out, "a.txt"), "mine");
   const path = script("writes.py", "open('/output/a.txt', 'w').write('A')");
-  const { code, stderr } = await airlock.run(["run", path, "-o", out]);
+  const { code, stderr } = await airlock.run(["run", "-o", out, path]);
   expect(code).toBe(2);
   expect(stderr).toMatch(
     /a\.txt exists; --force replaces it\nThe job has ended; airlock artifacts .* -o/,
@@ -111,7 +111,7 @@ test("Ctrl-C while run -o fetches stops that at once, leaves no partial file, an
   const path = script("makes.py", "open('/output/a.bin', 'wb').write(b'x' * 1_000_000)");
   const out = join(folder, "stopped");
   await using slow = await startStallingProxy(service.url);
-  const { child, ended } = commandFor(slow.url).start(["run", path, "-o", out]);
+  const { child, ended } = commandFor(slow.url).start(["run", "-o", out, path]);
   await slow.stalled;
   child.kill("SIGINT");
   const { code, stderr } = await ended;

@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { programArgs } from "../../../shared/testing/program.ts";
+import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { startCommandService } from "./testing/command-service.ts";
 
 const { service, folder, script } = await startCommandService();
@@ -33,7 +34,7 @@ test("in a terminal, run shows the job's address, its output, its result, and wh
     "makes.py",
     "print('hello'); open('/output/a.txt', 'w').write('A'); open('/output/result.json', 'w').write('{\"n\": 1}')",
   );
-  const shown = await seen(service.url, "run", path, "-o", join(folder, "out"));
+  const shown = await seen(service.url, "run", "-o", join(folder, "out"), path);
   expect(shown.split("\n").slice(1)).toEqual([
     "hello",
     'output: {"n":1}',
@@ -44,8 +45,11 @@ test("in a terminal, run shows the job's address, its output, its result, and wh
 });
 
 test("in a terminal, a command says at once that the service does not answer", async () => {
-  const shown = await seen("http://127.0.0.1:9", "ps");
-  expect(shown).toContain("http://127.0.0.1:9 does not answer; trying again …\nairlock: ");
+  const nowhere = `http://127.0.0.1:${await reservePort()}`;
+  const shown = await seen(nowhere, "ps");
+  expect(shown).toMatch(
+    /^http:\S+ does not answer \(nothing listens there\); trying again …\nairlock: /,
+  );
 });
 
 test.each([

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import type { AsyncSubmitRequest, Problem } from "../../../typescript/src/index.ts";
 import { exitCode, UsageError } from "../exit.ts";
+import { readText } from "../files/read-text.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
-import { readText } from "./run.ts";
 
 /** `airlock batch`: a request per line, queued in one go. */
 export function addBatch(program: Command): void {

@@ -4,12 +4,13 @@ import { consoleAddress } from "../jobs/console-address.ts";
 import { describeRecord } from "../jobs/describe-record.ts";
 import { exitCode } from "../exit.ts";
 import { exitCodeOfRecord, explainEnd, follow } from "../jobs/follow.ts";
+import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
-import { readText, submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
+import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
   status?: string;

@@ -1,19 +1,19 @@
-import { readFileSync } from "node:fs";
 import { basename } from "node:path";
-import { text } from "node:stream/consumers";
 import type { Command } from "commander";
 import type { AsyncSubmitRequest } from "../../../typescript/src/index.ts";
 import { UsageError } from "../exit.ts";
+import { checkPython } from "../jobs/check-python.ts";
 import { readScriptMetadata } from "../jobs/script-metadata.ts";
 import { openFile } from "../files/open-file.ts";
+import { readText, standardInput } from "../files/read-text.ts";
 import { type FollowedOptions, submitAndFollow } from "../jobs/submit-and-follow.ts";
+import type { Terminal } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { collect, parseNumber, parsePairs } from "../words.ts";
 
 export interface SubmitOptions extends FollowedOptions {
   input?: string;
   stdin?: string;
-  arg?: string[];
   file?: string[];
   require?: string[];
   metadata?: string[];
@@ -24,11 +24,8 @@ export interface SubmitOptions extends FollowedOptions {
 export function addRun(program: Command): void {
   const run = addCommand(program, "run", "run a Python file, and show its output as it happens")
     .argument("<file>", "a Python file, or - for standard input")
-    .argument("[args...]", "arguments of the code, after --")
-    .showHelpAfterError(
-      "(options of the code come after --: airlock run prog.py -- --flag; --help shows more)",
-    )
-    .option("--arg <text>", "an argument of the code (repeatable)", collect)
+    .argument("[args...]", "all that follows goes to the code")
+    .passThroughOptions()
     .option("-r, --require <package>", "a package to install first (repeatable)", collect)
     .option("-i, --input <json>", "the job's input: a JSON object, or @file")
     .option("--stdin <file>", "what the code reads from standard input, or - for this command's")
@@ -45,20 +42,54 @@ Exit code: the code's own; 124 after its time limit, 137 out of memory, 130 if i
 Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
   );
   run.action(
-    does(async (tool: Tool, file: string, args: string[], options: SubmitOptions) => {
+    does(async (tool: Tool, file: string, given: string[], options: SubmitOptions) => {
+      refuseSharedStdin(file, options);
       const code = await readText(file);
-      const { dependencies } = readScriptMetadata(code);
+      const { dependencies, requiresPython } = readScriptMetadata(code);
+      const args = given[0] === "--" ? given.slice(1) : given;
+      if (given[0] !== "--") sayWhoseOptions(tool.terminal, run, given);
+      if (options.stdin === undefined && file !== "-") sayUnread(tool.terminal, code);
+      if (requiresPython !== undefined) await checkPython(tool, requiresPython, options.jobType);
       const request: AsyncSubmitRequest = {
         ...(await submitFields(tool, options)),
         code,
       };
       const requirements = [...dependencies, ...(options.require ?? [])];
       if (requirements.length > 0) request.requirements = requirements;
-      const all = [...(options.arg ?? []), ...args];
-      if (all.length > 0) request.args = all;
+      if (args.length > 0) request.args = args;
       return submitAndFollow(tool, options, (signal) => tool.airlock.submit(request, { signal }));
     }),
   );
+}
+
+function refuseSharedStdin(file: string, { stdin, input }: SubmitOptions): void {
+  if ([file, stdin, input?.replace(/^@/, "")].filter((one) => one === "-").length < 2) return;
+  throw new UsageError("standard input can be the code, --stdin or --input, not two of them");
+}
+
+/** Options after the file are the code's, as with python and docker: says so where airlock has the same. */
+function sayWhoseOptions(terminal: Terminal, run: Command, args: string[]): void {
+  const own = new Set(run.options.flatMap(({ short, long }) => [short, long]));
+  const end = args.indexOf("--");
+  const same = args
+    .slice(0, end < 0 ? args.length : end)
+    .map((arg) => arg.replace(/^(--[^=]+)=.*/, "$1"))
+    .filter((arg) => own.has(arg));
+  if (same.length === 0) return;
+  const names = [...new Set(same)].join(", ");
+  terminal.note(
+    `airlock: ${names} went to the code: options of airlock come before the file (-- after the file hides this)`,
+  );
+}
+
+/**
+ * Standard input is read only when it is asked for: a pipe may stay open and silent, or belong to a loop around this
+ * command. Code that reads it is told apart by its words, which is enough for a hint.
+ */
+function sayUnread(terminal: Terminal, code: string): void {
+  if (!/\b(?:stdin|fileinput)\b|(?<![.\w])input\s*\(/.test(code) || !standardInput().hasBytes)
+    return;
+  terminal.note("airlock: the code gets no standard input; --stdin - passes this command's on");
 }
 
 /** The options of every command that makes one job. */
@@ -85,18 +116,6 @@ export async function submitFields(
     ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),
     ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
   };
-}
-
-export async function readText(file: string): Promise<string> {
-  if (file === "-") return text(process.stdin);
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    throw new UsageError(
-      code === "ENOENT" ? `there is no file ${file}` : `${file} cannot be read: ${message}`,
-    );
-  }
 }
 
 async function readInput(given: string): Promise<Record<string, unknown>> {

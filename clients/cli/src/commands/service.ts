@@ -3,24 +3,23 @@ import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import { connect, type Airlock } from "../../../typescript/src/index.ts";
-import { serveMcp } from "../../../mcp/serve-stdio.ts";
 import { consoleAddress } from "../jobs/console-address.ts";
 import { diagnose } from "../diagnose.ts";
 import { exitCode, ExitError, UsageError } from "../exit.ts";
+import { readText } from "../files/read-text.ts";
 import { checkUrl, givenKey, writeSettings } from "../settings.ts";
 import { colorOf } from "../terminal.ts";
-import { addCommand, does, type GlobalOptions, type Tool } from "../tool.ts";
-import { readText } from "./run.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
 
 /** Commands about the service itself. */
 export function addService(program: Command): void {
   addCommand(program, "login", "store the address and the key for later commands")
     .argument("[url]", "address of the service")
     .action(
-      does(async ({ settings, terminal }: Tool, url: string | undefined) => {
+      does(async ({ settings, terminal, globals }: Tool, url: string | undefined) => {
         const address = checkUrl(url ?? settings.url);
         // A stored key may be the one to replace.
-        const key = givenKey(program.opts<GlobalOptions>(), process.env) ?? (await askForKey());
+        const key = givenKey(globals, process.env) ?? (await askForKey());
         const stored = { url: address, ...(key !== "" && { key }) };
         await refuseWrong(connect(stored));
         terminal.note(`stored in ${writeSettings(stored, process.env)}`);
@@ -46,8 +45,9 @@ export function addService(program: Command): void {
   );
 
   addCommand(program, "doctor", "say what is wrong and how to mend it").action(
-    does(async ({ airlock, terminal, settings }: Tool) => {
-      const findings = await diagnose(airlock, settings);
+    does(async ({ terminal, settings }: Tool) => {
+      // Without retries, and so without a word about them.
+      const findings = await diagnose(connect(settings), settings);
       if (terminal.json) terminal.document(findings);
       for (const { ok, what, mend } of terminal.json ? [] : findings) {
         terminal.line(
@@ -76,6 +76,8 @@ export function addService(program: Command): void {
     "serve the Model Context Protocol on standard input and output",
   ).action(
     does(async ({ settings }: Tool) => {
+      // It is most of the program: no other command loads it.
+      const { serveMcp } = await import("../../../mcp/serve-stdio.ts");
       serveMcp({ ...settings, version: program.version() ?? "" });
       // It ends with its input.
       await new Promise((resolve) => process.stdin.once("close", resolve));

@@ -32,7 +32,7 @@ export async function follow(
     } else if (event === "status") {
       const reason = "reason" in data ? data.reason : "";
       if (terminal.watched && reason !== "" && reason !== waits) {
-        terminal.note(terminal.style("dim", `waits: ${reason}`));
+        terminal.note(`waits: ${reason}`, "dim");
       }
       waits = reason;
     } else if ((event === "truncated" || event === "held") && !cut.has(data.stream)) {

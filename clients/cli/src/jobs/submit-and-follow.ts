@@ -28,14 +28,14 @@ export async function submitAndFollow(
   if (out !== undefined) makeOut(out);
   const job = await interruptible((signal) => submitOrCancel(tool, submit, signal));
   const { job_id } = job;
-  const address = terminal.style("dim", consoleAddress(settings.url, job_id));
+  const address = consoleAddress(settings.url, job_id);
   if (detach) {
     if (terminal.json) terminal.document(job);
     else terminal.line(job_id);
-    if (terminal.watched) terminal.note(address);
+    if (terminal.watched) terminal.note(address, "dim");
     return 0;
   }
-  if (terminal.watched) terminal.note(address);
+  if (terminal.watched) terminal.note(address, "dim");
   const { record, stopped } = await interruptible(
     async (signal) => ({
       record: await toItsEnd(tool, job_id, signal),
@@ -46,8 +46,8 @@ export async function submitAndFollow(
   const saved = out === undefined ? [] : await save(tool, job_id, out, force);
   if (terminal.json) terminal.document(await airlock.wait(job_id));
   else if (terminal.watched) {
-    if (record.output) terminal.note(terminal.style("dim", `output: ${outputOf(record)}`));
-    for (const path of saved) terminal.note(terminal.style("dim", `saved ${plain(path)}`));
+    if (record.output) terminal.note(`output: ${outputOf(record)}`, "dim");
+    for (const path of saved) terminal.note(`saved ${plain(path)}`, "dim");
   }
   const end = explainEnd(record);
   if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);

@@ -14,7 +14,8 @@ export interface Ended {
 
 export interface CommandOptions {
   env?: Record<string, string>;
-  stdin?: string;
+  /** null: a pipe that stays open and silent. */
+  stdin?: string | null;
   cwd?: string;
 }
 
@@ -32,7 +33,7 @@ export function commandFor(url: string, key?: string) {
         ...env,
       },
     });
-    child.stdin.end(stdin);
+    if (stdin !== null) child.stdin.end(stdin);
     const ended = (async (): Promise<Ended> => {
       const [stdout, stderr] = await Promise.all([
         text(child.stdout),

@@ -1,0 +1,36 @@
+import { fstatSync, readFileSync } from "node:fs";
+import { buffer } from "node:stream/consumers";
+import { UsageError } from "../exit.ts";
+
+/** The text of a file, or of standard input as "-". */
+export async function readText(file: string): Promise<string> {
+  const bytes = file === "-" ? await buffer(process.stdin) : read(file);
+  try {
+    // As Python does, it keeps a byte order mark for whoever reads the text.
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    const name = file === "-" ? "standard input" : file;
+    throw new UsageError(`${name} is not UTF-8 text; run -f sends a file of any bytes`);
+  }
+}
+
+function read(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    throw new UsageError(
+      code === "ENOENT" ? `there is no file ${file}` : `${file} cannot be read: ${message}`,
+    );
+  }
+}
+
+/** Whether somebody may have put bytes into standard input. Reads none of them. */
+export function standardInput(): { hasBytes: boolean } {
+  try {
+    const found = fstatSync(0);
+    return { hasBytes: found.isFIFO() || found.isSocket() || (found.isFile() && found.size > 0) };
+  } catch {
+    return { hasBytes: false };
+  }
+}

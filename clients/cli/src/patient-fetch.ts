@@ -1,0 +1,69 @@
+import { AirlockError } from "../../typescript/src/index.ts";
+import type { Terminal } from "./terminal.ts";
+
+/** No service is at the address; another try would not find one. */
+export class NoServiceError extends AirlockError {
+  override name = "NoServiceError";
+}
+
+/** Until a service has answered, one that is restarted gets so many tries: about 3 s. */
+const refusedTries = 5;
+/** After so long without an answer, a person wonders. */
+const silentMs = 5000;
+/** Requests that the service answers when something has happened. */
+const mayTakeLong = /[?&]wait=|\/build\b|\/execute$/;
+
+/**
+ * The global `fetch`. Says once why the command waits. Gives up early where no service has answered before: the
+ * address is wrong, or nothing listens there.
+ */
+export function patientFetch(url: string, terminal: Terminal): typeof fetch {
+  let [isSaid, hasAnswered, failures] = [false, false, 0];
+  const say = (text: string): void => {
+    if (!isSaid) terminal.note(text, "dim");
+    isSaid = true;
+  };
+  return async (input, init) => {
+    const silence = setTimeout(() => {
+      say(`${url} has not answered for ${silentMs / 1000} s; still waiting …`);
+    }, silentMs);
+    if (mayTakeLong.test(input as string)) clearTimeout(silence);
+    try {
+      const answer = await fetch(input, init);
+      hasAnswered = true;
+      return answer;
+    } catch (error) {
+      if (init?.signal?.aborted === true) throw error;
+      failures++;
+      const { reason, isFinal, isRefused } = explain(error);
+      if (!hasAnswered && (isFinal || (isRefused && failures >= refusedTries))) {
+        throw new NoServiceError(`${url} could not be reached: ${reason}`, { cause: error });
+      }
+      say(`${url} does not answer (${reason}); trying again …`);
+      throw error;
+    } finally {
+      clearTimeout(silence);
+    }
+  };
+}
+
+/** Errors that another try does not mend. "bad port" is one that no browser, and so no `fetch`, connects to. */
+const final = /^(ENOTFOUND|ERR_(SSL|TLS)_\w+|\w*CERT\w*|UNABLE_TO_\w+|bad port)$/;
+const untrusted = /CERT|UNABLE_TO_/;
+
+function explain(error: unknown): { reason: string; isFinal: boolean; isRefused: boolean } {
+  const cause: unknown = error instanceof Error ? (error.cause ?? error) : error;
+  const { message, code = message } = cause as NodeJS.ErrnoException;
+  const trust = untrusted.test(code) ? "; NODE_EXTRA_CA_CERTS=ca.pem trusts an authority" : "";
+  return {
+    reason: reasons[code] ?? (message || code) + trust,
+    isFinal: final.test(code),
+    isRefused: code === "ECONNREFUSED",
+  };
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "nothing listens there",
+  ENOTFOUND: "there is no host of that name",
+  ERR_SSL_WRONG_VERSION_NUMBER: "it does not speak TLS; try http://",
+};
