@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { addAgents } from "./src/commands/agents.ts";
 import { addBatch } from "./src/commands/batch.ts";
+import { addCompletion } from "./src/commands/completion.ts";
 import { addDlq } from "./src/commands/dlq.ts";
 import { addFiles } from "./src/commands/files.ts";
 import { addListen } from "./src/commands/listen.ts";
@@ -9,8 +10,7 @@ import { addRun } from "./src/commands/run.ts";
 import { addService } from "./src/commands/service.ts";
 import { addTypes } from "./src/commands/types.ts";
 import { addWebhooks } from "./src/commands/webhooks.ts";
-import { completionScript } from "./src/completion.ts";
-import { exitCode, UsageError } from "./src/exit.ts";
+import { exitCode } from "./src/exit.ts";
 import { globalOptions } from "./src/tool.ts";
 
 /** The command `airlock` with all that it can do. */
@@ -36,14 +36,6 @@ export function createProgram(version: string): Command {
   addWebhooks(program);
   addListen(program);
   addService(program);
-  program
-    .command("completion")
-    .description("print the completion script of a shell")
-    .argument("<shell>", 'bash or zsh: eval "$(airlock completion bash)"')
-    .action((shell: string) => {
-      if (shell !== "bash" && shell !== "zsh")
-        throw new UsageError(`"${shell}" must be bash or zsh`);
-      process.stdout.write(completionScript(program, shell));
-    });
+  addCompletion(program);
   return program;
 }

@@ -62,6 +62,7 @@ const table = {
   // Sandboxes on this machine's Python install packages.
   pip: { tiers: ["engine"], isThere: () => canImport("pip"), packages: ["python3-pip"] },
   // The command line's completion.
+  fish: { tiers: ["lab"], isThere: has("fish"), packages: ["fish"] },
   zsh: { tiers: ["lab"], isThere: has("zsh"), packages: ["zsh"] },
   venv: {
     tiers: ["lab"],

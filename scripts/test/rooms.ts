@@ -19,6 +19,7 @@ export const rooms = {
     "clients/cli/src",
     "clients/cli/src/files",
     "clients/cli/src/jobs",
+    "clients/cli/src/completion",
     "clients/cli/src/commands",
     "clients/cli",
     "clients/console/model",

@@ -10,8 +10,8 @@ export class NoServiceError extends AirlockError {
 const refusedTries = 5;
 /** After so long without an answer, a person wonders. */
 const silentMs = 5000;
-/** Requests that the service answers when something has happened. */
-const mayTakeLong = /[?&]wait=|\/build\b|\/execute$/;
+/** Requests that the service answers when something has happened, and uploads, which show how far they are. */
+const mayTakeLong = /[?&]wait=|\/build\b|\/execute$|\/files\?/;
 
 /**
  * The global `fetch`. Says once why the command waits. Gives up early where no service has answered before: the

@@ -52,6 +52,13 @@ export function addCommand(parent: Command, usage: string, summary: string): Com
   return command.showHelpAfterError("(--help shows how)");
 }
 
+/** An option whose values help and completion name. Whether a value is one of them, the service says. */
+export function oneOf(flags: string, description: string, values: readonly string[]): Option {
+  const option = new Option(flags, description);
+  option.argChoices = [...values];
+  return option;
+}
+
 /** The action of a command: it opens the terminal and the service, and says how the work failed. */
 export function does(work: Work) {
   return async function (this: Command, ...given: unknown[]): Promise<void> {

@@ -1,25 +1,50 @@
-import { execFileSync } from "node:child_process";
-import { expect, test } from "vitest";
-import { needsThroughout } from "../../../scripts/testing/needs.ts";
-import { createProgram } from "../program.ts";
-import { completionScript } from "../src/completion.ts";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { completionScripts } from "../src/completion/scripts.ts";
+import { shellFunction } from "./testing/shell-function.ts";
 
-needsThroughout("zsh");
+const run = promisify(execFile);
+const nowhere = "http://127.0.0.1:1";
 
 /** What a zsh without a configuration chooses from, for a line whose last word is being typed. */
-function offered(...words: string[]): string[] {
-  const script = `${completionScript(createProgram("0"), "zsh")}
-compadd() { [[ $1 == -O ]] || print -rl -- "$@" }
-compset() { return 1 }
+async function offeredByZsh(...words: string[]): Promise<string[]> {
+  const script = `${shellFunction(nowhere)}
+${completionScripts["zsh"]}
+compadd() { shift \${@[(i)--]}; print -rl -- "$@" }
+_files() { print -r -- files }
 words=(airlock ${words.join(" ")}) CURRENT=$#words
 eval "$_comps[airlock]"`;
-  const shown = execFileSync("zsh", ["-f", "-c", script], { encoding: "utf8" });
-  return shown.split("\n").filter((word) => /^[a-z-]{3,}$/.test(word));
+  const { stdout } = await run("zsh", ["-f", "-c", script]);
+  return stdout.trim().split("\n");
 }
 
-test("zsh completes commands, subcommands and options, also where nothing has set up its completion", () => {
-  expect(offered("ru")).toContain("run");
-  expect(offered("agents", "in")).toContain("invite");
-  expect(offered("agents", "in")).not.toContain("run");
-  expect(offered("run", "--job")).toContain("--job-type");
+describe("zsh", needs("zsh"), () => {
+  test("completes commands, subcommands, options and files, also where nothing has set up its completion", async () => {
+    expect(await offeredByZsh("ru")).toEqual(["run"]);
+    expect(await offeredByZsh("agents", "in")).toEqual(["invite"]);
+    expect(await offeredByZsh("run", "--job")).toEqual(["--job-type"]);
+    expect(await offeredByZsh("run", "''")).toEqual(["files"]);
+  });
+});
+
+/** What fish offers for a line. */
+async function offeredByFish(line: string): Promise<string[]> {
+  const script = `${shellFunction(nowhere, "fish")}
+${completionScripts["fish"]}
+complete -C 'airlock ${line}'`;
+  const { stdout } = await run("fish", ["--no-config", "-c", script]);
+  return stdout.trim().split("\n");
+}
+
+describe("fish", needs("fish"), () => {
+  test("completes commands, subcommands, options and files, and says what they are", async () => {
+    expect(await offeredByFish("ru")).toEqual([
+      "run\trun a Python file, and show its output as it happens",
+    ]);
+    expect(await offeredByFish("completion ")).toEqual(["bash", "fish", "zsh"]);
+    expect(await offeredByFish("run --job")).toEqual(["--job-type\tjob type"]);
+    expect(await offeredByFish("run pack")).toContainEqual(expect.stringMatching(/^package.json/));
+  });
 });

@@ -8,7 +8,7 @@ import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
 import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
@@ -20,13 +20,12 @@ interface ListOptions {
   number: string;
 }
 
+const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
+
 /** Commands about jobs that were submitted. */
 export function addJobs(program: Command): void {
   addCommand(program, "ps", "list executions, the newest first")
-    .option(
-      "-s, --status <status>",
-      "queued, running, succeeded, failed, timeout, oom or cancelled",
-    )
+    .addOption(oneOf("-s, --status <status>", "with one status", statuses))
     .option("-t, --job-type <name>", "of one job type")
     .option("--batch <id>", "of one batch")
     .option("-m, --metadata <name=value>", "with these words (repeatable)", collect)

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Option, type Command } from "commander";
+import type { Command } from "commander";
 import {
   type Airlock,
   ConnectionError,
@@ -11,7 +11,7 @@ import { exitCode, UsageError } from "../exit.ts";
 import { type Called, forward, parseReceiver, parseSecret } from "../forward.ts";
 import { interruptible } from "../interrupt.ts";
 import type { Terminal } from "../terminal.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import { collect, duration } from "../words.ts";
 
 interface ListenOptions {
@@ -32,9 +32,10 @@ export function addListen(program: Command): void {
     .requiredOption("--forward-to <url>", "the receiver, such as http://localhost:9000/hook")
     .option("--secret <whsec>", "sign with this secret; by default with a new one")
     .addOption(
-      new Option(
+      oneOf(
         "-e, --event <status>",
-        `only jobs that end with this status (repeatable): ${endings.join(", ")}`,
+        "only jobs that end with this status (repeatable)",
+        endings,
       ).argParser(collect),
     )
     .addHelpText(

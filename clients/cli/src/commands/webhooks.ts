@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { WebhookDelivery } from "../../../typescript/src/index.ts";
 import { forEach } from "../for-each.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import { age, moreThan, parseCount, parseNumber } from "../words.ts";
 
 interface ListOptions {
@@ -11,12 +11,14 @@ interface ListOptions {
   number: string;
 }
 
+const statuses = ["pending", "delivered", "failed"];
+
 /** Commands about calls to receivers of webhooks. */
 export function addWebhooks(program: Command): void {
   const webhooks = addCommand(program, "webhooks", "calls to those who want to know how jobs end");
   addCommand(webhooks, "deliveries", "list them, the newest first")
     .alias("ls")
-    .option("-s, --status <status>", "with one status")
+    .addOption(oneOf("-s, --status <status>", "with one status", statuses))
     .option("--endpoint <name>", "to one receiver")
     .option("--job <id>", "about one job")
     .option("-n, --number <count>", "at most so many", "20")

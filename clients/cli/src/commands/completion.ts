@@ -1,0 +1,50 @@
+import { Argument, type Command } from "commander";
+import { connect } from "../../../typescript/src/index.ts";
+import { type Candidate, placeOf, type Place } from "../completion/complete.ts";
+import { completionScripts } from "../completion/scripts.ts";
+import { lookups } from "../completion/values.ts";
+import { UsageError } from "../exit.ts";
+import { readSettings } from "../settings.ts";
+import { plain } from "../terminal.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+
+/** A person waits for it at every press of the key. */
+const timeoutMs = 1500;
+
+/** Commands that shells use to complete words. */
+export function addCompletion(program: Command): void {
+  const shells = Object.keys(completionScripts);
+  const shell = new Argument("<shell>", 'such as bash: eval "$(airlock completion bash)"');
+  shell.argChoices = shells;
+  addCommand(program, "completion", "print the completion script of a shell")
+    .addArgument(shell)
+    .action(
+      does(async ({ terminal }: Tool, given: string) => {
+        const script = completionScripts[given];
+        if (script === undefined) throw new UsageError(`"${given}" must be ${shells.join(" or ")}`);
+        await terminal.write(script);
+      }),
+    );
+
+  program
+    .command("complete", { hidden: true })
+    .argument("[words...]")
+    .action(async (words: string[]) => {
+      const place = placeOf(program, words);
+      const typed = words.at(-1) ?? "";
+      for (const [word, about = ""] of [...place.candidates, ...(await valuesAt(place))]) {
+        if (word.startsWith(typed)) process.stdout.write(`${word}\t${plain(about)}\n`);
+      }
+    });
+}
+
+/** Nothing where the service does not answer soon: a shell has no place for errors. */
+async function valuesAt({ valueOf = "", globals }: Place): Promise<Candidate[]> {
+  const lookup = lookups[valueOf];
+  if (!lookup) return [];
+  try {
+    return await lookup(connect({ ...readSettings(globals, process.env), timeoutMs, retries: 0 }));
+  } catch {
+    return [];
+  }
+}
