@@ -1,4 +1,5 @@
 import { AirlockError } from "../../typescript/src/index.ts";
+import { proxyOf } from "./proxy.ts";
 import type { Terminal } from "./terminal.ts";
 
 /** No service is at the address; another try would not find one. */
@@ -18,6 +19,8 @@ const mayTakeLong = /[?&]wait=|\/build\b|\/execute$|\/files\?/;
  * address is wrong, or nothing listens there.
  */
 export function patientFetch(url: string, terminal: Terminal): typeof fetch {
+  const proxy = proxyOf(url, process.env);
+  const way = proxy === undefined ? "" : ` through the proxy ${proxy}`;
   let [isSaid, hasAnswered, failures] = [false, false, 0];
   const say = (text: string): void => {
     if (!isSaid) terminal.note(text, "dim");
@@ -37,9 +40,9 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
       failures++;
       const { reason, isFinal, isRefused } = explain(error);
       if (!hasAnswered && (isFinal || (isRefused && failures >= refusedTries))) {
-        throw new NoServiceError(`${url} could not be reached: ${reason}`, { cause: error });
+        throw new NoServiceError(`${url} could not be reached${way}: ${reason}`, { cause: error });
       }
-      say(`${url} does not answer (${reason}); trying again …`);
+      say(`${url} does not answer${way} (${reason}); trying again …`);
       throw error;
     } finally {
       clearTimeout(silence);

@@ -39,8 +39,8 @@ export function addCompletion(program: Command): void {
 }
 
 /** Nothing where the service does not answer soon: a shell has no place for errors. */
-async function valuesAt({ valueOf = "", globals }: Place): Promise<Candidate[]> {
-  const lookup = lookups[valueOf];
+async function valuesAt({ named = "", globals }: Place): Promise<Candidate[]> {
+  const lookup = lookups[named];
   if (!lookup) return [];
   try {
     return await lookup(connect({ ...readSettings(globals, process.env), timeoutMs, retries: 0 }));

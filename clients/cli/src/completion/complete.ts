@@ -8,7 +8,7 @@ export type Candidate = readonly [word: string, about?: string];
 export interface Place {
   readonly candidates: readonly Candidate[];
   /** The argument or option whose value it is, as commander names it. */
-  readonly valueOf?: string | undefined;
+  readonly named?: string | undefined;
   /** The options of every command that were given before. */
   readonly globals: GlobalOptions;
 }
@@ -56,6 +56,6 @@ function describe({ long, short, description }: Option): Candidate {
   return [long ?? short ?? "", description];
 }
 
-function valuesOf({ argChoices }: Option | Argument, valueOf: string) {
-  return { candidates: (argChoices ?? []).map((word): Candidate => [word]), valueOf };
+function valuesOf({ argChoices }: Option | Argument, named: string) {
+  return { candidates: (argChoices ?? []).map((word): Candidate => [word]), named };
 }
