@@ -18,6 +18,17 @@ test("a table lines up its columns, and cuts the last one at the terminal's widt
   expect(layOut(columns, rows, undefined, asIs)[2]).toMatch(/terminal$/);
 });
 
+test("a row takes several lines where its ids would wrap", () => {
+  const row = ["01a2065e-06ad-72d0-a76c-6bfbfa633bc7", "1 kB", "results of a long name"];
+  expect(layOut(columns, [row], 40, asIs)).toEqual([
+    "ID",
+    "  SIZE  NAME",
+    "01a2065e-06ad-72d0-a76c-6bfbfa633bc7",
+    "  1 kB  results of a long name",
+  ]);
+  expect(layOut(columns, [row], 20, asIs).at(-1)).toBe("  1 kB  results of …");
+});
+
 test("untrusted text cannot move the cursor", () => {
   expect(layOut(columns, [["a", "1", "x\u001b[2J\ny"]], undefined, asIs)[1]).toBe(
     "a      1  x [2J y",

@@ -59,7 +59,14 @@ async function writeTo(stream: NodeJS.WriteStream, bytes: string | Uint8Array): 
   await new Promise<void>((resolve) => void stream.write(bytes, () => resolve()));
 }
 
-/** Lines of a table. The last column gives way where the terminal is narrower. */
+/** What the last column of a table has at least, so that it says something. */
+const least = 8;
+const indent = "  ";
+
+/**
+ * Lines of a table. Where the terminal is narrower, the last column gives way, and then each row takes several lines: an
+ * id is never cut or wrapped, so that it can be copied.
+ */
 export function layOut(
   columns: readonly Column[],
   rows: readonly (readonly string[])[],
@@ -69,24 +76,36 @@ export function layOut(
   const widths = columns.map(({ title }, at) =>
     Math.max(title.length, ...rows.map((row) => plain(row[at] ?? "").length)),
   );
-  const before = widths.slice(0, -1).reduce((sum, one) => sum + one + 2, 0);
   const last = widths.length - 1;
-  if (width !== undefined) widths[last] = Math.max(4, Math.min(widths[last]!, width - before));
-  const lay = (row: readonly string[], isTitle: boolean): string =>
-    columns
-      .map(({ right = false, colored = false }, at) => {
-        const text = cut(plain(row[at] ?? ""), widths[at]!);
-        const space = " ".repeat(widths[at]! - text.length);
-        const shown = colored && !isTitle ? colorOf(text, style) : text;
-        return right ? space + shown : shown + (at === last ? "" : space);
-      })
+  const lines: number[][] = [[]];
+  let used = 0;
+  for (const [at, own] of widths.entries()) {
+    const needed = at === last ? Math.min(own, least) : own;
+    if (at > 0 && used + 2 + needed > (width ?? Infinity)) {
+      lines.push([]);
+      used = 0;
+    }
+    if (at === last) widths[at] = Math.min(own, Math.max(4, (width ?? Infinity) - used - 2));
+    lines.at(-1)!.push(at);
+    used += (at === 0 ? 0 : 2) + own;
+  }
+  const lay = (row: readonly string[], isTitle: boolean) => (line: readonly number[], at: number) =>
+    `${at > 0 ? indent : ""}${line
+      .map((cell) => layCell(row, cell, isTitle))
       .join("  ")
-      .trimEnd();
-  const titles = lay(
-    columns.map(({ title }) => title),
-    true,
-  );
-  return [style("dim", titles), ...rows.map((row) => lay(row, false))];
+      .trimEnd()}`;
+  const layCell = (row: readonly string[], at: number, isTitle: boolean): string => {
+    const { right = false, colored = false } = columns[at]!;
+    const text = cut(plain(row[at] ?? ""), widths[at]!);
+    const space = " ".repeat(widths[at]! - text.length);
+    const shown = colored && !isTitle ? colorOf(text, style) : text;
+    return right ? space + shown : shown + (at === last ? "" : space);
+  };
+  const titles = columns.map(({ title }) => title);
+  return [
+    ...lines.map(lay(titles, true)).map((line) => style("dim", line)),
+    ...rows.flatMap((row) => lines.map(lay(row, false))),
+  ];
 }
 
 /** Untrusted text must not move the cursor or fake lines. */
