@@ -32,7 +32,7 @@ export function toHistory([first, ...minutes]: Minute[], stepMs: number): PoolHi
     };
     point.pending = Math.max(point.pending, minute.pending);
     point.running = Math.max(point.running, minute.running);
-    point.max_workers = minute.slots;
+    point.max_workers = Math.max(point.max_workers, minute.slots);
     for (const status of terminalStatuses) {
       point.ended[status] += Math.max(
         0,

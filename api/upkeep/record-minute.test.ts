@@ -54,15 +54,15 @@ test("minutes older than two days are removed", async () => {
   expect((await minutesSince(store.db, 0)).map(({ at }) => at)).toEqual([clock]);
 });
 
-test("a point has the most that waited and ran, and what ended since the point before", () => {
-  const minute = (n: number, pending: number, failed: number) => ({
+test("a point has the most that waited, ran and could run, and what ended since the point before", () => {
+  const minute = (n: number, pending: number, failed: number, slots = 4) => ({
     at: start + n * minuteMs,
     pending,
     running: 1,
-    slots: 4,
+    slots,
     ended: { failed },
   });
-  const minutes = [minute(0, 9, 100), minute(1, 5, 101), minute(2, 3, 103), minute(3, 1, 103)];
+  const minutes = [minute(0, 9, 100), minute(1, 5, 101), minute(2, 3, 103, 0), minute(3, 1, 103)];
   const ended = { succeeded: 0, timeout: 0, oom: 0, cancelled: 0 };
   const point = (n: number, pending: number, failed: number) => ({
     at: new Date(start + n * minuteMs).toISOString(),

@@ -150,16 +150,19 @@ const EndedCounts = z
 
 const HistoryPoint = z
   .object({
-    at: Timestamp.meta({ description: "The point's end." }),
-    pending: z.int().meta({ description: "Most executions that waited at once." }),
-    running: z.int().meta({ description: "Most executions that ran at once." }),
-    max_workers: z.int().meta({ description: "What the live agents could run at once." }),
+    at: Timestamp.meta({ description: "The end of the time that the point is for." }),
+    pending: z.int().meta({ description: "Executions that waited: the most of its minutes." }),
+    running: z.int().meta({ description: "Executions that ran: the most of its minutes." }),
+    max_workers: z
+      .int()
+      .meta({ description: "What the live agents could run at once: the most of its minutes." }),
     ended: EndedCounts,
   })
   .meta({ id: "HistoryPoint" });
 
 export const PoolHistory = z.object({ points: z.array(HistoryPoint) }).meta({
   id: "PoolHistory",
-  description: "The oldest point first. A time without a point is one in which no API ran.",
+  description:
+    "The oldest point first. The service is looked at once a minute. A time without a point is one in which no API ran.",
 });
 export type PoolHistory = z.infer<typeof PoolHistory>;

@@ -1,8 +1,20 @@
-/** The part of a record that the timeline needs. */
+interface Attempt {
+  attempt: number;
+  claimed_at: string;
+  ended_at: string | null;
+}
+
+/** The part of a record that says how long it waited and ran. */
 export interface Timed {
   created_at: string;
+  /** When the last attempt began. */
   started_at: string | null;
   ended_at: string | null;
+  attempts?: Attempt[] | undefined;
+}
+
+/** What the timeline needs as well. */
+interface Detailed extends Timed {
   timing: {
     startup_ms: number;
     dep_install_ms: number;
@@ -10,21 +22,50 @@ export interface Timed {
     total_ms: number;
   } | null;
 }
+
 export interface Phase {
   name: string;
   startMs: number;
   durationMs: number;
 }
 
+/** How long it waited for an agent, without the attempts that were lost before the last one, and how long that ran. */
+export function timesOf(record: Timed, now: number): { waited: number; ran: number | undefined } {
+  const { created_at, started_at, ended_at } = record;
+  const ended = ended_at === null ? now : Date.parse(ended_at);
+  const started = started_at === null ? undefined : Date.parse(started_at);
+  const lostMs = lostOf(record).reduce((sum, { from, to }) => sum + to - from, 0);
+  return {
+    waited: Math.max(0, (started ?? ended) - Date.parse(created_at) - lostMs),
+    ran: started === undefined ? undefined : Math.max(0, ended - started),
+  };
+}
+
+/** The attempts before the last one; all of them while the job waits again. */
+const lostOf = ({ started_at, attempts = [] }: Timed) =>
+  attempts.flatMap(({ attempt, claimed_at, ended_at }) =>
+    claimed_at === started_at || ended_at === null
+      ? []
+      : [{ name: `Attempt ${attempt}`, from: Date.parse(claimed_at), to: Date.parse(ended_at) }],
+  );
+
 /** What an execution spent its time with, from its submission. */
-export function phasesOf(
-  { created_at, started_at, ended_at, timing }: Timed,
-  now: number,
-): Phase[] {
+export function phasesOf(record: Detailed, now: number): Phase[] {
+  const { created_at, started_at, ended_at, timing } = record;
   const created = Date.parse(created_at);
   const ended = ended_at === null ? now : Date.parse(ended_at);
   const started = started_at === null ? ended : Date.parse(started_at);
-  const phases = [{ name: "Waited", startMs: 0, durationMs: started - created }];
+  let waitsFrom = created;
+  const phases: Phase[] = [];
+  const waitUntil = (to: number): void => {
+    phases.push({ name: "Waited", startMs: waitsFrom - created, durationMs: to - waitsFrom });
+  };
+  for (const { name, from, to } of lostOf(record)) {
+    waitUntil(from);
+    phases.push({ name, startMs: from - created, durationMs: to - from });
+    waitsFrom = to;
+  }
+  waitUntil(started);
   if (started_at === null) return phases;
   if (!timing) {
     return [

@@ -3,10 +3,11 @@ import { joinArguments, splitArguments } from "./arguments.ts";
 import { addressOf, lineOf, routeOf } from "./address.ts";
 import { parseCsv } from "./csv.ts";
 import { errorLine } from "./error-line.ts";
-import { phasesOf } from "./phases.ts";
+import { phasesOf, timesOf } from "./phases.ts";
 import { failurePrompt } from "./prompt.ts";
 import { readInput } from "./read-input.ts";
 import { executeCall, snippet } from "./snippets.ts";
+import { hoursIn, pathOf, roundUp } from "./steps.ts";
 import { formatAge, formatBytes, formatDuration, formatThings, formatTime } from "./time.ts";
 
 test.each([
@@ -105,6 +106,36 @@ test("phases follow each other from the submission", () => {
   const now = Date.parse("2026-11-22T10:00:03.000Z");
   const queued = { ...record, started_at: null, ended_at: null, timing: null };
   expect(phasesOf(queued, now)).toEqual([{ name: "Waited", startMs: 0, durationMs: 3000 }]);
+});
+
+test("the time of a lost attempt is none that the job waited", () => {
+  const at = (s: number): string => new Date(s * 1000).toISOString();
+  const attempts = [
+    { attempt: 1, claimed_at: at(1), ended_at: at(181) },
+    { attempt: 2, claimed_at: at(183), ended_at: at(187) },
+  ];
+  const record = { created_at: at(0), started_at: at(183), ended_at: at(187), attempts };
+  expect(timesOf(record, 0)).toEqual({ waited: 3000, ran: 4000 });
+  const again = { ...record, started_at: null, ended_at: null, attempts: attempts.slice(0, 1) };
+  expect(timesOf(again, 182_000)).toEqual({ waited: 2000, ran: undefined });
+  expect(phasesOf({ ...record, timing: null }, 0)).toEqual([
+    { name: "Waited", startMs: 0, durationMs: 1000 },
+    { name: "Attempt 1", startMs: 1000, durationMs: 180_000 },
+    { name: "Waited", startMs: 181_000, durationMs: 2000 },
+    { name: "Ran", startMs: 183_000, durationMs: 4000 },
+  ]);
+});
+
+test("a line over time is drawn for the time that each value is for, and not where there is none", () => {
+  const step = (from: number, value: number) => ({ from, to: from + 10, value });
+  expect(pathOf([step(100, 0), step(110, 5), step(130, 10)], 100, 10)).toBe(
+    "M0 100H10V50H20M30 0H40",
+  );
+  expect([0, 1, 3, 11, 51, 200].map(roundUp)).toEqual([1, 1, 5, 20, 100, 200]);
+  const day = new Date(2026, 10, 25).getTime();
+  const hours = (n: number) => day + n * 3_600_000;
+  expect(hoursIn(hours(1.25), hours(3.5))).toEqual([hours(2), hours(3)]);
+  expect(hoursIn(hours(-20), hours(28))).toEqual([-18, -12, -6, 0, 6, 12, 18, 24].map(hours));
 });
 
 test("a program in another language sends the same job", () => {

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { sleep } from "../../typescript/src/pause.ts";
 import { formatCount, formatThings } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
 import { messageOf } from "../service/client.ts";
@@ -38,19 +39,19 @@ const pauseS = 5;
 
 /**
  * Acts on all items that a filter finds. It counts them, asks for confirmation, and acts on one after the
- * other. If the service has no room for the next one, it says so and waits, as long as the dialog is open.
+ * other. If the service has no room for the next one, it says so and waits. While it acts, it can only be stopped.
  */
 export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const { title, thing, note, isDangerous } = job;
   const items = useSignal<Item[]>([]);
   const progress = useSignal<Progress>({ state: "counting", done: 0, refusals: [] });
-  const ended = useSignal(new AbortController());
+  const ended = useMemo(() => new AbortController(), []);
   const set = (changes: Partial<Progress>): void => {
     progress.value = { ...progress.value, ...changes };
   };
 
   useEffect(() => {
-    const { signal } = ended.value;
+    const { signal } = ended;
     void (async () => {
       try {
         for await (const page of job.collect(signal)) items.value = [...items.value, ...page];
@@ -59,40 +60,51 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
         if (!signal.aborted) set({ state: "stopped", problem: messageOf(error) });
       }
     })();
-    return () => ended.value.abort();
+    return () => {
+      ended.abort();
+      if (progress.value.state !== "working") return;
+      const { done } = progress.value;
+      announce(
+        `${title}: stopped after ${formatCount(done)} of ${formatThings(items.value.length, thing)}`,
+      );
+    };
   }, []);
 
   const last = useRef<HTMLButtonElement>(null);
   const work = async (): Promise<void> => {
-    const { signal } = ended.value;
+    const { signal } = ended;
     // The button that was pressed goes away.
     last.current?.focus();
     const run = `console ${Date.now()} ${Math.random()}`;
     set({ state: "working" });
     for (const item of items.value) {
       try {
-        if (
-          !(await actInTime(
-            () => job.act(item, run),
-            signal,
-            (waits) => set({ waits }),
-          ))
-        )
-          break;
+        await actInTime(
+          () => job.act(item, run),
+          signal,
+          (waits) => set({ waits }),
+        );
         set({ done: progress.value.done + 1, waits: undefined });
       } catch (error) {
         const { message } = error as Error;
-        if (!isOfOne(error)) {
-          set({ state: "stopped", problem: message, waits: undefined });
+        if (signal.aborted || !isOfOne(error)) {
+          set({
+            state: "stopped",
+            problem: signal.aborted ? undefined : message,
+            waits: undefined,
+          });
           return;
         }
         set({ refusals: [...progress.value.refusals, message], waits: undefined });
       }
     }
-    set({ state: signal.aborted ? "stopped" : "done", waits: undefined });
-    announce(
-      `${title}: ${formatCount(progress.value.done)} of ${formatThings(items.value.length, thing)}`,
-    );
+    set({ state: "done", waits: undefined });
+  };
+
+  const stop = (event: Event): void => {
+    // It would close the dialog, which is yet to say how far it came.
+    event.preventDefault();
+    ended.abort();
   };
 
   const { state, done, refusals, problem, waits } = progress.value;
@@ -100,7 +112,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const count = formatCount(items.value.length);
   const isWorking = state === "working";
   return (
-    <Dialog label={title} onClose={onClose}>
+    <Dialog label={title} {...(!isWorking && { onClose })}>
       <form method="dialog">
         <h2>{title}</h2>
         <p role="status">
@@ -136,7 +148,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
               {title} ({count})
             </button>
           )}
-          <button ref={last} type="submit" onClick={() => ended.value.abort()}>
+          <button ref={last} onClick={isWorking ? stop : undefined}>
             {isWorking ? "Stop" : "Close"}
           </button>
         </p>
@@ -145,26 +157,26 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   );
 }
 
-/** Acts, and tries again while the service has no room. @returns false if it was stopped meanwhile. */
+/** Acts, and tries again while the service has no room. Throws once it is stopped. */
 async function actInTime(
   act: () => Promise<unknown>,
   signal: AbortSignal,
   say: (text: string) => void,
-): Promise<boolean> {
-  while (!signal.aborted) {
+): Promise<void> {
+  for (;;) {
+    signal.throwIfAborted();
     try {
       await act();
-      return true;
+      return;
     } catch (error) {
       if (!isPassing(error)) throw error;
       const seconds = (error instanceof ProblemError && error.retryAfterS) || pauseS;
       say(
         `${error.message} The rest follows as soon as the service accepts it. Keep this dialog open.`,
       );
-      await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+      await sleep(seconds * 1000, signal);
     }
   }
-  return false;
 }
 
 /** A refusal that concerns this item only, such as 404 for one that was deleted meanwhile. */

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { isEnded, type Followed } from "../service/follow.ts";
 import { clock } from "../service/clock.ts";
+import { type Timed, timesOf } from "../model/phases.ts";
 import { formatDuration, withLocalTimes } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
 import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
@@ -30,12 +31,6 @@ export function Summary({ followed, isLinked, children }: SummaryProps) {
   );
 }
 
-interface Timed {
-  created_at: string;
-  started_at: string | null;
-  ended_at: string | null;
-}
-
 /** How long it waited and how long it ran. */
 export function Times({ record }: { record: Timed }) {
   const { waited, ran } = timesOf(record, clock.value);
@@ -47,16 +42,6 @@ export function Times({ record }: { record: Timed }) {
       {ran !== undefined && `, ${isRunning ? "running for" : "ran"} ${formatDuration(ran)}`}
     </span>
   );
-}
-
-export function timesOf(record: Timed, now: number): { waited: number; ran: number | undefined } {
-  const { created_at, started_at, ended_at } = record;
-  const ended = ended_at === null ? now : Date.parse(ended_at);
-  const started = started_at === null ? undefined : Date.parse(started_at);
-  return {
-    waited: Math.max(0, (started ?? ended) - Date.parse(created_at)),
-    ran: started === undefined ? undefined : Math.max(0, ended - started),
-  };
 }
 
 /** What came of a job: error, output, result, files. */

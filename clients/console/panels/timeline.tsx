@@ -12,7 +12,7 @@ export function Timeline({ record }: { record: ExecutionRecord }) {
     <section aria-label="Timeline">
       <ol class={`timeline ${record.status}`}>
         {phases.map(({ name, startMs, durationMs }) => (
-          <li key={name} class={name.toLowerCase()}>
+          <li key={startMs} class={name.toLowerCase()}>
             <span>{name}</span>
             <span class="bar" aria-hidden="true">
               <span style={{ left: percent(startMs), width: percent(durationMs) }} />

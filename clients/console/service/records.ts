@@ -42,10 +42,10 @@ export type Listed = Pick<
   | "error"
   | "relationship"
   | "metadata"
-  | "timing"
+  | "attempts"
 >;
 const listed =
-  "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,timing";
+  "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts";
 
 export interface Page<T> {
   items: T[];

@@ -63,6 +63,31 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.close();
   });
 
+  test("stopped in the middle, it says how far it came, in its place alone", async () => {
+    const count = queueSize + 2;
+    await fail(count, { metadata: { night: "sunday" } });
+    const page = await world.open("/console/executions?metadata=night:sunday");
+    await page.getByRole("button", { name: "Rerun all of these" }).click();
+    const dialog = page.getByRole("dialog", { name: "Run again" });
+    await dialog.getByRole("button", { name: `Run again (${count})` }).click();
+    await dialog.getByText(`${queueSize} of ${count} done.`).waitFor();
+    await dialog.getByText("The queue is full").waitFor();
+    // Escape alone does not leave it unsaid.
+    await page.keyboard.press("Escape");
+    await dialog.getByRole("button", { name: "Stop" }).click();
+    await dialog.getByText(`Stopped after ${queueSize} of ${count}.`).waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await dialog.waitFor({ state: "detached" });
+    expect(await page.locator(".announcement").allInnerTexts()).toEqual([""]);
+    const { items } = (await read("/executions?status=queued")) as {
+      items: { execution_id: string }[];
+    };
+    for (const { execution_id: id } of items) {
+      await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
+    }
+    await page.close();
+  });
+
   test("all that wait are cancelled", async () => {
     const metadata = { night: "wednesday" };
     const ids = await Promise.all([1, 2, 3].map(() => world.submit("1", { metadata })));

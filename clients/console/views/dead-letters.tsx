@@ -100,15 +100,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
       {items.length > 0 && (
         <Table
           opensRows
-          columns={[
-            "Error",
-            "Execution",
-            "Job type",
-            "Submitted",
-            "Client",
-            wide("Message"),
-            actions,
-          ]}
+          columns={["Error", "Execution", "Job type", "Submitted", wide("Message"), actions]}
         >
           {items.map((letter) => (
             <tr key={letter.id}>
@@ -119,13 +111,6 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               <td>{letter.job_data.job_type}</td>
               <td class="quiet number-left">
                 <Age at={letter.created_at} />
-              </td>
-              <td
-                class="quiet"
-                data-name="client"
-                title={`Correlation id ${letter.correlation_id}`}
-              >
-                {letter.client_ip}
               </td>
               <td class="wide quiet" title={letter.error_message}>
                 <span class="error-line">{letter.error_message}</span>

@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
+import { timesOf } from "../model/phases.ts";
 import { formatDuration } from "../model/time.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
@@ -7,7 +8,6 @@ import { Filters } from "../panels/filters.tsx";
 import { Program } from "../panels/programs.tsx";
 import { Pages } from "../parts/pages.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
-import { timesOf } from "../panels/result.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import {

@@ -1,10 +1,8 @@
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
-import { Empty, Heading, Loading, Missing, Problem, Status } from "../parts/common.tsx";
-import type { ChartSpec } from "../parts/chart.ts";
+import { Empty, Heading, Loading, Problem, Status } from "../parts/common.tsx";
+import { Chart } from "../parts/chart.tsx";
 import { useFeed } from "../service/feed.ts";
-import { getHistory, type HistoryPoint } from "../service/operate.ts";
+import { getHistory, type HistoryPoint, historyStepMinutes } from "../service/operate.ts";
 import { getDeadLetterStats, getHealth, type Health } from "../service/records.ts";
 import { Figure } from "./queue.tsx";
 
@@ -48,12 +46,7 @@ export function HealthView() {
           />
         </div>
       )}
-      {points && points.length > 1 && (
-        <>
-          <Chart title="Ended executions, each 15 minutes; the last so far" spec={ended(points)} />
-          <Chart title="Most at once, each 15 minutes" spec={load(points)} />
-        </>
-      )}
+      {points && points.length > 1 && <Charts points={points} />}
       {points && points.length <= 1 && (
         <Empty>
           The history of the last 48 hours shows here once the service has run for half an hour.
@@ -73,73 +66,43 @@ function whyDegraded({ circuit_breaker, docker_available, queue_stats }: Health)
   return "No agent is connected: jobs wait until one is.";
 }
 
-const times = (points: HistoryPoint[]): number[] => points.map(({ at }) => Date.parse(at) / 1000);
+/** How many ended, of some states together. */
+const sum = (points: HistoryPoint[], names: (keyof HistoryPoint["ended"])[]): number[] =>
+  points.map(({ ended }) => names.reduce((total, name) => total + (ended[name] ?? 0), 0));
 
-function ended(points: HistoryPoint[]): ChartSpec {
-  const sum = (names: string[]): number[] =>
-    points.map(({ ended }) =>
-      Object.entries(ended).reduce(
-        (total, [name, n]) => total + (names.includes(name) ? (n ?? 0) : 0),
-        0,
-      ),
-    );
-  return {
-    times: times(points),
-    lines: [
-      { name: "succeeded", colour: "--succeeded", values: sum(["succeeded"]) },
-      {
-        name: "failed, timeout or oom",
-        colour: "--failed",
-        values: sum(["failed", "timeout", "oom"]),
-      },
-      { name: "cancelled", colour: "--cancelled", values: sum(["cancelled"]) },
-    ],
-  };
-}
-
-function load(points: HistoryPoint[]): ChartSpec {
-  return {
-    times: times(points),
-    lines: [
-      { name: "waiting", colour: "--timeout", values: points.map(({ pending }) => pending) },
-      { name: "running", colour: "--running", values: points.map(({ running }) => running) },
-      {
-        name: "slots",
-        colour: "--cancelled",
-        values: points.map(({ max_workers }) => max_workers),
-      },
-    ],
-  };
-}
-
-/** A picture of some lines over time, and the same as words. */
-function Chart({ title, spec }: { title: string; spec: ChartSpec }) {
-  const host = useRef<HTMLDivElement>(null);
-  const isMissing = useSignal(false);
-  useEffect(() => {
-    let close: (() => void) | undefined;
-    let isClosed = false;
-    import("../parts/chart.ts").then(
-      ({ drawChart }) => {
-        if (!isClosed && host.current) close = drawChart(host.current, spec);
-      },
-      () => (isMissing.value = true),
-    );
-    return () => {
-      isClosed = true;
-      close?.();
-    };
-  }, [JSON.stringify(spec)]);
-  const words = spec.lines
-    .map(({ name, values }) => `${name}: at most ${Math.max(...values)}`)
-    .join("; ");
+function Charts({ points }: { points: HistoryPoint[] }) {
+  const ends = points.map(({ at }) => Date.parse(at));
+  const stepMs = historyStepMinutes * minuteMs;
   return (
-    <figure>
-      <figcaption>
-        <h2>{title}</h2>
-      </figcaption>
-      {isMissing.value && <Missing part="chart" />}
-      <div class="chart" ref={host} role="img" aria-label={`${title}. ${words}.`} />
-    </figure>
+    <>
+      <Chart
+        title={`Ended executions, in each ${historyStepMinutes} minutes; the last so far`}
+        ends={ends}
+        stepMs={stepMs}
+        lines={[
+          { name: "succeeded", colour: "succeeded", values: sum(points, ["succeeded"]) },
+          {
+            name: "failed, timeout or oom",
+            colour: "failed",
+            values: sum(points, ["failed", "timeout", "oom"]),
+          },
+          { name: "cancelled", colour: "cancelled", values: sum(points, ["cancelled"]) },
+        ]}
+      />
+      <Chart
+        title={`Load, counted once a minute; the most in each ${historyStepMinutes} minutes`}
+        ends={ends}
+        stepMs={stepMs}
+        lines={[
+          { name: "waiting", colour: "timeout", values: points.map(({ pending }) => pending) },
+          { name: "running", colour: "running", values: points.map(({ running }) => running) },
+          {
+            name: "slots",
+            colour: "cancelled",
+            values: points.map(({ max_workers }) => max_workers),
+          },
+        ]}
+      />
+    </>
   );
 }

@@ -1,12 +1,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
+import { timesOf } from "../model/phases.ts";
 import { formatCount, formatDuration, withLocalTimes } from "../model/time.ts";
 import { AddAgent, Agents } from "../panels/agents.tsx";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
 import { Hosts } from "../panels/hosts.tsx";
-import { timesOf } from "../panels/result.tsx";
 import { ExecutionTable } from "./executions.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";

@@ -933,19 +933,19 @@ class MissingImage(Record):
 
 
 class PoolHistory(Record):
-    """The oldest point first. A time without a point is one in which no API ran."""
+    """The oldest point first. The service is looked at once a minute. A time without a point is one in which no API ran."""
 
     points: List[HistoryPoint]
 
 
 class HistoryPoint(Record):
-    #: The point's end.
+    #: The end of the time that the point is for.
     at: str
-    #: Most executions that waited at once.
+    #: Executions that waited: the most of its minutes.
     pending: int
-    #: Most executions that ran at once.
+    #: Executions that ran: the most of its minutes.
     running: int
-    #: What the live agents could run at once.
+    #: What the live agents could run at once: the most of its minutes.
     max_workers: int
     ended: EndedCounts
 
