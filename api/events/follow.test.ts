@@ -8,6 +8,7 @@ import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
+import { followSync } from "./follow-sync.ts";
 import { follow } from "./follow.ts";
 
 let store: TempStore;
@@ -62,4 +63,15 @@ test("100 clients of a process that follow one job share their reads", async () 
   }
   // If each of the 100 clients read for itself, there would be at least 100 reads for each post.
   for (const times of Object.values(reads)) expect(times).toBeLessThan(10 * posts);
+});
+
+test("a fault that is no outage of the database ends the events of a synchronous job", async () => {
+  const { id } = newExecution();
+  await submitExecution(store.db, newExecution({ id, mode: "sync" }), 10);
+  const fault = new Error("not an outage");
+  const broken: Deps = { ...deps, shareRead: () => Promise.reject(fault) };
+  const events = followSync(broken, id, false, new AbortController().signal);
+  expect(await events.next()).toEqual({ done: false, value: "idle" });
+  await expect(events.next()).rejects.toBe(fault);
+  expect(await findExecution(store.db, id)).toMatchObject({ status: "cancelled" });
 });

@@ -90,6 +90,16 @@ test("a cancellation wakes the agent that runs the job", async () => {
   expect(await wakesAt(["agent:agent"], cancel)).toBe(true);
 });
 
+test("a change still wakes one of two waiting clients when the other has gone", async () => {
+  const id = await submit();
+  const topic = `execution:${id}` as const;
+  const stays = notifier.subscribe([topic]);
+  notifier.subscribe([topic]).close();
+  await advance(store.db, { id }, { kind: "cancel" }, clock);
+  expect(await isWoken(stays)).toBe(true);
+  stays.close();
+});
+
 test("a change between two waits is not missed", async () => {
   await wakesAt(["job"], submit);
   await submit();
