@@ -62,9 +62,9 @@ const marksSql = `SELECT
     WHERE status IN ('queued', 'running')) AS build`;
 
 const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
-    sum(coalesce(watched_until, 0) > ?) AS followed
+    sum(coalesce(followed_until, 0) > ?) AS followed
   FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
-    AND (cancel_requested OR watched_until IS NOT NULL)
+    AND (cancel_requested OR followed_until IS NOT NULL)
   GROUP BY agent_id`;
 
 const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce(

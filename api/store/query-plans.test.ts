@@ -115,7 +115,7 @@ const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byTurn = "SEARCH executions_turn (key_id=?)";
-const byPosition = "SEARCH executions_position (place<?)";
+const byPosition = "SEARCH executions_position (rank<?)";
 const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
@@ -136,7 +136,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a claim",
     [
-      "SEARCH executions_place (job_type=?)",
+      "SEARCH executions_rank (job_type=?)",
       bySeq,
       "SEARCH INTEGER PRIMARY KEY (rowid=?)",
       byHolder,
@@ -268,7 +268,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a job's file", [], () => findInputFile(db, id, { name: "a" })],
   ["output", [], () => recordOutput(db, { ...attempt, leaseId: lease }, [part], 10, now)],
   ["the end of output", [], () => outputEnds(db, attempt)],
-  ["a place in output", [], () => findOutput(db, attempt, { stdout: 1, stderr: 1 })],
+  ["a position in output", [], () => findOutput(db, attempt, { stdout: 1, stderr: 1 })],
   ["a part of output", [], () => readOutput(db, attempt, 0)],
   [
     "a batch's standing",

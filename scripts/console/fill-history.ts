@@ -43,7 +43,7 @@ const timing = `'{"startup_ms":1,"dep_install_ms":0,"execution_ms":2,"total_ms":
 const executions = `INSERT INTO executions (id, mode, status, job_type, timeout_s, startup_timeout_s,
     requirements, attempt, lease_id, agent_id, available_at, created_at, started_at, code_started_at,
     ended_at, exit_code, error, timing, max_rss_mb, cpu_time_ms, wall_time_ms, result_hash, code_hash,
-    input_hash, code_bytes, input_bytes, submission_hash, correlation_id, client_ip, turn, place)
+    input_hash, code_bytes, input_bytes, submission_hash, correlation_id, client_ip, turn, rank)
   ${numbers} SELECT ${id}, 'async', iif(${isFailed}, 'failed', 'succeeded'), 'default', 30, 60,
     '[]', 1, replace(${id}, '-7000-', '-4000-'), 'agent', ${at}, ${at}, ${at}, ${at},
     ${at}, ${isFailed}, iif(${isFailed}, ${error}, NULL), ${timing}, 9.5, 3, 4, ${hash}, ${hash},

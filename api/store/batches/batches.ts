@@ -86,9 +86,9 @@ export async function readStandings(db: Database, ids: string[]): Promise<Map<st
 
 const standings = statement(sql`
   with line as materialized (
-    select seq, row_number() over (order by place, seq) as position
-    from (select place, seq from ${executions} where ${isQueued}
-      order by place, seq limit ${sql.placeholder("most")}))
+    select seq, row_number() over (order by rank, seq) as position
+    from (select rank, seq from ${executions} where ${isQueued}
+      order by rank, seq limit ${sql.placeholder("most")}))
   select ${executions.id}, ${executions.status}, ${executions.createdAt},
     iif(${isQueued}, coalesce(line.position, ${queueLength.queued}), 0)
   from ${executions} left join line on line.seq = ${executions.seq}, ${queueLength}

@@ -17,14 +17,14 @@ function batchOf(executions: NewExecution[], changes: Partial<NewBatch> = {}): N
   return { id: "batch", createdAt: 5, isAtomic: false, ...key, items, ...changes };
 }
 
-async function places(): Promise<unknown[]> {
-  const sql = "select job_type, key_id, turn, place from executions order by seq";
+async function ranks(): Promise<unknown[]> {
+  const sql = "select job_type, key_id, turn, rank from executions order by seq";
   return (await store.db.client.execute(sql)).rows.map((row) =>
     Array.from({ length: 4 }, (_, i) => row[i]),
   );
 }
 
-test("jobs of a batch get the turns and places that they would get one after the other", async () => {
+test("jobs of a batch get the turns and ranks that they would get one after the other", async () => {
   const shared = { keyId: "a" };
   const jobs = (): NewExecution[] =>
     ["x", "y", "x", "x", "z", "y"].map((jobType, n) =>
@@ -34,14 +34,14 @@ test("jobs of a batch get the turns and places that they would get one after the
   await store.db.client.execute(fronts);
   for (const execution of jobs()) await submitExecution(store.db, execution, most);
   for (const execution of jobs()) await submitExecution(store.db, execution, most);
-  const expected = await places();
+  const expected = await ranks();
 
   store.close();
   store = await openTempStore();
   await store.db.client.execute(fronts);
   await submitBatch(store.db, batchOf(jobs(), shared), most);
   await submitBatch(store.db, batchOf(jobs(), { ...shared, id: "next" }), most);
-  expect(await places()).toEqual(expected);
+  expect(await ranks()).toEqual(expected);
 });
 
 test("the same transaction sent again changes nothing and tells the same", async () => {
@@ -49,7 +49,7 @@ test("the same transaction sent again changes nothing and tells the same", async
   const first = await submitBatch(store.db, batch, most);
   expect(first.outcome.map(({ isAccepted }) => isAccepted)).toEqual([true, true]);
   expect(await submitBatch(store.db, batch, most)).toEqual(first);
-  expect(await places()).toHaveLength(2);
+  expect(await ranks()).toHaveLength(2);
 });
 
 test("an atomic batch that is refused leaves nothing behind", async () => {
@@ -63,7 +63,7 @@ test("an atomic batch that is refused leaves nothing behind", async () => {
     [false, held.id],
   ]);
   expect(await findBatch(store.db, "batch")).toBeUndefined();
-  expect(await places()).toHaveLength(1);
+  expect(await ranks()).toHaveLength(1);
 });
 
 test("a job that is blocked is not accepted, and takes no room", async () => {

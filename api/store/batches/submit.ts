@@ -144,7 +144,7 @@ const executionsInsert = (varying: Varying) =>
   statement(sql`
   with ${itemsTable(varying)},
   fresh as materialized (
-    select *, row_number() over (order by n) as rank from items
+    select *, row_number() over (order by n) as nth from items
     where not blocked and (key is null or not exists (${holder}))),
   held as (
     select count(*) as n from items
@@ -157,19 +157,19 @@ const executionsInsert = (varying: Varying) =>
     select coalesce(max(${executions.turn}), 0) as turn from ${executions}
     where ${isQueued} and ${executions.keyId} is ${given("keyId")}),
   lined as (
-    select fronted.*, rank + max(last.turn, max(1 + front - rank) over (order by rank)) as turn
+    select fronted.*, nth + max(last.turn, max(1 + front - nth) over (order by nth)) as turn
     from fronted, last)
   insert into ${executions} (id, mode, ${columnList}, idempotency_key, submission_hash,
-    max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, place)
+    max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, rank)
   select id, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
     ${given("createdAt")}, ${given("correlationId")}, ${given("clientIp")}, ${given("keyId")},
     ${given("id")}, ${given("traceparent")}, turn, turn - priority
   from lined
-  where exists (select 1 from ${batches} where ${isNew}) and rank <= (select n from room)
+  where exists (select 1 from ${batches} where ${isNew}) and nth <= (select n from room)
     and (not ${given("isAtomic")} or (
       (select count(*) from fresh) <= (select n from room)
       and (select count(*) from fresh) + (select n from held) = (select count(*) from items)))
-  order by rank`);
+  order by nth`);
 
 const insertPayloads = statement(sql`
   insert into ${payloads} (execution_id, code, input, stdin, args)

@@ -58,7 +58,7 @@ export async function advance(
     ]);
     const [row] = updated?.rows ?? [];
     if (row) {
-      const { watched_until: followedUntil } = row;
+      const { followed_until: followedUntil } = row;
       return {
         kind: "changed",
         execution: { ...execution, ...change, followedUntil } as ExecutionRow,

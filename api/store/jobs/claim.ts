@@ -26,7 +26,7 @@ export interface Room {
 }
 
 /**
- * Leases queued executions of the offered job types in the order of their places, until the room is
+ * Leases queued executions of the offered job types in the order of their ranks, until the room is
  * used, and records what they run on: all in one guarded statement. An execution that needs more GPUs
  * than are free reserves the free ones, so that jobs behind it cannot take them and it gets enough.
  */
@@ -41,10 +41,10 @@ export async function claimNext(
   if (offers.length === 0 || (await firstDue(db, { now, jobTypes, ways })).length === 0) return [];
   const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
   const [claimed] = await transact(db, [claim(values), move(values)]);
-  return claimed!.rows.map(decode).sort((a, b) => a.place - b.place || a.seq - b.seq);
+  return claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
 }
 
-const { seq, place, jobType, availableAt, startBy, attempt, inputs } = executions;
+const { seq, rank, jobType, availableAt, startBy, attempt, inputs } = executions;
 const given = sql.placeholder;
 /** A job that was leased before may start late. */
 const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${attempt} > 0)`;
@@ -69,7 +69,7 @@ const offered = (what: keyof Offer): SQL =>
  * The first jobs of each offered type, as many as there are slots. The next jobs to lease are among
  * them. The cost does not depend on how many jobs of other types wait before them.
  */
-const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus' as gpus
+const heads = sql`select ${seq} as seq, ${rank} as rank, offer.value ->> 'gpus' as gpus
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
     select waiting.seq from ${executions} as waiting
@@ -77,22 +77,22 @@ const heads = sql`select ${seq} as seq, ${place} as place, offer.value ->> 'gpus
       and waiting.available_at <= ${given("now")}
       and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
       and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs))
-    order by waiting.place, waiting.seq limit ${given("slots")})`;
+    order by waiting.rank, waiting.seq limit ${given("slots")})`;
 
 /**
  * The jobs to lease. `needed` is the number of GPUs that a job and all jobs before it need. With 3
  * slots and 2 free GPUs:
  *
- *     place   type    gpus  needed
+ *     rank    type    gpus  needed
  *     1       train   1     1       leased
  *     2       big     2     3       waits; the one GPU left is reserved for it
  *     3       train   1     4       waits behind it
  *     4       plain   0     4       leased, because it needs no GPU
  */
 const next = sql`(select seq from (
-    select seq, place, gpus, sum(gpus) over (order by place, seq) as needed from (${heads}))
+    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${heads}))
   where gpus = 0 or needed <= ${given("gpus")}
-  order by place, seq limit ${given("slots")})`;
+  order by rank, seq limit ${given("slots")})`;
 
 const decode = decoder(executionColumns);
 const move = statement(moveFronts);

@@ -3,8 +3,8 @@ import { executions, isQueued, isRunning, queueFronts, queueLength } from "../sc
 
 /**
  * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
- * of its API key's waiting executions, but at least the turn after the front of its job type. Its place
- * is its turn minus the priority of its job type. The lowest place is leased first.
+ * of its API key's waiting executions, but at least the turn after the front of its job type. Its rank
+ * is its turn minus the priority of its job type. The lowest rank is leased first.
  *
  * Key a submits five jobs, key b then two. The turns of both begin at 1, so they alternate:
  *
@@ -28,35 +28,35 @@ export function nextTurn(keyId: SQL, jobType: SQL): SQL<number> {
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
-const { place, seq, id, turn, jobType, agentId, startedAt } = executions;
+const { rank, seq, id, turn, jobType, agentId, startedAt } = executions;
 const given = sql.placeholder;
 
 /**
  * Moves the fronts of the offered job types after a claim, in the same transaction. A claim takes the
- * lowest place that its agent may run. So the queue of each offered type has reached that place, unless
+ * lowest rank that its agent may run. So the queue of each offered type has reached that rank, unless
  * an earlier job of the type still waits, for example for a GPU. The type of a leased job has reached
  * the job's turn, even if its priority had it leased earlier; otherwise a stream of such jobs would pass
  * the others forever.
  */
 export const moveFronts = sql`
   with leased as materialized (
-    select ${jobType} as type, ${turn} as turn, ${place} as place from ${executions}
+    select ${jobType} as type, ${turn} as turn, ${rank} as rank from ${executions}
     where ${isRunning} and ${agentId} = ${given("agentId")} and ${startedAt} = ${given("now")}),
   offered as (select value ->> 'jobType' as type from json_each(${given("offers")})),
   reached as (
     select type,
-      (select max(iif(leased.type = offered.type, turn, min(turn, place))) from leased) as turn,
+      (select max(iif(leased.type = offered.type, turn, min(turn, rank))) from leased) as turn,
       (select waiting.turn - 1 from ${executions} as waiting
         where waiting.status = 'queued' and waiting.job_type = offered.type and waiting.attempt = 0
           and waiting.available_at <= ${given("now")}
-        order by waiting.place, waiting.seq limit 1) as before_first
+        order by waiting.rank, waiting.seq limit 1) as before_first
     from offered where exists (select 1 from leased))
   insert into ${queueFronts} (job_type, turn)
   select type, min(turn, coalesce(before_first, turn))
   from reached where true
   on conflict do update set turn = max(turn, excluded.turn)`;
 
-const own = sql`(select ${place}, ${seq} from ${executions} where ${id} = ${given("id")})`;
+const own = sql`(select ${rank}, ${seq} from ${executions} where ${id} = ${given("id")})`;
 
 /**
  * The number of queued executions up to this one, itself included. It is exact below `:most`. Above,
@@ -66,5 +66,5 @@ export const position = sql<number>`
   select iif(n < ${given("most")}, n, ${queueLength.queued}) as position
   from ${queueLength}, (
     select count(*) as n from (
-      select 1 from ${executions} where ${isQueued} and (${place}, ${seq}) <= ${own}
+      select 1 from ${executions} where ${isQueued} and (${rank}, ${seq}) <= ${own}
       limit ${given("most")}))`;

@@ -87,7 +87,7 @@ const lastUntil = (time: number): SQL =>
   sql`coalesce((select near.seq from ${executions} as near
     where near.id < ${firstIdAt(time)} order by near.id desc limit 1), -1)`;
 
-/** The place of an execution, or of the next one if it was removed. */
+/** The number of an execution, or of the next one if it was removed. */
 function seqOf(id: string): SQL {
   return sql`coalesce(
     (select near.seq from ${executions} as near where near.id = ${id}),

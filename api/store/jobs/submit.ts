@@ -5,7 +5,7 @@ import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
 import { query, statement, type Statement } from "../statement.ts";
 
-export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "place"> & {
+export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "rank"> & {
   code: Uint8Array;
   input: Uint8Array;
   stdin?: Uint8Array | undefined;
@@ -38,15 +38,15 @@ export async function submitExecution(
     key !== null,
   );
   const { id, keyId = null } = execution;
-  const [inserted, , place, holder] = await transact(db, [
+  const [inserted, , standing, holder] = await transact(db, [
     insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
     insertPayload({ id, code, input, stdin: stdin ?? null, args: args ?? null }),
-    placeInQueue({ id, most: countedMost }),
+    positionInQueue({ id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
     ...insertFiles(id, files),
   ]);
   if (inserted?.rowsAffected === 1) {
-    return { kind: "accepted", queuePosition: Number(place?.rows[0]?.[0]) };
+    return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.[0]) };
   }
   const existing = key === null ? undefined : holder?.rows[0];
   if (!existing) return { kind: "queue_full" };
@@ -57,7 +57,7 @@ export async function submitExecution(
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const placeInQueue = statement(position);
+const positionInQueue = statement(position);
 /** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
 /**
@@ -86,8 +86,8 @@ function insertOf(columns: string[], hasKey: boolean): Statement {
   if (known) return known;
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
   const turn = nextTurn(sql`${sql.placeholder("keyId")}`, sql`${sql.placeholder("jobType")}`);
-  const place = sql`${turn} - ${sql.placeholder("priority")}`;
-  const row = { ...Object.fromEntries(given), turn, place };
+  const rank = sql`${turn} - ${sql.placeholder("priority")}`;
+  const row = { ...Object.fromEntries(given), turn, rank };
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
   const made = statement(
     insertWhere(executions, row as never, hasKey ? and(hasRoom, isKeyFree) : hasRoom),

@@ -159,7 +159,7 @@ CREATE TABLE `executions` (
 	`client_ip` text NOT NULL,
 	`key_id` text,
 	`turn` integer DEFAULT 0 NOT NULL,
-	`place` integer DEFAULT 0 NOT NULL,
+	`rank` integer DEFAULT 0 NOT NULL,
 	`metadata` text,
 	`batch_id` text,
 	`max_attempts` integer DEFAULT 2 NOT NULL,
@@ -168,7 +168,7 @@ CREATE TABLE `executions` (
 	`traceparent` text,
 	`inputs` text,
 	`callback_url` text,
-	`watched_until` integer,
+	`followed_until` integer,
 	`lost_attempts` text,
 	`warnings` text,
 	CONSTRAINT "status_known" CHECK("executions"."status" IN ('queued', 'running', 'succeeded', 'failed', 'timeout', 'oom', 'cancelled')),
@@ -189,7 +189,7 @@ CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) W
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_position` ON `executions` (`place`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_position` ON `executions` (`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_turn` ON `executions` (`key_id`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
@@ -197,7 +197,7 @@ CREATE INDEX `executions_holder` ON `executions` (`agent_id`) WHERE "executions"
 CREATE INDEX `executions_status` ON `executions` (`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_job_type` ON `executions` (`job_type`,`seq`);--> statement-breakpoint
 CREATE INDEX `executions_job_type_status` ON `executions` (`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
-CREATE INDEX `executions_place` ON `executions` (`job_type`,`place`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_rank` ON `executions` (`job_type`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE TABLE `output_chunks` (
 	`execution_id` text NOT NULL,
 	`attempt` integer NOT NULL,

@@ -89,9 +89,9 @@ export const executions = sqliteTable(
     clientIp: text("client_ip").notNull(),
     /** Stands for the API key that submitted it; null if keys are not required. */
     keyId: text("key_id"),
-    /** Its turn and its place in the queue: see store/jobs/line.ts. */
+    /** Its turn and its rank in the queue: see store/jobs/line.ts. */
     turn: integer("turn").notNull().default(0),
-    place: integer("place").notNull().default(0),
+    rank: integer("rank").notNull().default(0),
 
     metadata: text("metadata", { mode: "json" }).$type<Record<string, string>>(),
     batchId: text("batch_id"),
@@ -107,7 +107,7 @@ export const executions = sqliteTable(
     /** The submission's own receiver of the webhook. */
     callbackUrl: text("callback_url"),
     /** The time until which somebody counts as following its events. */
-    followedUntil: integer("watched_until"),
+    followedUntil: integer("followed_until"),
     /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
     /** Null if there are none. */
@@ -134,7 +134,7 @@ export const executions = sqliteTable(
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_position")
-      .on(t.place, t.seq)
+      .on(t.rank, t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
       .on(t.keyId, t.turn)
@@ -156,8 +156,8 @@ export const executions = sqliteTable(
       .on(t.jobType, t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
     // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one.
-    index("executions_place")
-      .on(t.jobType, t.place, t.seq)
+    index("executions_rank")
+      .on(t.jobType, t.rank, t.seq)
       .where(sql`${t.status} = 'queued'`),
     check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
     check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
