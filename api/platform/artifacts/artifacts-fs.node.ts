@@ -1,9 +1,9 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
-import { type Announced, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/body/read.ts";
+import type { Announced, ArtifactStore } from "../../deps.ts";
+import { checkedUpload } from "./checked-upload.node.ts";
 
 /**
  * Stores artifacts as files under a folder. A file gets its final name when all of it is on disk.
@@ -55,27 +55,18 @@ function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   });
 }
 
+/** Returns the hash of what was written. */
 async function writeChecked(
   path: string,
   body: ReadableStream<Uint8Array>,
-  { sizeBytes, sha256: announced }: Announced,
+  announced: Announced,
 ): Promise<string> {
-  const hash = createHash("sha256");
-  let size = 0;
+  const { bytes, sha256 } = checkedUpload(body, announced);
   const file = await open(path, "wx", 0o600);
   try {
-    for await (const part of received(body)) {
-      size += part.length;
-      if (size > sizeBytes) break;
-      hash.update(part);
-      await file.writeFile(part);
-    }
-    const sha256 = hash.digest("hex");
-    if (size !== sizeBytes || (announced ?? sha256) !== sha256) {
-      throw new UploadMismatch(`Size or SHA-256 of the upload differ from its headers.`);
-    }
+    for await (const part of bytes) await file.writeFile(part);
     await file.sync();
-    return sha256;
+    return sha256();
   } finally {
     await file.close();
   }

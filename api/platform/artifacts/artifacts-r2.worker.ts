@@ -80,7 +80,7 @@ async function asked<T>(call: Promise<T>): Promise<T> {
     return await call;
   } catch (cause) {
     if (cause instanceof Error && cause.message.includes(badDigest)) {
-      throw new UploadMismatch("Size or SHA-256 of the upload differ from its headers.", { cause });
+      throw new UploadMismatch(undefined, { cause });
     }
     throw new ArtifactOutage("R2 cannot store or fetch artifacts", { cause });
   }

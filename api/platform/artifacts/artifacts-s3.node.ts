@@ -3,8 +3,8 @@ import { Readable } from "node:stream";
 import { parseXml, XmlElement, type XmlNode } from "@rgrove/parse-xml";
 import { AwsV4Signer } from "aws4fetch";
 import { type Dispatcher, Pool } from "undici";
-import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../../deps.ts";
-import { received } from "../../http/body/read.ts";
+import { ArtifactOutage, type ArtifactStore } from "../../deps.ts";
+import { checkedUpload } from "./checked-upload.node.ts";
 
 /** A bucket of an S3-compatible service, and a key that may read, write, list and delete in it. */
 export interface S3Bucket {
@@ -86,7 +86,7 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
 
   return {
     async put(key, body, announced) {
-      const parts = checked(body, announced);
+      const parts = checkedUpload(body, announced);
       const headers = {
         "content-length": String(announced.sizeBytes),
         "content-type": "application/octet-stream",
@@ -151,43 +151,6 @@ function bucketUrl({ endpoint, bucket, pathStyle }: S3Bucket): URL {
   url.hostname = `${bucket}.${url.hostname}`;
   url.pathname = path;
   return url;
-}
-
-/**
- * A body that is complete only if its size and SHA-256 are the announced ones: its last part is sent
- * after they are checked. `fault` is why it broke off, `sha256` its hash once it is complete.
- */
-function checked(
-  body: ReadableStream<Uint8Array>,
-  { sizeBytes, sha256: announced }: Announced,
-): { bytes: AsyncGenerator<Uint8Array>; fault: () => unknown; sha256: () => string } {
-  const hash = createHash("sha256");
-  let sha256 = "";
-  let fault: unknown;
-  async function* bytes() {
-    try {
-      let size = 0;
-      let last: Uint8Array = new Uint8Array();
-      for await (const part of received(body)) {
-        size += part.length;
-        if (size > sizeBytes) throw mismatch();
-        hash.update(part);
-        if (last.length > 0) yield last;
-        last = part;
-      }
-      sha256 = hash.digest("hex");
-      if (size !== sizeBytes || (announced ?? sha256) !== sha256) throw mismatch();
-      if (last.length > 0) yield last;
-    } catch (error) {
-      fault = error;
-      throw error;
-    }
-  }
-  return { bytes: bytes(), fault: () => fault, sha256: () => sha256 };
-}
-
-function mismatch(): UploadMismatch {
-  return new UploadMismatch("Size or SHA-256 of the upload differ from its headers.");
 }
 
 /** @throws ArtifactOutage with the service's message, unless its status is one of these. */
