@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
-import type { PoolKind } from "../../../shared/wire/health.ts";
 import type { ChangeSignal } from "../../waiting/change-signal.ts";
 import { type Clock, deadline } from "../../waiting/clock.ts";
 import { createBackgroundTasks } from "./background-tasks.ts";

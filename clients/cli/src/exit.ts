@@ -1,5 +1,4 @@
-import { ConnectionError, ProblemError } from "../../typescript/src/index.ts";
-import { NoServiceError } from "./patient-fetch.ts";
+import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/index.ts";
 
 /** Exit codes of the command itself. `run` otherwise exits with the code's own. */
 export const exitCode = {
@@ -16,6 +15,11 @@ export const exitCode = {
 /** An error that the user can correct; the message says how. */
 export class UsageError extends Error {
   override name = "UsageError";
+}
+
+/** No service is at the address; another try would not find one. */
+export class NoServiceError extends AirlockError {
+  override name = "NoServiceError";
 }
 
 /** An error that has its own exit code. */

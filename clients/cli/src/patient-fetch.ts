@@ -1,11 +1,6 @@
-import { AirlockError } from "../../typescript/src/index.ts";
+import { NoServiceError } from "./exit.ts";
 import { proxyOf } from "./proxy.ts";
 import type { Terminal } from "./terminal.ts";
-
-/** No service is at the address; another try would not find one. */
-export class NoServiceError extends AirlockError {
-  override name = "NoServiceError";
-}
 
 /** Until a service has answered, one that is restarted gets so many tries: about 3 s. */
 const refusedTries = 5;
