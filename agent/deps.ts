@@ -27,7 +27,7 @@ import { createLeases } from "./lease/leases.ts";
 import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits, mostMemory } from "./policy/policy.ts";
-import { createPool } from "./container/pool/pool.ts";
+import { createContainerSource } from "./container/container-source.ts";
 import type { SandboxSource } from "./sandbox/sandbox-source.ts";
 import { withForks } from "./backend/choose-sandbox.ts";
 import { createForks, type Forks } from "./fork/forks.ts";
@@ -104,17 +104,17 @@ export async function createDeps(
   });
   const { allowed, cache: kept } = config.requirements;
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
-  const containers = createPool({
+  const containers = createContainerSource({
     start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
+    ...config.warmPool,
     // A start also waits for the kernel and the disk: one more start than cores keeps the cores
     // busy.
     starters: Math.min(16, availableParallelism() + 1),
-    size: { ...config.warmPool, slots: config.slots },
-    idleMs: config.warmPool.idleMs,
+    slots: config.slots,
     isEngineWell: () => watch.slotsToOffer(1, 0) > 0 && watch.breaker().state === "closed",
     checkEngine: watch.checkSoon,
+    changed: changes.notify,
     clock,
-    changes,
     log,
   });
   const { registry, maxImageBytes, maxFetchedBytes } = config;
@@ -158,6 +158,7 @@ export async function createDeps(
           mustFork: how.mode === "zygote",
           slots: config.slots,
           idleMs,
+          clock,
           log,
         });
   const client = createClient({

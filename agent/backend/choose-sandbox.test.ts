@@ -63,6 +63,7 @@ function createWorld(
     mustFork: false,
     slots,
     idleMs,
+    clock: world.clock,
     log: getLogger("test"),
   });
   return { pool, world, forks, opened, closed, steps };

@@ -1,6 +1,5 @@
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
-import { createForksAhead } from "../fork/forks-ahead.ts";
 import { type Forks, whyNotForked } from "../fork/forks.ts";
 import { NotForkable } from "../fork/mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
@@ -9,6 +8,8 @@ import { EngineError } from "../sandbox/errors.ts";
 import type { InputFile } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
+import { createReadyList } from "../ready/ready-list.ts";
+import type { Clock } from "../waiting/clock.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 
@@ -21,11 +22,12 @@ export interface ForkingDeps {
   readonly slots: number;
   /** How long a fork may wait for its job, in ms; 0: each is opened when its job is there. */
   readonly idleMs: number;
+  readonly clock: Clock;
   readonly log: Logger;
 }
 
-/** The kind of a sandbox in use, and what the next fork ahead is asked for. */
-type Loan = { readonly kind: PoolKind; readonly spec: SandboxSpec | null };
+/** Forks that wait for their jobs, one of each kind. */
+const mostForksReady = 4;
 
 /** Files up to this size are sent, which is a hundred times faster than putting them into the volume. */
 const smallBytes = 64 * 1024;
@@ -44,11 +46,11 @@ export function withForks({
   mustFork,
   slots,
   idleMs,
+  clock,
   log,
 }: ForkingDeps): SandboxSource {
-  const ahead = createForksAhead(forks.open, idleMs);
-  /** Sandboxes in use. */
-  const lent = new Map<Sandbox, Loan>();
+  /** The kind of each sandbox in use. */
+  const lent = new Map<Sandbox, PoolKind>();
   const kinds = new Map<string, PoolKind>();
   const noted = new Map<string, string>();
 
@@ -56,6 +58,20 @@ export function withForks({
     lent.size === 0 && [...kinds.values()].every(({ starting }) => starting === 0);
   const isUsable = (): boolean => mustFork || forks.problem() === null;
 
+  const ready = createReadyList({
+    open: ({ spec }, signal) => forks.open(spec, signal),
+    perKind: idleMs === 0 ? 0 : 1,
+    most: mostForksReady,
+    starters: 1,
+    idleMs: Math.max(1, idleMs),
+    graceMs: 0,
+    mayOpen: isUsable,
+    discard: (sandbox) => void sandbox.close(),
+    // The next job meets the failure itself.
+    failed: () => {},
+    changed: () => {},
+    clock,
+  });
   /** What the fork of such a request is asked for; null if it needs a container. */
   function forkSpec({ spec }: SandboxRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
@@ -86,9 +102,9 @@ export function withForks({
     });
   }
 
-  async function end(sandbox: Sandbox, { spec }: Loan): Promise<void> {
+  async function end(sandbox: Sandbox): Promise<void> {
     await sandbox.close();
-    if (spec) ahead.prepare(spec);
+    ready.fill();
   }
 
   /** Opens a fork that finds packages and files in it. */
@@ -125,10 +141,11 @@ export function withForks({
     }
   }
 
-  function endLoan(sandbox: Sandbox): Loan | undefined {
-    const loan = lent.get(sandbox);
-    if (loan) loan.kind.in_use -= 1;
-    return lent.delete(sandbox) ? loan : undefined;
+  /** False if it is no fork in use. */
+  function endLoan(sandbox: Sandbox): boolean {
+    const kind = lent.get(sandbox);
+    if (kind) kind.in_use -= 1;
+    return lent.delete(sandbox);
   }
 
   return {
@@ -142,10 +159,10 @@ export function withForks({
         const files = filesToMount(request);
         const isPlain = packages === null && files.length === 0;
         const sandbox = await (isPlain
-          ? ahead.open(spec, signal)
+          ? ready.take({ ...request, spec }, signal)
           : openWith(packages, files, spec, signal));
         kind.in_use += 1;
-        lent.set(sandbox, { kind, spec: isPlain ? spec : null });
+        lent.set(sandbox, kind);
         return sandbox;
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
@@ -155,20 +172,16 @@ export function withForks({
         kind.starting -= 1;
       }
     },
-    giveBack(sandbox) {
-      const loan = endLoan(sandbox);
-      return loan ? end(sandbox, loan) : pool.giveBack(sandbox);
-    },
+    giveBack: (sandbox) => (endLoan(sandbox) ? end(sandbox) : pool.giveBack(sandbox)),
     discard(sandbox) {
-      const loan = endLoan(sandbox);
-      if (loan) void end(sandbox, loan);
+      if (endLoan(sandbox)) void end(sandbox);
       else pool.discard(sandbox);
     },
     keepReadyFor(request) {
       const spec = forkSpec(request);
       if (spec === null) return pool.keepReadyFor(request);
       kindOf(request);
-      ahead.prepare(spec);
+      ready.keepReadyFor({ ...request, spec });
     },
     mountsFiles: () => forks.problem() === null,
     // Each free slot can be filled by a fork at once.
@@ -178,7 +191,7 @@ export function withForks({
     ],
     owns: (label) => forks.owns(label) || pool.owns(label),
     close: async () => {
-      await Promise.all([pool.close(), ahead.close()]);
+      await Promise.all([pool.close(), ready.close()]);
       // Closing now would end the running jobs with their mother. The agent closes again after they have ended.
       if (isIdle()) await forks.close();
     },

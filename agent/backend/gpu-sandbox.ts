@@ -1,7 +1,7 @@
 import { backoffMs } from "../waiting/backoff.ts";
 import type { Clock } from "../waiting/clock.ts";
 import type { Gpus } from "./gpus.ts";
-import type { StartSandbox } from "../container/pool/pool.ts";
+import type { StartSandbox } from "../container/container-source.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 const FIRST_WAIT_MS = 1000;

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "../waiting/abortable.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { RunCancelled } from "../lease/leases.ts";
-import type { StartSandbox } from "../container/pool/pool.ts";
+import type { StartSandbox } from "../container/container-source.ts";
 import { EngineError, type EngineErrorCode } from "../sandbox/errors.ts";
 import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
 

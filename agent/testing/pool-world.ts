@@ -1,6 +1,5 @@
 import { getLogger } from "@logtape/logtape";
-import { createChangeSignal } from "../waiting/change-signal.ts";
-import { createPool, type StartSandbox } from "../container/pool/pool.ts";
+import { createContainerSource, type StartSandbox } from "../container/container-source.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -12,7 +11,7 @@ export const idleMs = 600_000;
 const quietMs = 100;
 const tickMs = 15_000;
 
-/** A pool over a fake engine and a clock that stands still. */
+/** A source of containers over a fake engine and a clock that stands still. */
 export interface PoolWorld extends AsyncDisposable {
   readonly pool: SandboxSource;
   readonly clock: TestClock;
@@ -21,8 +20,6 @@ export interface PoolWorld extends AsyncDisposable {
   /** A test replaces it to make the engine fail or hang. */
   start: StartSandbox;
   readonly engine: { isWell: boolean; checks: number };
-  /** Reports that the engine's health has changed. */
-  readonly tell: () => void;
   /** Acquires a container and returns its id. */
   readonly take: (request?: SandboxRequest) => Promise<string>;
   readonly ready: () => number;
@@ -36,28 +33,28 @@ export interface PoolWorld extends AsyncDisposable {
 
 export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): PoolWorld {
   const clock = createTestClock();
-  const changes = createChangeSignal();
   const engine = { isWell: true, checks: 0 };
   const world: PoolWorld = {
     clock,
     started: [],
     engine,
-    tell: changes.notify,
     start: (spec) => {
       const died = new AbortController();
       const sandbox = { ...createFakeSandbox(), died: died.signal };
       const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
       return Promise.resolve({ ...sandbox, containerId });
     },
-    pool: createPool({
+    pool: createContainerSource({
       start: (spec, signal) => world.start(spec, signal),
       starters: 2,
-      size: { least, most, slots },
+      least,
+      most,
+      slots,
       idleMs,
       isEngineWell: () => engine.isWell,
       checkEngine: () => void (engine.checks += 1),
       clock,
-      changes,
+      changed: () => {},
       log: getLogger(["airlock", "agent"]),
     }),
     take: async (wanted = request()) => idOf(await world.pool.acquire(wanted, never)),

@@ -17,7 +17,7 @@ import { withGpus } from "../backend/gpu-sandbox.ts";
 import { createImages } from "../image/images.ts";
 import { createInventory } from "../image/inventory.ts";
 import { createLeases, type Lease } from "../lease/leases.ts";
-import { createPool, type StartSandbox } from "../container/pool/pool.ts";
+import { createContainerSource, type StartSandbox } from "../container/container-source.ts";
 import { runLease } from "../job/run.ts";
 import { createRuntimeChoice } from "../policy/runtime-choice.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
@@ -141,15 +141,17 @@ export async function createTestAgent({
       proxyUrl: undefined,
     },
     images,
-    pool: createPool({
+    pool: createContainerSource({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
       starters: 2,
-      size: { least: 0, most: 0, slots },
+      least: 0,
+      most: 0,
+      slots,
       idleMs: 600_000,
       isEngineWell: () => true,
       checkEngine: engine.checkSoon,
       clock,
-      changes,
+      changed: changes.notify,
       log,
     }),
     files: createFileStore(join(root, "input-files"), 1024 ** 2),

@@ -123,7 +123,7 @@ export const agentSettings = {
     .max(1000)
     .default(2)
     .describe(
-      "Agent: containers that it keeps ready for each job type that was used lately; more for those that are used often; 0: none.",
+      "Agent: containers that it keeps ready for each job type that was used lately; 0: none.",
     ),
   warm_pool_max: z
     .int()

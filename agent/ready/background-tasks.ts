@@ -1,5 +1,5 @@
 import type { Logger } from "@logtape/logtape";
-import { describeError } from "../../../shared/log-line.ts";
+import { describeError } from "../../shared/log-line.ts";
 
 /** Tasks that remove containers or make them ready again. Only the agent's end waits for them. */
 export type BackgroundTasks = {

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
-import { EngineError } from "../../sandbox/errors.ts";
-import type { Sandbox } from "../../sandbox/sandbox.ts";
-import { createFakeSandbox } from "../../testing/fake-sandbox.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { createFakeSandbox } from "../testing/fake-sandbox.ts";
 import { withSpare } from "./spare.ts";
 
 const engineError = new EngineError("other", "the container has died");

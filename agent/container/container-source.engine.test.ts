@@ -4,19 +4,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { AgentStatus, ResultReport } from "../../../shared/wire/agent/lease.ts";
-import { sandboxRequest } from "../../job/acquire.ts";
-import { createChangeSignal } from "../../waiting/change-signal.ts";
-import { systemClock } from "../../waiting/clock.ts";
-import { engineHost } from "../../engine/engine-host.ts";
-import { createImages } from "../../image/images.ts";
-import { createPool } from "./pool.ts";
-import { connectEngine } from "../../engine/engine.ts";
-import { labels } from "../../sandbox/labels.ts";
-import { openSandbox } from "../open-sandbox.ts";
-import { type AgentProcess, startAgent } from "../../testing/agent-process.ts";
-import { type FakeApi, startFakeApi } from "../../testing/fake-api.ts";
-import { testJob } from "../../testing/test-agent.ts";
+import type { AgentStatus, ResultReport } from "../../shared/wire/agent/lease.ts";
+import { sandboxRequest } from "../job/acquire.ts";
+import { systemClock } from "../waiting/clock.ts";
+import { engineHost } from "../engine/engine-host.ts";
+import { createImages } from "../image/images.ts";
+import { createContainerSource } from "./container-source.ts";
+import { connectEngine } from "../engine/engine.ts";
+import { labels } from "../sandbox/labels.ts";
+import { openSandbox } from "./open-sandbox.ts";
+import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
+import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
+import { testJob } from "../testing/test-agent.ts";
 
 const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 const engine = connectEngine(host);
@@ -144,15 +143,17 @@ it("runs the job in a fresh container where the one it was given has just died",
   const log = getLogger(["airlock", "agent"]);
   await using world = new AsyncDisposableStack();
   const pool = world.adopt(
-    createPool({
+    createContainerSource({
       start: (spec, signal) => openSandbox(engine, spec, signal),
       starters: 2,
-      size: { least: 1, most: 1, slots: 1 },
+      least: 1,
+      most: 1,
+      slots: 1,
       idleMs: 600_000,
       isEngineWell: () => true,
       checkEngine: () => {},
       clock: systemClock,
-      changes: createChangeSignal(),
+      changed: () => {},
       log,
     }),
     ({ close }) => close(),

@@ -1,8 +1,8 @@
 import { configure, reset } from "@logtape/logtape";
 import { expect, test } from "vitest";
-import type { SandboxRequest } from "../../sandbox/sandbox-request.ts";
-import { EngineError } from "../../sandbox/errors.ts";
-import type { SandboxJob } from "../../sandbox/job.ts";
+import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { SandboxJob } from "../sandbox/job.ts";
 import {
   createPoolWorld,
   idleMs,
@@ -10,7 +10,22 @@ import {
   never,
   request,
   type PoolWorld,
-} from "../../testing/pool-world.ts";
+} from "../testing/pool-world.ts";
+
+const settle = () => new Promise(setImmediate);
+
+/** Has starts wait until they are let go, one by one. */
+function holdStarts(world: ReturnType<typeof createPoolWorld>) {
+  const { start } = world;
+  const held: PromiseWithResolvers<void>[] = [];
+  world.start = async (spec, signal) => {
+    const hold = Promise.withResolvers<void>();
+    held.push(hold);
+    await hold.promise;
+    return start(spec, signal);
+  };
+  return held;
+}
 
 /** A pool in which containers wait for the request. */
 async function warmed(least: number): Promise<PoolWorld> {
@@ -117,30 +132,12 @@ test("tells of each kind what is ready, starting and in use", async () => {
   const sandbox = await world.pool.acquire(request(), never);
   await world.pool.acquire(runsc, never);
   const backend = "engine";
-  const stats = (inUse: number) => [
-    { job_type: "default", runtime: null, backend, ready: 1, starting: 0, in_use: inUse },
+  expect(world.pool.stats()).toEqual([
+    { job_type: "default", runtime: null, backend, ready: 1, starting: 0, in_use: 1 },
     { job_type: "science", runtime: "runsc", backend, ready: 0, starting: 0, in_use: 1 },
-  ];
-  expect(world.pool.stats()).toEqual(stats(1));
+  ]);
   await world.pool.giveBack(sandbox);
-  expect(world.pool.stats()).toEqual(stats(0));
-});
-
-test("more wait of a kind that is often asked for, and fewer again when it is not", async () => {
-  await using world = createPoolWorld(1, { slots: 4 });
-  const { start } = world;
-  world.start = async (spec, signal) => {
-    world.clock.advance(1000);
-    return start(spec, signal);
-  };
-  world.pool.keepReadyFor(request());
-  await world.warm(1);
-  world.start = start;
-  for (let n = 0; n < 30; n++) await world.take();
-  await world.refill();
-  await world.warm(2);
-  await world.pass(120_000);
-  expect(world.ready()).toBe(1);
+  expect(world.pool.stats()).toMatchObject([{ in_use: 0 }, { in_use: 1 }]);
 });
 
 test("together no more wait than the most; the kinds asked for last come first", async () => {
@@ -164,23 +161,6 @@ test("kinds that nobody asks for any more are let go", async () => {
   await world.pass(idleMs + 15_000);
   await world.started[0]!.sandbox.closed;
   expect(world.pool.stats()).toEqual([]);
-});
-
-test("a container that has waited for long is replaced, and leaves only then", async () => {
-  await using world = await warmed(1);
-  await world.pass(idleMs / 2);
-  world.pool.keepReadyFor(request());
-  const hold = Promise.withResolvers<void>();
-  const { start } = world;
-  world.start = async (spec, signal) => {
-    await hold.promise;
-    return start(spec, signal);
-  };
-  await world.pass(idleMs / 2 + 15_000);
-  expect(world.pool.stats()).toMatchObject([{ ready: 1, starting: 1 }]);
-  hold.resolve();
-  await world.started[0]!.sandbox.closed;
-  expect(await world.take()).toBe("container-2");
 });
 
 test("a container that died between the last look and its use makes way for a fresh one", async () => {
@@ -229,4 +209,114 @@ test("closing removes what waits and what is about to, and what is in use keeps 
   await world.pool.giveBack(sandbox);
   await world.started[0]!.sandbox.closed;
   expect(world.started).toHaveLength(2);
+});
+
+test("no more than two are started ahead at a time", async () => {
+  await using world = createPoolWorld(5);
+  const held = holdStarts(world);
+  world.pool.keepReadyFor(request());
+  await settle();
+  expect(held).toHaveLength(2);
+  held[0]!.resolve();
+  await world.warm(1);
+  await settle();
+  expect(held).toHaveLength(3);
+  held.forEach(({ resolve }) => resolve());
+});
+
+test("a job that finds no container ready takes one that is about to be", async () => {
+  await using world = createPoolWorld(1);
+  const held = holdStarts(world);
+  world.pool.keepReadyFor(request());
+  await settle();
+  const first = world.pool.acquire(request(), never);
+  const second = world.pool.acquire(request(), never);
+  await settle();
+  expect(held).toHaveLength(2);
+  held[0]!.resolve();
+  expect(idOf(await first)).toBe("container-1");
+  held[1]!.resolve();
+  expect(idOf(await second)).toBe("container-2");
+});
+
+test("a job that gives up waiting leaves the container to the next", async () => {
+  await using world = createPoolWorld(1);
+  const held = holdStarts(world);
+  world.pool.keepReadyFor(request());
+  await settle();
+  const impatient = new AbortController();
+  const first = world.pool.acquire(request(), impatient.signal);
+  impatient.abort(new Error("cancelled"));
+  await expect(first).rejects.toThrow("cancelled");
+  held[0]!.resolve();
+  await world.warm(1);
+  expect(await world.take()).toBe("container-1");
+});
+
+test("a job whose awaited start fails starts its own", async () => {
+  await using world = createPoolWorld(1);
+  const held = holdStarts(world);
+  world.pool.keepReadyFor(request());
+  await settle();
+  const job = world.pool.acquire(request(), never);
+  held[0]!.reject(new EngineError("other", "no space"));
+  while (held.length < 2) await settle();
+  held[1]!.resolve();
+  expect(idOf(await job)).toBe("container-1");
+});
+
+test("an ill engine is not asked for containers that nobody needs yet", async () => {
+  await using world = createPoolWorld(1);
+  world.engine.isWell = false;
+  world.pool.keepReadyFor(request());
+  await settle();
+  expect(world.started).toHaveLength(0);
+  world.engine.isWell = true;
+  await world.pass(15_000);
+  await world.warm(1);
+});
+
+test("after failed starts a kind rests, longer each time, and the engine is checked", async () => {
+  await using world = createPoolWorld(1);
+  const { start } = world;
+  let tries = 0;
+  world.start = () => {
+    tries += 1;
+    return Promise.reject(new EngineError("other", "no space"));
+  };
+  world.pool.keepReadyFor(request());
+  for (const [least, most] of [
+    [250, 500],
+    [500, 1000],
+    [1000, 2000],
+  ] as const) {
+    const before = tries;
+    const restMs = await world.clock.sleeping(least, most);
+    expect(tries).toBe(before === 0 ? 1 : before);
+    world.clock.advance(restMs - 1);
+    world.pool.keepReadyFor(request());
+    await settle();
+    expect(tries).toBe(Math.max(before, 1));
+    world.clock.advance(1);
+    while (tries === Math.max(before, 1)) await settle();
+  }
+  expect(world.engine.checks).toBe(tries);
+  world.start = start;
+  world.clock.advance(60_000);
+  await world.warm(1);
+});
+
+test("a kind that cannot start is not tried again before its next job", async () => {
+  await using world = createPoolWorld(1);
+  const { start } = world;
+  world.start = () => Promise.reject(new EngineError("image_not_found", "gone"));
+  world.pool.keepReadyFor(request());
+  await settle();
+  world.start = start;
+  await world.pass(60_000);
+  expect(world.started).toHaveLength(0);
+  expect(world.engine.checks).toBe(0);
+  await world.take();
+  await world.refill();
+  await world.warm(1);
 });

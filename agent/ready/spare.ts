@@ -1,5 +1,5 @@
-import { EngineError } from "../../sandbox/errors.ts";
-import type { Sandbox } from "../../sandbox/sandbox.ts";
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /**
  * Wraps a waiting container. If its first use shows that it died before the code started, a fresh

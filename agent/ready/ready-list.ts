@@ -1,0 +1,248 @@
+import { EngineError } from "../sandbox/errors.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import { kindKey, type SandboxRequest } from "../sandbox/sandbox-request.ts";
+import { abortable } from "../waiting/abortable.ts";
+import { backoffMs } from "../waiting/backoff.ts";
+import { type Clock, deadline } from "../waiting/clock.ts";
+import { withSpare } from "./spare.ts";
+
+/** Sandboxes that are open before their jobs come: some of each kind that jobs have lately asked for. */
+export interface ReadyList {
+  /**
+   * A sandbox of the list, open or about to be; opens another one where there is none.
+   *
+   * @throws EngineError; the signal's reason.
+   */
+  readonly take: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
+  readonly keepReadyFor: (request: SandboxRequest) => void;
+  /** Opens what is missing, unless a job waits for a sandbox; closes what has waited for too long. */
+  readonly fill: () => void;
+  readonly kinds: () => readonly KindCount[];
+  /** Opens no more ahead and closes what waits. Jobs may still take sandboxes, which are opened for them. */
+  readonly close: () => Promise<void>;
+}
+
+export interface KindCount {
+  readonly request: SandboxRequest;
+  readonly ready: number;
+  readonly starting: number;
+}
+
+export interface ReadyListDeps {
+  readonly open: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
+  /** Sandboxes for each kind, and for all kinds together. */
+  readonly perKind: number;
+  readonly most: number;
+  /** How many may be opened ahead at the same time. */
+  readonly starters: number;
+  /** How long a kind is kept after its last request, and the longest that a sandbox waits, in ms. */
+  readonly idleMs: number;
+  /** How long openings in progress may take after `close`, in ms. */
+  readonly graceMs: number;
+  readonly mayOpen: () => boolean;
+  /** Is told of each failure to open a sandbox ahead, and how long the kind now rests, in ms. */
+  readonly failed: (request: SandboxRequest, error: unknown, restMs: number) => void;
+  /** Closes a sandbox that no job took. */
+  readonly discard: (sandbox: Sandbox) => void;
+  /** Is called when a sandbox is ready or gone. */
+  readonly changed: () => void;
+  readonly clock: Clock;
+}
+
+interface Entry {
+  readonly sandbox: Promise<Sandbox>;
+  readonly sinceMs: number;
+  isOpen: boolean;
+}
+
+interface Kind {
+  readonly request: SandboxRequest;
+  readonly entries: Entry[];
+  askedMs: number;
+  /** Failures in a row, and when the next try may be. */
+  failures: number;
+  restUntilMs: number;
+}
+
+const tickMs = 15_000;
+/** An opening ahead waits this long after a job has come: that job then needs the CPU no more, most likely. */
+const quietMs = 100;
+const [firstRestMs, longestRestMs] = [500, 60_000];
+
+export function createReadyList(deps: ReadyListDeps): ReadyList {
+  const { perKind, idleMs, clock } = deps;
+  /** By key, the one asked for longest ago first. */
+  const kinds = new Map<string, Kind>();
+  /** Openings that a job waits for. */
+  let awaited = 0;
+  let isQuiet = true;
+  const end = new AbortController();
+  const halt = new AbortController();
+
+  function ask(request: SandboxRequest): Kind {
+    const key = kindKey(request);
+    const known = kinds.get(key) ?? {
+      request,
+      entries: [],
+      askedMs: 0,
+      failures: 0,
+      restUntilMs: 0,
+    };
+    kinds.delete(key);
+    kinds.set(key, known);
+    known.askedMs = clock.nowMs();
+    return known;
+  }
+
+  function fill(): void {
+    if (end.signal.aborted) return;
+    const nowMs = clock.nowMs();
+    const isOld = (ms: number): boolean => ms <= nowMs - idleMs;
+    const mayOpen = awaited === 0 && deps.mayOpen();
+    let room = deps.most;
+    for (const [key, kind] of [...kinds].toReversed()) {
+      const { entries, request } = kind;
+      // Sandboxes with a GPU are not kept ready: they would hold the device.
+      const isKept = request.spec.gpus.length === 0 && !isOld(kind.askedMs);
+      const share = isKept ? Math.min(perKind, room) : 0;
+      room -= share;
+      for (const entry of entries.filter(({ sinceMs }, n) => n >= share || isOld(sinceMs)))
+        drop(kind, entry);
+      while (
+        mayOpen &&
+        entries.length < share &&
+        kind.restUntilMs <= nowMs &&
+        starting() < deps.starters
+      ) {
+        begin(kind);
+      }
+      if (isOld(kind.askedMs)) kinds.delete(key);
+    }
+  }
+
+  function starting(): number {
+    return [...kinds.values()].flatMap(({ entries }) => entries).filter(({ isOpen }) => !isOpen)
+      .length;
+  }
+
+  function begin(kind: Kind): void {
+    const sandbox = deps.open(kind.request, halt.signal);
+    const entry: Entry = { sandbox, sinceMs: clock.nowMs(), isOpen: false };
+    kind.entries.push(entry);
+    sandbox
+      .then(
+        ({ died }) => {
+          entry.isOpen = true;
+          kind.failures = 0;
+          const leave = (): void => {
+            if (drop(kind, entry)) fill();
+          };
+          died.addEventListener("abort", leave, { once: true });
+          if (died.aborted) leave();
+        },
+        (error: unknown) => {
+          remove(kind, entry);
+          if (!halt.signal.aborted) rest(kind, error);
+        },
+      )
+      .finally(() => {
+        deps.changed();
+        fill();
+      });
+  }
+
+  function rest(kind: Kind, error: unknown): void {
+    // For example a missing image: nothing is opened until the next job of the kind.
+    if (error instanceof EngineError && !error.transient) kind.askedMs = 0;
+    kind.failures += 1;
+    const restMs = backoffMs(kind.failures, firstRestMs, longestRestMs);
+    kind.restUntilMs = clock.nowMs() + restMs;
+    clock.sleep(restMs, end.signal).then(fill, () => {});
+    deps.failed(kind.request, error, restMs);
+  }
+
+  function remove({ entries }: Kind, entry: Entry): boolean {
+    const at = entries.indexOf(entry);
+    if (at >= 0) entries.splice(at, 1);
+    return at >= 0;
+  }
+
+  function drop(kind: Kind, entry: Entry): boolean {
+    if (!remove(kind, entry)) return false;
+    entry.sandbox.then(deps.discard, () => {});
+    deps.changed();
+    return true;
+  }
+
+  async function open(request: SandboxRequest, signal: AbortSignal): Promise<Sandbox> {
+    awaited += 1;
+    try {
+      return await deps.open(request, signal);
+    } finally {
+      awaited -= 1;
+    }
+  }
+
+  /** Null if none waits, or if it could not be opened. */
+  async function takeWaiting(kind: Kind, signal: AbortSignal): Promise<Sandbox | null> {
+    const entry = kind.entries.find(({ isOpen }) => isOpen) ?? kind.entries[0];
+    if (!entry) return null;
+    remove(kind, entry);
+    try {
+      return await abortable(entry.sandbox, signal);
+    } catch (error) {
+      if (!signal.aborted) return null;
+      // It is for the next job.
+      kind.entries.unshift(entry);
+      if (end.signal.aborted || kinds.get(kindKey(kind.request)) !== kind) drop(kind, entry);
+      throw error;
+    }
+  }
+
+  function fillSoon(): void {
+    if (!isQuiet) return;
+    isQuiet = false;
+    const wake = (): void => {
+      isQuiet = true;
+      fill();
+    };
+    clock.sleep(quietMs, end.signal).then(wake, () => {});
+  }
+
+  async function tick(): Promise<void> {
+    while (!end.signal.aborted) {
+      await clock.sleep(Math.min(tickMs, idleMs / 4), end.signal).catch(() => {});
+      fill();
+    }
+  }
+  if (perKind > 0) void tick();
+
+  return {
+    async take(request, signal) {
+      signal.throwIfAborted();
+      const kind = ask(request);
+      fillSoon();
+      const waiting = await takeWaiting(kind, signal);
+      if (waiting === null) return open(request, signal);
+      return withSpare(waiting, (limit) => open(request, limit));
+    },
+    keepReadyFor(request) {
+      ask(request);
+      fill();
+    },
+    fill,
+    kinds: () =>
+      [...kinds.values()].map(({ request, entries }) => {
+        const ready = entries.filter(({ isOpen }) => isOpen).length;
+        return { request, ready, starting: entries.length - ready };
+      }),
+    async close() {
+      end.abort();
+      using grace = deadline(clock, deps.graceMs);
+      grace.signal.addEventListener("abort", () => halt.abort(new Error("the agent has stopped")));
+      const entries = [...kinds.values()].flatMap((kind) => kind.entries.splice(0));
+      const waiting = await Promise.allSettled(entries.map(({ sandbox }) => sandbox));
+      for (const each of waiting) if (each.status === "fulfilled") deps.discard(each.value);
+    },
+  };
+}
