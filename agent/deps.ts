@@ -29,7 +29,7 @@ import { openPackageCache } from "./packages/cache.ts";
 import { buildLimits, mostMemory } from "./policy/policy.ts";
 import { createContainerSource } from "./container/container-source.ts";
 import type { SandboxSource } from "./sandbox/sandbox-source.ts";
-import { withForks } from "./backend/choose-sandbox.ts";
+import { chooseSandbox } from "./backend/choose-sandbox.ts";
 import { createForks, type Forks } from "./fork/forks.ts";
 import { EngineError } from "./sandbox/errors.ts";
 import { idCount, motherSpec } from "./fork/keep-mother.ts";
@@ -152,7 +152,7 @@ export async function createDeps(
   const pool: SandboxSource =
     forks === null
       ? containers
-      : withForks({
+      : chooseSandbox({
           pool: containers,
           forks,
           mustFork: how.mode === "zygote",

@@ -6,7 +6,7 @@ import type { WantedPackages } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { createPoolWorld, idOf, never, request } from "../testing/pool-world.ts";
-import { withForks } from "./choose-sandbox.ts";
+import { chooseSandbox } from "./choose-sandbox.ts";
 
 const slots = 2;
 
@@ -57,7 +57,7 @@ function createWorld(
     owns: (label) => label === "mother-1",
     close: () => Promise.resolve(void steps.push("close")),
   };
-  const pool = withForks({
+  const pool = chooseSandbox({
     pool: world.pool,
     forks,
     mustFork: false,

@@ -13,7 +13,7 @@ import type { Clock } from "../waiting/clock.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 
-export interface ForkingDeps {
+export interface ChooseDeps {
   /** Gives containers to the jobs that cannot be forked. */
   readonly pool: SandboxSource;
   readonly forks: Forks;
@@ -40,7 +40,7 @@ function filesToMount({ files, spec: { memoryBytes } }: SandboxRequest): readonl
 }
 
 /** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
-export function withForks({
+export function chooseSandbox({
   pool,
   forks,
   mustFork,
@@ -48,7 +48,7 @@ export function withForks({
   idleMs,
   clock,
   log,
-}: ForkingDeps): SandboxSource {
+}: ChooseDeps): SandboxSource {
   /** The kind of each sandbox in use. */
   const lent = new Map<Sandbox, PoolKind>();
   const kinds = new Map<string, PoolKind>();

@@ -108,14 +108,9 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
       room -= share;
       for (const entry of entries.filter(({ sinceMs }, n) => n >= share || isOld(sinceMs)))
         drop(kind, entry);
-      while (
-        mayOpen &&
-        entries.length < share &&
-        kind.restUntilMs <= nowMs &&
-        starting() < deps.starters
-      ) {
+      const mayBegin = mayOpen && kind.restUntilMs <= nowMs;
+      for (let n = entries.length; mayBegin && n < share && starting() < deps.starters; n++)
         begin(kind);
-      }
       if (isOld(kind.askedMs)) kinds.delete(key);
     }
   }
