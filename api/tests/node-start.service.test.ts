@@ -33,6 +33,12 @@ const takenPort = (): string => String((taken.address() as AddressInfo).port);
 
 type Vars = Record<string, string>;
 
+function tomlOf(text: string): string {
+  const path = join(folder, "airlock.toml");
+  writeFileSync(path, text);
+  return path;
+}
+
 test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
   [
     "the port is taken",
@@ -87,6 +93,21 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     "keys are required and none is set",
     () => ({ AIRLOCK_API_AUTH_ENABLED: "true" }),
     /^airlock api: api_auth_enabled is true, but api_keys is empty: .+\n$/,
+  ],
+  [
+    "a variable is unknown",
+    () => ({ AIRLOCK_MAX_TIMOUT: "60" }),
+    /^airlock api: unknown configuration key: max_timout; docs\/configuration\.md lists the keys\n$/,
+  ],
+  [
+    "a key is short, which it does not show",
+    () => ({ AIRLOCK_API_KEYS: "hunter2" }),
+    /^airlock api: api_keys\.0 = \(secret\): must be at least 16 characters\n$/,
+  ],
+  [
+    "a job type in the file has an unknown field",
+    () => ({ AIRLOCK_CONFIG: tomlOf('[job_types.ml]\nmemory = "1g"\n') }),
+    /^airlock api: unknown configuration key in job_types\.ml: memory; docs\/configuration\.md lists the keys\n$/,
   ],
 ])("if %s, it does not start and says why in one line", async (_when, vars, line) => {
   const { code, said } = await refusedStart({
@@ -158,4 +179,15 @@ test("no other user of the host can read what it stores, also in a folder of bef
   const again = await startNodeIn(data, level);
   await again.close();
   expect(await again.logged).not.toContain("other users");
+});
+
+test("it starts with the keys of the file; the environment wins", async () => {
+  const file = tomlOf("max_queue_size = 7\nproduction_mode = false\n");
+  const api = await startNode({ AIRLOCK_CONFIG: file, AIRLOCK_PRODUCTION_MODE: "true" });
+  try {
+    const health = (await (await fetch(`${api.url}/health`)).json()) as object;
+    expect(health).toMatchObject({ production_mode: true, queue_stats: { max_queue_size: 7 } });
+  } finally {
+    await api.close();
+  }
 });
