@@ -1,87 +1,30 @@
-import { randomUUID } from "node:crypto";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
-import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../engine/engine-host.ts";
-import { connectEngine } from "../engine/engine.ts";
-import { labels } from "../sandbox/labels.ts";
-import {
-  certificateFor,
-  type IndexOptions,
-  type PackageIndex,
-  startIndex,
-} from "../sandbox/testing/package-index.ts";
+import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
+import { certificateFor, type PackageIndex } from "../sandbox/testing/package-index.ts";
 import { bridgeAddress } from "../sandbox/testing/raw-engine.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
-import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
-import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
-import { testJob } from "../testing/test-agent.ts";
+import {
+  api,
+  cached as withCache,
+  code,
+  folder,
+  indexOf,
+  nextResult,
+  offer,
+  probe,
+  run,
+  start as startForking,
+  useWorld,
+} from "../testing/package-world.ts";
 
-const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
-const engine = connectEngine(host);
-const probe = { name: "airlock_probe", version: "1.0", source: "n = 42\n" };
-const code = "import airlock_probe; print(airlock_probe.n)";
-
-let api: FakeApi;
-let folder: string;
-let name: string;
-let agents: AgentProcess[];
-let indexes: PackageIndex[];
-beforeEach(async () => {
-  api = await startFakeApi();
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
-  name = `test-${randomUUID()}`;
-  agents = [];
-  indexes = [];
-});
-afterEach(async () => {
-  for (const { process } of agents) process.kill("SIGTERM");
-  await Promise.all(agents.map(({ exit }) => exit));
-  for (const index of indexes) index.close();
-  const left = await engine.list(labels.agentName, name, AbortSignal.timeout(60_000));
-  await Promise.all(left.map(({ id }) => engine.remove(id, AbortSignal.timeout(60_000))));
-  await api[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-  if (left.length > 0) throw new Error(`left behind: ${left.length} containers`);
-});
-
-async function indexOf(options: Partial<IndexOptions> = {}): Promise<PackageIndex> {
-  const index = await startIndex({ address: "127.0.0.1", wheels: [probe], ...options });
-  indexes.push(index);
-  return index;
-}
-
-/** An agent that lets jobs bring packages, against the real engine. */
-async function start(env: Record<string, string>): Promise<AgentProcess> {
-  const agent = startAgent({
-    AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: name,
-    AIRLOCK_DOCKER_HOST: host,
-    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
-    AIRLOCK_CONTAINER_BACKEND: "engine",
-    AIRLOCK_WARM_POOL_SIZE: "0",
-    AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
-    ...env,
-  });
-  agents.push(agent);
-  await agent.ready;
-  return agent;
-}
-
-let results = 0;
-beforeEach(() => (results = 0));
-async function run(job: Partial<LeasedJob> = {}): Promise<ResultReport> {
-  api.offer(testJob({ code, requirements: ["airlock-probe"], ...job }));
-  return nextResult();
-}
-async function nextResult(): Promise<ResultReport> {
-  results += 1;
-  return (await api.request("/result", results)).json as ResultReport;
-}
+useWorld();
+/** An agent whose jobs have containers of their own. */
+const start = (env: Record<string, string>) =>
+  startForking(undefined, { AIRLOCK_CONTAINER_BACKEND: "engine", ...env });
 const stdout = ({ stdout_base64 }: ResultReport) => Buffer.from(stdout_base64, "base64").toString();
 
 test("a job's packages are installed before it runs, and the timing says how long that took", async () => {
@@ -168,8 +111,7 @@ test("an installation longer than startup_timeout is a startup timeout, whatever
 test("a cancel ends an installation", async () => {
   const index = await indexOf({ opens: new Promise(() => {}) });
   await start({ AIRLOCK_PIP_INDEX_URL: index.url });
-  const job = testJob({ code, requirements: ["airlock-probe"] });
-  api.offer(job);
+  const job = offer();
   await waitUntil("pip asks the index", () => index.requests.length > 0);
   api.cancel.push(job.lease_id);
   api.wake();
@@ -213,7 +155,7 @@ ${code}
 describe("with enable_runtime_dependency_cache", () => {
   const cached = (index: PackageIndex) => ({
     AIRLOCK_PIP_INDEX_URL: index.url,
-    AIRLOCK_ENABLE_RUNTIME_DEPENDENCY_CACHE: "true",
+    ...withCache,
     AIRLOCK_DEPENDENCY_CACHE_DIR: join(folder, "cache"),
   });
   const entries = async () =>

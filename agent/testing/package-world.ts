@@ -17,7 +17,7 @@ import { testJob } from "./test-agent.ts";
 
 export const MiB = 1024 ** 2;
 export const probe = { name: "airlock_probe", version: "1.0", source: "n = 42\n" };
-const code = "import airlock_probe; print(airlock_probe.n)";
+export const code = "import airlock_probe; print(airlock_probe.n)";
 export const wheel = (letter: string, mebibytes: number): Wheel => ({
   ...probe,
   name: `airlock_${letter}`,
@@ -26,7 +26,7 @@ export const wheel = (letter: string, mebibytes: number): Wheel => ({
 
 export let api: FakeApi;
 export let name: string;
-let folder: string;
+export let folder: string;
 let agents: AgentProcess[];
 let indexes: PackageIndex[];
 let results: number;
@@ -58,9 +58,9 @@ export async function indexOf(options: Partial<IndexOptions> = {}): Promise<Pack
   return index;
 }
 
-/** An agent that forks its jobs and lets them bring packages. */
+/** An agent that forks its jobs and lets them bring packages, from this index where there is one. */
 export async function start(
-  index: PackageIndex,
+  index: PackageIndex | undefined,
   env: Record<string, string> = {},
 ): Promise<AgentProcess> {
   const agent = startAgent({
@@ -72,7 +72,7 @@ export async function start(
     AIRLOCK_WARM_POOL_SIZE: "0",
     AIRLOCK_CONTAINER_BACKEND: "zygote",
     AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
-    AIRLOCK_PIP_INDEX_URL: index.url,
+    AIRLOCK_PIP_INDEX_URL: index?.url,
     ...env,
   });
   agents.push(agent);

@@ -2,11 +2,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createPackageProxy } from "../../packages/proxy.ts";
-import { readRuntimeSource } from "../../packages/runtime-source.ts";
 import { openSession } from "../session/session.ts";
 import { startOnHost } from "./host-link.ts";
-import { type PackageIndex, startIndex } from "./package-index.ts";
+import type { PackageIndex } from "./package-index.ts";
+import { closeAll, indexOf, pipFrom, wheel } from "./package-world.ts";
 import type { Python } from "./find-python.ts";
 
 const code = `
@@ -22,16 +21,17 @@ export function packagesRow(python: () => Python): void {
   const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-packages-"));
   let index: PackageIndex;
   beforeAll(async () => {
-    const base = { name: "airlock_base", version: "1.0", source: "n = 42\n" };
-    const pth = { "airlock.pth": "import builtins; builtins.pth_ran = True\n" };
-    const probe = { name: "airlock_probe", version: "1.0", source: "from airlock_base import n\n" };
-    index = await startIndex({
-      address: "127.0.0.1",
-      wheels: [base, { ...probe, requires: ["airlock-base"], files: pth }],
+    const files = { "airlock.pth": "import builtins; builtins.pth_ran = True\n" };
+    const more = { requires: ["airlock-base"], files };
+    index = await indexOf({
+      wheels: [
+        wheel("airlock_base", "n = 42\n"),
+        wheel("airlock_probe", "from airlock_base import n\n", more),
+      ],
     });
   });
   afterAll(() => {
-    index.close();
+    closeAll();
     rmSync(spoolRoot, { recursive: true });
   });
 
@@ -39,16 +39,7 @@ export function packagesRow(python: () => Python): void {
     const link = startOnHost(python());
     const signal = AbortSignal.timeout(60_000);
     const session = await openSession(link, signal);
-    const config = {
-      indexUrl: index.url,
-      findLinks: undefined,
-      caFile: undefined,
-      hosts: [],
-      proxyUrl: undefined,
-    };
-    const { pipEnv, reach } = await readRuntimeSource(config);
-    const serve = createPackageProxy(reach, () => {});
-    const from = { pipEnv, files: {}, serve, keep: null, maxBytes: null };
+    const from = await pipFrom(index);
     await session.install({ requirements: ["airlock-probe"], from }, signal);
     const caps = { streamBytes: 100_000, artifactBytes: 0 };
     const report = await session.run(
