@@ -1,27 +1,26 @@
 import { createHash } from "node:crypto";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { OutputReport } from "../../shared/wire/output.ts";
 import type { Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { leasedJob, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { leasedJob } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { recordLog, recordResult, storeUpload } from "./lease-posts.ts";
 
 const maxStdoutBytes = 1024;
 const maxArtifactBytes = 1000;
 
-let store: TempStore;
+useStore();
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   deps = testDeps(store.db, store.folder, () => 10, {
     max_stdout_bytes: maxStdoutBytes,
     max_artifact_bytes: maxArtifactBytes,
   });
 });
-afterEach(() => store.close());
 
 const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
   parts: [{ stream, offset, data_base64: Buffer.alloc(bytes, "x").toString("base64") }],

@@ -1,26 +1,24 @@
 import { randomUUID } from "node:crypto";
 import { setImmediate } from "node:timers/promises";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { PollReply, PollRequest } from "../../shared/wire/agent/lease.ts";
 import { createApp } from "../app.ts";
 import type { Deps } from "../deps.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const [token, anotherToken] = ["a-token-of-16-characters", "b-token-of-16-characters"] as const;
 
-let store: TempStore;
+useStore();
 let deps: Deps;
 let app: ReturnType<typeof createApp>;
 
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   deps = testDeps(store.db, store.folder, Date.now, { agent_tokens: [token, anotherToken] });
   app = createApp(deps);
 });
-afterEach(() => store.close());
 
 function post(path: string, body: object, bearer: string = token) {
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` };

@@ -1,18 +1,17 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const token = "a-token-of-16-characters";
 
-let store: TempStore;
+useStore();
 let deps: Deps;
 let [now, asked] = [0, 0];
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   const { client } = store.db;
   const [execute, batch] = [client.execute.bind(client), client.batch.bind(client)];
   const counting =
@@ -26,7 +25,6 @@ beforeEach(async () => {
   deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
   deps.notifier = nobody;
 });
-afterEach(() => store.close());
 
 /** A notifier that never wakes anyone, and on which every wait times out at once. */
 const nobody: Notifier = {

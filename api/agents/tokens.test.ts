@@ -1,19 +1,18 @@
 import { randomBytes } from "node:crypto";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { createApp } from "../app.ts";
 import { addJoinCode, exchangeCode } from "../store/agents/agent-tokens.ts";
 import { sha256 } from "../platform/hash.node.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
 
-let store: TempStore;
+useStore();
 let app: ReturnType<typeof createApp>;
 let now = 1_000_000;
 let reads = 0;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   const { client } = store.db;
   const execute = client.execute.bind(client);
   client.execute = (statement: Parameters<typeof execute>[0]) => {
@@ -23,7 +22,6 @@ beforeEach(async () => {
   };
   app = createApp(testDeps(store.db, store.folder, () => now));
 });
-afterEach(() => store.close());
 
 async function statusWith(token: string): Promise<number> {
   const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };

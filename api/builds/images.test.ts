@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, environment } from "../domain/environment.ts";
@@ -10,23 +10,21 @@ import { finishBuild } from "../store/builds/advance-build.ts";
 import { claimBuilds } from "../store/builds/build-lease.ts";
 import { findBuildByLease, requestBuild } from "../store/builds/builds.ts";
 import { sweep } from "../upkeep/sweep.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
-let store: TempStore;
+useStore();
 let clock: number;
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   clock = 100 * dayMs;
   deps = testDeps(store.db, store.folder, () => clock, {
     job_types: { science: JobTypeDefinition.parse({}) },
   });
 });
-afterEach(() => store.close());
 
 /** Builds the job type, and gives the place of its image's archive. */
 async function build(n: number): Promise<string> {

@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import { streamNames, type StreamName } from "../../shared/wire/output.ts";
@@ -10,21 +10,20 @@ import { claimNext } from "../store/jobs/claim.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { encodeEvent } from "./encode.ts";
 import { follow } from "./follow.ts";
 import { createEventReader } from "./event-reader.ts";
 
-let store: TempStore;
+useStore();
 let clock: number;
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   clock = 10;
   deps = testDeps(store.db, store.folder, () => clock);
 });
-afterEach(() => store.close());
 
 async function running() {
   const execution = newExecution();

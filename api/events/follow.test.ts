@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import { recordLog, recordResult } from "../agents/lease-posts.ts";
 import type { Deps } from "../deps.ts";
@@ -6,17 +6,17 @@ import { claimNext } from "../store/jobs/claim.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { followSync } from "./follow-sync.ts";
 import { follow } from "./follow.ts";
 
-let store: TempStore;
+useStore();
 let deps: Deps;
 /** Reads that were made, by the first word of their key. */
 let reads: Record<string, number>;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   const { shareRead, ...rest } = testDeps(store.db, store.folder, () => 10);
   reads = {};
   const counted: Deps["shareRead"] = (key, read) =>
@@ -27,7 +27,6 @@ beforeEach(async () => {
     });
   deps = { ...rest, shareRead: counted };
 });
-afterEach(() => store.close());
 
 test("100 clients of a process that follow one job share their reads", async () => {
   const execution = newExecution();

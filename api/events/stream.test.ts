@@ -1,18 +1,16 @@
 import { getEventListeners } from "node:events";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { Deps } from "../deps.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { eventStream } from "./stream.ts";
 
-let store: TempStore;
+useStore();
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   deps = testDeps(store.db, store.folder, Date.now);
 });
-afterEach(() => store.close());
 
 async function* idleOnce(): AsyncGenerator<JobEvent | "idle"> {
   yield "idle";

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { v7 } from "uuid";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { remove } from "../jobs/remove.ts";
@@ -10,24 +10,22 @@ import { submit } from "../jobs/submit.ts";
 import { derive } from "../jobs/derive.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { removeExpiredFiles, storedFileBytes } from "../store/files.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { sweep } from "../upkeep/sweep.ts";
 import { findFile, forgetFile, storeFile } from "./uploads.ts";
 
 const hourMs = 3_600_000;
 
-let store: TempStore;
+useStore();
 let clock: number;
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   clock = Date.parse("2026-11-22T00:00:00Z");
   const config = { file_retention_hours: 24, execution_retention_days: 30 };
   deps = testDeps(store.db, store.folder, () => clock, config);
   deps.newId = () => v7({ msecs: clock });
 });
-afterEach(() => store.close());
 
 const streamOf = (content: string) => new Blob([content]).stream();
 

@@ -1,16 +1,12 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { createApp } from "../app.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 
 const token = "an-agent-token-of-the-test-0123456789";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 /** The API on a disk whose syncs end when the test says so. */
 function start() {

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { recordLog, recordResult, releaseLease } from "../agents/lease-posts.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import type { Deps, Topic } from "../deps.ts";
@@ -6,24 +6,23 @@ import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { leasedJob, newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { leasedJob, newExecution } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { cancel } from "./wait.ts";
 import { keepFollowed } from "./followed.ts";
 
-let store: TempStore;
+useStore();
 let deps: Deps;
 let told: Topic[];
 let clock: number;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   told = [];
   clock = 10;
   deps = testDeps(store.db, store.folder, () => clock);
   const notify = (topic: Topic): void => void told.push(topic);
   deps = { ...deps, notifier: { ...deps.notifier, notify } };
 });
-afterEach(() => store.close());
 
 const error = { type: "docker_error", message: "", phase: "startup" } as const;
 const changes: [what: string, change: (job: ExecutionRow) => Promise<unknown>][] = [

@@ -1,20 +1,19 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
 import { recordResult } from "../agents/lease-posts.ts";
 import { claimNext } from "../store/jobs/claim.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { waitForSync } from "./wait.ts";
 
-let store: TempStore;
+useStore();
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   deps = testDeps(store.db, store.folder, () => 10);
 });
-afterEach(() => store.close());
 
 test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
   const execution = newExecution({ mode: "sync" });

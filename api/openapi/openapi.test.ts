@@ -1,5 +1,5 @@
 import { Validator } from "@seriousme/openapi-schema-validator";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Config } from "../../shared/config/config.ts";
 import { createApp } from "../app.ts";
 import { openApiCheck } from "../testing/openapi-check.ts";
@@ -11,14 +11,10 @@ import {
   type OpenApiResponse,
   resolve,
 } from "../testing/openapi-document.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 const key = "0123456789abcdef";
 

@@ -1,18 +1,15 @@
 import { createClient } from "@libsql/client";
 import { is } from "drizzle-orm";
 import { getTableConfig, SQLiteTable } from "drizzle-orm/sqlite-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { newExecution, openIn, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { describe, expect, test } from "vitest";
+import { newExecution, openIn, openTempStore } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { isStoreOutage } from "./outage.ts";
 import { findExecution } from "./jobs/read.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import * as schema from "./schema.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 async function rows(sql: string): Promise<unknown[][]> {
   const result = await store.db.client.execute(sql);

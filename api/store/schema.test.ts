@@ -1,15 +1,12 @@
 import type { InValue } from "@libsql/client";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { executionStatuses, type ExecutionStatus } from "../../shared/wire/execution.ts";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { findExecution } from "./jobs/read.ts";
 import { submitExecution } from "./jobs/submit.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 type Columns = Record<string, InValue>;
 

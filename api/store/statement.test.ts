@@ -1,16 +1,13 @@
 import { eq, getTableColumns, sql } from "drizzle-orm";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { expect, test } from "vitest";
+import { newExecution } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { findExecution } from "./jobs/read.ts";
 import { executions } from "./schema.ts";
 import { listed, query, rowsQuery, statement } from "./statement.ts";
 import { submitExecution } from "./jobs/submit.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 const update = statement(
   query

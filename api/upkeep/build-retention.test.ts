@@ -1,16 +1,12 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { expect, test } from "vitest";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { sweep } from "./sweep.ts";
 
 const dayMs = 86_400_000;
 const keepDays = 7;
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 test("builds are removed with their logs, except a job type's last one and the last image of each kind", async () => {
   let clock = 100 * dayMs;

@@ -1,23 +1,22 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
 import { historyMs, minuteMs, toHistory } from "../domain/history.ts";
 import { minutesSince } from "../store/minutes.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { recordMinute } from "./record-minute.ts";
 
 const start = 1000 * historyMs;
 
-let store: TempStore;
+useStore();
 let clock: number;
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   clock = start;
   deps = testDeps(store.db, store.folder, () => clock);
 });
-afterEach(() => store.close());
 
 const count = (status: string, n: number) =>
   store.db.client.execute({

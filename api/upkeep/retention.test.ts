@@ -3,7 +3,7 @@ import { existsSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { v7 } from "uuid";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { Deps } from "../deps.ts";
 import { artifactKey } from "../domain/files/store-key.ts";
 import { advance } from "../store/jobs/advance.ts";
@@ -17,22 +17,21 @@ import { recordOutput } from "../store/output/chunks.ts";
 import { findArtifact, recordArtifact } from "../store/output/artifacts.ts";
 import { sweep } from "./sweep.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution, offers } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const keepDays = 7;
 
-let store: TempStore;
+useStore();
 let clock: number;
 let deps: Deps;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   clock = 100 * dayMs;
   deps = testDeps(store.db, store.folder, () => clock, { execution_retention_days: keepDays });
 });
-afterEach(() => store.close());
 
 const submit = async (columns: Parameters<typeof newExecution>[0] = {}): Promise<string> => {
   const execution = newExecution({ id: v7({ msecs: clock }), createdAt: clock, ...columns });

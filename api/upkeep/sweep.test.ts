@@ -1,19 +1,16 @@
 import { setImmediate } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { findExecution } from "../store/jobs/read.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { expire, removeOld, sweep } from "./sweep.ts";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const dayMs = 24 * 3_600_000;
 const now = 100 * dayMs;
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 /** A dead letter of this age, with a new execution. */
 async function letterOf(ageMs: number): Promise<string> {

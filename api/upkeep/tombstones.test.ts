@@ -1,18 +1,15 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { advance } from "../store/jobs/advance.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { remove } from "../jobs/remove.ts";
 import { sweep } from "./sweep.ts";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { newExecution } from "../testing/temp-store.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 
 const dayMs = 24 * 3_600_000;
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 test("the key of a removed execution is given away again when its record would have been", async () => {
   let now = 100 * dayMs;

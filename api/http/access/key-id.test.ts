@@ -1,19 +1,15 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { PollReply } from "../../../shared/wire/agent/lease.ts";
 import { createApp } from "../../app.ts";
 import { executions } from "../../store/schema/executions.ts";
 import { ScriptedAgent } from "../../testing/scripted-agent.ts";
-import { openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 
 const token = "a-token-of-16-characters";
 const [key, otherKey] = ["a-key-of-16-characters", "b-key-of-16-characters"] as const;
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 function appWith(api_auth_enabled: boolean) {
   const config = { agent_tokens: [token], api_auth_enabled, api_keys: [key, otherKey] };

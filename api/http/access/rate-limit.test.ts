@@ -1,13 +1,9 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { createApp } from "../../app.ts";
-import { openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { store, useOneStore } from "../../testing/use-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 test("processes that share a database count attempts to join together, apart from other requests", async () => {
   let now = 0;

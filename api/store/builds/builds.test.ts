@@ -1,5 +1,6 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { openIn, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { openIn } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { advanceBuild, finishBuild } from "./advance-build.ts";
 import { findAgent, recordAgent } from "../agents/agents.ts";
 import { readBuildLog, recordBuildLog } from "./build-log.ts";
@@ -7,13 +8,11 @@ import { claimBuilds, expireBuilds, renewBuilds, undeliveredBuilds } from "./bui
 import { builtImages, findBuild, type NewBuild, openBuilds, requestBuild } from "./builds.ts";
 import { type Database, database } from "../database.ts";
 
-let store: TempStore;
+useStore();
 let db: Database;
-beforeEach(async () => {
-  store = await openTempStore();
+beforeEach(() => {
   ({ db } = store);
 });
-afterEach(() => store.close());
 
 const digest = `sha256:${"1".repeat(64)}`;
 const built = { status: "built", digest, python_version: "3.13.5", manifest_digest: null } as const;

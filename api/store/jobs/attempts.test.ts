@@ -1,12 +1,13 @@
 import type { Client, InStatement } from "@libsql/client";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Attempt } from "../../../shared/wire/attempt.ts";
 import type { ExecutionEvent } from "../../domain/transition.ts";
 import { readRecord, readRecords } from "../../jobs/read-records.ts";
 import { ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { result } from "../../testing/store-result.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { recordAgent } from "../agents/agents.ts";
 import { database } from "../database.ts";
 import { advance } from "./advance.ts";
@@ -20,14 +21,12 @@ const agent = new ScriptedAgent("http://unused", "token");
 const ttlMs = 1000;
 const error = { type: "docker_error", message: 'no "image"', phase: "startup" } as const;
 
-let store: TempStore;
+useStore();
 let now: number;
 beforeEach(async () => {
-  store = await openTempStore();
   now = 1;
   await recordAgent(store.db, agent.status(), "hash", now);
 });
-afterEach(() => store.close());
 
 async function submit(): Promise<string> {
   const execution = newExecution();

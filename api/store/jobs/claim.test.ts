@@ -1,16 +1,13 @@
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { newExecution, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { describe, expect, test } from "vitest";
+import { newExecution } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { advance } from "./advance.ts";
 import { claimNext } from "./claim.ts";
 import { queuePosition, findExecution } from "./read.ts";
 import { submitExecution } from "./submit.ts";
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 const terms = { agentId: "a", expiresAt: 1000, now: 100 };
 const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });

@@ -1,14 +1,11 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { expect, test } from "vitest";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { claimNext } from "./claim.ts";
 import { expireLeases } from "./lease.ts";
 import { submitExecution } from "./submit.ts";
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 test("any number of leases that expire together cost two database calls", async () => {
   const { db } = store;

@@ -1,18 +1,15 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { toRecord } from "../../jobs/record.ts";
 import { result } from "../../testing/store-result.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useOneStore } from "../../testing/use-store.ts";
 import { finishExecution, type Result } from "./finish.ts";
 import { claimNext } from "./claim.ts";
 import { withPayload } from "./read.ts";
 import { submitExecution } from "./submit.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 async function finishedWith(part: Partial<Result>) {
   await submitExecution(store.db, newExecution(), 1000);

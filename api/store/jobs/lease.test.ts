@@ -1,13 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { leasedJob, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { expect, test } from "vitest";
+import { leasedJob } from "../../testing/temp-store.ts";
+import { store, useOneStore } from "../../testing/use-store.ts";
 import { renewLeases } from "./lease.ts";
 import { findExecution } from "./read.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 test("a renewal writes nothing while it would give less than a hundredth of the lease's time", async () => {
   const job = await leasedJob(store.db);

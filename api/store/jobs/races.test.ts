@@ -1,9 +1,10 @@
 import { eq } from "drizzle-orm";
 import * as fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { ExecutionError } from "../../../shared/wire/errors.ts";
 import { type ExecutionEvent, type LeaseState, transition } from "../../domain/transition.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { newExecution, offers, openTempStore } from "../../testing/temp-store.ts";
+import { store, useOneStore } from "../../testing/use-store.ts";
 import { advance } from "./advance.ts";
 import type { ExecutionRow } from "./row.ts";
 import { claimNext } from "./claim.ts";
@@ -11,11 +12,7 @@ import { findExecution } from "./read.ts";
 import { deadLetters } from "../schema.ts";
 import { submitExecution } from "./submit.ts";
 
-let store: TempStore;
-beforeAll(async () => {
-  store = await openTempStore();
-});
-afterAll(() => store.close());
+useOneStore();
 
 const parallel = <T>(n: number, run: (i: number) => Promise<T>): Promise<T[]> =>
   Promise.all(Array.from({ length: n }, (_, i) => run(i)));

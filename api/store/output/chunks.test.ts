@@ -1,6 +1,7 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import type { Client, InStatement, ResultSet } from "@libsql/client";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useOneStore } from "../../testing/use-store.ts";
 import { database, type Database } from "../database.ts";
 import { claimNext } from "../jobs/claim.ts";
 import { type Part, recordOutput } from "./chunks.ts";
@@ -8,14 +9,12 @@ import { submitExecution } from "../jobs/submit.ts";
 
 const now = 100;
 const maxBytes = 10_000_000;
-let store: TempStore;
+useOneStore();
 let rowsRead = 0;
 let db: Database;
-beforeAll(async () => {
-  store = await openTempStore();
+beforeAll(() => {
   db = database(counting(store.db.client));
 });
-afterAll(() => store.close());
 
 /** A client that counts the rows that it brings. */
 function counting(client: Client): Client {

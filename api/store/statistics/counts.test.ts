@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { expect, test } from "vitest";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { success } from "../../testing/scripted-agent.ts";
 import { advance } from "../jobs/advance.ts";
 import { phaseBoundsMs, readCounts } from "./counts.ts";
@@ -10,11 +11,7 @@ import { claimNext } from "../jobs/claim.ts";
 import { expireLeases } from "../jobs/lease.ts";
 import { submitExecution } from "../jobs/submit.ts";
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 const error = { type: "value_error", message: "", phase: "execution" } as const;
 

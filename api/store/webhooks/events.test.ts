@@ -1,8 +1,9 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type WebhookType, webhookTypes } from "../../../shared/wire/client/webhook-type.ts";
 import type { ExecutionEvent } from "../../domain/transition.ts";
 import { webhookBody } from "../../domain/webhooks/event.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import { newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
 import { advance } from "../jobs/advance.ts";
 import { cancelMembers } from "../batches/batches.ts";
 import { claimNext } from "../jobs/claim.ts";
@@ -13,11 +14,7 @@ import { removeExecution } from "../retention.ts";
 import { fanOut, keepWantedTypes, newEvents } from "./events.ts";
 import { eventsAfter, keepListening, lastEvent } from "./listen.ts";
 
-let store: TempStore;
-beforeEach(async () => {
-  store = await openTempStore();
-});
-afterEach(() => store.close());
+useStore();
 
 const error = { type: "value_error", message: "secret text", phase: "execution" } as const;
 
