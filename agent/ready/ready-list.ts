@@ -108,9 +108,9 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
       room -= share;
       for (const entry of entries.filter(({ sinceMs }, n) => n >= share || isOld(sinceMs)))
         drop(kind, entry);
-      const mayBegin = mayOpen && kind.restUntilMs <= nowMs;
-      for (let n = entries.length; mayBegin && n < share && starting() < deps.starters; n++)
-        begin(kind);
+      const missing = mayOpen && kind.restUntilMs <= nowMs ? share - entries.length : 0;
+      const most = Math.min(missing, deps.starters - starting());
+      for (let n = 0; n < most; n++) begin(kind);
       if (isOld(kind.askedMs)) kinds.delete(key);
     }
   }

@@ -7,6 +7,7 @@ import {
   terminalStatuses,
 } from "../../shared/wire/execution.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import { queued as submitted } from "../testing/store-model.ts";
 import { transition, type ExecutionEvent, type LeaseState } from "./transition.ts";
 
 /**
@@ -47,21 +48,7 @@ const now = 1_000_000;
 const next = now + 30_000;
 const error: ExecutionError = { type: "docker_error", message: "no image", phase: "startup" };
 
-const queued: LeaseState = {
-  status: "queued",
-  attempt: 0,
-  maxAttempts: limits.maxAttempts,
-  leaseId: null,
-  agentId: null,
-  leaseExpiresAt: null,
-  codeStartedAt: null,
-  availableAt: now,
-  startedAt: null,
-  endedAt: null,
-  cancelRequested: false,
-  error: null,
-  exitCode: null,
-};
+const queued: LeaseState = { ...submitted, availableAt: now };
 
 function running(attempt: number, ...flags: string[]): LeaseState {
   return {

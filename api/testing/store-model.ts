@@ -92,7 +92,8 @@ function lostAttempt(state: LeaseState, loss: Loss, endedAt: number): LostAttemp
   return { attempt, ...agent, claimedAt: startedAt!, codeStartedAt, endedAt, ...loss };
 }
 
-const queued: LeaseState = {
+/** An execution that has just been submitted. */
+export const queued: LeaseState = {
   status: "queued",
   attempt: 0,
   maxAttempts: limits.maxAttempts,

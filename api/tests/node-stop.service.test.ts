@@ -41,8 +41,8 @@ async function post(path: string, body: object): Promise<Response> {
   });
 }
 
-async function submit(code = "print(1)"): Promise<string> {
-  const response = await post("/execute/async", { code });
+async function submit(): Promise<string> {
+  const response = await post("/execute/async", { code: "print(1)" });
   const { job_id } = (await response.json()) as { job_id: string };
   expect(response.status).toBe(202);
   return job_id;
@@ -51,16 +51,15 @@ async function submit(code = "print(1)"): Promise<string> {
 /** Resolves when a request has ended in any way. */
 const settled = (request: Promise<unknown>): Promise<unknown> => request.catch(() => undefined);
 
-const unfinished =
-  "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
-
 /** A connection that the API has accepted, with a request that was started and never completed. */
-async function halfARequest(text = unfinished): Promise<Socket> {
+async function halfARequest(): Promise<Socket> {
   const { hostname, port } = new URL(api.url);
   const socket = connect(Number(port), hostname);
   await once(socket, "connect");
   socket.on("error", () => {});
-  socket.write(text);
+  socket.write(
+    "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+  );
   // Connections are accepted in order: this one has been accepted when a later one is answered.
   const later = get(`${api.url}/health`, { agent: false });
   const [answer] = (await once(later, "response")) as [IncomingMessage];

@@ -10,14 +10,6 @@ import { sendForever, sendSome, webhookSender } from "./sender.ts";
 let world: WebhookWorld;
 eachInWebhookWorld((own) => (world = own));
 
-test("several senders make each call once", async () => {
-  for (let n = 0; n < 40; n++) await world.end();
-  const senders = [world.sender(), world.sender(), world.sender()];
-  await Promise.all(senders.map((one) => sendSome(one, 1000)));
-  expect(world.receiver.received).toHaveLength(40);
-  expect(new Set(world.receiver.received.map(({ id }) => id)).size).toBe(40);
-});
-
 test("a call whose sender died is made again after its claim", async () => {
   world.receiver.answering = () => {};
   await world.end();
@@ -34,18 +26,6 @@ test("a call whose sender died is made again after its claim", async () => {
   // The claim of the first sender has expired: its outcome no longer counts.
   await dying.stop();
   expect(await world.deliveries()).toMatchObject([{ status: "delivered", attempts: 2 }]);
-});
-
-test("a sender that stops hands its calls back; they do not count", async () => {
-  world.receiver.answering = () => {};
-  await world.end();
-  const stopped = world.sender();
-  await stopped.sendDue();
-  await world.receiver.calls(1);
-  await stopped.stop();
-  expect(await world.deliveries()).toMatchObject([
-    { status: "pending", attempts: 0, dueAt: world.clock },
-  ]);
 });
 
 test("a receiver that does not answer leaves room for calls to others", async () => {

@@ -39,13 +39,13 @@ function announced(bytes: Uint8Array) {
   return { sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
 }
 
-/** A body that comes in parts of this many bytes. */
-function streamed(bytes: Uint8Array, partBytes = 1000): ReadableStream<Uint8Array> {
+/** A body that comes in parts of 1,000 bytes. */
+function streamed(bytes: Uint8Array): ReadableStream<Uint8Array> {
   let at = 0;
   return new ReadableStream({
     pull(controller) {
       if (at >= bytes.length) return controller.close();
-      controller.enqueue(bytes.subarray(at, (at += partBytes)));
+      controller.enqueue(bytes.subarray(at, (at += 1000)));
     },
   });
 }

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
+import { ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { openIn } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advanceBuild, finishBuild } from "./advance-build.ts";
@@ -33,9 +34,9 @@ function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
 }
 
 /** Leases the build of a request, and returns its lease. */
-async function leased(changes: Partial<NewBuild> = {}, at = terms): Promise<string> {
+async function leased(changes: Partial<NewBuild> = {}): Promise<string> {
   await requestBuild(db, newBuild(changes));
-  const [build] = await claimBuilds(db, at, 1, ["science", "other"]);
+  const [build] = await claimBuilds(db, terms, 1, ["science", "other"]);
   return build?.leaseId ?? "none";
 }
 
@@ -133,32 +134,8 @@ test("for each specification, the last built image is used", async () => {
 });
 
 test("an agent is known to have an image as soon as its build has ended", async () => {
-  const agent = {
-    id: "agent",
-    name: "a",
-    version: "0",
-    labels: {},
-    accepts: { job_types: null, builds: true },
-  };
-  const breaker = {
-    state: "closed",
-    failure_count: 0,
-    success_count: 0,
-    last_failure: null,
-  } as const;
-  const engine = { available: true, version: null, runtimes: [] };
-  const status = {
-    agent,
-    slots: 1,
-    gpus: { total: 0, free: 0 },
-    warm: 0,
-    pool: [],
-    engine,
-    breaker,
-    leases: [],
-    builds: [],
-    images: ["x"],
-  };
+  const status = { ...new ScriptedAgent("", "").status(), images: ["x"] };
+  status.agent.id = "agent";
   await recordAgent(db, status, "token", 100);
   await finishBuild(db, await leased(), built, "hash", 150);
   expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);

@@ -11,12 +11,8 @@ import { type Api, body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
 /** A job that an agent has ended with this error. */
-async function failed(
-  api: Api,
-  type: ExecutionErrorType,
-  fields: Record<string, unknown> = {},
-): Promise<string> {
-  const { job_id } = await api.submit(fields);
+async function failed(api: Api, type: ExecutionErrorType): Promise<string> {
+  const { job_id } = await api.submit();
   await end(api, { status: "failed", exit_code: 1, error: errorOf(type) });
   return job_id;
 }

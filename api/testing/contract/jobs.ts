@@ -1,6 +1,7 @@
 import { expect } from "vitest";
 import { InProgressResult } from "../../../shared/wire/execution.ts";
 import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import { success } from "../scripted-agent.ts";
 import { body, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
@@ -104,13 +105,7 @@ export const jobRows: Row[] = [
         stderr: "",
         output: { a: [1] },
         error: null,
-        timing: {
-          startup_ms: 21,
-          dep_install_ms: 0,
-          execution_ms: 1500,
-          total_ms: 1530,
-          phase_at_exit: "completed",
-        },
+        timing: success.timing,
       });
       const full = body(await api.get(`/jobs/${job_id}/result?view=full`));
       expect(full).toEqual({
