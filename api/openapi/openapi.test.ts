@@ -1,7 +1,6 @@
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { describe, expect, test } from "vitest";
 import type { Config } from "../../shared/config/config.ts";
-import { createApp } from "../app.ts";
 import { openApiCheck } from "../testing/openapi-check.ts";
 import {
   endpointsOf,
@@ -11,22 +10,12 @@ import {
   type OpenApiResponse,
   resolve,
 } from "../testing/openapi-document.ts";
-import { store, useOneStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
-
-useOneStore();
+import { readDocument } from "../testing/read-document.ts";
 
 const key = "0123456789abcdef";
 
-async function documentWith(config: Partial<Config>): Promise<OpenApiDocument> {
-  const app = createApp(testDeps(store.db, store.folder, Date.now, config));
-  const response = await app.request("/openapi.json", { headers: { "X-API-Key": key } });
-  expect(response.status).toBe(200);
-  return (await response.json()) as OpenApiDocument;
-}
-
-const open = () => documentWith({});
-const locked = () => documentWith({ api_auth_enabled: true, api_keys: [key] });
+const open = () => readDocument();
+const locked = () => readDocument({ api_auth_enabled: true, api_keys: [key] });
 
 test.each([
   ["open", open],
@@ -184,7 +173,7 @@ describe("keys", () => {
   });
 
   test("a service with keys takes them in its header or as a bearer token, except for /health", async () => {
-    const document = await documentWith({
+    const document = await readDocument({
       api_auth_enabled: true,
       api_keys: [key],
       api_auth_header: "X-API-Key",
@@ -201,7 +190,7 @@ describe("keys", () => {
   });
 
   test("a public description needs no key", async () => {
-    const document = await documentWith({
+    const document = await readDocument({
       api_auth_enabled: true,
       api_keys: [key],
       api_docs_public: true,
@@ -214,7 +203,7 @@ describe("keys", () => {
 });
 
 test("without a rate limit, no 429 is documented", async () => {
-  const document = await documentWith({ api_rate_limit_enabled: false });
+  const document = await readDocument({ api_rate_limit_enabled: false });
   expect(JSON.stringify(document.paths)).not.toContain("TooManyRequests");
 });
 
@@ -255,7 +244,7 @@ function nestedShapes(schema: unknown, depth = 0): unknown[] {
 }
 
 test("the document has the configured longest timeout and job types, and allows no NUL in code", async () => {
-  const document = await documentWith({
+  const document = await readDocument({
     max_timeout: 77,
     job_types: { ml: {}, default: {} },
   } as unknown as Partial<Config>);

@@ -1,11 +1,9 @@
-import { createApp } from "../../api/app.ts";
 import {
   endpointsOf,
   type OpenApiDocument,
   type OpenApiOperation,
 } from "../../api/testing/openapi-document.ts";
-import { openTempStore } from "../../api/testing/temp-store.ts";
-import { testDeps } from "../../api/testing/test-deps.ts";
+import { readDocument } from "../../api/testing/read-document.ts";
 
 type Schema = { properties?: Record<string, { enum?: unknown }> };
 
@@ -14,23 +12,12 @@ type Schema = { properties?: Record<string, { enum?: unknown }> };
  * (refusals, correlation ids), and without the names of a service's own job types.
  */
 export async function clientDocument(): Promise<OpenApiDocument> {
-  const document = await publicDocument();
+  const document = await readDocument();
   for (const { operation } of endpointsOf(document)) narrow(operation);
   for (const schema of Object.values(document.components["schemas"] ?? {})) {
     delete (schema as Schema).properties?.["job_type"]?.enum;
   }
   return document;
-}
-
-/** What `GET /openapi.json` answers by default. */
-async function publicDocument(): Promise<OpenApiDocument> {
-  const store = await openTempStore();
-  try {
-    const app = createApp(testDeps(store.db, store.folder, Date.now));
-    return (await (await app.request("/openapi.json")).json()) as OpenApiDocument;
-  } finally {
-    store.close();
-  }
 }
 
 function narrow(operation: OpenApiOperation): void {

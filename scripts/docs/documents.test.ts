@@ -1,10 +1,8 @@
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
-import { createApp } from "../../api/app.ts";
-import { endpointsOf, type OpenApiDocument } from "../../api/testing/openapi-document.ts";
-import { openTempStore } from "../../api/testing/temp-store.ts";
-import { testDeps } from "../../api/testing/test-deps.ts";
+import { expect, test } from "vitest";
+import { endpointsOf } from "../../api/testing/openapi-document.ts";
+import { readDocument } from "../../api/testing/read-document.ts";
 import { missingTests, namedTests } from "./named-tests.ts";
 
 const pages = globSync(["*.md", "docs/**/*.md"]).map((page) => ({
@@ -98,11 +96,9 @@ test("every page except README and CHANGELOG begins with whom it is for", () => 
 });
 
 test("the table of docs/guides/jobs.md and the OpenAPI document have the same endpoints", async () => {
-  const store = await openTempStore();
-  onTestFinished(() => store.close());
-  const app = createApp(testDeps(store.db, store.folder, Date.now, {}));
-  const document = (await (await app.request("/openapi.json")).json()) as OpenApiDocument;
-  const described = endpointsOf(document).map(({ method, path }) => `${method} ${anyName(path)}`);
+  const described = endpointsOf(await readDocument()).map(
+    ({ method, path }) => `${method} ${anyName(path)}`,
+  );
   const [, table = ""] = textOf("docs/guides/jobs.md").split("\n## Endpoints\n");
   const listed = [...table.matchAll(/^\| (`.*`) \|/gm)].flatMap(([, cell = ""]) =>
     endpointsIn(cell),
