@@ -10,7 +10,7 @@ import { AppError, unavailable } from "../errors.ts";
 import { advanceBuild } from "../store/builds/advance-build.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readBuildLog } from "../store/builds/build-log.ts";
-import { findBuild, requestBuild, type BuildRow } from "../store/builds/builds.ts";
+import { findBuildById, requestBuild, type BuildRow } from "../store/builds/builds.ts";
 import { sweepBuilds } from "./take-builds.ts";
 import { backstopMs } from "../waiting.ts";
 
@@ -67,7 +67,7 @@ async function waitForBuild(
   try {
     for (;;) {
       await sweepBuilds(deps);
-      const build = await findBuild(db, id);
+      const build = await findBuildById(db, id);
       if (!build) throw new Error(`build ${id} is gone`);
       if (build.endedAt !== null || signal.aborted) return build;
       const obstacle = build.status === "queued" && (await whyNotNow(deps, environment));

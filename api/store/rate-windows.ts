@@ -7,7 +7,6 @@ const now = sql.placeholder("now");
 const { client, hits, endsAt } = rateWindows;
 
 const count = rowsQuery(
-  { hits, endsAt },
   query
     .insert(rateWindows)
     .values({ client: sql.placeholder("client"), hits: 1, endsAt: sql.placeholder("newEnd") })

@@ -1,4 +1,4 @@
-import { eq, getTableColumns, sql } from "drizzle-orm";
+import { eq, sql } from "drizzle-orm";
 import { expect, test } from "vitest";
 import { newExecution } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
@@ -31,7 +31,6 @@ test("returns the same rows as drizzle, for lists of any length", async () => {
     await submitExecution(store.db, newExecution({ id, requirements: [id] }), 10);
   }
   const byIds = rowsQuery(
-    getTableColumns(executions),
     query
       .select()
       .from(executions)

@@ -53,33 +53,44 @@ export function listed(name: string): SQL {
   return sql`(select value from json_each(${sql.placeholder(name)}))`;
 }
 
-type Columns = Record<string, Column>;
-
-/** A query of the hot path that returns rows with these columns, in the order of its select. */
-export function rowsQuery<C extends Columns>(columns: C, built: SQLWrapper) {
+/** A query of the hot path that returns rows. They are of the type that the query promises. */
+export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
   const fill = statement(built);
-  const decode = decoder(columns);
-  return async (db: Database, values: Values): Promise<InferColumnsDataTypes<C>[]> => {
+  // What drizzle itself decodes rows with, in the order of the select.
+  const { fields } = (built as unknown as Preparable).prepare();
+  const decode = decodeFields(fields.map(({ path, field }) => [path[0]!, field]));
+  return async (db: Database, values: Values = {}): Promise<R[]> => {
     const { rows } = await db.client.execute(fill(values));
-    return rows.map(decode);
+    return rows.map((row) => decode(row) as R);
   };
 }
 
+type Field = Column | { decoder: Pick<Column, "mapFromDriverValue"> };
+
+interface Preparable {
+  prepare(): { fields: { path: string[]; field: Field }[] };
+}
+
 /** Turns a driver's row into a record. */
-export function decoder<C extends Columns>(
-  columns: C,
-): (row: ResultSet["rows"][number]) => InferColumnsDataTypes<C> {
-  const fields = Object.entries(columns).map(([name, column]) => {
-    const isPlain = column.mapFromDriverValue === Column.prototype.mapFromDriverValue;
-    return { name, read: isPlain ? undefined : (value: Value) => column.mapFromDriverValue(value) };
+export function decoder<C extends Record<string, Column>>(columns: C) {
+  return decodeFields(Object.entries(columns)) as (row: Row) => InferColumnsDataTypes<C>;
+}
+
+type Row = ResultSet["rows"][number];
+
+function decodeFields(named: [name: string, field: Field][]) {
+  const fields = named.map(([name, field]) => {
+    const source = is(field, Column) ? field : field.decoder;
+    const isPlain = source.mapFromDriverValue === Column.prototype.mapFromDriverValue;
+    return { name, read: isPlain ? undefined : source };
   });
-  return (row) => {
+  return (row: Row): Record<string, unknown> => {
     const record: Record<string, unknown> = {};
     for (let i = 0; i < fields.length; i++) {
       const { name, read } = fields[i]!;
       const value = row[i] as Value;
-      record[name] = value === null || !read ? value : read(value);
+      record[name] = value === null || !read ? value : read.mapFromDriverValue(value);
     }
-    return record as InferColumnsDataTypes<C>;
+    return record;
   };
 }

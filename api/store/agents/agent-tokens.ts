@@ -1,13 +1,11 @@
-import { and, asc, eq, getTableColumns, gt, isNull, lt, or, sql } from "drizzle-orm";
+import { and, asc, eq, gt, isNull, lt, or, sql } from "drizzle-orm";
 import { transact, type Database } from "../database.ts";
 import { agentTokens, joinCodes } from "../schema.ts";
 import { decoder, query, rowsQuery } from "../statement.ts";
 
 export type AgentTokenRow = typeof agentTokens.$inferSelect;
 
-const columns = getTableColumns(agentTokens);
 const tokenByHash = rowsQuery(
-  columns,
   query
     .select()
     .from(agentTokens)
@@ -30,7 +28,6 @@ export async function findToken(db: Database, hash: string): Promise<AgentTokenR
 
 const { revokedAt, rotationAskedAt } = agentTokens;
 const ordersById = rowsQuery(
-  { revokedAt, rotationAskedAt },
   query
     .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)

@@ -1,7 +1,6 @@
 import {
   and,
   eq,
-  getTableColumns,
   inArray,
   isNotNull,
   isNull,
@@ -55,9 +54,7 @@ export async function findAgent(db: Database, id: string): Promise<AgentRow | un
   return row;
 }
 
-const agentColumns = getTableColumns(agents);
 const agentById = rowsQuery(
-  agentColumns,
   query
     .select()
     .from(agents)
@@ -71,7 +68,6 @@ export async function findTokenHash(db: Database, id: string): Promise<string | 
 }
 
 const tokenHashById = rowsQuery(
-  { tokenHash: agents.tokenHash },
   query
     .select({ tokenHash: agents.tokenHash })
     .from(agents)
@@ -112,12 +108,7 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
 }
 
 /** Every known agent that has not left, by name. */
-export async function listAgents(db: Database): Promise<AgentRow[]> {
-  return everyAgent(db, {});
-}
-
-const everyAgent = rowsQuery(
-  agentColumns,
+export const listAgents = rowsQuery(
   query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
 );
 

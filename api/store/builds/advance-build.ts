@@ -6,7 +6,7 @@ import {
   type BuildRefusal,
   type BuildState,
 } from "../../domain/build-transition.ts";
-import type { BuildRow } from "./builds.ts";
+import { type BuildRow, findBuild } from "./builds.ts";
 import { transact, insertWhere, equalsOrBothNull, type Database } from "../database.ts";
 import { agents, builds, removals } from "../schema.ts";
 
@@ -27,7 +27,7 @@ export async function advanceBuild(
 ): Promise<AdvancedBuild> {
   const isTarget = "id" in target ? eq(builds.id, target.id) : eq(builds.leaseId, target.leaseId);
   for (;;) {
-    const [build] = await db.orm.select().from(builds).where(isTarget);
+    const build = await findBuild(db, isTarget);
     if (!build) return { kind: "not_found" };
     const result = buildTransition(build, event, now);
     if (!result.ok) return { kind: "refused", refusal: result.refusal, build };

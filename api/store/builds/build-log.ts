@@ -1,9 +1,10 @@
-import { and, asc, eq, exists, gt, sql } from "drizzle-orm";
+import { and, asc, eq, exists, sql } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
-import type { BuildRow } from "./builds.ts";
+import { type BuildRow, isLeased } from "./builds.ts";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { buildLogs, builds } from "../schema.ts";
 import { recorded, type Recorded } from "../output/artifacts.ts";
+import { query } from "../statement.ts";
 
 /** Stores a chunk of a build's log if its lease still holds. */
 export async function recordBuildLog(
@@ -12,16 +13,7 @@ export async function recordBuildLog(
   now: number,
 ): Promise<Recorded> {
   const holds = exists(
-    db.orm
-      .select({ id: builds.id })
-      .from(builds)
-      .where(
-        and(
-          eq(builds.leaseId, chunk.leaseId),
-          eq(builds.status, "running"),
-          gt(builds.leaseExpiresAt, now),
-        ),
-      ),
+    query.select({ id: builds.id }).from(builds).where(isLeased(chunk.leaseId, now)),
   );
   const known = db.orm
     .select({ isSame: eq(buildLogs.data, chunk.data) })

@@ -6,7 +6,7 @@ import { advanceBuild, finishBuild } from "./advance-build.ts";
 import { findAgent, recordAgent } from "../agents/agents.ts";
 import { readBuildLog, recordBuildLog } from "./build-log.ts";
 import { claimBuilds, expireBuilds, renewBuilds, undeliveredBuilds } from "./build-lease.ts";
-import { builtImages, findBuild, type NewBuild, openBuilds, requestBuild } from "./builds.ts";
+import { builtImages, findBuildById, type NewBuild, openBuilds, requestBuild } from "./builds.ts";
 import { type Database, database } from "../database.ts";
 
 useStore();
@@ -163,7 +163,7 @@ test.each([
   await expect(db.client.execute(`UPDATE builds SET ${change}`)).rejects.toThrow(
     "CHECK constraint",
   );
-  expect(await findBuild(db, id)).toMatchObject({ status: "queued" });
+  expect(await findBuildById(db, id)).toMatchObject({ status: "queued" });
 });
 
 test("the loser of a race on a build is refused", async () => {

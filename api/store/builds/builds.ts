@@ -1,4 +1,4 @@
-import { and, desc, eq, getTableColumns, inArray, max, sql } from "drizzle-orm";
+import { and, desc, eq, gt, inArray, max, sql, type SQL } from "drizzle-orm";
 import type { BuiltImage } from "../../domain/environment.ts";
 import { transact, type Database } from "../database.ts";
 import { builds } from "../schema.ts";
@@ -10,6 +10,10 @@ export type NewBuild = typeof builds.$inferInsert;
 /** Literal text, since SQLite uses a partial index only if the query has its condition. */
 export const isOpen = sql`${builds.status} IN ('queued', 'running')`;
 const isBuilt = sql`${builds.status} = 'built'`;
+
+/** Whether a build runs under this lease. */
+export const isLeased = (leaseId: string, now: number): SQL | undefined =>
+  and(eq(builds.leaseId, leaseId), eq(builds.status, "running"), gt(builds.leaseExpiresAt, now));
 
 /** Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one. */
 export async function requestBuild(db: Database, build: NewBuild): Promise<string> {
@@ -31,49 +35,33 @@ export async function requestBuild(db: Database, build: NewBuild): Promise<strin
   return found?.rows[0]?.[0] as string;
 }
 
-export async function findBuild(db: Database, id: string): Promise<BuildRow | undefined> {
-  const [row] = await db.orm.select().from(builds).where(eq(builds.id, id));
-  return row;
-}
-
-export async function findBuildByLease(
+/** The last of the builds that a condition selects. */
+export async function findBuild(
   db: Database,
-  leaseId: string,
+  which: SQL | undefined,
 ): Promise<BuildRow | undefined> {
-  const [row] = await db.orm.select().from(builds).where(eq(builds.leaseId, leaseId));
-  return row;
+  const found = await db.orm.select().from(builds).where(which).orderBy(desc(builds.seq)).limit(1);
+  return found[0];
 }
 
-export async function lastBuild(db: Database, jobType: string): Promise<BuildRow | undefined> {
-  const [row] = await db.orm
-    .select()
-    .from(builds)
-    .where(eq(builds.jobType, jobType))
-    .orderBy(desc(builds.seq))
-    .limit(1);
-  return row;
-}
+export const findBuildById = (db: Database, id: string) => findBuild(db, eq(builds.id, id));
+export const findBuildByLease = (db: Database, leaseId: string) =>
+  findBuild(db, eq(builds.leaseId, leaseId));
+export const lastBuild = (db: Database, jobType: string) =>
+  findBuild(db, eq(builds.jobType, jobType));
 
 /** Builds that are queued or running, oldest first. */
-export async function openBuilds(db: Database): Promise<BuildRow[]> {
-  return open(db, {});
-}
-
-const open = rowsQuery(
-  getTableColumns(builds),
-  query.select().from(builds).where(isOpen).orderBy(builds.seq),
-);
+export const openBuilds = rowsQuery(query.select().from(builds).where(isOpen).orderBy(builds.seq));
 
 /** The last image built for each job type and specification. */
 export async function builtImages(db: Database): Promise<BuiltImage[]> {
-  const rows = await lastBuilt(db, {});
+  const rows = await lastBuilt(db);
   return rows.flatMap(({ digest, pythonVersion, ...row }) =>
     digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
   );
 }
 
 const lastBuilt = rowsQuery(
-  getTableColumns(builds),
   query
     .select()
     .from(builds)
@@ -95,10 +83,6 @@ export async function isBuiltImage(
   jobType: string,
   digest: string,
 ): Promise<boolean> {
-  const [row] = await db.orm
-    .select({ seq: builds.seq })
-    .from(builds)
-    .where(and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest)))
-    .limit(1);
-  return row !== undefined;
+  const which = and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest));
+  return (await findBuild(db, which)) !== undefined;
 }

@@ -1,5 +1,5 @@
-import { and, desc, eq, gt, isNotNull, sql } from "drizzle-orm";
-import type { BuildRow } from "./builds.ts";
+import { and, eq, isNotNull, sql } from "drizzle-orm";
+import { type BuildRow, findBuild, isLeased } from "./builds.ts";
 import { transact, type Database } from "../database.ts";
 import { builds, removals } from "../schema.ts";
 
@@ -13,33 +13,21 @@ export async function recordArchive(
   const noted = await db.orm
     .update(builds)
     .set({ archiveSha256: sha256, archiveBytes: sizeBytes })
-    .where(
-      and(
-        eq(builds.leaseId, leaseId),
-        sql`${builds.status} = 'running'`,
-        gt(builds.leaseExpiresAt, now),
-      ),
-    )
+    .where(isLeased(leaseId, now))
     .returning({ id: builds.id });
   return noted.length === 1;
 }
 
 /** The last build of this image whose image is in the artifact store or a registry. */
-export async function findImage(db: Database, digest: string): Promise<BuildRow | undefined> {
-  const [row] = await db.orm
-    .select()
-    .from(builds)
-    .where(
-      and(
-        sql`${builds.status} = 'built'`,
-        eq(builds.digest, digest),
-        sql`(${builds.archiveSha256} IS NOT NULL OR ${builds.manifestDigest} IS NOT NULL)`,
-      ),
-    )
-    .orderBy(desc(builds.seq))
-    .limit(1);
-  return row;
-}
+export const findImage = (db: Database, digest: string): Promise<BuildRow | undefined> =>
+  findBuild(
+    db,
+    and(
+      sql`${builds.status} = 'built'`,
+      eq(builds.digest, digest),
+      sql`(${builds.archiveSha256} IS NOT NULL OR ${builds.manifestDigest} IS NOT NULL)`,
+    ),
+  );
 
 /** Builds whose archive is stored. */
 export async function archivedBuilds(db: Database): Promise<BuildRow[]> {

@@ -53,7 +53,6 @@ const isDue = and(isQueued, lte(availableAt, given("now")), isInTime, isKnown);
 
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowsQuery(
-  { seq },
   query
     .select({ seq })
     .from(executions)

@@ -13,13 +13,10 @@ export async function followExecution(
   return row?.agentId ?? null;
 }
 
-const followedColumns = { agentId: executions.agentId };
-
 const follow = rowsQuery(
-  followedColumns,
   query
     .update(executions)
     .set({ followedUntil: sql`${sql.placeholder("until")}` })
     .where(and(eq(executions.id, sql.placeholder("id")), sql`${executions.endedAt} is null`))
-    .returning(followedColumns),
+    .returning({ agentId: executions.agentId }),
 );

@@ -62,7 +62,6 @@ export async function filesOf(db: Database, ids: string[]): Promise<InputFileInf
 }
 
 const infos = rowsQuery(
-  infoColumns,
   query
     .select(infoColumns)
     .from(inputFiles)

@@ -57,7 +57,6 @@ export async function undeliveredLeases(
 }
 
 const missed = rowsQuery(
-  { leaseId: executions.leaseId },
   query
     .select({ leaseId: executions.leaseId })
     .from(executions)
@@ -120,12 +119,8 @@ const isHeld = and(
   gt(executions.leaseExpiresAt, sql.placeholder("now")),
   sql`${executions.leaseId} in ${listed("leaseIds")}`,
 );
-const heldLeases = rowsQuery(
-  renewedColumns,
-  query.select(renewedColumns).from(executions).where(isHeld),
-);
+const heldLeases = rowsQuery(query.select(renewedColumns).from(executions).where(isHeld));
 const renewal = rowsQuery(
-  renewedColumns,
   query
     .update(executions)
     .set({ leaseExpiresAt: sql`${sql.placeholder("expiresAt")}` })
@@ -145,7 +140,6 @@ export async function expireLeases(db: Database, now: number): Promise<Execution
 const given = sql.placeholder;
 const isOverdue = and(isRunning, lte(executions.leaseExpiresAt, given("now")));
 const overdue = rowsQuery(
-  { id: executions.id },
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 
@@ -162,7 +156,6 @@ const byFate = (ifCancelled: unknown, ifLost: unknown, ifRetried: unknown) =>
 const nullIfRetried = (column: unknown) => byFate(column, column, null);
 
 const expireOverdue = rowsQuery(
-  executionColumns,
   query
     .update(executions)
     .set({
@@ -192,17 +185,15 @@ export async function submittedPayloads(
   return new Map(rows.map(({ id, ...payload }) => [id, payload]));
 }
 
-const submittedColumns = {
-  id: payloads.executionId,
-  code: payloads.code,
-  input: payloads.input,
-  stdin: payloads.stdin,
-  args: payloads.args,
-};
 const submitted = rowsQuery(
-  submittedColumns,
   query
-    .select(submittedColumns)
+    .select({
+      id: payloads.executionId,
+      code: payloads.code,
+      input: payloads.input,
+      stdin: payloads.stdin,
+      args: payloads.args,
+    })
     .from(payloads)
     .where(sql`${payloads.executionId} in ${listed("ids")}`),
 );

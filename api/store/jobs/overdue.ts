@@ -21,7 +21,6 @@ const isOverdue = and(
   eq(attempt, sql`0`),
 );
 const findOverdue = rowsQuery(
-  { id: executions.id },
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 
@@ -29,7 +28,6 @@ const findOverdue = rowsQuery(
 const seconds = sql`((${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000)`;
 const message = sql`'No agent took the job within its queue_timeout of ' || ${seconds} || ' s.'`;
 const end = rowsQuery(
-  executionColumns,
   query
     .update(executions)
     .set({

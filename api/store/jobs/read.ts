@@ -18,33 +18,18 @@ export interface FullExecution {
   inputFiles: InputFileInfo[];
 }
 
-export async function findExecution(db: Database, id: string): Promise<ExecutionRow | undefined> {
-  const [row] = await executionById(db, { id });
-  return row;
-}
-
-const executionById = rowsQuery(
-  executionColumns,
-  query
-    .select(executionColumns)
-    .from(executions)
-    .where(eq(executions.id, sql.placeholder("id"))),
-);
-const executionByLease = rowsQuery(
-  executionColumns,
-  query
-    .select(executionColumns)
-    .from(executions)
-    .where(eq(executions.leaseId, sql.placeholder("leaseId"))),
-);
-
-export async function findByLease(
-  db: Database,
-  leaseId: string,
-): Promise<ExecutionRow | undefined> {
-  const [row] = await executionByLease(db, { leaseId });
-  return row;
-}
+const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
+  const find = rowsQuery(
+    query
+      .select(executionColumns)
+      .from(executions)
+      .where(eq(column, sql.placeholder("value"))),
+  );
+  return async (db: Database, value: string): Promise<ExecutionRow | undefined> =>
+    (await find(db, { value }))[0];
+};
+export const findExecution = findBy(executions.id);
+export const findByLease = findBy(executions.leaseId);
 
 /** Position of an execution in the queue, 1 for the next; 0 if it is not queued. */
 export async function queuePosition(db: Database, { id, status }: ExecutionRow): Promise<number> {
@@ -82,18 +67,16 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
   );
 }
 
-const outputColumns = {
-  executionId: payloads.executionId,
-  stdin: payloads.stdin,
-  args: payloads.args,
-  stdout: payloads.stdout,
-  stderr: payloads.stderr,
-  output: payloads.output,
-};
 const outputs = rowsQuery(
-  outputColumns,
   query
-    .select(outputColumns)
+    .select({
+      executionId: payloads.executionId,
+      stdin: payloads.stdin,
+      args: payloads.args,
+      stdout: payloads.stdout,
+      stderr: payloads.stderr,
+      output: payloads.output,
+    })
     .from(payloads)
     .where(sql`${payloads.executionId} in ${listed("ids")}`),
 );

@@ -1,5 +1,5 @@
 import type { ResultSet } from "@libsql/client/web";
-import { and, asc, eq, exists, getTableColumns, gt, lte, sql, type SQL } from "drizzle-orm";
+import { and, asc, eq, exists, gt, lte, sql, type SQL } from "drizzle-orm";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { artifacts, executions, isRunning } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
@@ -75,7 +75,8 @@ export function recorded(present: ResultSet | undefined, held?: ResultSet): Reco
   return row[0] === 1 ? "recorded" : "conflict";
 }
 
-function leaseHolds(db: Database, leaseId: string, now: number) {
+/** Whether the lease of a running execution holds. */
+export function leaseHolds(db: Database, leaseId: string, now: number) {
   return exists(
     db.orm
       .select({ id: executions.id })
@@ -90,7 +91,6 @@ export async function listArtifacts(db: Database, ids: string[]): Promise<Artifa
 }
 
 const visibleArtifacts = rowsQuery(
-  getTableColumns(artifacts),
   query
     .select()
     .from(artifacts)

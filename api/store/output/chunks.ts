@@ -1,10 +1,10 @@
-import { and, asc, eq, exists, gt, sql } from "drizzle-orm";
+import { and, asc, eq, sql } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
 import { transact, insertWhere, type Database } from "../database.ts";
-import { executions, isRunning, outputChunks } from "../schema.ts";
+import { outputChunks } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
-import type { Recorded } from "./artifacts.ts";
+import { leaseHolds, type Recorded } from "./artifacts.ts";
 
 /** Consecutive bytes of one stream. */
 export interface Part {
@@ -37,12 +37,7 @@ export async function recordOutput(
   maxBytes: number,
   now: number,
 ): Promise<Recorded> {
-  const holds = exists(
-    db.orm
-      .select({ id: executions.id })
-      .from(executions)
-      .where(and(eq(executions.leaseId, leaseId), isRunning, gt(executions.leaseExpiresAt, now))),
-  );
+  const holds = leaseHolds(db, leaseId, now);
   for (;;) {
     const ends = await outputEnds(db, attempt);
     const isNext = streamNames.every((name) => {
@@ -118,11 +113,9 @@ const ofAttempt = and(
 );
 const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
 
-const endColumns = { stdoutOffset, stderrOffset, runs };
 const lastRow = rowsQuery(
-  endColumns,
   query
-    .select(endColumns)
+    .select({ stdoutOffset, stderrOffset, runs })
     .from(outputChunks)
     .where(ofAttempt)
     .orderBy(sql`${position} desc`)
@@ -138,12 +131,10 @@ export async function outputEnds(db: Database, attempt: Attempt): Promise<Offset
   return ends;
 }
 
-const startColumns = { position };
 /** The last row that begins at or before both offsets. */
 const rowBefore = rowsQuery(
-  startColumns,
   query
-    .select(startColumns)
+    .select({ position })
     .from(outputChunks)
     .where(
       and(
@@ -169,11 +160,9 @@ export interface OutputRow {
   next: number;
 }
 
-const rowColumns = { position, stdoutOffset, stderrOffset, runs, at, data };
 const rowsFrom = rowsQuery(
-  rowColumns,
   query
-    .select(rowColumns)
+    .select({ position, stdoutOffset, stderrOffset, runs, at, data })
     .from(outputChunks)
     .where(
       and(

@@ -8,12 +8,11 @@ const given = sql.placeholder;
 const ofExecution = eq(payloads.executionId, given("id"));
 
 const sliceOf = (name: StreamName) => {
-  const bytes = { [name]: payloads[name] };
-  const slice = sql`substr(${payloads[name]}, ${given("offset")} + 1, ${given("length")})`;
+  const stream = payloads[name];
+  const slice = sql`substr(${stream}, ${given("offset")} + 1, ${given("length")})`;
   return rowsQuery(
-    bytes,
     query
-      .select({ [name]: slice })
+      .select({ bytes: slice.mapWith(stream) })
       .from(payloads)
       .where(ofExecution),
   );
@@ -28,7 +27,7 @@ export async function readResultPart(
   { offset, length }: { offset: number; length: number },
 ): Promise<Uint8Array> {
   const [row] = await slices[stream](db, { id, offset, length });
-  return row?.[stream] ?? new Uint8Array();
+  return row?.bytes ?? new Uint8Array();
 }
 
 const lengths = statement(
@@ -47,12 +46,13 @@ export async function resultLengths(db: Database, id: string): Promise<Record<St
   return { stdout: Number(rows[0]?.[0] ?? 0), stderr: Number(rows[0]?.[1] ?? 0) };
 }
 
-const outputColumns = { output: payloads.output };
 const smallOutput = rowsQuery(
-  outputColumns,
   query
     .select({
-      output: sql`iif(length(${payloads.output}) <= ${given("most")}, ${payloads.output}, null)`,
+      output:
+        sql`iif(length(${payloads.output}) <= ${given("most")}, ${payloads.output}, null)`.mapWith(
+          payloads.output,
+        ),
     })
     .from(payloads)
     .where(ofExecution),

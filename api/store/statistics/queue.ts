@@ -12,13 +12,10 @@ export interface QueueStats {
 
 /** Whether any execution waits, including those that may not start yet. */
 export async function isAnyQueued(db: Database): Promise<boolean> {
-  return (await waiting(db, {})).some(({ n }) => n > 0);
+  return (await waiting(db)).some(({ n }) => n > 0);
 }
 
-const waiting = rowsQuery(
-  { n: queueLength.queued },
-  query.select({ n: queueLength.queued }).from(queueLength),
-);
+const waiting = rowsQuery(query.select({ n: queueLength.queued }).from(queueLength));
 
 /** Number of waiting executions, and of leases by agent. */
 export async function readQueueStats(db: Database): Promise<QueueStats> {

@@ -1,4 +1,4 @@
-import { eq, getTableColumns, sql } from "drizzle-orm";
+import { eq, sql } from "drizzle-orm";
 import type { StoredEvent } from "../../domain/webhooks/event.ts";
 import type { Database } from "../database.ts";
 import { isPending, webhookDeliveries, webhookEvents } from "../schema.ts";
@@ -50,7 +50,6 @@ export async function claimDue(db: Database, terms: ClaimTerms): Promise<Deliver
 }
 
 const claim = rowsQuery(
-  getTableColumns(deliveries),
   query
     .update(deliveries)
     .set({
@@ -73,18 +72,12 @@ const claim = rowsQuery(
     .returning(),
 );
 
-const eventColumns = {
-  executionId: webhookEvents.executionId,
-  type: webhookEvents.type,
-  data: webhookEvents.data,
-  createdAt: webhookEvents.createdAt,
-};
+const { seq, executionId, type, data, createdAt } = webhookEvents;
 const eventsBySeq = rowsQuery(
-  { seq: webhookEvents.seq, ...eventColumns },
   query
-    .select({ seq: webhookEvents.seq, ...eventColumns })
+    .select({ seq, executionId, type, data, createdAt })
     .from(webhookEvents)
-    .where(sql`${webhookEvents.seq} in ${listed("seqs")}`),
+    .where(sql`${seq} in ${listed("seqs")}`),
 );
 
 /** The events of deliveries, by their `eventSeq`. */

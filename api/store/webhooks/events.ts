@@ -38,11 +38,9 @@ export interface Receiver {
 }
 
 const { seq, executionId, type, callbackUrl } = webhookEvents;
-const newColumns = { seq, executionId, type, callbackUrl };
 const findNew = rowsQuery(
-  newColumns,
   query
-    .select(newColumns)
+    .select({ seq, executionId, type, callbackUrl })
     .from(webhookEvents)
     .where(isNewEvent)
     .orderBy(asc(seq))
