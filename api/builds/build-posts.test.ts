@@ -11,7 +11,7 @@ test("an agent has the image that it built once, however often it reports it", a
   const store = await openTempStore();
   const deps = testDeps(store.db, store.folder, () => 10);
   const agent = new ScriptedAgent("http://unused", "");
-  await recordAgent(store.db, agent.status(), "token", 10);
+  await recordAgent(store.db, { ...agent.status(), images: ["earlier"] }, "token", 10);
   await requestBuild(store.db, {
     id: "build",
     jobType: "science",
@@ -31,6 +31,6 @@ test("an agent has the image that it built once, however often it reports it", a
     manifest_digest: null,
   } as const;
   for (let n = 0; n < 2; n++) await recordBuildResult(deps, build!.leaseId!, report);
-  expect((await findAgent(store.db, agent.id))?.images).toEqual([digest]);
+  expect((await findAgent(store.db, agent.id))?.images).toEqual(["earlier", digest]);
   store.close();
 });

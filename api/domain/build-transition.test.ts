@@ -43,31 +43,20 @@ const states: Record<string, BuildState> = {
   failed: { ...fresh, ...lease, status: "failed", attempt: 1, endedAt: 900, error },
 };
 
+const success = {
+  status: "built",
+  digest: "sha256:1",
+  python_version: "3.13.5",
+  manifest_digest: null,
+} as const;
+
 const events: Record<string, BuildEvent> = {
-  success: {
-    kind: "finish",
-    leaseId: "lease",
-    report: {
-      status: "built",
-      digest: "sha256:1",
-      python_version: "3.13.5",
-      manifest_digest: null,
-    },
-  },
+  success: { kind: "finish", leaseId: "lease", report: success },
   failure: { kind: "finish", leaseId: "lease", report: { status: "failed", error } },
   release: { kind: "release", leaseId: "lease", error },
   expire: { kind: "expire" },
   withdraw: { kind: "withdraw", error },
-  "success of another lease": {
-    kind: "finish",
-    leaseId: "other",
-    report: {
-      status: "built",
-      digest: "sha256:1",
-      python_version: "3.13.5",
-      manifest_digest: null,
-    },
-  },
+  "success of another lease": { kind: "finish", leaseId: "other", report: success },
   "release of another lease": { kind: "release", leaseId: "other", error },
 };
 

@@ -1,13 +1,10 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { ScriptedAgent } from "../../testing/scripted-agent.ts";
-import { openIn } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advanceBuild, finishBuild } from "./advance-build.ts";
-import { findAgent, recordAgent } from "../agents/agents.ts";
 import { readBuildLog, recordBuildLog } from "./build-log.ts";
-import { claimBuilds, expireBuilds, renewBuilds, undeliveredBuilds } from "./build-lease.ts";
+import { claimBuilds, renewBuilds, undeliveredBuilds } from "./build-lease.ts";
 import { builtImages, findBuildById, type NewBuild, openBuilds, requestBuild } from "./builds.ts";
-import { type Database, database } from "../database.ts";
+import type { Database } from "../database.ts";
 
 useStore();
 let db: Database;
@@ -53,13 +50,6 @@ describe("equal requests", () => {
       expect(await requestBuild(db, newBuild(other))).not.toBe(id);
     }
   });
-
-  test("start a new build when the last one has ended", async () => {
-    const lease = await leased();
-    const first = await requestBuild(db, newBuild());
-    await finishBuild(db, lease, built, "hash", 150);
-    expect(await requestBuild(db, newBuild())).not.toBe(first);
-  });
 });
 
 describe("a claim", () => {
@@ -71,12 +61,6 @@ describe("a claim", () => {
     );
     expect(claims.flat().map(({ tag }) => tag)).toEqual(tags);
     expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
-  });
-
-  test("skips other job types", async () => {
-    await requestBuild(db, newBuild({ jobType: "other" }));
-    expect(await claimBuilds(db, terms, 1, ["science"])).toEqual([]);
-    expect(await claimBuilds(db, terms, 1, [])).toEqual([]);
   });
 });
 
@@ -94,16 +78,6 @@ describe("a lease", () => {
     expect(await undeliveredBuilds(db, { ...terms, agentId: "other" }, [])).toEqual([]);
     expect(await undeliveredBuilds(db, terms, [lease])).toEqual([]);
     expect(await undeliveredBuilds(db, terms, [])).toMatchObject([{ leaseId: lease }]);
-  });
-
-  test("that expires is tried once more, then the build fails", async () => {
-    await leased();
-    expect(await expireBuilds(db, 199)).toEqual([]);
-    expect(await expireBuilds(db, 200)).toMatchObject([{ status: "queued", leaseId: null }]);
-    await claimBuilds(db, { ...terms, expiresAt: 300 }, 1, ["science"]);
-    expect(await expireBuilds(db, 300)).toMatchObject([
-      { status: "failed", attempt: 2, error: { type: "internal_error" } },
-    ]);
   });
 
   test("that has ended accepts no log", async () => {
@@ -131,24 +105,6 @@ test("for each specification, the last built image is used", async () => {
     ({ jobType, spec, digest: image }) => `${jobType} ${spec} ${image[7]}`,
   );
   expect(found.sort()).toEqual(["other {} 4", "science {1} 3", "science {} 2"]);
-});
-
-test("an agent is known to have an image as soon as its build has ended", async () => {
-  const status = { ...new ScriptedAgent("", "").status(), images: ["x"] };
-  status.agent.id = "agent";
-  await recordAgent(db, status, "token", 100);
-  await finishBuild(db, await leased(), built, "hash", 150);
-  expect((await findAgent(db, "agent"))?.images).toEqual(["x", digest]);
-});
-
-test("a build survives a kill of the service", async () => {
-  const lease = await leased();
-  const client = await openIn(store.folder);
-  const reopened = database(client);
-  expect(await openBuilds(reopened)).toMatchObject([{ leaseId: lease, status: "running" }]);
-  const result = await finishBuild(reopened, lease, built, "hash", 150);
-  expect(result).toMatchObject({ kind: "changed", build: { status: "built", digest } });
-  client.close();
 });
 
 test.each([
