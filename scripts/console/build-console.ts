@@ -36,6 +36,9 @@ export async function buildConsole(): Promise<"built" | "current"> {
       chunkSizeWarningLimit: 600,
     },
   });
+  // Every browser that the console is made for takes their woff2.
+  const fonts = globSync(join(part, "console/assets/*.woff"));
+  for (const name of fonts) rmSync(name);
   const swagger = dirname(createRequire(import.meta.url).resolve("swagger-ui-dist/package.json"));
   mkdirSync(join(part, "docs"));
   for (const name of docsAssets) cpSync(join(swagger, name), join(part, "docs", name));

@@ -1,23 +1,17 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { type Call, type Language, snippet } from "../model/snippets.ts";
+import { type Call, curl } from "../model/snippets.ts";
 import { copy } from "../parts/copy.ts";
 import { key } from "../service/key.ts";
-
-const languages: [Language, string][] = [
-  ["curl", "curl"],
-  ["python", "Python"],
-  ["typescript", "TypeScript"],
-];
 
 interface Props {
   title: string;
   call: Call;
-  /** Notes above the program. */
+  /** Notes above the command. */
   children?: ComponentChildren;
 }
 
-/** A call as a program. Its text is made when it is opened. */
+/** A call as a command. Its text is made when it is opened. */
 export function Programs({ title, call, children }: Props) {
   const isOpen = useSignal(false);
   return (
@@ -34,21 +28,10 @@ export function Programs({ title, call, children }: Props) {
 }
 
 export function Program({ call }: { call: Call }) {
-  const chosen = useSignal<Language>("curl");
-  const text = snippet(chosen.value, location.origin, call, key.value !== "");
+  const text = curl(location.origin, call, key.value !== "");
   return (
     <>
-      <div class="choices" role="group" aria-label="Language">
-        {languages.map(([language, title]) => (
-          <button
-            key={language}
-            class="small"
-            aria-pressed={chosen.value === language}
-            onClick={() => (chosen.value = language)}
-          >
-            as {title}
-          </button>
-        ))}
+      <div class="choices">
         <button class="small end" onClick={() => void copy(text)}>
           Copy
         </button>

@@ -7,15 +7,8 @@ import {
   indentUnit,
   syntaxHighlighting,
 } from "@codemirror/language";
-import { unifiedMergeView } from "@codemirror/merge";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
-import {
-  Compartment,
-  EditorState,
-  type Extension,
-  StateEffect,
-  StateField,
-} from "@codemirror/state";
+import { EditorState, type Extension, StateEffect, StateField } from "@codemirror/state";
 import {
   Decoration,
   type DecorationSet,
@@ -40,8 +33,6 @@ export interface CodeEditor {
   setText(text: string): void;
   /** Marks a line, from 1, and scrolls to it. */
   markLine(line: number | undefined): void;
-  /** Shows the changes from another text. */
-  compareWith(original: string | undefined): void;
   focus(): void;
   close(): void;
 }
@@ -91,12 +82,6 @@ const theme = EditorView.theme({
     borderColor: "var(--line)",
   },
   ".cm-searchMatch": { backgroundColor: "var(--found)" },
-  ".cm-changedLine": { backgroundColor: "var(--added-back) !important" },
-  ".cm-deletedChunk": { backgroundColor: "var(--removed-back)" },
-  ".cm-changedText": { background: "var(--added-text) !important" },
-  ".cm-deletedText, .cm-deletedChunk .cm-deletedText": {
-    background: "var(--removed-text) !important",
-  },
 });
 
 const setFailed = StateEffect.define<number | undefined>();
@@ -134,7 +119,6 @@ function replaceSelection(event: InputEvent, view: EditorView): boolean {
 /** An editor in a shadow root, where its styles are no inline styles. */
 export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor {
   const { label, language, text, isReadOnly, onChange } = options;
-  const comparison = new Compartment();
   const editing: Extension = isReadOnly
     ? [EditorState.readOnly.of(true)]
     : [
@@ -161,7 +145,6 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
         syntaxHighlighting(colours),
         theme,
         failedLine,
-        comparison.of([]),
         EditorView.domEventHandlers({ beforeinput: replaceSelection }),
         EditorView.contentAttributes.of({
           "aria-label": label,
@@ -191,17 +174,6 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
           view.lineBlockAt(state.doc.line(line).from).top - scrollDOM.clientHeight / 2,
         write: (top, { scrollDOM }) => (scrollDOM.scrollTop = top),
       });
-    },
-    compareWith(original) {
-      const extension =
-        original === undefined
-          ? []
-          : unifiedMergeView({
-              original,
-              mergeControls: false,
-              gutter: true,
-            });
-      view.dispatch({ effects: comparison.reconfigure(extension) });
     },
     focus: () => view.focus(),
     close: () => view.destroy(),

@@ -9,8 +9,6 @@ interface Props {
   text: string;
   onChange?: (text: string) => void;
   failedLine?: number | undefined;
-  /** Shows the changes from this text. */
-  original?: string | undefined;
   class?: string;
   isFocused?: boolean;
 }
@@ -32,7 +30,7 @@ function inTurn(make: () => void): void {
 
 /** Code to read or, with `onChange`, to write; then `text` is what it begins with. The text is there before the editor's program is. */
 export function Editor(props: Props) {
-  const { label, language, text, onChange, failedLine, original, isFocused } = props;
+  const { label, language, text, onChange, failedLine, isFocused } = props;
   const isMissing = useSignal(false);
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<CodeEditor | undefined>(undefined);
@@ -51,7 +49,6 @@ export function Editor(props: Props) {
         isReadOnly: onChange === undefined,
         onChange: (next) => latest.current.onChange?.(next),
       });
-      opened.compareWith(latest.current.original);
       opened.markLine(latest.current.failedLine);
       if (isFocused) opened.focus();
       editor.current = opened;
@@ -70,7 +67,6 @@ export function Editor(props: Props) {
     if (!onChange) editor.current?.setText(text);
   }, [text]);
   useEffect(() => editor.current?.markLine(failedLine), [failedLine]);
-  useEffect(() => editor.current?.compareWith(original), [original]);
 
   return (
     <>
