@@ -1,3 +1,5 @@
+import type { Place } from "./output.ts";
+
 /** The views of the console. Each has an address that can be shared. */
 export type Route =
   | { view: "playground"; query: URLSearchParams }
@@ -51,11 +53,15 @@ export function addressOf(view: string, parameters: Parameters = {}): string {
   return query.size === 0 ? path : `${path}?${query}`;
 }
 
-/** The line that an address such as "…#L12" names, from 0. */
-export function lineOf(hash: string): number | undefined {
-  const line = /^#L([1-9]\d{0,8})$/.exec(hash)?.[1];
-  return line === undefined ? undefined : Number(line) - 1;
+/** The line of output that an address such as "…#L12" (stdout) or "…#E12" (stderr) names. */
+export function lineOf(hash: string): Place | undefined {
+  const [, letter, number] = /^#([LE])([1-9]\d{0,8})$/.exec(hash) ?? [];
+  if (number === undefined) return undefined;
+  return { stream: letter === "L" ? "stdout" : "stderr", number: Number(number) };
 }
+
+export const hashOf = ({ stream, number }: Place): string =>
+  `#${stream === "stdout" ? "L" : "E"}${number}`;
 
 export const executionAddress = (id: string): string =>
   addressOf(`executions/${encodeURIComponent(id)}`);

@@ -4,7 +4,9 @@ const wide =
 const without = /[\p{M}\u200b-\u200f\u202a-\u202e\u2060-\u2069]/u;
 // oxlint-disable-next-line no-control-regex -- control characters take one cell too
 const plain = /^[\x00-\u02ff]*$/;
-const tabStop = 8;
+
+/** Whether each character takes one cell. */
+export const isPlain = (text: string): boolean => plain.test(text);
 
 export const cellsOf = (character: string): number =>
   wide.test(character) ? 2 : without.test(character) ? 0 : 1;
@@ -12,7 +14,7 @@ export const cellsOf = (character: string): number =>
 /** Where the rows of a text begin, on a screen of this width; the first is 0. */
 export function rowStarts(text: string, columns: number): number[] {
   const starts = [0];
-  if (plain.test(text)) {
+  if (isPlain(text)) {
     for (let at = columns; at < text.length; at += columns) starts.push(at);
     return starts;
   }
@@ -30,21 +32,8 @@ export function rowStarts(text: string, columns: number): number[] {
   return starts;
 }
 
-/** Spaces up to the next tab stop for each tab, in a text that begins at this cell. */
-export function expandTabs(text: string, from = 0): { text: string; to: number } {
-  const [first = "", ...others] = text.split("\t");
-  let expanded = first;
-  let to = from + widthOf(first);
-  for (const part of others) {
-    const spaces = tabStop - (to % tabStop);
-    expanded += " ".repeat(spaces) + part;
-    to += spaces + widthOf(part);
-  }
-  return { text: expanded, to };
-}
-
-function widthOf(text: string): number {
-  if (plain.test(text)) return text.length;
+export function widthOf(text: string): number {
+  if (isPlain(text)) return text.length;
   let width = 0;
   for (const character of text) width += cellsOf(character);
   return width;

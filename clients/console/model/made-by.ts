@@ -25,7 +25,7 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
     const path = `/jobs/${parent}/${relationship}`;
     return { path, body: named({ ...(relationship === "fork" && { code }), ...given }) };
   }
-  const files = filesOf(record).map(({ name }) => ({ name, file_id: `<file_id of ${name}>` }));
+  const files = filesOf(record).map(placeholder);
   return {
     path: record.mode === "sync" ? "/execute" : "/execute/async",
     body: named({
@@ -39,10 +39,16 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
   };
 }
 
+export const placeholder = ({ name }: { name: string }) => ({
+  name,
+  file_id: `<file_id of ${name}>`,
+});
+
 /** The files that it was given, without its own code and input. */
 export const filesOf = ({ input_artifacts = [] }: ExecutionRecord) =>
   input_artifacts.filter(({ name }) => !name.startsWith("_"));
 
-function named(fields: Record<string, unknown>): Record<string, unknown> {
+/** The fields that have a value. */
+export function named(fields: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }

@@ -19,11 +19,11 @@ test("a long line takes several rows, and a row knows its line", () => {
   output.append("stdout", "abcdefghij\nkl\n");
   expect(output.rowCount(4)).toBe(4);
   expect(textOf(output, 4)).toEqual(["stdout abcd", "stdout efgh", "stdout ij", "stdout kl"]);
-  expect(output.rows(1, 2, 4).map(({ line, isContinued }) => [line, isContinued])).toEqual([
-    [0, true],
-    [0, true],
+  expect(output.rows(1, 2, 4).map(({ number, isContinued }) => [number, isContinued])).toEqual([
+    [1, true],
+    [1, true],
   ]);
-  expect(output.rows(3, 5, 4).map(({ line }) => line)).toEqual([1]);
+  expect(output.rows(3, 5, 4).map(({ number }) => number)).toEqual([2]);
 });
 
 test("a line that grows moves those after it", () => {
@@ -90,4 +90,24 @@ test("its text is what is seen of it", () => {
   expect(output.text).toBe("one\ntw");
   output.append("stderr", "oops\n");
   expect(output.text).toBe("one\ntw\noops\n");
+});
+
+test("a line has the same number and place whatever the order in which the streams are read", () => {
+  const watched = new Output();
+  watched.append("stderr", "oops\n");
+  watched.append("stdout", "one\ntwo\n");
+  watched.append("stderr", "again\n");
+  const read = new Output();
+  read.append("stdout", "one\ntwo\n");
+  read.append("stderr", "oops\nagain\n");
+  const linked = { stream: "stderr", number: 2 } as const;
+  const found = [watched, read].map((output) => {
+    const [row] = output.rows(output.rowOf(linked, 80)!, 1, 80);
+    return { text: row?.pieces[0]?.text, number: row?.number };
+  });
+  expect(found).toEqual([
+    { text: "again", number: 2 },
+    { text: "again", number: 2 },
+  ]);
+  expect(read.rowOf({ stream: "stderr", number: 3 }, 80)).toBeUndefined();
 });

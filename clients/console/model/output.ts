@@ -1,22 +1,24 @@
+import type { Piece } from "./ansi.ts";
 import { rowStarts } from "./cells.ts";
-import { type Look, type Piece, parseAnsi, stripAnsi } from "./ansi.ts";
+import { Line } from "./line.ts";
+import { Terminal } from "./terminal.ts";
 
 export type Stream = "stdout" | "stderr";
 
-interface Line {
+/** A line by its place in its stream, from 1: the lines of both come in another order when they are read from the record. */
+export interface Place {
   stream: Stream;
-  raw: string;
-  /** What is seen of it. */
-  text: string;
-  start: Look;
+  number: number;
+}
+
+interface Placed extends Place {
+  line: Line;
   /** When its first piece came, in ms since 1970; undefined for output that was not watched. */
   at: number | undefined;
 }
 
 /** One row on the screen: a line, or a part of one that is too long. */
-export interface Row {
-  stream: Stream;
-  line: number;
+export interface Row extends Place {
   isContinued: boolean;
   pieces: Piece[];
   at: number | undefined;
@@ -24,25 +26,34 @@ export interface Row {
 
 const encoder = new TextEncoder();
 
-/** Characters that are kept of a line that is written again and again, as a progress bar is. */
-const mostRewritten = 16_384;
-
-function shortened(raw: string): string {
-  if (raw.length <= mostRewritten || !raw.includes("\r")) return raw;
-  const from = raw.indexOf("\r", raw.length - mostRewritten / 2);
-  return from === -1 ? raw : raw.slice(from + 1);
-}
-
 /** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
 export class Output {
-  readonly #lines: Line[] = [];
-  readonly #ends: Record<Stream, Look> = { stdout: {}, stderr: {} };
-  /** Index of each stream's last line while that has no line feed yet. */
-  readonly #open: Partial<Record<Stream, number>> = {};
+  readonly #lines: Placed[] = [];
+  /** Where the lines of each stream are among all. */
+  readonly #places: Record<Stream, number[]> = { stdout: [], stderr: [] };
+  readonly #terminals = { stdout: this.#terminal("stdout"), stderr: this.#terminal("stderr") };
   /** Row at which each line begins, for `#columns`; only as far as it has been asked for. */
   #starts: number[] = [0];
   #columns = 0;
+  #now: number | undefined;
   bytes = 0;
+  /** All of it as it was written. */
+  raw = "";
+
+  #terminal(stream: Stream): Terminal {
+    const places = this.#places[stream];
+    return new Terminal(
+      () => {
+        const line = new Line();
+        places.push(this.#lines.length);
+        this.#lines.push({ stream, number: places.length, line, at: this.#now });
+        return line;
+      },
+      (row) => {
+        this.#starts.length = Math.min(this.#starts.length, places[row]! + 1);
+      },
+    );
+  }
 
   get lineCount(): number {
     return this.#lines.length;
@@ -50,9 +61,9 @@ export class Output {
 
   /** All of it as it is seen, for the clipboard. */
   get text(): string {
-    const last = this.#lines.length - 1;
-    const isOpen = Object.values(this.#open).includes(last);
-    return this.#lines.map(({ text }, i) => (i === last && isOpen ? text : `${text}\n`)).join("");
+    const text = this.#lines.map(({ line }) => line.text).join("\n");
+    const last = this.#lines.at(-1);
+    return last && !this.#terminals[last.stream].isOpen ? `${text}\n` : text;
   }
 
   /** Whether it is known when each line was written. */
@@ -61,41 +72,10 @@ export class Output {
   }
 
   append(stream: Stream, text: string, at?: number): void {
-    if (text === "") return;
     this.bytes += encoder.encode(text).length;
-    const open = this.#open[stream];
-    let from = 0;
-    if (open !== undefined) {
-      const feed = text.indexOf("\n");
-      const head = feed === -1 ? text : text.slice(0, feed);
-      this.#set(open, stream, shortened(this.#lines[open]!.raw + head), at);
-      if (feed === -1) return;
-      this.#close(stream, open);
-      from = feed + 1;
-    }
-    while (from < text.length) {
-      const feed = text.indexOf("\n", from);
-      const index = this.#lines.length;
-      this.#set(index, stream, text.slice(from, feed === -1 ? undefined : feed), at);
-      if (feed === -1) {
-        this.#open[stream] = index;
-        return;
-      }
-      this.#close(stream, index);
-      from = feed + 1;
-    }
-  }
-
-  #set(index: number, stream: Stream, raw: string, now: number | undefined): void {
-    const { start = this.#ends[stream], at = now } = this.#lines[index] ?? {};
-    this.#lines[index] = { stream, raw, text: stripAnsi(raw), start, at };
-    if (this.#starts.length > index + 1) this.#starts.length = index + 1;
-  }
-
-  #close(stream: Stream, index: number): void {
-    const { raw, start } = this.#lines[index]!;
-    delete this.#open[stream];
-    if (raw.includes("\x1b")) this.#ends[stream] = parseAnsi(raw, start).end;
+    this.raw += text;
+    this.#now = at;
+    this.#terminals[stream].write(text);
   }
 
   /** How many rows it has on a screen of this width in characters. */
@@ -105,7 +85,7 @@ export class Output {
       this.#starts = [0];
     }
     for (let i = this.#starts.length - 1; i < this.#lines.length; i++) {
-      this.#starts.push(this.#starts[i]! + rowStarts(this.#lines[i]!.text, columns).length);
+      this.#starts.push(this.#starts[i]! + rowStarts(this.#lines[i]!.line.text, columns).length);
     }
     return this.#starts[this.#lines.length]!;
   }
@@ -116,12 +96,12 @@ export class Output {
     let line = this.#lineAt(Math.max(0, from));
     let part = Math.max(0, from) - (this.#starts[line] ?? 0);
     while (found.length < count && (this.#starts[line] ?? total) < total) {
-      const { stream, raw, text, start, at } = this.#lines[line]!;
+      const { line: shown, ...place } = this.#lines[line]!;
+      const { pieces, text } = shown;
       const starts = rowStarts(text, columns);
-      const { pieces } = parseAnsi(raw, start);
       for (; part < starts.length && found.length < count; part++) {
         const own = slicePieces(pieces, starts[part]!, starts[part + 1] ?? text.length);
-        found.push({ stream, line, isContinued: part > 0, pieces: own, at });
+        found.push({ ...place, isContinued: part > 0, pieces: own });
       }
       line += 1;
       part = 0;
@@ -141,9 +121,9 @@ export class Output {
   }
 
   /** The row at which a line begins, from 0; undefined while it is not there. */
-  rowOf(line: number, columns: number): number | undefined {
+  rowOf({ stream, number }: Place, columns: number): number | undefined {
     this.rowCount(columns);
-    return line < this.#lines.length ? this.#starts[line] : undefined;
+    return this.#starts[this.#places[stream][number - 1] ?? -1];
   }
 
   /** The rows in which a text is found, without regard to case. */
@@ -152,7 +132,8 @@ export class Output {
     const needle = wanted.toLowerCase();
     const found: number[] = [];
     if (needle === "") return found;
-    for (const [i, { text }] of this.#lines.entries()) {
+    for (const [i, { line }] of this.#lines.entries()) {
+      const { text } = line;
       const hay = text.toLowerCase();
       let at = hay.indexOf(needle);
       if (at === -1) continue;
@@ -166,7 +147,7 @@ export class Output {
   }
 }
 
-function slicePieces(pieces: Piece[], from: number, to: number): Piece[] {
+function slicePieces(pieces: readonly Piece[], from: number, to: number): Piece[] {
   const found: Piece[] = [];
   let at = 0;
   for (const { text, look } of pieces) {

@@ -5,25 +5,38 @@ import { laidOut } from "../model/read-input.ts";
 import { formatBytes, formatCount } from "../model/time.ts";
 import { type Artifact, openArtifact } from "../service/records.ts";
 import { attempt } from "../parts/announce.ts";
+import { save } from "../parts/save.ts";
 import { useFeed } from "../service/feed.ts";
 
 /** What is shown here; anything else is for download only. */
 type Kind = "picture" | "text" | "json" | "csv";
-const shownBytes = 2 * 1024 * 1024;
+const mostPictureBytes = 40 * 1024 * 1024;
+/** Of a longer text, this much is fetched. */
+const mostFetched = 2 * 1024 * 1024;
 const shownRows = 100;
 const shownCharacters = 200_000;
 
 function kindOf({ content_type, name, size_bytes }: Artifact): Kind | undefined {
   if (/^image\/(png|jpeg|gif|webp|avif|svg\+xml)\b/.test(content_type)) {
-    return size_bytes <= 20 * shownBytes ? "picture" : undefined;
+    return size_bytes <= mostPictureBytes ? "picture" : undefined;
   }
-  if (size_bytes > shownBytes) return undefined;
   if (/^text\/csv\b|tab-separated/.test(content_type)) return "csv";
   if (/^application\/(.*\+)?json\b/.test(content_type)) return "json";
   const isText =
-    /^text\/|^application\/(.*\+)?(xml|yaml|toml|x-ndjson)\b/.test(content_type) ||
-    /\.(log|txt|md|py|js|mjs|ts|yaml|yml|toml)$/.test(name);
+    /^text\/|^application\/(.*\+)?(xml|yaml|toml|sql|x-sh|x-ndjson)\b/.test(content_type) ||
+    /\.(log|txt|md|py|m?js|ts|css|ya?ml|toml|jsonl|ndjson|cfg|env)$/.test(name);
   return isText ? "text" : undefined;
+}
+
+async function beginningOf({ body }: Response): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  // Leaving the loop ends the request.
+  for await (const bytes of body ?? []) {
+    text += decoder.decode(bytes, { stream: true });
+    if (text.length >= mostFetched) return text.slice(0, mostFetched);
+  }
+  return text + decoder.decode();
 }
 
 interface ArtifactsProps {
@@ -61,6 +74,8 @@ function ArtifactItem({ id, artifact, isOpen, isInput }: ItemProps) {
   const kind = kindOf(artifact);
   const open = useSignal(isOpen);
   const { name, size_bytes, content_type } = artifact;
+  const download = async (): Promise<void> =>
+    save(await (await openArtifact(id, name, isInput)).blob(), name.replace(/.*\//, ""));
   return (
     <li>
       <div class="artifact-bar">
@@ -81,7 +96,7 @@ function ArtifactItem({ id, artifact, isOpen, isInput }: ItemProps) {
         <button
           class="small end"
           aria-label={`Download ${name}`}
-          onClick={() => void attempt(() => download(id, name, isInput))}
+          onClick={() => void attempt(download)}
         >
           Download
         </button>
@@ -89,18 +104,6 @@ function ArtifactItem({ id, artifact, isOpen, isInput }: ItemProps) {
       {kind && open.value && <Shown id={id} artifact={artifact} kind={kind} isInput={isInput} />}
     </li>
   );
-}
-
-/** A link cannot carry the key: the bytes are fetched, then saved. */
-async function download(id: string, name: string, isInput: boolean): Promise<void> {
-  const blob = await (await openArtifact(id, name, isInput)).blob();
-  const url = URL.createObjectURL(blob);
-  const link = Object.assign(document.createElement("a"), {
-    href: url,
-    download: name.replace(/.*\//, ""),
-  });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 interface ShownProps {
@@ -115,7 +118,7 @@ function Shown({ id, artifact, kind, isInput }: ShownProps) {
     `${isInput ? "input" : "file"} ${artifact.name} of ${id}`,
     async (signal) => {
       const answer = await openArtifact(id, artifact.name, isInput, signal);
-      if (kind !== "picture") return { text: await answer.text() };
+      if (kind !== "picture") return { text: await beginningOf(answer) };
       return { url: URL.createObjectURL(await answer.blob()) };
     },
     () => true,

@@ -5,10 +5,10 @@ import { announce } from "../parts/announce.ts";
 import { Problem } from "../parts/common.tsx";
 import { useDrop } from "../parts/use-drop.ts";
 import { messageOf } from "../service/client.ts";
-import { addFile, changeDraft, draft, removeFile, uploading } from "../service/draft.ts";
+import { addFile, changeDraft, draft, keptFiles, removeFile, uploading } from "../service/draft.ts";
 import type { Artifact } from "../service/records.ts";
 
-/** What the code gets beside its input: arguments, standard input, time, files. A fork has the files of its parent. */
+/** What the code gets beside its input: arguments, standard input, time, files. A fork begins with those of its parent. */
 export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined }) {
   const { args, stdin, timeout } = draft.value;
   return (
@@ -39,39 +39,24 @@ export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined })
             type="number"
             min={1}
             value={timeout}
-            placeholder={parentFiles ? "as parent" : "default"}
+            placeholder={parentFiles ? "as before" : "default"}
             onInput={(event) => changeDraft({ timeout: event.currentTarget.value })}
           />
         </label>
       </div>
-      {parentFiles ? <ParentFiles files={parentFiles} /> : <Files />}
+      <Files given={parentFiles ?? []} />
     </>
   );
 }
 
-function ParentFiles({ files }: { files: Artifact[] }) {
-  if (files.length === 0) return null;
-  return (
-    <section aria-label="Files of the parent">
-      <h2>Files of its parent</h2>
-      <ul class="files">
-        {files.map(({ name, size_bytes }) => (
-          <li key={name}>
-            <span class="id">/input/{name}</span>
-            <span class="quiet number">{formatBytes(size_bytes)}</span>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
+type Shown = Pick<Artifact, "name" | "size_bytes"> & { expires_at?: string };
 
-function Files() {
+function Files({ given }: { given: Artifact[] }) {
   const problem = useSignal("");
   const picker = useRef<HTMLInputElement>(null);
   const adding = useRef<HTMLButtonElement>(null);
-  const remove = (id: string): void => {
-    removeFile(id);
+  const remove = (name: string): void => {
+    removeFile(name);
     // The button that was pressed is gone.
     adding.current?.focus();
   };
@@ -87,7 +72,7 @@ function Files() {
     }
   };
   useDrop((files) => void add(files));
-  const { files } = draft.value;
+  const shown: Shown[] = [...keptFiles(given, draft.value), ...draft.value.files];
   return (
     <section aria-label="Files">
       <h2>
@@ -110,16 +95,20 @@ function Files() {
       </h2>
       <Problem text={problem.value.trim()} />
       <ul class="files">
-        {files.map(({ file_id, name, size_bytes, expires_at }) => (
-          <li key={file_id}>
-            <span class="id">/input/{name}</span>
+        {shown.map((file) => (
+          <li key={file.name}>
+            <span class="id">/input/{file.name}</span>
             <span
               class="quiet number"
-              title={`The service keeps it until ${formatTime(expires_at)}`}
+              title={file.expires_at && `The service keeps it until ${formatTime(file.expires_at)}`}
             >
-              {formatBytes(size_bytes)}
+              {formatBytes(file.size_bytes)}
             </span>
-            <button class="small end" aria-label={`Remove ${name}`} onClick={() => remove(file_id)}>
+            <button
+              class="small end"
+              aria-label={`Remove ${file.name}`}
+              onClick={() => remove(file.name)}
+            >
               Remove
             </button>
           </li>

@@ -65,10 +65,12 @@ export function Result({ followed }: { followed: Followed }) {
       ))}
       <OutputView
         label="Output"
+        fileName={`execution-${id}.txt`}
         output={output}
         version={version}
         startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
         isLive={record?.status === "running"}
+        showsEnd={record?.status === "running" || record?.status === "failed"}
         empty={ended ? "It wrote no output." : "No output yet."}
       />
       {followed.isHeld && (

@@ -1,32 +1,38 @@
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { Look, Piece } from "../model/ansi.ts";
-import { lineOf } from "../model/address.ts";
-import type { Output, Row } from "../model/output.ts";
-import { formatBytes, formatCount, formatDuration, formatThings } from "../model/time.ts";
+import { hashOf, lineOf } from "../model/address.ts";
+import type { Output, Place } from "../model/output.ts";
+import { formatBytes, formatCount, formatThings } from "../model/time.ts";
 import { copy } from "./copy.ts";
+import { OutputRow, timeWidth } from "./output-row.tsx";
+import { openRaw, save } from "./save.ts";
 
 const rowHeight = 20;
-/** Characters that the time of a line takes, such as "12 min 30 s". */
-const timeWidth = 12;
+/** A line that is not wrapped is cut into rows of this many characters. */
+const mostColumns = 4096;
 /** Rows beyond those that are seen. */
 const margin = 20;
 
 interface Props {
   label: string;
+  /** Of the file that a download makes. */
+  fileName: string;
   output: Output;
   /** Changes when the output has grown. */
   version: number;
   /** From when on the times of lines are counted, in ms since 1970. */
   startedAt?: number | undefined;
-  /** Follows the end while it grows. */
+  /** It grows. */
   isLive: boolean;
+  /** Begins at the end, and follows it while it grows: a traceback is there. */
+  showsEnd?: boolean;
   empty: string;
 }
 
 /** Output of a program: lines of it are made as they come into view, so that it may be large. */
 export function OutputView(props: Props) {
-  const { label, output, version, startedAt, isLive, empty } = props;
+  const { label, fileName, output, version, startedAt, isLive, showsEnd = isLive, empty } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const probe = useRef<HTMLSpanElement>(null);
   const columns = useSignal(80);
@@ -38,17 +44,20 @@ export function OutputView(props: Props) {
   /** The line that the page's address names. Such an address can be shared. */
   const linked = useSignal(lineOf(location.hash));
   const wantsTimes = useSignal(false);
+  const wraps = useSignal(true);
+  const isFull = useSignal(false);
   const timesFrom = wantsTimes.value && output.hasTimes ? startedAt : undefined;
-  const gutter = `${String(output.lineCount).length + 1}ch`;
+  const digits = String(output.lineCount).length + 2;
+  const width = wraps.value ? columns.value : mostColumns;
 
   useLayoutEffect(() => {
     const measure = (): void => {
       const box = scroller.current;
       if (!box || !probe.current) return;
-      const width = probe.current.getBoundingClientRect().width / 10;
-      const taken = String(output.lineCount).length + 1 + (timesFrom === undefined ? 0 : timeWidth);
-      const room = box.clientWidth - taken * width - 28;
-      columns.value = Math.max(20, Math.floor(room / width));
+      const cell = probe.current.getBoundingClientRect().width / 10;
+      const taken = digits + (timesFrom === undefined ? 0 : timeWidth);
+      const room = box.clientWidth - taken * cell - 28;
+      columns.value = Math.max(20, Math.floor(room / cell));
       height.value = box.clientHeight;
     };
     const observer = new ResizeObserver(measure);
@@ -56,23 +65,23 @@ export function OutputView(props: Props) {
     void document.fonts.ready.then(measure);
     measure();
     return () => observer.disconnect();
-  }, [output, String(output.lineCount).length, timesFrom]);
+  }, [output, digits, timesFrom]);
 
-  const total = output.rowCount(columns.value);
+  const isEmpty = output.bytes === 0;
+  const total = output.rowCount(width);
   useLayoutEffect(() => {
     const box = scroller.current;
-    if (box && isLive && isFollowing.current) box.scrollTop = box.scrollHeight;
+    if (box && showsEnd && isFollowing.current) box.scrollTop = box.scrollHeight;
   }, [version, total]);
 
-  const found = wanted.value === "" ? [] : output.find(wanted.value, columns.value);
+  const found = wanted.value === "" ? [] : output.find(wanted.value, width);
   const current = found[Math.min(at.value, found.length - 1)];
   useEffect(() => {
     const box = scroller.current;
     if (box && current !== undefined) box.scrollTop = current * rowHeight - box.clientHeight / 2;
   }, [current]);
 
-  const linkedRow =
-    linked.value === undefined ? undefined : output.rowOf(linked.value, columns.value);
+  const linkedRow = linked.value === undefined ? undefined : output.rowOf(linked.value, width);
   useEffect(() => {
     const box = scroller.current;
     if (!box || linkedRow === undefined) return;
@@ -80,19 +89,27 @@ export function OutputView(props: Props) {
     const at = linkedRow * rowHeight - box.scrollTop;
     if (at < 0 || at >= box.clientHeight) box.scrollTop += at - box.clientHeight / 2;
   }, [linkedRow]);
-  const link = (line: number): void => {
-    linked.value = line;
-    history.replaceState(null, "", `#L${line + 1}`);
+  const link = (place: Place): void => {
+    linked.value = place;
+    history.replaceState(history.state, "", hashOf(place));
   };
+  useEffect(() => {
+    if (!isFull.value) return undefined;
+    const leave = ({ key }: KeyboardEvent): void => {
+      if (key === "Escape") isFull.value = false;
+    };
+    addEventListener("keydown", leave);
+    return () => removeEventListener("keydown", leave);
+  }, [isFull.value]);
 
   const first = Math.max(0, Math.floor(top.value / rowHeight) - margin);
-  const rows = output.rows(first, Math.ceil(height.value / rowHeight) + 2 * margin, columns.value);
+  const rows = output.rows(first, Math.ceil(height.value / rowHeight) + 2 * margin, width);
   const step = (by: number): void => {
     if (found.length > 0) at.value = (at.value + by + found.length) % found.length;
   };
 
   return (
-    <section class="output" aria-label={label}>
+    <section class={isFull.value ? "output full" : "output"} aria-label={label}>
       <div class="output-bar">
         <input
           type="search"
@@ -129,19 +146,43 @@ export function OutputView(props: Props) {
         <span class="quiet number end output-size">
           {formatThings(output.lineCount, "line")}, {formatBytes(output.bytes)}
         </span>
-        {output.hasTimes && startedAt !== undefined && (
-          <label class="check" title="When each line was written, from the start of the run">
-            <input
-              type="checkbox"
-              checked={wantsTimes.value}
-              onChange={(event) => (wantsTimes.value = event.currentTarget.checked)}
-            />
-            Times
-          </label>
-        )}
-        <button class="small" onClick={() => void copy(output.text)} disabled={output.bytes === 0}>
-          Copy
-        </button>
+        <span class="output-actions">
+          {output.hasTimes && startedAt !== undefined && (
+            <Check title="When each line was written, from the start of the run" of={wantsTimes}>
+              Times
+            </Check>
+          )}
+          <Check title="Long lines take several rows" of={wraps}>
+            Wrap
+          </Check>
+          <button class="small" disabled={isEmpty} onClick={() => void copy(output.text)}>
+            Copy
+          </button>
+          <button
+            class="small"
+            disabled={isEmpty}
+            title="As it was written, in a new tab"
+            onClick={() => openRaw(output.raw)}
+          >
+            Raw
+          </button>
+          <button
+            class="small"
+            disabled={isEmpty}
+            onClick={() => save(new Blob([output.raw]), fileName)}
+          >
+            Download
+          </button>
+          <button
+            class="small"
+            aria-pressed={isFull.value}
+            aria-label="Full window"
+            title="Full window; Esc leaves it"
+            onClick={() => (isFull.value = !isFull.value)}
+          >
+            Full
+          </button>
+        </span>
       </div>
       {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
       <div
@@ -167,10 +208,10 @@ export function OutputView(props: Props) {
               <OutputRow
                 key={first + i}
                 row={row}
-                gutter={gutter}
+                gutter={`${digits}ch`}
                 timesFrom={timesFrom}
                 needle={wanted.value.toLowerCase()}
-                isCurrent={first + i === current || row.line === linked.value}
+                isCurrent={first + i === current || isAt(row, linked.value)}
                 onLink={link}
               />
             ))}
@@ -181,89 +222,24 @@ export function OutputView(props: Props) {
   );
 }
 
-interface RowProps {
-  row: Row;
-  gutter: string;
-  timesFrom: number | undefined;
-  needle: string;
-  isCurrent: boolean;
-  onLink: (line: number) => void;
+const isAt = (row: Place, place: Place | undefined): boolean =>
+  row.stream === place?.stream && row.number === place.number;
+
+interface CheckProps {
+  title: string;
+  of: Signal<boolean>;
+  children: ComponentChildren;
 }
 
-function OutputRow({ row, gutter, timesFrom, needle, isCurrent, onLink }: RowProps) {
-  const name = `output-row ${row.stream}${isCurrent ? " current" : ""}`;
+function Check({ title, of, children }: CheckProps) {
   return (
-    <div class={name}>
-      <button
-        class="output-number"
-        style={{ width: gutter }}
-        aria-hidden="true"
-        tabIndex={-1}
-        title="Link to this line"
-        onClick={() => onLink(row.line)}
-      >
-        {row.isContinued ? "" : row.line + 1}
-      </button>
-      {timesFrom !== undefined && (
-        <span class="output-time" style={{ width: `${timeWidth}ch` }}>
-          {!row.isContinued && row.at !== undefined && formatDuration(row.at - timesFrom)}
-        </span>
-      )}
-      <span>
-        {row.pieces.map((piece) => marked(piece, needle))}
-        {row.pieces.length === 0 && "\n"}
-      </span>
-    </div>
+    <label class="check" title={title}>
+      <input
+        type="checkbox"
+        checked={of.value}
+        onChange={(event) => (of.value = event.currentTarget.checked)}
+      />
+      {children}
+    </label>
   );
-}
-
-function marked({ text, look }: Piece, needle: string) {
-  const style = styleOf(look);
-  const at = needle === "" ? -1 : text.toLowerCase().indexOf(needle);
-  if (at === -1) return style ? <span style={style}>{text}</span> : text;
-  const parts = [];
-  const low = text.toLowerCase();
-  let from = 0;
-  for (let i = at; i !== -1; i = low.indexOf(needle, from)) {
-    parts.push(text.slice(from, i), <mark>{text.slice(i, i + needle.length)}</mark>);
-    from = i + needle.length;
-  }
-  return <span style={style ?? {}}>{[...parts, text.slice(from)]}</span>;
-}
-
-const colour = (value: number | string | undefined): string | undefined =>
-  typeof value === "number" ? `var(--ansi-${value})` : value;
-
-/** A colour by its numbers is made for a black screen: mixed with that of text, it is read on every page. */
-const ink = (value: number | string | undefined): string | undefined =>
-  typeof value === "string" && value.startsWith("#")
-    ? `color-mix(in srgb, ${value} 50%, var(--text))`
-    : colour(value);
-
-/** The palette is made for text: as a background, a colour is mixed with that of the page. */
-const ground = (value: number | string | undefined): string | undefined =>
-  typeof value === "number" ? `color-mix(in srgb, var(--ansi-${value}) 30%, var(--sunk))` : value;
-
-const greys = [0, 7, 8, 15];
-
-function foreground({ fg, bg, inverse }: Look): string | undefined {
-  if (inverse) return colour(bg ?? "var(--sunk)");
-  // Black on yellow, or white on red: both are read on a background that fits the page.
-  const isOnPalette = typeof bg === "number" && greys.includes(fg as number);
-  if (isOnPalette) return "var(--text)";
-  return bg === undefined ? ink(fg) : colour(fg);
-}
-
-function styleOf(look: Look): Record<string, string> | undefined {
-  if (Object.keys(look).length === 0) return undefined;
-  const fg = foreground(look);
-  const bg = look.inverse ? colour(look.fg ?? "var(--text)") : ground(look.bg);
-  return {
-    ...(fg !== undefined && { color: fg }),
-    ...(bg !== undefined && { backgroundColor: bg }),
-    ...(look.bold && { fontWeight: "600" }),
-    ...(look.faint && { opacity: "0.75" }),
-    ...(look.italic && { fontStyle: "italic" }),
-    ...(look.underline && { textDecoration: "underline" }),
-  };
 }

@@ -28,5 +28,7 @@ export function giveKey(given: string): void {
 export function forgetKey(): void {
   key.value = "";
   sessionStorage.removeItem(place);
+  // The next person at this browser does not get what was written with it.
+  localStorage.clear();
   location.reload();
 }

@@ -12,8 +12,9 @@ import type {
   JobType,
   PoolStats,
   SubmittedJob,
+  UploadedFile,
 } from "../../typescript/src/generated.ts";
-import { api, request } from "./client.ts";
+import { api, files, request } from "./client.ts";
 
 export type {
   AsyncSubmitRequest,
@@ -24,6 +25,7 @@ export type {
   Health,
   JobType,
   PoolStats,
+  SubmittedJob,
 };
 export type Status = ExecutionRecord["status"];
 export type Attempt = NonNullable<ExecutionRecord["attempts"]>[number];
@@ -123,6 +125,12 @@ export function openArtifact(
 ): Promise<Response> {
   const steps = ["jobs", id, "artifacts", ...name.split("/")].map(encodeURIComponent);
   return request(`/${steps.join("/")}${isInput ? "?from=input" : ""}`, {}, { signal });
+}
+
+/** Uploads a file that an execution was given, for another one. */
+export async function copyInput(id: string, name: string): Promise<UploadedFile> {
+  const answer = await openArtifact(id, name, true);
+  return files.upload(name, await answer.blob());
 }
 
 export interface Submitted {

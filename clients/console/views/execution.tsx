@@ -63,12 +63,12 @@ export function Execution({ id }: { id: string }) {
       {record && (
         <div class="execution">
           <div class="execution-main">
-            <Timeline record={record} />
             <Attempts record={record} />
             <Result followed={followed} />
             {submitted && <Program record={record} submitted={submitted} />}
           </div>
           <aside aria-label="About this execution">
+            <Timeline record={record} />
             <Relatives record={record} />
             <Facts record={record} />
           </aside>
@@ -174,41 +174,18 @@ function Given({ record }: { record: ExecutionRecord }) {
 }
 
 function Program({ record, submitted }: { record: ExecutionRecord; submitted: Submitted }) {
-  const parentId = record.relationship === "fork" ? record.parent_execution_id : null;
-  const comparedWith = useSignal<string | null>(null);
-  const { value: compared } = comparedWith;
-  const parent = useFeed(
-    `code of ${compared}`,
-    async (signal) => compared && (await getSubmitted(compared, signal)).code,
-    () => true,
-  );
   const read = readInput(submitted.input);
   const input = "input" in read ? read.input : {};
   const files = filesOf(record);
   return (
     <section aria-label="Program">
-      <h2>
-        Code
-        {parentId && (
-          <label class="check">
-            <input
-              type="checkbox"
-              onChange={(event) =>
-                (comparedWith.value = event.currentTarget.checked ? parentId : null)
-              }
-            />
-            Compare with its parent
-          </label>
-        )}
-      </h2>
-      <Problem text={parent.value.problem} />
+      <h2>Code</h2>
       <Editor
         class="shown"
         label="Code of this execution"
         language="python"
         text={submitted.code}
         failedLine={isEnded(record) ? errorLine(record.stderr) : undefined}
-        original={parent.value.data ?? undefined}
       />
       <h2>Input</h2>
       <Editor

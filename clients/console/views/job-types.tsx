@@ -202,6 +202,7 @@ function BuildLog({ name, awaited }: BuildLogProps) {
           </p>
           <OutputView
             label="Log of the build"
+            fileName={`build-${name}.txt`}
             output={output}
             version={build.log.length}
             isLive={build.ended_at === null}

@@ -2,34 +2,20 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
-import { joinArguments, splitArguments } from "../model/arguments.ts";
-import { filesOf } from "../model/made-by.ts";
-import { laidOut, readInput } from "../model/read-input.ts";
-import { type Call, executeCall } from "../model/snippets.ts";
 import { announce, attempt } from "../parts/announce.ts";
-import { Empty, ExecutionLink, Heading, Problem } from "../parts/common.tsx";
+import { Age, Empty, ExecutionLink, Heading, Problem, shortId } from "../parts/common.tsx";
 import { Editor } from "../parts/editor.tsx";
 import { Inputs } from "../panels/inputs.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
 import { useFollowed } from "../panels/use-followed.ts";
-import { messageOf } from "../service/client.ts";
-import { beginFork, changeDraft, type Draft, draft, uploading } from "../service/draft.ts";
+import { lostSince, messageOf } from "../service/client.ts";
+import { changeDraft, draft, noteRun, runs, uploading } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
-import {
-  type Artifact,
-  type AsyncSubmitRequest,
-  cancel,
-  fork,
-  type ForkRequest,
-  getExecution,
-  getSubmitted,
-  listJobTypes,
-  submit,
-  type Submitted,
-} from "../service/records.ts";
+import { cancel, getSubmitted, listJobTypes } from "../service/records.ts";
+import { loadParent, readDraft, send } from "../service/sendable.ts";
 
 /** Write code, run it, watch it. `fork` in the query names an execution that it begins from, `job` the one that is shown. */
 export function Playground({ query }: { query: URLSearchParams }) {
@@ -43,13 +29,18 @@ export function Playground({ query }: { query: URLSearchParams }) {
     () => true,
   );
   const original = forked.value.data;
-  const showsChanges = useSignal(true);
   const problem = useSignal("");
+  // A refusal for want of an answer is over once there is one.
+  useEffect(() => {
+    if (lostSince.value === undefined) problem.value = "";
+  }, [lostSince.value]);
   const isSending = useSignal(false);
   /** The run that was asked to end. */
   const stopped = useSignal("");
   /** The code of the run that is shown: only this can have its error marked. */
   const ran = useSignal({ job: "", code: "" });
+  /** How often the text of the editors was replaced. */
+  const replaced = useSignal(0);
 
   useEffect(() => {
     if (job === undefined || ran.value.job === job) return;
@@ -60,9 +51,9 @@ export function Playground({ query }: { query: URLSearchParams }) {
   }, [job]);
 
   const { code, input } = draft.value;
-  const read = readDraft(draft.value, parent);
+  const read = readDraft(draft.value, original);
   /** The editors begin anew where the text comes from elsewhere. */
-  const editing = parent ?? "new";
+  const editing = `${parent ?? "new"} ${replaced.value}`;
   const { followed } = following.value;
   const isRunning = followed !== undefined && !isEnded(followed.record);
   const isOfOtherCode = ran.value.job === job && ran.value.code !== code;
@@ -77,22 +68,22 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const run = async (): Promise<void> => {
     if (isBusy || isRunning) return;
     problem.value = "";
-    const now = readDraft(draft.value, parent);
+    const now = readDraft(draft.value, original);
     if ("problem" in now) {
       announce(now.problem);
       return;
     }
     isSending.value = true;
     try {
-      const { body } = now.call;
-      const { job_id } =
-        parent === undefined
-          ? await submit(body as AsyncSubmitRequest)
-          : await fork(parent, body as ForkRequest);
-      ran.value = { job: job_id, code: body.code as string };
-      go(addressOf("", { fork: parent, job: job_id }), { replace: true });
+      const job = await send(now, parent);
+      const { code: sent } = now.call.body as { code: string };
+      noteRun(job, sent);
+      ran.value = { job: job.job_id, code: sent };
+      go(addressOf("", { fork: parent, job: job.job_id }), { replace: true });
       // On a narrow screen the run is below the code.
-      document.getElementById("run")?.scrollIntoView({ block: "nearest" });
+      const shown = document.getElementById("run")!;
+      const { top } = shown.getBoundingClientRect();
+      if (top < 0 || top > innerHeight / 2) shown.scrollIntoView();
     } catch (error) {
       problem.value = messageOf(error);
     } finally {
@@ -100,6 +91,10 @@ export function Playground({ query }: { query: URLSearchParams }) {
     }
   };
 
+  const takeCode = (): void => {
+    changeDraft({ code: ran.value.code });
+    replaced.value += 1;
+  };
   const stop = async (id: string): Promise<void> => {
     await cancel(id);
     stopped.value = id;
@@ -146,16 +141,11 @@ export function Playground({ query }: { query: URLSearchParams }) {
       {parent !== undefined && (
         <p class="note">
           <span>
-            Fork of <ExecutionLink id={parent} />: it runs on the same input and files.
+            Fork of <ExecutionLink id={parent} />
+            {"call" in read && !read.isFork
+              ? ": with another input or other files it is an execution of its own."
+              : ": it runs on the same input and files, unless you change them."}
           </span>
-          <label class="check">
-            <input
-              type="checkbox"
-              checked={showsChanges.value}
-              onChange={(event) => (showsChanges.value = event.currentTarget.checked)}
-            />
-            Show changes
-          </label>
           <a href={addressOf("")}>Leave the fork</a>
         </p>
       )}
@@ -172,11 +162,10 @@ export function Playground({ query }: { query: URLSearchParams }) {
               text={code}
               onChange={(next) => changeDraft({ code: next })}
               failedLine={failed}
-              original={showsChanges.value ? original?.code : undefined}
               isFocused
             />
             <h2>
-              {parent === undefined ? "Input" : "Input of its parent"}
+              Input
               <span class="quiet hint end">Esc, then Tab leaves an editor</span>
             </h2>
             <Editor
@@ -185,26 +174,34 @@ export function Playground({ query }: { query: URLSearchParams }) {
               label="Input, JSON"
               language="json"
               text={input}
-              {...(parent === undefined && {
-                onChange: (next: string) => changeDraft({ input: next }),
-              })}
+              onChange={(next) => changeDraft({ input: next })}
             />
             {"problem" in read && <p class="problem wrong">{read.problem}</p>}
             <Inputs parentFiles={parent === undefined ? undefined : (original?.files ?? [])} />
-            {"call" in read && <Programs title="The same from a program" call={read.call} />}
+            {"call" in read && <Programs title="The same as a command" call={read.call} />}
           </section>
           <section aria-label="Run" class="run" id="run">
             <Problem text={problem.value || following.value.problem} />
             {followed ? (
               <>
                 <Summary followed={followed} isLinked>
-                  {isOfOtherCode && <span class="quiet">its code was different</span>}
+                  {isOfOtherCode && (
+                    <span class="quiet">
+                      its code was different{" "}
+                      {ran.value.job === job && (
+                        <button class="small" onClick={takeCode}>
+                          Take its code
+                        </button>
+                      )}
+                    </span>
+                  )}
                 </Summary>
                 <Result followed={followed} />
               </>
             ) : (
               <Empty>Run shows the output, the result and the files here.</Empty>
             )}
+            <EarlierRuns shown={job} />
           </section>
         </div>
       )}
@@ -212,46 +209,27 @@ export function Playground({ query }: { query: URLSearchParams }) {
   );
 }
 
-interface Parent extends Submitted {
-  files: Artifact[];
-}
-
-/** Begins the draft of a fork with what its parent was submitted with. */
-async function loadParent(
-  id: string | undefined,
-  signal: AbortSignal,
-): Promise<Parent | undefined> {
-  if (id === undefined) return undefined;
-  const [submitted, record] = await Promise.all([
-    getSubmitted(id, signal),
-    getExecution(id, signal),
-  ]);
-  signal.throwIfAborted();
-  beginFork(id, {
-    code: submitted.code,
-    input: laidOut(submitted.input),
-    jobType: record.job_type,
-    args: joinArguments(record.args ?? []),
-    stdin: record.stdin ?? "",
-  });
-  return { ...submitted, files: filesOf(record) };
-}
-
-/** What is sent for the draft, or what is wrong with it. */
-function readDraft(now: Draft, parent: string | undefined): { call: Call } | { problem: string } {
-  const read = readInput(now.input);
-  if ("problem" in read) return read;
-  const split = splitArguments(now.args);
-  if ("problem" in split) return split;
-  const { code, jobType, stdin, files } = now;
-  const { args } = split;
-  const timeout = now.timeout === "" ? undefined : Number(now.timeout);
-  if (timeout !== undefined && !(Number.isInteger(timeout) && timeout > 0)) {
-    return { problem: "The time limit must be a whole number of seconds, at least 1." };
-  }
-  if (parent === undefined) return { call: executeCall({ ...now, ...read, args, timeout, files }) };
-  const body = { code, job_type: jobType, args, stdin, ...(timeout !== undefined && { timeout }) };
-  return { call: { path: `/jobs/${parent}/fork`, body } };
+/** Runs of this browser's playground, to come back to one. */
+function EarlierRuns({ shown }: { shown: string | undefined }) {
+  const earlier = runs.value.list.filter(({ id }) => id !== shown);
+  if (earlier.length === 0) return null;
+  return (
+    <details class="programs">
+      <summary>Earlier runs</summary>
+      <ul>
+        {earlier.map(({ id, at, title }) => (
+          <li key={id} class="earlier">
+            <a class="id" href={addressOf("", { job: id })} title={id}>
+              {shortId(id)}
+            </a>{" "}
+            <span class="quiet">
+              <Age at={at} /> {title}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
 }
 
 function JobTypeChoice() {

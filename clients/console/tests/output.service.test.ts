@@ -1,0 +1,139 @@
+import { readFileSync } from "node:fs";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
+
+describe("the output of an execution", needs("chromium"), () => {
+  let world: ConsoleWorld;
+  beforeAll(async () => {
+    world = await startConsole();
+  });
+  afterAll(() => world.close());
+
+  async function begin(): Promise<{ id: string; lease: string }> {
+    const id = await world.submit("print('watched')");
+    const { lease_id: lease } = await world.agent.takeJob();
+    await world.agent.post(lease, "started", { job_ref: null });
+    return { id, lease };
+  }
+
+  async function ran(stdout: string, changes: object = {}): Promise<string> {
+    const { id, lease } = await begin();
+    await world.agent.result(lease, { stdout_base64: btoa(stdout), ...changes });
+    return id;
+  }
+
+  const current = (page: Page): Promise<string[]> => page.locator(".current").allInnerTexts();
+
+  test("a link to a line points to the same one after a reload, whatever the streams wrote between", async () => {
+    const { id, lease } = await begin();
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("No output yet.").waitFor();
+    const part = (stream: string, offset: number, text: string) => ({
+      stream,
+      offset,
+      data_base64: btoa(text),
+    });
+    await world.agent.post(lease, "logs", {
+      parts: [part("stderr", 0, "warning\n"), part("stdout", 0, "one\ntwo\n")],
+    });
+    await page.getByText("two", { exact: true }).waitFor();
+    await page.locator(".output-number", { hasText: "2" }).click();
+    expect(new URL(page.url()).hash).toBe("#L2");
+    expect((await current(page)).join()).toContain("two");
+    await world.agent.result(lease, {
+      stdout_base64: btoa("one\ntwo\n"),
+      stderr_base64: btoa("warning\n"),
+    });
+    await page.getByText("succeeded").first().waitFor();
+    await page.reload();
+    await page.getByText("warning", { exact: true }).waitFor();
+    expect((await current(page)).join()).toContain("two");
+    await page.locator(".output-number", { hasText: "E1" }).click();
+    await page.reload();
+    await page.getByText("warning", { exact: true }).waitFor();
+    expect((await current(page)).join()).toContain("warning");
+    await page.close();
+  });
+
+  test("it is downloaded and opened as it was written", async () => {
+    const written = "\u001b[32mgreen\u001b[0m\r\n50%\r100%\n";
+    const id = await ran(written);
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("green", { exact: true }).waitFor();
+    const saved = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Download", exact: true }).click();
+    const download = await saved;
+    expect(download.suggestedFilename()).toBe(`execution-${id}.txt`);
+    expect(readFileSync(await download.path(), "utf8")).toBe(written);
+    const opened = page.waitForEvent("popup");
+    await page.getByRole("button", { name: "Raw" }).click();
+    const raw = await opened;
+    await raw.getByText("green").waitFor();
+    await raw.close();
+    await page.close();
+  });
+
+  test("it fills the window until Escape, and nothing behind it takes the focus", async () => {
+    const id = await ran("short\n");
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByRole("button", { name: "Full window" }).click();
+    const output = page.getByRole("region", { name: "Output", exact: true });
+    await expect.poll(async () => (await output.boundingBox())?.y).toBe(0);
+    const { height } = page.viewportSize()!;
+    expect((await output.boundingBox())?.height).toBe(height);
+    for (let i = 0; i < 12; i++) {
+      await page.keyboard.press("Tab");
+      const isInside = await page.evaluate(
+        "document.activeElement === document.body || document.activeElement.closest('.output') !== null",
+      );
+      expect(isInside).toBe(true);
+    }
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Rerun" }).focus();
+    await page.close();
+  });
+
+  test("a long line is one row where lines are not wrapped", async () => {
+    const id = await ran(`${"x".repeat(600)}\n`);
+    const page = await world.open(`/console/executions/${id}`);
+    const rows = page.locator(".output-row");
+    await expect.poll(() => rows.count()).toBeGreaterThan(1);
+    await page.getByRole("checkbox", { name: "Wrap" }).uncheck();
+    await expect.poll(() => rows.count()).toBe(1);
+    await page.close();
+  });
+
+  test("of a failure, the end is shown: its traceback is there", async () => {
+    const id = await ran("line\n".repeat(200), {
+      status: "failed",
+      exit_code: 1,
+      error: { type: "value_error", message: "ValueError: x", phase: "execution" },
+      stderr_base64: btoa("ValueError: in the traceback\n"),
+    });
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("ValueError: in the traceback").waitFor();
+    const top = await page.evaluate<number>("document.querySelector('.output-text').scrollTop");
+    expect(top).toBeGreaterThan(0);
+    await page.close();
+  });
+
+  test("files of every kind of text are shown, of a long one the beginning", async () => {
+    const { id, lease } = await begin();
+    const files = {
+      "rows.jsonl": '{"row": 1}\n',
+      "a.yaml": "key: in yaml\n",
+      "long.txt": `the beginning\n${"x".repeat(4 * 1024 * 1024)}`,
+    };
+    for (const [name, text] of Object.entries(files)) await world.agent.upload(lease, name, text);
+    await world.agent.result(lease);
+    const page = await world.open(`/console/executions/${id}`);
+    for (const text of ['{"row": 1}', "key: in yaml", "the beginning"]) {
+      await page.getByText(text).waitFor();
+    }
+    const note = page.getByText("The first 200,000 characters. Download has the rest.");
+    await expect.poll(() => note.count()).toBe(1);
+    await page.close();
+  });
+});

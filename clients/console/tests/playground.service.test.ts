@@ -1,0 +1,108 @@
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
+
+describe("the playground", needs("chromium"), () => {
+  let world: ConsoleWorld;
+  beforeAll(async () => {
+    world = await startConsole();
+  });
+  afterAll(() => world.close());
+
+  const editorOf = (page: Page) => page.getByRole("textbox", { name: "Python code" });
+
+  async function type(page: Page, code: string): Promise<void> {
+    await editorOf(page).click();
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type(code);
+  }
+
+  test("what was written is there in the next tab, until the key is forgotten", async () => {
+    const page = await world.open("/console");
+    await type(page, "print('kept')");
+    await page.close({ runBeforeUnload: true });
+    const next = await world.open("/console");
+    await editorOf(next).getByText("kept").waitFor();
+    await next.evaluate("sessionStorage.setItem('airlock-key', 'a-key-of-20-characters')");
+    await next.reload();
+    await next.getByRole("button", { name: "Forget the key" }).click();
+    await next.getByRole("button", { name: "Forget the key" }).waitFor({ state: "detached" });
+    expect(await next.evaluate("localStorage.length")).toBe(0);
+    await next.close();
+  });
+
+  test("on a phone a run's output comes to the top of the screen", async () => {
+    const page = await world.open("/console");
+    await page.setViewportSize({ width: 360, height: 740 });
+    await type(page, "print('on a phone')");
+    await page.getByRole("button", { name: "Run", exact: false }).first().click();
+    const { lease_id } = await world.agent.takeJob();
+    await world.agent.result(lease_id, { stdout_base64: btoa("on a phone\n") });
+    const written = page.getByRole("region", { name: "Output, text" }).getByText("on a phone");
+    await written.waitFor();
+    const { y } = (await written.boundingBox())!;
+    expect(y).toBeGreaterThan(0);
+    expect(y).toBeLessThan(740 / 2);
+    await page.close();
+  });
+
+  test("an execution is run with another input and other files, by copies of those that are kept", async () => {
+    const parent = await world.submit("print('again')", {
+      input_data: { n: 1 },
+      timeout: 77,
+      metadata: { order: "1" },
+      files: [
+        { name: "kept.txt", text: "kept" },
+        { name: "left.txt", text: "left" },
+      ],
+    });
+    await world.agent.result((await world.agent.takeJob()).lease_id);
+    const page = await world.open(`/console?fork=${parent}`);
+    await page.getByText("unless you change them").waitFor();
+    await page.getByRole("button", { name: "Remove left.txt" }).click();
+    await page.getByText("it is an execution of its own").waitFor();
+    await page.getByRole("textbox", { name: "Input, JSON" }).click();
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type('{"n": 2}');
+    await page.keyboard.press("Control+Enter");
+    const job = await world.agent.takeJob();
+    expect(job).toMatchObject({ input_json: `{"n":2}`, timeout_s: 77 });
+    expect(job.files).toMatchObject([{ name: "kept.txt", size_bytes: 4 }]);
+    await world.agent.result(job.lease_id);
+    const answer = await fetch(`${world.url}/executions/${job.execution_id}?view=full`);
+    const record = await answer.json();
+    expect(record).toMatchObject({ parent_execution_id: null, metadata: { order: "1" } });
+    await page.close();
+  });
+
+  test("an earlier run is shown again, and its code taken back", async () => {
+    const page = await world.open("/console");
+    for (const code of ["print('first')", "print('second')"]) {
+      await type(page, code);
+      await page.keyboard.press("Control+Enter");
+      const job = await world.agent.takeJob();
+      await world.agent.result(job.lease_id, { stdout_base64: btoa(`of ${code}\n`) });
+      await page.getByRole("region", { name: "Output, text" }).getByText(`of ${code}`).waitFor();
+    }
+    await page.getByText("Earlier runs").click();
+    await page.locator(".run details a").first().click();
+    await page.getByText("of print('first')").waitFor();
+    await page.getByRole("button", { name: "Take its code" }).click();
+    await editorOf(page).getByText("first").waitFor();
+    await expect.poll(() => page.getByText("its code was different").count()).toBe(0);
+    await page.close();
+  });
+
+  test("that the service did not answer is no longer said once it does", async () => {
+    const page = await world.open("/console");
+    await editorOf(page).waitFor();
+    await world.stopService();
+    await page.keyboard.press("Control+Enter");
+    const told = page.getByText("The service does not answer. Try again when it is back.");
+    await told.waitFor();
+    await world.startService();
+    await expect.poll(() => told.count(), { timeout: patienceMs }).toBe(0);
+    await page.close();
+  });
+});
