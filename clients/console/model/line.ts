@@ -19,6 +19,10 @@ export class Line {
     return this.#runs;
   }
 
+  get width(): number {
+    return this.#width;
+  }
+
   get text(): string {
     return this.#runs.map(({ text }) => text).join("");
   }

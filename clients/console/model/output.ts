@@ -85,7 +85,9 @@ export class Output {
       this.#starts = [0];
     }
     for (let i = this.#starts.length - 1; i < this.#lines.length; i++) {
-      this.#starts.push(this.#starts[i]! + rowStarts(this.#lines[i]!.line.text, columns).length);
+      const { line } = this.#lines[i]!;
+      const rows = line.width <= columns ? 1 : rowStarts(line.text, columns).length;
+      this.#starts.push(this.#starts[i]! + rows);
     }
     return this.#starts[this.#lines.length]!;
   }

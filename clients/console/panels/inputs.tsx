@@ -7,9 +7,10 @@ import { useDrop } from "../parts/use-drop.ts";
 import { messageOf } from "../service/client.ts";
 import { addFile, changeDraft, draft, keptFiles, removeFile, uploading } from "../service/draft.ts";
 import type { Artifact } from "../service/records.ts";
+import type { Parent } from "../service/sendable.ts";
 
 /** What the code gets beside its input: arguments, standard input, time, files. A fork begins with those of its parent. */
-export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined }) {
+export function Inputs({ parent }: { parent: Parent | undefined }) {
   const { args, stdin, timeout } = draft.value;
   return (
     <>
@@ -39,12 +40,12 @@ export function Inputs({ parentFiles }: { parentFiles: Artifact[] | undefined })
             type="number"
             min={1}
             value={timeout}
-            placeholder={parentFiles ? "as before" : "default"}
+            placeholder={String(parent?.record.timeout ?? "default")}
             onInput={(event) => changeDraft({ timeout: event.currentTarget.value })}
           />
         </label>
       </div>
-      <Files given={parentFiles ?? []} />
+      <Files given={parent?.files ?? []} />
     </>
   );
 }

@@ -70,7 +70,7 @@ export function Result({ followed }: { followed: Followed }) {
         version={version}
         startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
         isLive={record?.status === "running"}
-        showsEnd={record?.status === "running" || record?.status === "failed"}
+        showsEnd={record?.status !== "succeeded"}
         empty={ended ? "It wrote no output." : "No output yet."}
       />
       {followed.isHeld && (

@@ -111,6 +111,8 @@ describe("the console's views", needs("chromium"), () => {
     await expect
       .poll(() => shown.getByRole("textbox", { name: "Arguments" }).inputValue())
       .toBe("--sum 'a b'");
+    const limit = shown.getByRole("spinbutton", { name: "Time limit, s" });
+    expect(await limit.getAttribute("placeholder")).toBe("90");
     await shown.getByRole("textbox", { name: "Arguments" }).fill("--mean");
     await shown.keyboard.press("Control+Enter");
     const fork = await agent.takeJob();

@@ -50,8 +50,17 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     const { id, lease } = await run();
     const page = await world.open(`/console/executions/${id}`);
     const asked = page.getByRole("button", { name: "Cancelling…" });
+    const held = Promise.withResolvers<void>();
+    await page.route("**/cancel", async (route) => {
+      await held.promise;
+      await route.continue();
+    });
+    const answered = page.waitForResponse("**/cancel");
     await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    // Before the service has answered.
     await asked.waitFor();
+    held.resolve();
+    await answered;
     await page.reload();
     await asked.waitFor();
     const tried = await world.open(`/console?job=${id}`);

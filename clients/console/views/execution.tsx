@@ -121,9 +121,12 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
           class="danger"
           onClick={() =>
             void attempt(async () => {
-              await cancel(id);
               isAsked.value = true;
               announce("Cancelling…");
+              await cancel(id).catch((error: unknown) => {
+                isAsked.value = false;
+                throw error;
+              });
             })
           }
         >

@@ -96,9 +96,12 @@ export function Playground({ query }: { query: URLSearchParams }) {
     replaced.value += 1;
   };
   const stop = async (id: string): Promise<void> => {
-    await cancel(id);
     stopped.value = id;
     announce("Stopping…");
+    await cancel(id).catch((error: unknown) => {
+      stopped.value = "";
+      throw error;
+    });
   };
 
   useEffect(() => {
@@ -177,7 +180,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
               onChange={(next) => changeDraft({ input: next })}
             />
             {"problem" in read && <p class="problem wrong">{read.problem}</p>}
-            <Inputs parentFiles={parent === undefined ? undefined : (original?.files ?? [])} />
+            <Inputs parent={original} />
             {"call" in read && <Programs title="The same as a command" call={read.call} />}
           </section>
           <section aria-label="Run" class="run" id="run">
