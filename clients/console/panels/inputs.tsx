@@ -73,7 +73,8 @@ function Files({ given }: { given: Artifact[] }) {
     }
   };
   useDrop((files) => void add(files));
-  const shown: Shown[] = [...keptFiles(given, draft.value), ...draft.value.files];
+  const kept = keptFiles(given, draft.value);
+  const shown: Shown[] = [...kept, ...draft.value.files];
   return (
     <section aria-label="Files">
       <h2>
@@ -92,6 +93,11 @@ function Files({ given }: { given: Artifact[] }) {
         <button ref={adding} class="small" onClick={() => picker.current?.click()}>
           Add files
         </button>
+        {kept.length < given.length && (
+          <button class="small" onClick={() => changeDraft({ without: [] })}>
+            Put back those of its parent
+          </button>
+        )}
         <span class="quiet hint">or drop them on the page</span>
       </h2>
       <Problem text={problem.value.trim()} />

@@ -59,10 +59,10 @@ function marked({ text, look }: Piece, needle: string) {
 const colour = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `var(--ansi-${value})` : value;
 
-/** A colour by its numbers is made for a black screen: mixed with that of text, it is read on every page. */
+/** A colour by its numbers is made for a black screen: it gets a lightness that is read on the page, and keeps its hue. */
 const ink = (value: number | string | undefined): string | undefined =>
   typeof value === "string" && value.startsWith("#")
-    ? `color-mix(in srgb, ${value} 50%, var(--text))`
+    ? `light-dark(oklch(from ${value} min(l, 0.5) c h), oklch(from ${value} max(l, 0.68) c h))`
     : colour(value);
 
 /** The palette is made for text: as a background, a colour is mixed with that of the page. */

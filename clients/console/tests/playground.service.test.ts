@@ -61,6 +61,8 @@ describe("the playground", needs("chromium"), () => {
     const page = await world.open(`/console?fork=${parent}`);
     await page.getByText("unless you change them").waitFor();
     await page.getByRole("button", { name: "Remove left.txt" }).click();
+    await page.getByRole("button", { name: "Put back those of its parent" }).click();
+    await page.getByRole("button", { name: "Remove left.txt" }).click();
     await page.getByText("it is an execution of its own").waitFor();
     await page.getByRole("textbox", { name: "Input, JSON" }).click();
     await page.keyboard.press("Control+a");

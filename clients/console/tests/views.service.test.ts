@@ -10,6 +10,9 @@ const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([
 const traceback =
   'Traceback (most recent call last):\n  File "/code/main.py", line 3, in <module>\n  File "/code/main.py", line 2, in mean\nZeroDivisionError: division by zero\n';
 
+/** In every colour that a terminal has. */
+const palette = Array.from({ length: 256 }, (_, n) => `\u001b[38;5;${n}m${n}\u001b[0m `).join("");
+
 describe("the console's views", needs("chromium"), () => {
   let world: ConsoleWorld;
   let agent: ScriptedAgent;
@@ -27,7 +30,7 @@ describe("the console's views", needs("chromium"), () => {
         message: "ZeroDivisionError: division by zero",
         phase: "execution",
       },
-      stdout_base64: btoa("\u001b[32mgreen\u001b[0m\n"),
+      stdout_base64: btoa(`\u001b[32mgreen\u001b[0m\n${palette}\n`),
       stderr_base64: btoa(traceback),
     });
   });
