@@ -1,5 +1,10 @@
 import { z } from "@hono/zod-openapi";
-import { ExecutionRecord, ExecutionStatus, JobId } from "../../shared/wire/execution.ts";
+import {
+  ExecutionRecord,
+  executionStatuses,
+  JobId,
+  type ExecutionStatus,
+} from "../../shared/wire/execution.ts";
 import type { ListFilter } from "../store/jobs/list.ts";
 import { jobId } from "./examples/jobs.ts";
 import { pageQuery, viewQuery } from "./parameters.ts";
@@ -14,25 +19,44 @@ const time = (what: string) =>
 
 const pair = z.string().regex(/^[\w.-]{1,64}:/, "must be key:value");
 
+/** The values of a parameter that may come several times. */
+const several = <T extends z.ZodType>(values: z.ZodArray<T>) =>
+  z.preprocess((given) => (given === undefined ? [] : [given].flat()), values);
+
+const isStatus = (text: string): text is ExecutionStatus =>
+  (executionStatuses as readonly string[]).includes(text);
+
 /** The query of lists of executions. */
 export const listQuery = z.object({
-  status: ExecutionStatus.optional(),
+  status: several(z.array(z.string()).max(executionStatuses.length))
+    // A fault names the parameter, not one of its values.
+    .refine((all) => all.every(isStatus), `must be one of ${executionStatuses.join(", ")}`)
+    .openapi({
+      type: "array",
+      items: { $ref: "#/components/schemas/ExecutionStatus" },
+      default: [],
+      description: "Only executions in this state. Repeat it to ask for several.",
+      example: ["failed", "timeout"],
+    }),
   job_type: z.string().optional(),
   parent_execution_id: z
     .string()
     .optional()
     .openapi({ description: "Only reruns and forks of this execution.", example: jobId }),
   batch_id: z.string().optional().openapi({ description: "Only members of this batch." }),
-  metadata: z
-    .preprocess((given) => (given === undefined ? [] : [given].flat()), z.array(pair).max(50))
-    .openapi({
-      type: "array",
-      items: { type: "string" },
-      default: [],
-      description:
-        "`key:value`: only executions whose metadata has it. Repeat it to ask for several.",
-      example: ["order:4711"],
-    }),
+  metadata: several(z.array(pair).max(50)).openapi({
+    type: "array",
+    items: { type: "string" },
+    default: [],
+    description:
+      "`key:value`: only executions whose metadata has it. Repeat it to ask for several.",
+    example: ["order:4711"],
+  }),
+  error: z.string().min(1).max(200).optional().openapi({
+    description:
+      "Only executions whose error has this text in its type or message; capital ASCII letters are no difference. In a long history, other filters make it faster.",
+    example: "connection refused",
+  }),
   created_after: time("at or after"),
   created_before: time("before"),
   before: JobId.optional().openapi({
@@ -59,7 +83,8 @@ type ListQuery = z.output<typeof listQuery>;
 export function filterOf(query: ListQuery): ListFilter {
   const { created_after, created_before } = query;
   return {
-    status: query.status,
+    statuses: query.status.filter(isStatus),
+    error: query.error,
     jobType: query.job_type,
     parentId: query.parent_execution_id,
     batchId: query.batch_id,

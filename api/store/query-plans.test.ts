@@ -158,15 +158,20 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a download", [byId], () => findArtifact(db, id, "a")],
   ["the queue's numbers", ["SCAN executions_holder"], () => readQueueStats(db)],
   ["a list by job type", [byJobType], () => listExecutions(db, { jobType: "default" }, 10, 0)],
-  ["a list of what waits", [queue], () => listExecutions(db, { status: "queued" }, 10, 0)],
+  ["a list of what waits", [queue], () => listExecutions(db, { statuses: ["queued"] }, 10, 0)],
   ["the counts of the metrics", [queue], () => readCounts(db)],
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
   ["a removal", [byId], () => removeExecutions(db, ["none"], now)],
-  ["a list of what ended", [byStatus], () => listExecutions(db, { status: "failed" }, 10, 0)],
+  ["a list of what ended", [byStatus], () => listExecutions(db, { statuses: ["failed"] }, 10, 0)],
+  [
+    "a list of what ended in one of two ways",
+    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", byStatus, byStatus],
+    () => listExecutions(db, { statuses: ["failed", "oom"] }, 10, 0),
+  ],
   [
     "a list of what ended, by job type",
     [byBoth],
-    () => listExecutions(db, { status: "failed", jobType: "default" }, 10, 0),
+    () => listExecutions(db, { statuses: ["failed"], jobType: "default" }, 10, 0),
   ],
   [
     "a list by parent",

@@ -33,7 +33,7 @@ if (ended.status !== 200) throw new Error(ended.data.title);
 const error: airlock.ExecutionErrorType | undefined = ended.data.error?.type;
 const names = ended.data.input_artifacts?.map(({ name }) => name);
 
-const { data: page } = await airlock.listExecutions({ status: "failed", limit: 5 });
+const { data: page } = await airlock.listExecutions({ status: ["failed"], limit: 5 });
 const listed = "items" in page ? page.items.map(({ execution_id }) => execution_id === id) : [];
 const letters = await airlock.listDeadLetters({ errorType: "value_error" });
 const again = await airlock.rerunJob({ id });

@@ -1,4 +1,4 @@
-import { and, desc, eq, gte, lt, lte, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, gte, lt, lte, or, sql, type SQL } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { firstIdAt } from "../../domain/first-id.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
@@ -6,7 +6,10 @@ import type { Database } from "../database.ts";
 import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
 
 export interface ListFilter {
-  status?: ExecutionStatus | undefined;
+  /** None: every status. */
+  statuses?: ExecutionStatus[] | undefined;
+  /** A text in the type or the message of the error. */
+  error?: string | undefined;
   jobType?: string | undefined;
   parentId?: string | undefined;
   batchId?: string | undefined;
@@ -20,13 +23,17 @@ export interface ListFilter {
   before?: string | undefined;
 }
 
-/** A page of executions, newest first. Its cost does not depend on how long the history is. */
+/**
+ * A page of executions, newest first. Its cost does not depend on how long the history is, except with
+ * `error`: then it reads executions that failed until the page is full.
+ */
 export async function listExecutions(
   db: Database,
   filter: ListFilter,
   limit: number,
   offset: number,
 ): Promise<ExecutionRow[]> {
+  const { error, statuses = error === undefined ? [] : withError } = filter;
   const [first, ...others] = filter.metadata ?? [];
   // With metadata, the rows of its index give the order.
   const seq = first ? executionMetadata.seq : executions.seq;
@@ -36,20 +43,49 @@ export async function listExecutions(
     const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));
     void rows.innerJoin(executionMetadata, and(eq(executionMetadata.seq, executions.seq), isPair));
   }
+  const asked = { ...filter, statuses };
+  const isMerged = statuses.length > 1 && !first;
   return rows
-    .where(and(...conditions(filter, seq), ...others.map(hasPair)))
+    .where(
+      isMerged
+        ? newestOf(asked, limit + offset)
+        : and(...conditions(asked, seq), ...others.map(hasPair)),
+    )
     .orderBy(desc(seq))
     .limit(limit)
     .offset(offset);
 }
 
+/** Statuses in which an execution has an error. */
+const withError: ExecutionStatus[] = ["failed", "timeout", "oom", "cancelled"];
+
+/** The newest of each status: indexes have the order of submission within a status alone. */
+function newestOf(filter: ListFilter, most: number): SQL {
+  const { seq } = executions;
+  const newest = [...new Set(filter.statuses)].map((status) => {
+    const where = and(...conditions({ ...filter, statuses: [status] }, seq));
+    return sql`select seq from (select ${seq} from ${executions} where ${where} order by ${seq} desc limit ${most})`;
+  });
+  return sql`${seq} in (${sql.join(newest, sql` union all `)})`;
+}
+
 type Seq = typeof executions.seq | typeof executionMetadata.seq;
 
 function conditions(filter: ListFilter, seq: Seq): (SQL | undefined)[] {
-  const { status, jobType, parentId, batchId, createdAfter, createdBefore, before } = filter;
+  const {
+    statuses = [],
+    error,
+    jobType,
+    parentId,
+    batchId,
+    createdAfter,
+    createdBefore,
+    before,
+  } = filter;
   const { createdAt } = executions;
   return [
-    status && hasStatus(status),
+    or(...statuses.map(hasStatus)),
+    error === undefined ? undefined : hasError(error),
     jobType === undefined ? undefined : eq(executions.jobType, jobType),
     parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
     batchId === undefined ? undefined : eq(executions.batchId, batchId),
@@ -68,6 +104,9 @@ function hasStatus(status: ExecutionStatus): SQL | undefined {
   if (status === "running") return isRunning;
   return and(isEnded, eq(executions.status, status));
 }
+
+const hasError = (text: string): SQL =>
+  sql`instr(lower((${executions.error} ->> '$.type') || ': ' || (${executions.error} ->> '$.message')), lower(${text})) > 0`;
 
 const hasPair = ([key, value]: [string, string]): SQL =>
   sql`exists (select 1 from ${executionMetadata} as pair

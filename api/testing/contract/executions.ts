@@ -66,6 +66,33 @@ export const executionRows: Row[] = [
     },
   },
   {
+    rule: "GET /executions filters by several statuses in order of submission, and by a text in the error",
+    async check(api) {
+      const agent = api.agent();
+      const ended = async (status: "failed" | "oom", message: string): Promise<string> => {
+        const { job_id } = await api.submit();
+        const error = {
+          type: status === "oom" ? status : "value_error",
+          phase: "execution",
+        } as const;
+        const { lease_id } = await agent.takeJob();
+        await agent.result(lease_id, { status, exit_code: 1, error: { ...error, message } });
+        return job_id;
+      };
+      const old = await ended("failed", "ValueError: 100% of Row 17");
+      const full = await ended("oom", "out of memory");
+      const { job_id: waiting } = await api.submit();
+      const several = "status=oom&status=queued&status=failed";
+      expect(ids(await page(api, several))).toEqual([waiting, full, old]);
+      expect(ids(await page(api, `${several}&limit=1&offset=1`))).toEqual([full]);
+      expect(ids(await page(api, `${several}&before=${full}`))).toEqual([old]);
+      expect(ids(await page(api, "error=row%2017"))).toEqual([old]);
+      expect(ids(await page(api, "error=0%25"))).toEqual([old]);
+      expect(ids(await page(api, "error=OOM"))).toEqual([full]);
+      expect(ids(await page(api, "error=row&status=oom"))).toEqual([]);
+    },
+  },
+  {
     rule: "GET /executions?view=full adds the extended fields to each record",
     async check(api) {
       const { job_id } = await api.submit();
@@ -165,6 +192,8 @@ export const executionRows: Row[] = [
       "offset=1e999",
       "status=pending",
       "status=",
+      "status=failed&status=",
+      "error=",
       "view=short",
     ],
     (query) => `GET /executions?${query} is 400 with the parameter's name`,

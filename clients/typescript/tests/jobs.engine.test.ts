@@ -45,7 +45,10 @@ test("if the signal of a run aborts, the job is cancelled", async () => {
   running.catch(() => {});
   let id: string | undefined;
   while (id === undefined) {
-    const page = await airlock.api.listExecutions({ metadata: ["test:abort"], status: "running" });
+    const page = await airlock.api.listExecutions({
+      metadata: ["test:abort"],
+      status: ["running"],
+    });
     id = page.items[0]?.execution_id;
   }
   leaving.abort(new Error("gone"));

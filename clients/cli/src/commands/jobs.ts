@@ -94,7 +94,7 @@ export function addJobs(program: Command): void {
 async function listExecutions({ airlock, terminal }: Tool, options: ListOptions): Promise<void> {
   const { status, jobType, batch, metadata, number } = options;
   const page = await airlock.api.listExecutions({
-    ...(status !== undefined && { status: status as ExecutionRecord["status"] }),
+    ...(status !== undefined && { status: [status as ExecutionRecord["status"]] }),
     ...(jobType !== undefined && { jobType }),
     ...(batch !== undefined && { batchId: batch }),
     ...(metadata && {
