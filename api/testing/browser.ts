@@ -39,7 +39,7 @@ export interface WatchedPage {
 
 /** Opens a new page that is watched from before its first request. */
 export async function openPage(browser: Browser): Promise<WatchedPage> {
-  const page = await browser.newPage();
+  const page = await (await browser.newContext()).newPage();
   page.setDefaultTimeout(patienceMs);
   const requested: string[] = [];
   const complaints: string[] = [];

@@ -1,6 +1,8 @@
 import { signal } from "@preact/signals";
 
 const place = "airlock-key";
+/** Long enough for another tab to answer; a person does not notice it. */
+const othersMs = 150;
 
 /** The API key, for as long as the tab is open. */
 export const key = signal(sessionStorage.getItem(place) ?? "");
@@ -10,25 +12,55 @@ export const keyWanted = signal<"missing" | "wrong" | undefined>(undefined);
 
 let asked: PromiseWithResolvers<void> | undefined;
 
-/** Resolves when the person has given a key. */
+/** Only pages of the same origin hear it, and nothing of it is stored. */
+const tabs = new BroadcastChannel(place);
+type Message = { wants: "another"; than: string } | { gives: string } | { forgets: true };
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
+const tell = (message: Message): void => tabs.postMessage(message);
+
+tabs.addEventListener("message", ({ data }: MessageEvent<Message>) => {
+  // A tab that asks for a key itself has none that is good.
+  if ("wants" in data && !asked && key.value !== "" && key.value !== data.than)
+    tell({ gives: key.value });
+  if ("gives" in data && asked && key.value !== data.gives) take(data.gives);
+  if ("forgets" in data && key.value !== "") drop();
+});
+
+/** Resolves when there is another key: from an open tab of the console, else from the person. */
 export function askForKey(): Promise<void> {
-  keyWanted.value = key.value === "" ? "missing" : "wrong";
-  asked ??= Promise.withResolvers();
+  if (!asked) {
+    asked = Promise.withResolvers();
+    const reason = key.value === "" ? "missing" : "wrong";
+    tell({ wants: "another", than: key.value });
+    setTimeout(() => {
+      if (asked) keyWanted.value = reason;
+    }, othersMs);
+  }
   return asked.promise;
 }
 
-export function giveKey(given: string): void {
-  key.value = given.trim();
-  sessionStorage.setItem(place, key.value);
+function take(given: string): void {
+  key.value = given;
+  sessionStorage.setItem(place, given);
   keyWanted.value = undefined;
   asked?.resolve();
   asked = undefined;
 }
 
-export function forgetKey(): void {
-  key.value = "";
+export function giveKey(given: string): void {
+  take(given.trim());
+  tell({ gives: key.value });
+}
+
+function drop(): void {
   sessionStorage.removeItem(place);
   // The next person at this browser does not get what was written with it.
   localStorage.clear();
   location.reload();
+}
+
+/** In every tab: each would give it back to the others. */
+export function forgetKey(): void {
+  tell({ forgets: true });
+  drop();
 }

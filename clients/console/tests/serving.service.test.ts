@@ -87,7 +87,18 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await run.getByText("from the console").waitFor();
     await agent.close();
 
-    // The key is kept for the tab alone, and stands in no address.
+    // A further tab has the key from this one; without it, none has it.
+    const another = await page.context().newPage();
+    await another.goto(`${api.url}/console/executions`);
+    await another.getByRole("cell", { name: "succeeded" }).waitFor();
+    expect(await another.getByRole("dialog").count()).toBe(0);
+    await another.getByRole("button", { name: "Forget the key" }).click();
+    await another.getByRole("dialog", { name: "API key" }).waitFor();
+    await dialog.getByLabel("Key").fill(key);
+    await page.keyboard.press("Enter");
+    await another.getByRole("cell", { name: "succeeded" }).waitFor();
+
+    // The key is kept in the tabs alone, and stands in no address.
     const lasting = await page.evaluate("JSON.stringify(localStorage) + document.cookie");
     expect(lasting).not.toContain(key);
     expect(requested.filter((address) => !address.startsWith(`${api.url}/`))).toEqual([]);
