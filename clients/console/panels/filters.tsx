@@ -1,23 +1,28 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
 import { formatTime } from "../model/time.ts";
-import { announce } from "../parts/announce.ts";
+import { announce, attempt } from "../parts/announce.ts";
 import { shortId } from "../parts/common.tsx";
 import { serviceNow } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import { filtersOf, listJobTypes } from "../service/records.ts";
+import { filtersOf, findByEnd, listJobTypes } from "../service/records.ts";
 
 const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
+/** Statuses that are asked for together; several are written with a comma. */
+const groups: [string, string][] = [
+  ["queued,running", "not ended"],
+  ["failed,timeout,oom", "failed, timeout or oom"],
+];
 const periods: [string, string, number][] = [
-  ["", "any time", 0],
   ["1h", "last hour", 3_600_000],
   ["24h", "last 24 hours", 86_400_000],
   ["7d", "last 7 days", 604_800_000],
 ];
 const isId = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
-const minuteOf = (iso: string): string => formatTime(iso).slice(0, -3);
+const isShortId = /^…?([0-9a-f]{8})$/i;
+/** Without a space after the colon: "ValueError: x" is a text. */
+const isPair = /^[\w.-]{1,64}:\S/;
 
 /** Filters of the list. Each change is a new address. */
 export function Filters({ query }: { query: URLSearchParams }) {
@@ -26,29 +31,44 @@ export function Filters({ query }: { query: URLSearchParams }) {
   const now = filtersOf(query);
   const change = (changes: Parameters): void =>
     go(addressOf("executions", { ...now, ...changes }), { stay: true });
-  const chosenType = now["job_type"]?.[0] ?? "";
-  const since = now["created_after"]?.[0];
-  const [wanted, ...alsoWanted] = now["metadata"] ?? [];
+  const chosenStatus = now.status.join();
+  const offered = [...statuses.map((name): [string, string] => [name, name]), ...groups];
+  const isOffered = chosenStatus === "" || offered.some(([value]) => value === chosenStatus);
+  const chosenType = now.job_type[0] ?? "";
+  const isTimed = [now.created_after, now.created_before].some((times) => times[0]);
   const field = useRef<HTMLInputElement>(null);
-  // What is being typed stays when the page renders again.
-  useEffect(() => {
-    if (field.current) field.current.value = wanted ?? "";
-  }, [wanted]);
-  /** Filters without a field of their own: they can only be taken away. */
+
+  const add = async (text: string): Promise<void> => {
+    if (isId.test(text)) return go(executionAddress(text));
+    const end = isShortId.exec(text)?.[1];
+    if (end !== undefined) {
+      const id = await findByEnd(end);
+      if (id !== undefined) return go(executionAddress(id));
+      return announce(`None of the newest 1,000 executions has an id that ends in ${end}.`);
+    }
+    if (isPair.test(text)) change({ metadata: [...new Set([...now.metadata, text])] });
+    else if (text !== "") change({ error: text });
+    if (field.current) field.current.value = "";
+  };
+
+  const chooseTime = (chosen: string): void => {
+    const period = periods.find(([value]) => value === chosen) ?? periods[1]!;
+    const from = new Date(serviceNow() - period[2]).toISOString();
+    change({ created_after: chosen === "" ? undefined : from, created_before: undefined });
+  };
+
+  /** Filters without a control of their own: they can only be taken away. */
   const others = [
-    ...alsoWanted.map((value) => ({
-      words: `metadata: ${value}`,
-      without: { metadata: now["metadata"]!.filter((other) => other !== value) },
+    ...now.error.map((text) => ({ words: `error: ${text}`, without: { error: undefined } })),
+    ...now.metadata.map((value) => ({
+      words: value.replace(":", ": "),
+      without: { metadata: now.metadata.filter((other) => other !== value) },
     })),
-    ...now["created_before"]!.map((value) => ({
-      words: `before ${minuteOf(value)}`,
-      without: { created_before: undefined },
-    })),
-    ...now["parent_execution_id"]!.map((id) => ({
+    ...now.parent_execution_id.map((id) => ({
       words: `made from ${shortId(id)}`,
       without: { parent_execution_id: undefined },
     })),
-    ...now["batch_id"]!.map((id) => ({
+    ...now.batch_id.map((id) => ({
       words: `batch ${shortId(id)}`,
       without: { batch_id: undefined },
     })),
@@ -60,24 +80,20 @@ export function Filters({ query }: { query: URLSearchParams }) {
       role="search"
       onSubmit={(event) => {
         event.preventDefault();
-        const given = new FormData(event.currentTarget).get("wanted");
-        const text = typeof given === "string" ? given.trim() : "";
-        if (isId.test(text)) return go(executionAddress(text));
-        const isPair = text === "" || /^[^:]+:/.test(text);
-        if (isPair) return change({ metadata: [text, ...alsoWanted] });
-        announce("Type a whole id, or what the metadata says as key:value.");
+        void attempt(() => add(field.current?.value.trim() ?? ""));
       }}
     >
       <label>
         Status
         <select
-          value={now["status"]?.[0] ?? ""}
-          onChange={(event) => change({ status: event.currentTarget.value })}
+          value={chosenStatus}
+          onChange={(event) => change({ status: event.currentTarget.value.split(",") })}
         >
           <option value="">any</option>
-          {statuses.map((status) => (
-            <option key={status} value={status}>
-              {status}
+          {!isOffered && <option value={chosenStatus}>{chosenStatus.replaceAll(",", ", ")}</option>}
+          {offered.map(([value, title]) => (
+            <option key={value} value={value}>
+              {title}
             </option>
           ))}
         </select>
@@ -99,34 +115,41 @@ export function Filters({ query }: { query: URLSearchParams }) {
       <label>
         Submitted
         <select
-          value={since ? "given" : ""}
-          onChange={(event) => {
-            const period = periods.find(([value]) => value === event.currentTarget.value);
-            const from = period?.[2] ? new Date(serviceNow() - period[2]).toISOString() : undefined;
-            change({ created_after: from });
-          }}
+          value={isTimed ? "given" : ""}
+          onChange={(event) => chooseTime(event.currentTarget.value)}
         >
-          {since && <option value="given">since {minuteOf(since)}</option>}
+          <option value="">any time</option>
           {periods.map(([value, title]) => (
             <option key={value} value={value}>
               {title}
             </option>
           ))}
+          <option value="given">between two times</option>
         </select>
       </label>
+      {isTimed && (
+        <>
+          <Time
+            title="From"
+            iso={now.created_after[0]}
+            onChange={(iso) => change({ created_after: iso })}
+          />
+          <Time
+            title="Until"
+            iso={now.created_before[0]}
+            onChange={(iso) => change({ created_before: iso })}
+          />
+        </>
+      )}
       <label class="grow">
-        Id or metadata
+        Id, metadata or error
         <input
           ref={field}
-          name="wanted"
           type="search"
-          placeholder="an id, or key:value"
+          placeholder="an id, key:value, or words of an error"
           title="Ctrl+K"
           aria-keyshortcuts="Control+K"
           spellcheck={false}
-          onInput={(event) => {
-            if (event.currentTarget.value === "" && wanted) change({ metadata: alsoWanted });
-          }}
         />
       </label>
       {others.map(({ words, without }) => (
@@ -141,5 +164,27 @@ export function Filters({ query }: { query: URLSearchParams }) {
         </button>
       ))}
     </form>
+  );
+}
+
+interface TimeProps {
+  title: string;
+  iso: string | undefined;
+  onChange: (iso: string | undefined) => void;
+}
+
+/** A time to the minute, in the time zone of the person. */
+function Time({ title, iso, onChange }: TimeProps) {
+  return (
+    <label>
+      {title}
+      <input
+        type="datetime-local"
+        value={iso ? formatTime(iso).slice(0, -3).replace(" ", "T") : ""}
+        onChange={({ currentTarget: { value } }) =>
+          onChange(value === "" ? undefined : new Date(value).toISOString())
+        }
+      />
+    </label>
   );
 }

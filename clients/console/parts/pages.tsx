@@ -1,4 +1,7 @@
 import { addressOf, type Parameters } from "../model/address.ts";
+import { formatCount } from "../model/time.ts";
+import { pageSize } from "../service/records.ts";
+import type { List } from "../service/list.ts";
 
 interface Props {
   view: string;
@@ -17,5 +20,22 @@ export function Pages({ view, filters, isFirst, before }: Props) {
       {!isFirst && <a href={addressOf(view, filters)}>Newest</a>}
       {before !== undefined && <a href={addressOf(view, { ...filters, before })}>Older</a>}
     </nav>
+  );
+}
+
+/** Shows what came since the list was opened, when the person wants it. */
+export function Fresh<T>({ list: { fresh, showFresh } }: { list: List<T> }) {
+  if (fresh === 0) return null;
+  const show = (): void => {
+    showFresh();
+    scrollTo(0, 0);
+    // The button goes away.
+    document.querySelector("h1")?.focus();
+  };
+  return (
+    <button onClick={show}>
+      {formatCount(fresh)}
+      {fresh === pageSize && " or more"} new
+    </button>
   );
 }

@@ -10,6 +10,20 @@ import { askForKey, key } from "./key.ts";
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
 
+/** Until when the console asks for less: programs with the same key need the rest of what it may ask. */
+let sparingUntil = 0;
+const longestSparingMs = 30_000;
+
+/** How long to wait until the next look, instead of the usual time. */
+export const sparing = (usualMs: number): number =>
+  Math.max(usualMs, Math.min(sparingUntil - Date.now(), longestSparingMs));
+
+function learnLimit({ headers }: Response): void {
+  const of = (name: string): number => Number(headers.get(`RateLimit-${name}`) ?? Number.NaN);
+  const isScarce = of("Remaining") < of("Limit") / 2;
+  if (isScarce) sparingUntil = Date.now() + of("Reset") * 1000;
+}
+
 /** What a person is told of a request that failed. */
 export const messageOf = (error: unknown): string =>
   error instanceof ConnectionError
@@ -34,6 +48,7 @@ async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<R
       throw new Error("a proxy answers in its place");
     }
     learnTime(answer);
+    learnLimit(answer);
     lostSince.value = undefined;
     return answer;
   } catch (error) {

@@ -1,11 +1,36 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { lostSince, sparing } from "./client.ts";
 import { clock, serviceNow } from "./clock.ts";
+import { key } from "./key.ts";
+import { cameBack } from "./location.ts";
 
 const usualMs = 5000;
 
+/** What a tab saw, for other tabs with the same key: they need not look themselves. */
+const looks = new BroadcastChannel("airlock-looks");
+interface Look {
+  key: string;
+  name: string;
+  data: unknown;
+}
+/** The tab that looked looks again; another one does so only if it is later than this. */
+const graceMs = 500;
+
+/** What was seen last, by name: a page that one comes back to shows it at once. */
+const seen = new Map<string, unknown>();
+const mostSeen = 20;
+
+function remember(name: string, data: unknown): void {
+  seen.delete(name);
+  seen.set(name, data);
+  if (seen.size > mostSeen) seen.delete(seen.keys().next().value!);
+}
+
 export interface Feed<T> {
+  /** What the data are of. Just after a change of the name, it is the name before. */
+  name: string;
   data: T | undefined;
   /** Why the last look failed. The data of the look before stay. */
   problem: string | undefined;
@@ -15,8 +40,9 @@ export interface Feed<T> {
 
 /**
  * Looks at the service now, every 5 s (or `everyMs`) and when the page is shown again; never while it is hidden.
+ * Of several tabs that show the same, one looks.
  *
- * @param name What is looked at: a new name begins anew.
+ * @param name What is looked at, with all that the answer depends on: a new name begins anew.
  * @param isOver Whether there is nothing more to come.
  */
 export function useFeed<T>(
@@ -25,7 +51,8 @@ export function useFeed<T>(
   isOver: (data: T) => boolean = () => false,
   everyMs = usualMs,
 ): ReadonlySignal<Feed<T>> {
-  const feed = useSignal<Feed<T>>({ data: undefined, problem: undefined, refresh: () => {} });
+  const before = (): T | undefined => (cameBack() ? (seen.get(name) as T) : undefined);
+  const feed = useSignal<Feed<T>>({ name, data: before(), problem: undefined, refresh: () => {} });
   useEffect(() => {
     const ended = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -35,6 +62,23 @@ export function useFeed<T>(
     const set = (next: Partial<Feed<T>>): void => {
       feed.value = { ...feed.value, refresh, ...next };
     };
+    const show = (data: T): void => {
+      clock.value = serviceNow();
+      remember(name, data);
+      set({ data, problem: undefined });
+      isDone = isOver(data);
+    };
+    const lookIn = (ms: number): void => {
+      clearTimeout(timer);
+      if (!isDone && !document.hidden) timer = setTimeout(refresh, sparing(ms));
+    };
+    const hear = ({ data: look }: MessageEvent<Look>): void => {
+      const isMine = look.name === name && look.key === key.value;
+      if (!isMine || document.hidden || isDone || isLooking) return;
+      lostSince.value = undefined;
+      show(look.data as T);
+      lookIn(everyMs + graceMs * (1 + Math.random()));
+    };
     const look = async (): Promise<void> => {
       if (isLooking) return;
       clearTimeout(timer);
@@ -43,9 +87,9 @@ export function useFeed<T>(
       try {
         const data = await load(ended.signal);
         if (ended.signal.aborted) return;
-        clock.value = serviceNow();
-        set({ data, problem: undefined });
-        isDone = isOver(data);
+        show(data);
+        // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
+        if (!isDone) looks.postMessage({ key: key.value, name, data } satisfies Look);
       } catch (error) {
         if (ended.signal.aborted) return;
         if (error instanceof ProblemError && error.retryAfterS) pauseMs = error.retryAfterS * 1000;
@@ -54,19 +98,21 @@ export function useFeed<T>(
       } finally {
         isLooking = false;
       }
-      if (!isDone && !document.hidden) timer = setTimeout(refresh, pauseMs);
+      lookIn(pauseMs);
     };
-    const show = (): void => {
+    const turn = (): void => {
       if (document.hidden) clearTimeout(timer);
       else if (!isDone) refresh();
     };
-    set({ data: undefined, problem: undefined });
+    set({ name, data: before(), problem: undefined });
     refresh();
-    document.addEventListener("visibilitychange", show);
+    looks.addEventListener("message", hear);
+    document.addEventListener("visibilitychange", turn);
     return () => {
       ended.abort();
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", show);
+      looks.removeEventListener("message", hear);
+      document.removeEventListener("visibilitychange", turn);
     };
   }, [name]);
   return feed;

@@ -6,18 +6,38 @@ const here = (): Route => routeOf(location.pathname, location.search);
 /** What the address of the page says. */
 export const route = signal<Route>(here());
 
+let isBack = false;
+/** Whether the page was reached by the browser's Back or Forward: it shows what it showed before. */
+export const cameBack = (): boolean => isBack;
+
+/** Where a person was on a page; it is kept with the page in the history. */
+interface Place {
+  y: number;
+  /** Address of the link that was followed. */
+  link: string | undefined;
+}
+
 interface GoOptions {
   /** The new address takes the place of the present one in the history. */
   replace?: boolean;
   /** Neither the focus nor the scroll position moves. */
   stay?: boolean;
+  /** Address of the link that was followed: coming back, the focus is there. */
+  link?: string | undefined;
 }
 
-export function go(address: string, { replace = false, stay = replace }: GoOptions = {}): void {
+export function go(
+  address: string,
+  { replace = false, stay = replace, link }: GoOptions = {},
+): void {
+  isBack = false;
   // As with any link, the present address is not added to the history again.
   if (replace || address === location.pathname + location.search) {
     history.replaceState(null, "", address);
-  } else history.pushState(null, "", address);
+  } else {
+    history.replaceState({ y: scrollY, link } satisfies Place, "");
+    history.pushState(null, "", address);
+  }
   route.value = here();
   if (!stay) {
     scrollTo(0, 0);
@@ -26,9 +46,36 @@ export function go(address: string, { replace = false, stay = replace }: GoOptio
   }
 }
 
+/** A page may need some frames until it is as high as it was. */
+const restoreMs = 2000;
+
+/** Puts the view and the focus where they were, once that place is there again. */
+function restore({ y, link }: Place): void {
+  const started = performance.now();
+  const moved = (): void => {
+    const found =
+      link === undefined
+        ? document.querySelector<HTMLElement>("h1")
+        : document.querySelector<HTMLElement>(`main a[href="${CSS.escape(link)}"]`);
+    const isHigh = document.documentElement.scrollHeight >= y + innerHeight;
+    const isLate = performance.now() - started > restoreMs;
+    if (!isLate && !(found && isHigh)) {
+      requestAnimationFrame(moved);
+      return;
+    }
+    scrollTo(0, y);
+    found?.focus({ preventScroll: true });
+  };
+  requestAnimationFrame(moved);
+}
+
 /** Links within the console change the view without loading the page. */
 export function followLinks(): void {
-  addEventListener("popstate", () => (route.value = here()));
+  addEventListener("popstate", ({ state }) => {
+    isBack = true;
+    route.value = here();
+    if (state) restore(state as Place);
+  });
   document.addEventListener("click", (event) => {
     const link = (event.target as Element).closest("a");
     const isPlain =
@@ -44,7 +91,7 @@ export function followLinks(): void {
     const { origin, pathname, search } = new URL(link.href);
     if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
     event.preventDefault();
-    go(pathname + search);
+    go(pathname + search, { link: link.getAttribute("href") ?? undefined });
   });
 }
 

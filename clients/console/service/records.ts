@@ -14,6 +14,7 @@ import type {
   SubmittedJob,
   UploadedFile,
 } from "../../typescript/src/generated.ts";
+import { formatCount } from "../model/time.ts";
 import { api, files, request } from "./client.ts";
 
 export type {
@@ -45,9 +46,13 @@ export type Listed = Pick<
   | "relationship"
   | "metadata"
   | "attempts"
+  | "run_at"
 >;
 const listed =
-  "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts";
+  "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts,run_at";
+
+/** Items on a page of a list. */
+export const pageSize = 50;
 
 export interface Page<T> {
   items: T[];
@@ -59,15 +64,20 @@ export const filterNames = [
   "status",
   "job_type",
   "metadata",
+  "error",
   "created_after",
   "created_before",
   "parent_execution_id",
   "batch_id",
 ] as const;
 
-/** The filters in the query of an address. Only `metadata` may be there several times. */
-export const filtersOf = (query: URLSearchParams): Record<string, string[]> =>
-  Object.fromEntries(filterNames.map((name) => [name, query.getAll(name).filter(Boolean)]));
+type Filters = Record<(typeof filterNames)[number], string[]>;
+
+/** The filters in the query of an address. `status` and `metadata` may be there several times. */
+export const filtersOf = (query: URLSearchParams): Filters =>
+  Object.fromEntries(
+    filterNames.map((name) => [name, query.getAll(name).filter(Boolean)]),
+  ) as Filters;
 
 export async function listExecutions(
   query: URLSearchParams,
@@ -76,10 +86,12 @@ export async function listExecutions(
   fields = listed,
 ): Promise<Page<Listed>> {
   const of = (name: string): string | undefined => query.get(name) || undefined;
+  const { status, metadata } = filtersOf(query);
   const asked = {
-    status: of("status") as Status,
+    status,
     jobType: of("job_type"),
-    metadata: filtersOf(query)["metadata"],
+    metadata,
+    error: of("error"),
     createdAfter: of("created_after"),
     createdBefore: of("created_before"),
     parentExecutionId: of("parent_execution_id"),
@@ -108,6 +120,27 @@ export async function* allExecutions(
     if (!hasMore) return;
     asked.set("before", items.at(-1)!.execution_id);
   }
+}
+
+const mostCounted = 1000;
+
+/** How many executions the filters find, in words: from 1,000 on, they are not counted. */
+export async function countExecutions(query: URLSearchParams, signal: AbortSignal) {
+  const asked = new URLSearchParams(query);
+  asked.delete("before");
+  const { items, has_more: hasMore } = await listExecutions(asked, mostCounted, signal, "status");
+  return hasMore ? `more than ${formatCount(items.length)}` : formatCount(items.length);
+}
+
+/** The id of the newest execution whose id ends so, as lists show it. */
+export async function findByEnd(end: string): Promise<string | undefined> {
+  const { items } = await listExecutions(
+    new URLSearchParams(),
+    mostCounted,
+    AbortSignal.timeout(10_000),
+    "status",
+  );
+  return items.find(({ execution_id: id }) => id.endsWith(end.toLowerCase()))?.execution_id;
 }
 
 export const getExecution = (id: string, signal?: AbortSignal): Promise<ExecutionRecord> =>
@@ -172,8 +205,8 @@ export const getDeadLetterStats = (signal?: AbortSignal): Promise<DeadLetterStat
   api.getDeadLetterStats({ signal });
 export function listDeadLetters(
   query: URLSearchParams,
-  signal: AbortSignal,
-  limit = 50,
+  signal?: AbortSignal,
+  limit = pageSize,
 ): Promise<DeadLetterPage> {
   const type = query.get("error_type") as DeadLetterPage["items"][number]["error_type"] | null;
   const before = query.get("before");

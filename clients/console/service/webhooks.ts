@@ -1,5 +1,6 @@
 import type { WebhookDelivery, WebhookDeliveryPage } from "../../typescript/src/generated.ts";
 import { api } from "./client.ts";
+import { pageSize } from "./records.ts";
 
 export type Delivery = WebhookDelivery;
 export const deliveryFilters = ["status", "endpoint", "job_id"] as const;
@@ -13,7 +14,7 @@ export function listDeliveries(
   );
   return api.listWebhookDeliveries(
     {
-      limit: 50,
+      limit: pageSize,
       ...(status && { status: status as Delivery["status"] }),
       ...(endpoint && { endpoint }),
       ...(jobId && { jobId }),

@@ -41,6 +41,59 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
+  test("rows stay in their places while others come, and where one was is found again by Back", async () => {
+    const page = await world.open("/console/executions");
+    const first = page.getByRole("row").nth(1).locator("a.id");
+    const top = (await first.getAttribute("title"))!;
+    await page.getByText("more than 1,000 in all").waitFor();
+    const newer = await world.submit("'newer'");
+    const fresh = page.getByRole("button", { name: "1 new" });
+    await fresh.waitFor();
+    expect(await first.getAttribute("title")).toBe(top);
+    const link = page.getByRole("row").nth(40).locator("a.id");
+    const followed = (await link.getAttribute("title"))!;
+    await link.focus();
+    const scrolled = await page.evaluate<number>("scrollY");
+    expect(scrolled).toBeGreaterThan(100);
+    await page.keyboard.press("Enter");
+    await page.waitForURL(new RegExp(followed));
+    await page.getByRole("region", { name: "Timeline" }).waitFor();
+    await page.goBack();
+    const focused = () => page.evaluate<string>("document.activeElement.title");
+    await expect.poll(focused).toBe(followed);
+    expect(await page.evaluate<number>("scrollY")).toBe(scrolled);
+    expect(await first.getAttribute("title")).toBe(top);
+    await fresh.click();
+    await page.getByTitle(newer).waitFor();
+    expect(await page.evaluate<string>("document.activeElement.tagName")).toBe("H1");
+    await fresh.waitFor({ state: "detached" });
+    await fetch(`${world.url}/jobs/${newer}/cancel`, { method: "POST" });
+    await page.close();
+  });
+
+  test("executions are found by several states, a text of their error, a time, and the short id", async () => {
+    const page = await world.open("/console/executions");
+    await page.getByLabel("Status").selectOption("failed, timeout or oom");
+    await page.waitForURL(/status=failed&status=timeout&status=oom/);
+    const search = page.getByRole("searchbox", { name: "Id, metadata or error" });
+    await search.fill("valueerror: X");
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/error=/);
+    await page.getByText("more than 1,000 in all").waitFor();
+    await page.getByLabel("Submitted").selectOption("between two times");
+    await page.getByLabel("Until").fill("2001-02-03T04:05");
+    await page.waitForURL(/created_before=2001-/);
+    await page.getByText("No execution matches.").waitFor();
+    await page.getByLabel("Submitted").selectOption("any time");
+    await page.getByRole("button", { name: "Without error: valueerror: X" }).click();
+    await page.waitForURL((url) => !/error=|created/.test(url.search));
+    await search.fill(`…${String(executions - 3).padStart(8, "0")}`);
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Execution …" }).waitFor();
+    expect(page.url()).toMatch(new RegExp(`/executions/[0-9a-f-]+${executions - 3}$`));
+    await page.close();
+  });
+
   test("of 1 MiB of output, only the rows in view exist", async () => {
     const id = await world.submit("print('much')");
     const job = await world.agent.takeJob();
@@ -73,7 +126,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     const page = await world.open("/console/executions");
     await page.getByLabel("Status").selectOption("failed");
     await page.getByRole("cell", { name: "ValueError: x" }).first().waitFor();
-    await page.getByRole("searchbox", { name: "Id or metadata" }).fill("order:4712");
+    await page.getByRole("searchbox", { name: "Id, metadata or error" }).fill("order:4712");
     await page.keyboard.press("Enter");
     await page.getByRole("row").nth(2).waitFor({ state: "detached" });
     // Anywhere in its row.
@@ -95,7 +148,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
-  test("of many jobs that wait, the oldest are explained", async () => {
+  test("of many jobs that wait, the oldest are counted by what they wait for, and explained", async () => {
     const oldest = await world.submit("0");
     const jobs = Array.from({ length: many }, () => ({ code: "1" }));
     const batch = await fetch(`${world.url}/execute/batch`, {
@@ -106,8 +159,11 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     expect(batch.status).toBe(202);
     const { batch_id: id } = (await batch.json()) as { batch_id: string };
     const page = await world.open("/console/queue");
-    await page.getByText(/^The oldest 8 of 1,001\./).waitFor();
-    await page.getByTitle(oldest).waitFor();
+    await page.getByText(/^The oldest 100 of 1,001\./).waitFor();
+    // What waits for the same is one row.
+    const row = page.getByRole("row").filter({ has: page.getByTitle(oldest) });
+    await row.getByRole("cell", { name: "100", exact: true }).waitFor();
+    await row.getByRole("cell", { name: "Waiting for a worker, at position 1." }).waitFor();
     await page.close();
     await fetch(`${world.url}/batches/${id}/cancel`, { method: "POST" });
     await fetch(`${world.url}/jobs/${oldest}/cancel`, { method: "POST" });
@@ -122,7 +178,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.getByRole("link", { name: "Older" }).click();
     await page.getByTitle(oldest).waitFor();
     expect(await page.getByTitle(other).count()).toBe(0);
-    await page.getByRole("button", { name: "Without metadata: step:load" }).click();
+    await page.getByRole("button", { name: "Without step: load" }).click();
     await page.getByRole("link", { name: "Older" }).click();
     await page.getByTitle(other).waitFor();
     await page.close();

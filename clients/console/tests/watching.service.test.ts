@@ -1,3 +1,4 @@
+import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { log } from "../../../api/testing/contract/working.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
@@ -29,6 +30,26 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     const { lease_id: lease } = await world.agent.takeJob();
     await world.agent.post(lease, "started", { job_ref: null });
     return { id, lease };
+  }
+
+  /** A page whose timers run only when a test moves its clock. */
+  async function openStill(
+    path: string,
+    words: string,
+    prepare: (page: Page) => Promise<unknown> = async () => {},
+  ): Promise<Page> {
+    const page = await world.open("/console/nowhere");
+    await page.clock.install();
+    await page.clock.pauseAt(Date.now() + 60_000);
+    await prepare(page);
+    await page.goto(world.url + path);
+    await expect
+      .poll(async () => {
+        await page.clock.runFor(50);
+        return page.getByText(words).count();
+      })
+      .toBe(1);
+    return page;
   }
 
   test("the output of a running job is copied as far as it is shown, without its colours", async () => {
@@ -88,6 +109,53 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.waitForURL(/status=running/);
     await expect.poll(() => page.getByRole("row").count()).toBe(1 + leases.length);
     for (const lease of leases) await world.agent.result(lease);
+    await page.close();
+  });
+
+  test("of two tabs that show the same, one asks, and both show it", async () => {
+    const asking = await world.open("/console/queue");
+    const still = await openStill("/console/queue", "No job runs.");
+    const asked: string[] = [];
+    still.on("request", (request) => asked.push(request.url()));
+    const { id, lease } = await run();
+    await asking.getByTitle(id).waitFor();
+    await still.getByTitle(id).waitFor();
+    expect(asked).toEqual([]);
+    await world.agent.result(lease);
+    await asking.close();
+    await still.close();
+  });
+
+  test("once most of what a key may ask is used up, the console leaves the rest to programs", async () => {
+    const limits = {
+      "RateLimit-Limit": "120",
+      "RateLimit-Remaining": "59",
+      "RateLimit-Reset": "20",
+    };
+    const page = await openStill("/console/queue", "No job runs.", async (opened) => {
+      await opened.route("**/pool/stats", async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, headers: { ...response.headers(), ...limits } });
+      });
+    });
+    const asked: string[] = [];
+    let open = 0;
+    page.on("request", (request) => {
+      asked.push(new URL(request.url()).pathname);
+      open += 1;
+    });
+    page.on("requestfinished", () => (open -= 1));
+    const turn = async (ms: number): Promise<void> => {
+      await page.clock.runFor(ms);
+      await expect.poll(() => open).toBe(0);
+    };
+    // The looks that were planned before the limit was known.
+    await turn(5500);
+    asked.length = 0;
+    await turn(5500);
+    expect(asked).toEqual([]);
+    await turn(20_000);
+    await expect.poll(() => asked).toContain("/pool/stats");
     await page.close();
   });
 

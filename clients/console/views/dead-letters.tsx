@@ -1,12 +1,14 @@
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
 import { formatCount } from "../model/time.ts";
-import { attempt, announce } from "../parts/announce.ts";
+import { attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, shortId } from "../parts/common.tsx";
-import { Pages } from "../parts/pages.tsx";
+import { Fresh, Pages } from "../parts/pages.tsx";
 import { actions, Table, wide } from "../parts/table.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { useFeed } from "../service/feed.ts";
+import { useList } from "../service/list.ts";
 import {
   allDeadLetters,
   type DeadLetterPage,
@@ -17,6 +19,12 @@ import {
 } from "../service/records.ts";
 
 type Letter = DeadLetterPage["items"][number];
+
+interface Done {
+  letter: Letter;
+  /** What came of it. */
+  state: string;
+}
 
 const remove = ({ id }: Letter): Promise<unknown> => removeDeadLetter(id);
 
@@ -45,28 +53,47 @@ const removalOf = (query: URLSearchParams): BulkJob<Letter> => ({
 /** Asynchronous jobs that failed, by error type: read, run again, remove. */
 export function DeadLetters({ query }: { query: URLSearchParams }) {
   const stats = useFeed("dead letter stats", getDeadLetterStats);
-  const page = useFeed(`dead letters ${query}`, (signal) => listDeadLetters(query, signal));
+  const list = useList("dead letters", query, listDeadLetters, ({ id }) => id);
   const bulk = useSignal<BulkJob<Letter> | undefined>(undefined);
-  const { data, problem, refresh } = page.value;
+  const { data, problem, refresh } = list;
   const type = query.get("error_type") ?? undefined;
   const counts = Object.entries(stats.value.data?.by_error_type ?? {}).toSorted(
     ([, a], [, b]) => b - a,
   );
 
-  const looksAgain = (): void => {
+  const closeBulk = (): void => {
+    bulk.value = undefined;
+    done.value = new Map();
     refresh();
     stats.value.refresh();
   };
-  const one = async (act: (letter: Letter) => Promise<unknown>, letter: Letter, done: string) => {
-    await act(letter);
-    announce(done);
-    looksAgain();
+  // A letter that is done with stays in its place, so that a second click meets no other.
+  const done = useSignal<Map<number, Done>>(new Map());
+  useEffect(() => void (done.value = new Map()), [String(query)]);
+  const one = async (act: (letter: Letter) => Promise<unknown>, letter: Letter, words: string) => {
+    const mark = (state: string): void => {
+      done.value = new Map(done.value).set(letter.id, { letter, state });
+    };
+    if (done.value.has(letter.id)) return;
+    mark("…");
+    try {
+      await act(letter);
+      mark(words);
+      stats.value.refresh();
+    } catch (error) {
+      done.value = new Map([...done.value].filter(([id]) => id !== letter.id));
+      throw error;
+    }
   };
 
-  const items = data?.items ?? [];
+  const left = data?.items.filter(({ id }) => !done.value.has(id)) ?? [];
+  const items = [...left, ...[...done.value.values()].map(({ letter }) => letter)].toSorted(
+    (a, b) => b.id - a.id,
+  );
   return (
     <>
       <Heading title="Dead letters">
+        <Fresh list={list} />
         {items.length > 0 && (
           <>
             <button onClick={() => (bulk.value = rerunOf(query))}>Rerun all</button>
@@ -76,9 +103,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
           </>
         )}
       </Heading>
-      {bulk.value && (
-        <Bulk job={bulk.value} onClose={() => ((bulk.value = undefined), looksAgain())} />
-      )}
+      {bulk.value && <Bulk job={bulk.value} onClose={closeBulk} />}
       {counts.length > 0 && (
         <nav class="kinds" aria-label="Error types">
           <a href={addressOf("dead-letters")} aria-current={type ? undefined : "page"}>
@@ -96,7 +121,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
         </nav>
       )}
       <Problem text={problem} />
-      <Loading feed={page.value} />
+      <Loading feed={list} />
       {items.length > 0 && (
         <Table
           opensRows
@@ -116,17 +141,20 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
                 <span class="error-line">{letter.error_message}</span>
               </td>
               <td class="row-actions">
+                <span role="status">{done.value.get(letter.id)?.state}</span>{" "}
                 <button
                   class="small"
                   aria-label={`Rerun ${shortId(letter.job_id)}`}
-                  onClick={() => void attempt(() => one(runAgain, letter, "Queued again"))}
+                  aria-disabled={done.value.has(letter.id)}
+                  onClick={() => void attempt(() => one(runAgain, letter, "queued again"))}
                 >
                   Rerun
                 </button>{" "}
                 <button
                   class="small"
                   aria-label={`Remove ${shortId(letter.job_id)}`}
-                  onClick={() => void attempt(() => one(remove, letter, "Removed"))}
+                  aria-disabled={done.value.has(letter.id)}
+                  onClick={() => void attempt(() => one(remove, letter, "removed"))}
                 >
                   Remove
                 </button>

@@ -1,40 +1,57 @@
 import { useSignal } from "@preact/signals";
 import { addressOf } from "../model/address.ts";
 import { timesOf } from "../model/phases.ts";
-import { formatDuration } from "../model/time.ts";
+import { formatCount, formatDuration } from "../model/time.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
 import { Program } from "../panels/programs.tsx";
-import { Pages } from "../parts/pages.tsx";
+import { Fresh, Pages } from "../parts/pages.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
+import { useList } from "../service/list.ts";
 import {
   allExecutions,
   cancel,
+  countExecutions,
   filtersOf,
   type Listed,
   listExecutions,
+  pageSize,
   rerun,
 } from "../service/records.ts";
 
-const pageSize = 50;
+const countedMs = 30_000;
 const firstCall = { path: "/execute", body: { code: "print('hello')" } };
 
 /** All executions, newest first. The query of its address has the names of the interface. */
 export function Executions({ query }: { query: URLSearchParams }) {
-  const feed = useFeed(`executions ${query}`, (signal) => listExecutions(query, pageSize, signal));
-  const { data, problem, refresh } = feed.value;
+  const list = useList(
+    "executions",
+    query,
+    (asked, signal) => listExecutions(asked, pageSize, signal),
+    ({ execution_id: id }) => id,
+  );
+  const { data, problem, refresh } = list;
   const filters = filtersOf(query);
   const isFiltered = Object.values(filters).some(({ length }) => length > 0);
-  const isLive = ["queued", "running"].includes(query.get("status") ?? "");
+  const isLive =
+    filters.status.length > 0 &&
+    filters.status.every((status) => ["queued", "running"].includes(status));
+  const isFirst = !query.get("before");
   const bulk = useSignal<BulkJob<string> | undefined>(undefined);
   const last = data?.items.at(-1);
 
   return (
     <>
       <Heading title="Executions">
+        {data && (data.has_more || !isFirst) ? (
+          <Count query={query} />
+        ) : (
+          data && <span class="quiet">{formatCount(data.items.length)} in all</span>
+        )}
+        <Fresh list={list} />
         {isFiltered &&
           data &&
           data.items.length > 0 &&
@@ -67,15 +84,28 @@ export function Executions({ query }: { query: URLSearchParams }) {
         </Empty>
       )}
       {data?.items.length === 0 && !isFiltered && <Program call={firstCall} />}
-      <Loading feed={feed.value} />
+      <Loading feed={list} />
       <Pages
         view="executions"
         filters={filters}
-        isFirst={!query.get("before")}
+        isFirst={isFirst}
         before={data?.has_more ? last?.execution_id : undefined}
       />
     </>
   );
+}
+
+/** How many there are on all pages. */
+function Count({ query }: { query: URLSearchParams }) {
+  const filters = addressOf("executions", filtersOf(query));
+  const count = useFeed(
+    `count of ${filters}`,
+    (signal) => countExecutions(query, signal),
+    undefined,
+    countedMs,
+  );
+  const { data } = count.value;
+  return <span class="quiet">{data && `${data} in all`}</span>;
 }
 
 function rerunOf(query: URLSearchParams): BulkJob<string> {
@@ -122,6 +152,7 @@ export function ExecutionTable({ items }: { items: Listed[] }) {
 
 function ExecutionRow({ item }: { item: Listed }) {
   const { waited, ran } = timesOf(item, clock.value);
+  const filters = filtersOf(new URLSearchParams(location.search));
   const labels = Object.entries(item.metadata ?? {});
   return (
     <tr>
@@ -150,8 +181,8 @@ function ExecutionRow({ item }: { item: Listed }) {
             class="label"
             title={`${name}: ${value}`}
             href={addressOf("executions", {
-              ...filtersOf(new URLSearchParams(location.search)),
-              metadata: `${name}:${value}`,
+              ...filters,
+              metadata: [...new Set([...filters.metadata, `${name}:${value}`])],
             })}
           >
             {name}: {value}

@@ -37,7 +37,7 @@ export function HealthView() {
             value={data.queue_stats.running}
             of={data.queue_stats.max_workers}
           />
-          <Figure name="container engine" value={data.docker_available ? "answers" : "no answer"} />
+          <Figure name="container engine" value={engineOf(data)} />
           <Figure name="circuit breaker" value={data.circuit_breaker.state.replace("_", " ")} />
           <Figure name="gVisor" value={data.gvisor_available ? "available" : "none"} />
           <Figure
@@ -54,6 +54,11 @@ export function HealthView() {
       )}
     </>
   );
+}
+
+function engineOf({ docker_available, queue_stats }: Health): string {
+  if (docker_available) return "answers";
+  return queue_stats.max_workers > 0 ? "no answer" : "no agent";
 }
 
 function whyDegraded({ circuit_breaker, docker_available, queue_stats }: Health): string {

@@ -4,7 +4,7 @@ import { addressOf } from "../model/address.ts";
 import { timesOf } from "../model/phases.ts";
 import { formatCount, formatDuration, withLocalTimes } from "../model/time.ts";
 import { AddAgent, Agents } from "../panels/agents.tsx";
-import { Age, Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
+import { Empty, ExecutionLink, Heading, Loading, Problem } from "../parts/common.tsx";
 import { number, Table, wide } from "../parts/table.tsx";
 import { Hosts } from "../panels/hosts.tsx";
 import { ExecutionTable } from "./executions.tsx";
@@ -12,42 +12,56 @@ import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { getJob, getPool, type Listed, listExecutions } from "../service/records.ts";
 
-/** Reasons that are asked for: one request each, within the rate limit of the service. */
+/** The oldest waiting jobs are looked at, as many as these. */
+const lookedAt = 100;
+/** Of so many groups the reason is asked for: one request each, within the rate limit of the service. */
 const explained = 8;
-
-interface Waiting extends Listed {
-  reason: string | undefined;
-}
-
 const explainedMs = 20_000;
 const shownRunning = 20;
 
-/** The oldest waiting jobs, the last of the list, with the reason of each. */
-async function loadWaiting(signal: AbortSignal): Promise<Waiting[]> {
-  const { queue } = await getPool(signal);
-  const offset = String(Math.max(0, queue.pending - explained));
+/** Waiting jobs of one job type, which wait for the same. */
+interface Group {
+  oldest: Listed;
+  count: number;
+  /** Why the oldest waits. */
+  reason: string | undefined;
+}
+
+/** The oldest waiting jobs, the last of the list, by what they wait for. */
+async function loadWaiting(pending: number, signal: AbortSignal): Promise<Group[]> {
+  const offset = String(Math.max(0, pending - lookedAt));
   const query = new URLSearchParams({ status: "queued", offset });
   // Some more, as others may have come meanwhile.
-  const { items } = await listExecutions(query, 100, signal);
-  const oldest = items.toReversed().slice(0, explained);
+  const { items } = await listExecutions(query, 2 * lookedAt, signal);
+  const groups = Object.values(
+    Object.groupBy(items.toReversed().slice(0, lookedAt), ({ job_type, run_at }) =>
+      JSON.stringify([job_type, run_at !== undefined]),
+    ),
+  );
   return Promise.all(
-    oldest.map(async (item) => ({
-      ...item,
-      reason: (await getJob(item.execution_id, signal)).message,
-    })),
+    groups.slice(0, explained).map(async (jobs) => {
+      const [oldest] = jobs as [Listed];
+      const { message } = await getJob(oldest.execution_id, signal);
+      return { oldest, count: jobs!.length, reason: message };
+    }),
   );
 }
 
 /** Agents and their work; waiting jobs and the reason of each. */
 export function Queue() {
   const pool = useFeed("pool", getPool);
-  const waiting = useFeed("waiting", loadWaiting, undefined, explainedMs);
+  const waiting = useFeed(
+    "waiting",
+    async (signal) => loadWaiting((await getPool(signal)).queue.pending, signal),
+    undefined,
+    explainedMs,
+  );
   const running = useFeed("running", (signal) =>
     listExecutions(new URLSearchParams({ status: "running" }), shownRunning, signal),
   );
   const { data: stats, problem, refresh } = pool.value;
   const busy = running.value.data?.items;
-  const jobs = waiting.value.data;
+  const groups = waiting.value.data;
   const isIdle = stats?.queue.pending === 0;
   useEffect(() => waiting.value.refresh(), [isIdle]);
   return (
@@ -68,11 +82,12 @@ export function Queue() {
       {stats && <Agents agents={stats.agents} onChange={refresh} />}
       <h2>Waiting</h2>
       <Loading feed={waiting.value} />
-      {jobs && jobs.length > 0 && <WaitingTable jobs={jobs} />}
-      {jobs?.length === 0 && <Empty>No job waits.</Empty>}
-      {stats && stats.queue.pending > explained && (
+      {groups && groups.length > 0 && <WaitingTable groups={groups} />}
+      {groups?.length === 0 && <Empty>No job waits.</Empty>}
+      {stats && stats.queue.pending > 1 && (
         <p>
-          The oldest {explained} of {formatCount(stats.queue.pending)}.{" "}
+          {stats.queue.pending > lookedAt &&
+            `The oldest ${lookedAt} of ${formatCount(stats.queue.pending)}. `}
           <a href={addressOf("executions", { status: "queued" })}>All that wait</a>
         </p>
       )}
@@ -110,22 +125,31 @@ export function Figure({ name, value, of }: FigureProps) {
   );
 }
 
-function WaitingTable({ jobs }: { jobs: Waiting[] }) {
+function WaitingTable({ groups }: { groups: Group[] }) {
   return (
-    <Table opensRows columns={["Execution", "Job type", "Submitted", number("Waits"), wide("Why")]}>
-      {jobs.map((job) => (
-        <tr key={job.execution_id}>
-          <td>
-            <ExecutionLink id={job.execution_id} />
+    <Table
+      opensRows
+      columns={[
+        "Job type",
+        number("Jobs"),
+        "Oldest",
+        number("Waits"),
+        wide("Why the oldest waits"),
+      ]}
+    >
+      {groups.map(({ oldest, count, reason }) => (
+        <tr key={oldest.execution_id}>
+          <td class="strong">{oldest.job_type}</td>
+          <td class="number" data-name="jobs">
+            {count}
           </td>
-          <td>{job.job_type}</td>
-          <td class="quiet number-left">
-            <Age at={job.created_at} />
+          <td data-name="oldest">
+            <ExecutionLink id={oldest.execution_id} />
           </td>
           <td class="number" data-name="waits">
-            {formatDuration(timesOf(job, clock.value).waited)}
+            {formatDuration(timesOf(oldest, clock.value).waited)}
           </td>
-          <td class="wide words">{withLocalTimes(job.reason ?? "")}</td>
+          <td class="wide words">{withLocalTimes(reason ?? "")}</td>
         </tr>
       ))}
     </Table>

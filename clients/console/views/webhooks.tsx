@@ -1,10 +1,10 @@
 import { addressOf } from "../model/address.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
-import { Pages } from "../parts/pages.tsx";
+import { Fresh, Pages } from "../parts/pages.tsx";
 import { actions, number, Table, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
-import { useFeed } from "../service/feed.ts";
+import { useList } from "../service/list.ts";
 import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/webhooks.ts";
 import { formatDuration } from "../model/time.ts";
 
@@ -12,8 +12,8 @@ const statuses: Delivery["status"][] = ["pending", "delivered", "failed"];
 
 /** Calls to receivers: the outcome of each, and a button that sends it again. */
 export function Webhooks({ query }: { query: URLSearchParams }) {
-  const feed = useFeed(`webhooks ${query}`, (signal) => listDeliveries(query, signal));
-  const { data, problem, refresh } = feed.value;
+  const list = useList("webhooks", query, listDeliveries, ({ id }) => id);
+  const { data, problem, refresh } = list;
   const filters = Object.fromEntries(
     deliveryFilters.map((name) => [name, query.get(name) ?? undefined]),
   );
@@ -26,7 +26,9 @@ export function Webhooks({ query }: { query: URLSearchParams }) {
   const items = data?.items ?? [];
   return (
     <>
-      <Heading title="Webhooks" />
+      <Heading title="Webhooks">
+        <Fresh list={list} />
+      </Heading>
       {(items.length > 0 || isFiltered) && (
         <nav class="kinds" aria-label="States">
           {[undefined, ...statuses].map((status) => (
@@ -72,7 +74,7 @@ export function Webhooks({ query }: { query: URLSearchParams }) {
         </Table>
       )}
       {data && items.length === 0 && (isFiltered ? <NoMatch /> : <HowTo />)}
-      <Loading feed={feed.value} />
+      <Loading feed={list} />
       <Pages
         view="webhooks"
         filters={filters}
