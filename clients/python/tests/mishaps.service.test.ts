@@ -123,6 +123,7 @@ test("requests go through the proxy of the environment, but not to this machine"
   const targets: string[] = [];
   const proxy = createServer((request, response) => {
     targets.push(`${request.url} ${request.headers["proxy-authorization"]}`);
+    if (request.url?.startsWith("http://no.test")) response.writeHead(403);
     response.end(JSON.stringify({ status: "ok" }));
   });
   proxy.on("connect", ({ url: target, headers }, socket) => {
@@ -132,6 +133,7 @@ test("requests go through the proxy of the environment, but not to this machine"
   const program = `
 import os
 proxy = sys.argv[1]
+os.environ["no_proxy"] = ""
 def told(url, variable, proxy):
     os.environ[variable] = proxy
     try:
@@ -139,17 +141,19 @@ def told(url, variable, proxy):
     except airlock.AirlockError as error:
         return str(error)
 print(json.dumps([
-    told("http://airlock.test:1/x", "HTTP_PROXY", proxy.replace("//", "//user:p%20w@")),
-    told("https://airlock.test", "HTTPS_PROXY", proxy),
-    told("http://127.0.0.1:1", "HTTP_PROXY", proxy),
-    told("http://other.test", "NO_PROXY", "other.test"),
-    told("http://airlock.test", "HTTP_PROXY", "socks5://127.0.0.1:1"),
+    told("http://airlock.test:1/x", "http_proxy", proxy.replace("//", "//user:p%20w@")),
+    told("https://airlock.test", "https_proxy", proxy),
+    told("http://no.test", "http_proxy", proxy),
+    told("http://127.0.0.1:1", "http_proxy", proxy),
+    told("http://other.test", "no_proxy", "other.test"),
+    told("http://airlock.test", "http_proxy", "socks5://127.0.0.1:1"),
 ]))`;
   const address = await listen(proxy);
   const basic = `Basic ${Buffer.from("user:p w").toString("base64")}`;
   expect(await python.run(program, address)).toEqual([
     { status: "ok" },
     expect.stringContaining(`could not be reached through the proxy ${address.slice(7)}: OSError`),
+    expect.stringContaining(`HTTP 403 through the proxy ${address.slice(7)} without a problem`),
     expect.stringContaining("http://127.0.0.1:1 could not be reached: "),
     expect.stringContaining("http://other.test could not be reached: "),
     expect.stringContaining("a proxy of a kind that is not supported (socks5)"),
@@ -157,6 +161,7 @@ print(json.dumps([
   expect(targets).toEqual([
     `http://airlock.test:1/x/a?b=true ${basic}`,
     "airlock.test:443 undefined",
+    "http://no.test/a?b=true undefined",
   ]);
   proxy.close();
 });

@@ -9,6 +9,7 @@ import { needsThroughout } from "../../../scripts/testing/needs.ts";
 
 needsThroughout("venv");
 
+const typeCheckers = ["pyright==1.1.414", "mypy==2.4.1", "typing_extensions"];
 const run = promisify(execFile);
 let folder: string;
 let api: NodeProcess;
@@ -44,8 +45,13 @@ test("the wheel works in an empty environment, and brings nothing else", async (
   expect(stdout).toBe("0.1.0\n");
 });
 
-test("pyright finds nothing in strict mode, as Python 3.9", async () => {
-  await run(inVenv("pip"), ["install", "--quiet", "pyright==1.1.414", "typing_extensions"]);
+test("pyright finds nothing in strict mode, as Python 3.9; it and mypy know the types of answers", async () => {
+  await run(inVenv("pip"), ["install", "--quiet", ...typeCheckers]);
   const { stdout } = await run(inVenv("pyright"), ["--project", join(folder, "source")]);
   expect(stdout).toContain("0 errors, 0 warnings");
+  const typed = join(folder, "typed.py");
+  cpSync("clients/python/tests/testing/typed.py", typed);
+  const python = inVenv("python");
+  await run(inVenv("pyright"), ["--pythonpath", python, typed]);
+  await run(inVenv("mypy"), ["--strict", "--cache-dir", join(folder, "mypy"), typed]);
 });

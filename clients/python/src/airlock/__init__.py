@@ -1,4 +1,10 @@
-"""A client of Airlock, which runs untrusted Python in single-use containers."""
+"""A client of Airlock, which runs untrusted Python in single-use containers.
+
+    client = airlock.connect("http://127.0.0.1:8080", key="YOUR-KEY")
+    print(client.run("print(6 * 7)").stdout)
+
+``help(airlock.Airlock)`` has all calls. ``airlock.connect_async`` is the same for asyncio.
+"""
 
 from .aio import AsyncAirlock as AsyncAirlock
 from .aio import connect_async as connect_async

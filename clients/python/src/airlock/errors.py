@@ -7,6 +7,8 @@ from typing import Any, Optional, Tuple
 
 from .types import Problem, ProblemCode
 
+__all__ = ["AirlockError", "Cancelled", "ConnectionError", "NoAnswerError", "ProblemError"]
+
 
 class AirlockError(Exception):
     """Every error of this client."""

@@ -13,7 +13,7 @@ from .transport import Transport, step
 from .types import Artifact, UploadedFile
 
 #: A file on disk, bytes, or a binary file that is open and can be read again.
-FileBody = Union[PathLike[str], bytes, BinaryIO]
+FileBody = Union["PathLike[str]", bytes, BinaryIO]
 
 
 class Files:

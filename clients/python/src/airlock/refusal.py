@@ -11,8 +11,13 @@ from .record import shape
 from .types import Problem
 
 
-def problem_error(status: int, headers: Mapping[str, str], body: bytes) -> ProblemError:
-    """The error that a refusal is raised as."""
+def problem_error(
+    status: int, headers: Mapping[str, str], body: bytes, way: str
+) -> ProblemError:
+    """The error that a refusal is raised as.
+
+    :param way: What a message says of a proxy.
+    """
     text = body.decode("utf-8", "replace")
     headers = {name.lower(): value for name, value in headers.items()}
     problem = _as_problem(text)
@@ -20,7 +25,7 @@ def problem_error(status: int, headers: Mapping[str, str], body: bytes) -> Probl
     if problem is None:
         is_page = headers.get("content-type", "").startswith("text/html")
         words = "the address answered with a page: check it" if is_page else text[:200]
-        message = f"HTTP {status} without a problem of Airlock's: {words}"
+        message = f"HTTP {status}{way} without a problem of Airlock's: {words}"
         return ProblemError(status, message, None, retry_after_s)
     faults = [f"{fault.path}: {fault.message}" for fault in problem.errors or []]
     message = "\n  ".join([problem.detail, *faults])

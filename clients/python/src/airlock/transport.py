@@ -222,7 +222,8 @@ class Transport:
             if not _has_whole_head(answer):
                 raise http.client.IncompleteRead(b"")
             if answer.status >= 400:
-                raise problem_error(answer.status, dict(answer.headers.items()), answer.read())
+                headers = dict(answer.headers.items())
+                raise problem_error(answer.status, headers, answer.read(), self._address.way)
             if answer.status >= 300:
                 to = answer.headers.get("Location")
                 raise lasting(f"{self.url} sends on to {to}: connect to the address of Airlock itself.")

@@ -18,9 +18,9 @@ export function jobRows(python: PythonClient): void {
       url: service.url,
       key,
     });
-    expect(prints).toHaveLength(5);
-    const stdout = await python.print(program);
-    expect(stdout.replace("42\n\n", "42\n")).toBe(`${prints.join("\n")}\n`);
+    expect(prints).toHaveLength(7);
+    const inFolder = "import os, tempfile\nos.chdir(tempfile.mkdtemp())\n";
+    expect(await python.print(inFolder + program)).toBe(`${prints.join("\n")}\n`);
   });
 
   test("cancelling an async run cancels its job", async () => {

@@ -1,0 +1,34 @@
+"""What type checkers must know of the client. Each comment that ignores an error must be needed."""
+
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+
+from pathlib import Path
+from typing import List, Optional
+
+import airlock
+
+client = airlock.connect()
+record: airlock.ExecutionRecord = client.run("1", timeout=1, on_stdout=print, on_stderr=[""].append)
+stdout: str = record.stdout + record["stdout"]
+names: List[str] = [file.name for file in record.artifacts or []]
+metadata: Optional[str] = (record.metadata or {}).get("a")
+_ = record.sttaus  # type: ignore
+client.run("1", timout=1)  # type: ignore
+client.files.upload("a", "a")  # type: ignore
+client.files.upload("a", Path("a"))
+client.batch(["1", {"code": "1", "files": [{"name": "a", "text": "a"}]}])
+for job in client.batch([]).jobs:
+    detail: str = job.detail if isinstance(job, airlock.Problem) else job.job_id
+for event in client.stream(record.execution_id):
+    text: Optional[str] = event.data.text
+
+
+async def wait(client: airlock.AsyncAirlock) -> str:
+    async def show(text: str) -> None:
+        print(text)
+
+    await client.run("1", on_stdout=show, on_stderr=print)
+    try:
+        return [record.status async for record in client.list(status="failed")][0]
+    except airlock.InvalidRequestError as error:
+        return error.problem.detail if error.problem else error.job_id or ""
