@@ -181,15 +181,17 @@ print(json.dumps([
     told(lambda: client.wait(airlock.SubmittedJob(job_id="1"))),
     told(lambda: client.run("1", input_data={"a": float("nan")})),
     told(lambda: client.run(Path("a.py"))),
+    told(lambda: client.batch("print(1)")),
     told(lambda: client.request("GET", "jobs/a b")),
     told(lambda: client.files.save("1", "/dev/null")),
 ]))`;
   expect(await python.run(program)).toEqual([
     "TypeError: A str may be a path or a text: give Path(…) to upload the file there, or ….encode() to upload the text.",
     expect.stringMatching(/^TypeError: TextIOWrapper cannot be uploaded: give a Path, bytes, or /),
-    "TypeError: An id is a str, such as job.job_id, and no SubmittedJob.",
+    "TypeError: An id is a str, such as job.job_id or record.execution_id, and no SubmittedJob.",
     expect.stringMatching(/^AirlockError: The request is no JSON: Out of range float/),
     "AirlockError: The request is no JSON: Object of type PosixPath is not JSON serializable.",
+    "TypeError: A batch is a list of jobs.",
     "AirlockError: 'jobs/a b' is no path: it begins with / and has no spaces.",
     "AirlockError: /dev/null is no regular file: name the file to write.",
   ]);

@@ -142,7 +142,8 @@ class Airlock:
     ) -> ExecutionRecord:
         """The full record of a job, once it has ended.
 
-        :param on_stdout: Is called with each piece of output, from the first on; so is ``on_stderr``.
+        :param on_stdout: Is called with each piece of output, from the first on; so is ``on_stderr``. If the
+            service loses an attempt, the next one's output comes after it.
         :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
             silent or gone. The job goes on.
         """
@@ -244,6 +245,8 @@ class Airlock:
         :param jobs: Code, or objects with the fields of :meth:`submit` and ``code``.
         :param atomic: Accept all or none; else a job that is refused has a Problem in its place.
         """
+        if isinstance(jobs, (str, Mapping)):
+            raise TypeError("A batch is a list of jobs.")
         requests = [{"code": job} if isinstance(job, str) else job for job in jobs]
         body = {"jobs": requests, "atomic": atomic, **_given({"idempotency_key": idempotency_key})}
         return shape(SubmittedBatch, self.request("POST", "/execute/batch", body=body))

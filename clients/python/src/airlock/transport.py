@@ -49,7 +49,10 @@ _PAGE_ITEMS = 100
 def step(id: str) -> str:
     """An id as a step of a path."""
     if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"An id is a str, such as job.job_id, and no {type(id).__name__}.")
+        raise TypeError(
+            "An id is a str, such as job.job_id or record.execution_id, "
+            f"and no {type(id).__name__}."
+        )
     return quote(id, safe="")
 
 
@@ -60,7 +63,7 @@ class Transport:
         self, url: str, key: Optional[str], retries: int, timeout: float, cancel: Cancel
     ) -> None:
         # A page of the console stands for its service.
-        self.url = re.sub(r"(?<=[^/])/console(/.*)?$", "", url).rstrip("/")
+        self.url = re.sub(r"(?<=[^/])/console(/.*)?$", "", url.strip()).rstrip("/")
         if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
             raise AirlockError(
                 "The API key is empty or has a character that no header can carry, "
