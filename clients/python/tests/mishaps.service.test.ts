@@ -99,6 +99,32 @@ print(json.dumps([client.wait("1", **given).status for given in ({}, {"wait_s": 
   busy.close();
 });
 
+test("an aborted run cancels its job, and ends soon though the service is silent", async () => {
+  const waiting = Promise.withResolvers<void>();
+  let cancels = 0;
+  const silent = createServer((request, response) => {
+    if (request.url === "/execute/async") response.end(JSON.stringify({ job_id: "j" }));
+    if (request.url === "/waiting") void waiting.promise.then(() => response.end("{}"));
+    if (request.url?.startsWith("/jobs/j/result")) waiting.resolve();
+    if (request.url === "/jobs/j/cancel") cancels++;
+  });
+  const program = `
+cancel = airlock.Cancel()
+client = airlock.connect(sys.argv[1])
+def abort():
+    client.request("GET", "/waiting")
+    cancel.cancel()
+threading.Thread(target=abort).start()
+try:
+    client.with_options(cancel=cancel).run("1")
+except airlock.Cancelled as error:
+    print(json.dumps(error.job_id))`;
+  expect(await python.run(program, await listen(silent))).toBe("j");
+  expect(cancels).toBe(2);
+  silent.closeAllConnections();
+  silent.close();
+});
+
 test("an upload may take longer than the service may be silent", async () => {
   let size = 0;
   const slow = createServer((request, response) => {
