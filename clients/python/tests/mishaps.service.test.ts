@@ -100,12 +100,13 @@ print(json.dumps([client.wait("1", **given).status for given in ({}, {"wait_s": 
 });
 
 test("an aborted run cancels its job, and ends soon though the service is silent", async () => {
-  const waiting = Promise.withResolvers<void>();
+  let tell = () => {};
+  const waits = new Promise<void>((resolve) => (tell = resolve));
   let cancels = 0;
   const silent = createServer((request, response) => {
     if (request.url === "/execute/async") response.end(JSON.stringify({ job_id: "j" }));
-    if (request.url === "/waiting") void waiting.promise.then(() => response.end("{}"));
-    if (request.url?.startsWith("/jobs/j/result")) waiting.resolve();
+    if (request.url === "/waiting") void waits.then(() => response.end("{}"));
+    if (request.url?.startsWith("/jobs/j/result")) tell();
     if (request.url === "/jobs/j/cancel") cancels++;
   });
   const program = `
