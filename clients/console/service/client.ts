@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import { type Api, bindApi } from "../../typescript/src/api.ts";
+import { asking } from "../../typescript/src/ask.ts";
 import { ConnectionError, UnauthorizedError } from "../../typescript/src/errors.ts";
 import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import { stream } from "../../typescript/src/stream.ts";
@@ -77,11 +78,11 @@ function keyed(send: Transport["send"]): Transport["send"] {
 
 /** Two retries take about a second: a person waits for an error no longer, and feeds ask again by themselves. */
 const plain = transport({ url: location.origin, retries: 2, fetch: reach });
-const way: Transport = { url: plain.url, send: keyed(plain.send), open: keyed(plain.open) };
+const way: Transport = { ...plain, send: keyed(plain.send), open: keyed(plain.open) };
 
 /** The TypeScript client, with the key of this tab. */
 export const api: Api = bindApi(way);
-export const files: Files = filesOf(api, way);
+export const files: Files = filesOf(asking(way), way);
 /** Any request; the body of the answer is the caller's to read. */
 export const request = way.open;
 export const events = stream(way);

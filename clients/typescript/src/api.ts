@@ -1,5 +1,4 @@
 import type { RequestOpts } from "@oazapfts/runtime";
-import { refusePage } from "./errors.ts";
 import * as generated from "./generated.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
@@ -25,7 +24,7 @@ const unhurried = ["execute", "buildJobType"];
 
 type Operation = (...args: unknown[]) => Promise<{ data?: unknown }>;
 
-export function bindApi({ send }: Transport): Api {
+export function bindApi({ send }: Pick<Transport, "send">): Api {
   const operations = Object.entries(generated).filter(
     (entry): entry is [keyof Api, never] => typeof entry[1] === "function",
   );
@@ -39,7 +38,7 @@ function bind(operation: Operation, isUnhurried: boolean, send: Transport["send"
     const limited = { ...(isUnhurried && { timeoutMs: 0 }), ...options };
     const request: RequestOpts = {
       baseUrl: "",
-      fetch: async (path, init) => refusePage(await send(path as string, init, limited)),
+      fetch: (path, init) => send(path as string, init, limited),
     };
     return (await operation(...args, request)).data as { data?: unknown };
   };

@@ -1,5 +1,5 @@
+import { type Ask, pathOf } from "./ask.ts";
 import type { Artifact } from "./generated.ts";
-import type { Api } from "./api.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
 export interface Artifacts {
@@ -11,18 +11,20 @@ export interface Artifacts {
   readonly open: (jobId: string, name: string, options?: CallOptions) => Promise<Response>;
 }
 
-export function artifacts(api: Api, { send, open }: Transport): Artifacts {
+export function artifacts(ask: Ask, { send, open }: Transport): Artifacts {
   return {
-    list: async (id, options) => (await api.listArtifacts({ id }, options)).artifacts,
+    list: async (id, options) => {
+      const path = `${pathOf("jobs", id)}/artifacts`;
+      return (await ask<{ artifacts: Artifact[] }>(path, {}, options)).artifacts;
+    },
     get: async (jobId, name, options) => {
-      const answer = await send(path(jobId, name), {}, options);
+      const answer = await send(fileOf(jobId, name), {}, options);
       return new Uint8Array(await answer.arrayBuffer());
     },
-    open: (jobId, name, options) => open(path(jobId, name), {}, options),
+    open: (jobId, name, options) => open(fileOf(jobId, name), {}, options),
   };
 }
 
-function path(jobId: string, name: string): string {
-  const steps = ["jobs", jobId, "artifacts", ...name.split("/")];
-  return `/${steps.map(encodeURIComponent).join("/")}`;
+function fileOf(jobId: string, name: string): string {
+  return pathOf("jobs", jobId, "artifacts", ...name.split("/"));
 }

@@ -3,6 +3,8 @@ import type { Problem, ProblemCode } from "./generated.ts";
 /** Every error of this client: a refused request, a lost connection, or a time-out. */
 export class AirlockError extends Error {
   override name = "AirlockError";
+  /** The job that the error is about, where it is known. */
+  jobId: string | undefined;
 }
 
 /** The service could not be reached, or the connection broke, also after the retries. */
@@ -15,18 +17,13 @@ export class NoAnswerError extends ConnectionError {
   override name = "NoAnswerError";
 }
 
-const notAirlock =
+export const notAirlock =
   "The address answers with a page, not as Airlock does: check it, and what is between.";
 
-/** Whether an answer is a page for browsers, such as a proxy's. */
-function isPage(response: Response): boolean {
-  return response.headers.get("Content-Type")?.startsWith("text/html") === true;
-}
-
-/** @throws ConnectionError where a page stands in place of an answer. */
-export function refusePage(response: Response): Response {
-  if (isPage(response)) throw new ConnectionError(notAirlock);
-  return response;
+/** Whether an answer is a page for browsers, such as a proxy's, and no file that happens to be one. */
+export function isPage({ headers }: Response): boolean {
+  const isHtml = headers.get("Content-Type")?.startsWith("text/html") === true;
+  return isHtml && !headers.has("Content-Disposition");
 }
 
 /** The service refused the request. Each problem code has a subclass. */
@@ -47,6 +44,7 @@ export class ProblemError extends AirlockError {
     this.status = status;
     this.problem = problem;
     this.retryAfterS = retryAfterS;
+    this.jobId = problem?.job_id ?? problem?.existing_job_id;
   }
 
   get code(): ProblemCode | undefined {
@@ -56,11 +54,6 @@ export class ProblemError extends AirlockError {
   /** Identifies the request in the service's log. */
   get correlationId(): string | undefined {
     return this.problem?.correlation_id;
-  }
-
-  /** The job that the refusal is about, where it is known. */
-  get jobId(): string | undefined {
-    return this.problem?.job_id ?? this.problem?.existing_job_id;
   }
 }
 

@@ -1,4 +1,5 @@
-import type { Api } from "./api.ts";
+import { type Ask, pages, pathOf } from "./ask.ts";
+import { AirlockError } from "./errors.ts";
 import type { UploadedFile } from "./generated.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
@@ -8,7 +9,7 @@ export type FileBody = Blob | Uint8Array<ArrayBuffer> | string;
 export interface Files {
   /** Stores a file, for `files` of a job; after a break of the connection it is sent again. */
   readonly upload: (name: string, body: FileBody, options?: CallOptions) => Promise<UploadedFile>;
-  /** The newest hundred. */
+  /** All of them, the newest first. */
   readonly list: (options?: CallOptions) => Promise<UploadedFile[]>;
   /** The bytes of a file. */
   readonly get: (fileId: string, options?: CallOptions) => Promise<Uint8Array>;
@@ -21,28 +22,45 @@ export interface Files {
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
 
-export function files(api: Api, { send, open }: Transport): Files {
+export function files(ask: Ask, { send, open }: Transport): Files {
   return {
     upload: async (name, body, options) => {
-      const blob = body instanceof Blob ? body : new Blob([body]);
-      const headers = { "Content-Type": blob.type || "application/octet-stream" };
+      const blob = toBlob(body);
       const timeoutMs = BASE_MS + blob.size / SLOWEST_BYTES_PER_MS;
-      const path = `/files?name=${encodeURIComponent(name)}`;
-      const init = { method: "POST", headers, body: blob };
-      return (await (await send(path, init, { timeoutMs, ...options })).json()) as UploadedFile;
+      const what = { method: "POST", query: { name }, body: blob } as const;
+      return ask("/files", what, { timeoutMs, ...options });
     },
-    list: async (options) => (await api.listFiles({}, options)).items,
+    list: async (options) => {
+      const found: UploadedFile[] = [];
+      for await (const file of pages<UploadedFile>(
+        ask,
+        "/files",
+        {},
+        (one) => one.file_id,
+        options,
+      )) {
+        found.push(file);
+      }
+      return found;
+    },
     get: async (id, options) => {
-      const answer = await send(pathOf(id), {}, options);
+      const answer = await send(pathOf("files", id), {}, options);
       return new Uint8Array(await answer.arrayBuffer());
     },
-    open: (id, options) => open(pathOf(id), {}, options),
+    open: (id, options) => open(pathOf("files", id), {}, options),
     delete: async (id, options) => {
-      await api.deleteFile({ id }, options);
+      await ask(pathOf("files", id), { method: "DELETE" }, options);
     },
   };
 }
 
-function pathOf(id: string): string {
-  return `/files/${encodeURIComponent(id)}`;
+/** @throws AirlockError for what would be stored as its name, such as a stream. */
+function toBlob(body: unknown): Blob {
+  if (body instanceof Blob) return body;
+  if (typeof body === "string" || body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
+    return new Blob([body as string | ArrayBuffer]);
+  }
+  throw new AirlockError(
+    "A file is a Blob, bytes or text: of a stream, give new Response(stream).blob().",
+  );
 }

@@ -1,11 +1,14 @@
 export type { Api } from "./api.ts";
 export type { Artifacts } from "./artifacts.ts";
+export type { Batches } from "./batches.ts";
 export { connect, type Airlock } from "./connect.ts";
+export type { DeadLetters } from "./dead-letters.ts";
 export * from "./errors.ts";
 export type { FileBody, Files } from "./files.ts";
 export type * from "./generated.ts";
-export type { Job, Jobs, WaitOptions } from "./jobs.ts";
+export type { Job, Jobs, ListFilters, WaitOptions } from "./jobs.ts";
 export type { JobEvent, Stream, StreamOptions } from "./stream.ts";
 export type { CallOptions, ConnectOptions } from "./transport.ts";
+export type { Verbs } from "./verbs.ts";
 export { verifyWebhook, WebhookError } from "./webhook.ts";
 export type { VerifyOptions, WebhookEvent } from "./webhook.ts";

@@ -1,7 +1,18 @@
-import type { Api } from "./api.ts";
-import { NoAnswerError, WaitTimeoutError } from "./errors.ts";
-import type { AsyncSubmitRequest, ExecutionRecord, SubmittedJob } from "./generated.ts";
-import type { CallOptions } from "./transport.ts";
+import { type Ask, pages, pathOf } from "./ask.ts";
+import { AirlockError, NoAnswerError, WaitTimeoutError } from "./errors.ts";
+import type {
+  AsyncSubmitRequest,
+  DerivedJob,
+  ExecutionRecord,
+  ExecutionStatus,
+  ForkRequest,
+  JobStatus,
+  RerunRequest,
+  SubmittedBatch,
+  SubmittedJob,
+} from "./generated.ts";
+import type { Stream } from "./stream.ts";
+import type { CallOptions, Transport } from "./transport.ts";
 
 /** Python source, or a request with all its fields. */
 export type Job = string | AsyncSubmitRequest;
@@ -12,63 +23,192 @@ export interface WaitOptions extends CallOptions {
    * The job goes on. Default: never.
    */
   waitS?: number | undefined;
+  /** Gets the standard output piece by piece as it happens, from its first piece on. */
+  onStdout?: ((text: string) => unknown) | undefined;
+  onStderr?: ((text: string) => unknown) | undefined;
+}
+
+/** Which executions to list. */
+export interface ListFilters {
+  status?: ExecutionStatus;
+  job_type?: string;
+  batch_id?: string;
+  parent_execution_id?: string;
+  metadata?: Record<string, string>;
+  created_after?: string;
+  created_before?: string;
+  /** How many at most. Default: all. */
+  limit?: number;
 }
 
 export interface Jobs {
   /**
    * Runs code to its end. Code that fails is no error of this call: the record says how it ended.
-   * If the signal aborts, the job is cancelled.
+   * If the signal aborts or a callback throws, the job is cancelled. An error has the id of the job as `jobId`.
    */
   readonly run: (job: Job, options?: WaitOptions) => Promise<ExecutionRecord>;
   /** Queues code. With its own idempotency key, it is safe to repeat, which the client does. */
   readonly submit: (job: Job, options?: CallOptions) => Promise<SubmittedJob>;
   /** The full record of a job, once it has ended. */
   readonly wait: (jobId: string, options?: WaitOptions) => Promise<ExecutionRecord>;
+  /** The full record of a job as it is now, whether it has ended or not. */
+  readonly get: (jobId: string, options?: CallOptions) => Promise<ExecutionRecord>;
+  /** Asks a job to end. */
+  readonly cancel: (jobId: string, options?: CallOptions) => Promise<JobStatus>;
+  /** Runs a job again: the same code, the same input. */
+  readonly rerun: (
+    jobId: string,
+    fields?: RerunRequest,
+    options?: CallOptions,
+  ) => Promise<DerivedJob>;
+  /** Runs new code on the input of a job. */
+  readonly fork: (
+    jobId: string,
+    code: string | ForkRequest,
+    options?: CallOptions,
+  ) => Promise<DerivedJob>;
+  /** Queues up to 1,000 jobs in one request. Each has its own answer, in its place. */
+  readonly batch: (
+    jobs: readonly Job[],
+    options?: CallOptions & { atomic?: boolean; idempotency_key?: string },
+  ) => Promise<SubmittedBatch>;
+  /** The full records, the newest first. They are fetched page by page, as they are read. */
+  readonly list: (
+    filters?: ListFilters,
+    options?: CallOptions,
+  ) => AsyncGenerator<ExecutionRecord, void>;
 }
 
 /** How much later than asked the service's own answer may come. */
 const SLACK_MS = 2000;
 /** Shorter than the time that proxies allow for an answer. */
 const ROUND_S = 25;
+/** What an aborted run may still take to cancel its job. */
+const LEAVING_MS = 3000;
 
-export function jobs(api: Api): Jobs {
-  const submit: Jobs["submit"] = async (job, options) => {
-    const request = typeof job === "string" ? { code: job } : job;
-    // Without `Prefer: wait`, it is never a record.
-    return (await api.executeAsync({ asyncSubmitRequest: request }, options)) as SubmittedJob;
-  };
+export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
+  const submit: Jobs["submit"] = (job, options) =>
+    ask("/execute/async", { method: "POST", body: withCode(job) }, options);
 
-  const wait: Jobs["wait"] = async (jobId, { waitS = Infinity, ...options } = {}) => {
+  const cancel: Jobs["cancel"] = (id, options) =>
+    ask(`${pathOf("jobs", id)}/cancel`, { method: "POST" }, options);
+
+  const wait: Jobs["wait"] = async (jobId, options = {}) => {
+    const { waitS = Infinity, onStdout, onStderr, signal: own, ...call } = options;
     const until = performance.now() + waitS * 1000;
-    const { signal: own } = options;
-    const silent = Number.isFinite(waitS) ? [AbortSignal.timeout(waitS * 1000 + SLACK_MS)] : [];
-    const signal = AbortSignal.any([...(own ? [own] : []), ...silent]);
-    for (;;) {
-      const leftS = Math.max(0, Math.ceil((until - performance.now()) / 1000));
-      const query = { wait: true, timeout: Math.min(ROUND_S, leftS), view: "full" } as const;
-      try {
-        const answer = await api.getJobResult({ id: jobId, ...query }, { ...options, signal });
-        if ("execution_id" in answer) return answer;
-      } catch (error) {
-        if (silent.some(({ aborted }) => aborted) && !own?.aborted) {
-          throw new NoAnswerError(`The service did not answer within ${waitS} s.`);
+    const leftMs = () => Math.max(0, until - performance.now());
+    if (onStdout || onStderr) {
+      const told = within(leftMs(), own, async (signal) => {
+        for await (const { event, data } of stream(jobId, { ...call, signal })) {
+          if (event === "stdout") await onStdout?.(data.text);
+          else if (event === "stderr") await onStderr?.(data.text);
         }
-        if (!(error instanceof WaitTimeoutError) || performance.now() >= until) throw error;
-      }
+      });
+      await told.catch((error: unknown) => {
+        if (!(error instanceof NoAnswerError)) throw error;
+      });
     }
+    const limitMs = call.timeoutMs ?? service.timeoutMs;
+    const path = `${pathOf("jobs", jobId)}/result`;
+    return within(leftMs() + SLACK_MS, own, async (signal) => {
+      for (;;) {
+        const timeout = Math.min(ROUND_S, Math.ceil(leftMs() / 1000));
+        const query = { wait: true, timeout, view: "full" };
+        const timeoutMs = limitMs && limitMs + timeout * 1000;
+        try {
+          return await ask<ExecutionRecord>(path, { query }, { ...call, timeoutMs, signal });
+        } catch (error) {
+          if (!(error instanceof WaitTimeoutError) || leftMs() === 0) throw error;
+        }
+      }
+    });
   };
 
   const run: Jobs["run"] = async (job, options = {}) => {
-    const { waitS: _, ...call } = options;
-    const { job_id } = await submit(job, call);
+    const { waitS = Infinity, ...call } = options;
+    const until = performance.now() + waitS * 1000;
+    call.signal?.throwIfAborted();
+    const { job_id } = await within(waitS * 1000 + SLACK_MS, undefined, (late) =>
+      // Else nobody would know the job that the aborted request has made.
+      afterwards(call.signal, late, (signal) => submit(job, { ...call, signal })),
+    );
     try {
-      return await wait(job_id, options);
+      call.signal?.throwIfAborted();
+      const leftS = Math.max(0, (until - performance.now()) / 1000);
+      return await wait(job_id, { ...options, waitS: leftS });
     } catch (error) {
-      // If the job has ended meanwhile, there is nothing to cancel.
-      if (options.signal?.aborted) await api.cancelJob({ id: job_id }).catch(() => {});
+      const isOurs = error instanceof AirlockError;
+      if (isOurs) error.jobId = job_id;
+      // Also where a callback threw. If the job has ended meanwhile, there is nothing to cancel.
+      if (!isOurs || call.signal?.aborted) {
+        await cancel(job_id, { signal: AbortSignal.timeout(LEAVING_MS) }).catch(() => {});
+      }
       throw error;
     }
   };
 
-  return { run, submit, wait };
+  return {
+    run,
+    submit,
+    wait,
+    cancel,
+    rerun: (id, fields = {}, options) =>
+      ask(`${pathOf("jobs", id)}/rerun`, { method: "POST", body: fields }, options),
+    fork: (id, code, options) =>
+      ask(`${pathOf("jobs", id)}/fork`, { method: "POST", body: withCode(code) }, options),
+    get: (id, options) => ask(pathOf("executions", id), { query: { view: "full" } }, options),
+    batch: (list, { atomic = false, idempotency_key, ...options } = {}) => {
+      const body = { jobs: list.map(withCode), atomic, idempotency_key };
+      return ask("/execute/batch", { method: "POST", body }, options);
+    },
+    list: ({ metadata = {}, ...filters } = {}, options) => {
+      const pairs = Object.entries(metadata).map(([name, value]) => `${name}:${value}`);
+      const query = { ...filters, metadata: pairs, view: "full" };
+      return pages<ExecutionRecord>(ask, "/executions", query, (one) => one.execution_id, options);
+    },
+  };
+}
+
+function withCode<Request extends object>(code: string | Request): Request | { code: string } {
+  return typeof code === "string" ? { code } : code;
+}
+
+/** The longest time of a timer. */
+const LONGEST_MS = 2 ** 31 - 1;
+
+/** Work whose signal also aborts after a time, as a NoAnswerError. */
+async function within<Result>(
+  ms: number,
+  own: AbortSignal | undefined,
+  work: (signal: AbortSignal | undefined) => Promise<Result>,
+): Promise<Result> {
+  if (ms >= LONGEST_MS) return work(own);
+  const late = AbortSignal.timeout(Math.ceil(ms));
+  try {
+    return await work(own ? AbortSignal.any([own, late]) : late);
+  } catch (error) {
+    if (!late.aborted || own?.aborted) throw error;
+    throw new NoAnswerError(`The service did not answer within ${Math.round(ms / 1000)} s.`);
+  }
+}
+
+/** Work whose signal aborts with `late`, and a moment after `own`. */
+async function afterwards<Result>(
+  own: AbortSignal | undefined,
+  late: AbortSignal | undefined,
+  work: (signal: AbortSignal | undefined) => Promise<Result>,
+): Promise<Result> {
+  if (!own) return work(late);
+  const ending = new AbortController();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const leave = () => {
+    timer = setTimeout(() => ending.abort(own.reason), LEAVING_MS);
+  };
+  own.addEventListener("abort", leave, { once: true });
+  try {
+    return await work(late ? AbortSignal.any([late, ending.signal]) : ending.signal);
+  } finally {
+    own.removeEventListener("abort", leave);
+    clearTimeout(timer);
+  }
 }

@@ -1,4 +1,4 @@
-import { ConnectionError, refusePage } from "./errors.ts";
+import { ConnectionError, notAirlock } from "./errors.ts";
 import type { ExecutionRecord } from "./generated.ts";
 import { pauseMs, sleep } from "./pause.ts";
 import { readLines } from "./read-lines.ts";
@@ -30,16 +30,15 @@ export type Stream = (jobId: string, options?: StreamOptions) => AsyncGenerator<
 
 /** The service sends an empty line more often than this. */
 const SILENCE_MS = 60_000;
-const BREAKS = 6;
 
-export function stream({ open }: Transport, defaultBreaks = BREAKS): Stream {
+export function stream({ open, retries }: Pick<Transport, "open" | "retries">): Stream {
   return async function* events(jobId, { after, ...call } = {}) {
     const path = `/jobs/${encodeURIComponent(jobId)}/events`;
     const init = { headers: { Accept: "application/x-ndjson" } };
     let cursor = after;
     for (let breaks = 0; ;) {
       const query = cursor === undefined ? "" : `?after=${encodeURIComponent(cursor)}`;
-      const answer = refusePage(await open(path + query, init, call));
+      const answer = await open(path + query, init, call);
       // The cursor is that of the end.
       if (answer.status === 204 || !answer.body) return;
       let isFruitless = true;
@@ -48,7 +47,7 @@ export function stream({ open }: Transport, defaultBreaks = BREAKS): Stream {
           breaks = 0;
           isFruitless = false;
           if (line === "") continue;
-          const event = JSON.parse(line) as JobEvent;
+          const event = parse(line);
           cursor = event.id ?? cursor;
           yield event;
           if (event.event === "end") return;
@@ -56,11 +55,19 @@ export function stream({ open }: Transport, defaultBreaks = BREAKS): Stream {
         if (isFruitless) throw new ConnectionError("The events ended before the job's end.");
       } catch (error) {
         call.signal?.throwIfAborted();
-        if (!(error instanceof ConnectionError) || ++breaks > (call.retries ?? defaultBreaks)) {
+        if (!(error instanceof ConnectionError) || ++breaks > (call.retries ?? retries)) {
           throw error;
         }
       }
       await sleep(pauseMs(Math.max(1, breaks)), call.signal);
     }
   };
+}
+
+function parse(line: string): JobEvent {
+  try {
+    return JSON.parse(line) as JobEvent;
+  } catch {
+    throw new ConnectionError(notAirlock);
+  }
 }

@@ -1,7 +1,9 @@
 import {
   AirlockError,
   ConnectionError,
+  isPage,
   NoAnswerError,
+  notAirlock,
   ProblemError,
   problemError,
 } from "./errors.ts";
@@ -9,13 +11,16 @@ import { pauseMs, sleep } from "./pause.ts";
 
 /** Where the service is, and how to talk to it. */
 export interface ConnectOptions {
-  /** Address of the service, for example `http://127.0.0.1:8080`. */
-  url: string;
-  /** An API key; it is sent as `Authorization: Bearer`. */
+  /**
+   * Address of the service, for example `http://127.0.0.1:8080`. Default: on a page its own origin, else the environment
+   * variable AIRLOCK_URL, else port 8080 of this machine.
+   */
+  url?: string | undefined;
+  /** An API key; it is sent as `Authorization: Bearer`. Without a `url`, else that of AIRLOCK_KEY. */
   key?: string | undefined;
   /** How often a request is sent again after a temporary failure. Default 6: about 12 seconds. */
   retries?: number | undefined;
-  /** How long one try may take. Default 60,000; 0: no limit. */
+  /** How long one try may take, beside the time for which it asks the service to wait. Default 60,000; 0: no limit. */
   timeoutMs?: number | undefined;
   /** Instead of the global `fetch`. */
   fetch?: typeof fetch | undefined;
@@ -32,6 +37,8 @@ export interface CallOptions {
 
 export interface Transport {
   readonly url: string;
+  readonly retries: number;
+  readonly timeoutMs: number;
   /** Sends a request to its answer, which is there as a whole; throws an AirlockError instead of a refusal. */
   readonly send: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
   /** The same, but resolves once the headers have arrived; the time-out and the retries end there. */
@@ -41,7 +48,8 @@ export interface Transport {
 const RETRIES = 6;
 const TIMEOUT_MS = 60_000;
 
-export function transport(service: ConnectOptions): Transport {
+export function transport(service: ConnectOptions & { url: string }): Transport {
+  const { retries: ownRetries = RETRIES, timeoutMs: ownTimeoutMs = TIMEOUT_MS } = service;
   const url = service.url.replace(/\/+$/, "");
   // Called as a method of another object, a browser's fetch throws.
   const fetchIt = service.fetch ?? ((...args: Parameters<typeof fetch>) => fetch(...args));
@@ -53,7 +61,7 @@ export function transport(service: ConnectOptions): Transport {
     isWhole: boolean,
   ): Promise<Response> {
     options.signal?.throwIfAborted();
-    const timeoutMs = options.timeoutMs ?? service.timeoutMs ?? TIMEOUT_MS;
+    const timeoutMs = options.timeoutMs ?? ownTimeoutMs;
     const ending = new AbortController();
     const isLate = new NoAnswerError(`${url} did not answer within ${timeoutMs} ms.`);
     const timer = timeoutMs > 0 && setTimeout(() => ending.abort(isLate), timeoutMs);
@@ -84,20 +92,28 @@ export function transport(service: ConnectOptions): Transport {
   ): Promise<Response> {
     const headers = headersOf(service, init, options, path);
     const isSafe = isRepeatable(init.method, path, headers);
-    const retries = options.retries ?? service.retries ?? RETRIES;
+    const retries = options.retries ?? ownRetries;
     for (let tries = 1; ; tries++) {
+      let page: Response;
       try {
-        return await attempt(path, { ...init, headers }, options, isWhole);
+        const answer = await attempt(path, { ...init, headers }, options, isWhole);
+        if (!isPage(answer) || pages.test(path)) return answer;
+        page = answer;
       } catch (error) {
         if (tries > retries || !isWorthRepeating(error, isSafe)) throw error;
         const retryAfterS = error instanceof ProblemError ? error.retryAfterS : undefined;
         await sleep(pauseMs(tries, retryAfterS), options.signal);
+        continue;
       }
+      await page.body?.cancel();
+      throw new ConnectionError(notAirlock);
     }
   }
 
   return {
     url,
+    retries: ownRetries,
+    timeoutMs: ownTimeoutMs,
     send: (path, init = {}, options = {}) => tried(path, init, options, true),
     open: (path, init = {}, options = {}) => tried(path, init, options, false),
   };
@@ -109,8 +125,8 @@ function headersOf(
   options: CallOptions,
   path: string,
 ): Headers {
-  const headers = new Headers(init.headers);
-  for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
+  const headers = checked(init.headers);
+  for (const [name, value] of checked(options.headers)) headers.set(name, value);
   if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
   const needsKey = takesKey.test(path) && init.method === "POST";
   if (needsKey && !headers.has("Idempotency-Key") && !hasKey(init.body)) {
@@ -119,6 +135,18 @@ function headersOf(
   return headers;
 }
 
+/** @throws AirlockError that does not show the value. */
+function checked(headers: RequestInit["headers"]): Headers {
+  try {
+    return new Headers(headers);
+  } catch (error) {
+    const message = "A header of the request has a character that no header can carry.";
+    throw new AirlockError(message, { cause: error });
+  }
+}
+
+/** Pages of the service itself. */
+const pages = /^\/(docs|console)\b/;
 /** Requests that make jobs or files. With an idempotency key, a repeat makes no second one. */
 const takesKey = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?/;
 /** Requests that change nothing when they are repeated. */
@@ -126,7 +154,12 @@ const canComeTwice = /\/cancel$/;
 
 function hasKey(body: RequestInit["body"]): boolean {
   if (typeof body !== "string") return false;
-  return "idempotency_key" in (JSON.parse(body) as object);
+  try {
+    return Object.hasOwn(JSON.parse(body) as object, "idempotency_key");
+  } catch {
+    // The service says what is wrong with it.
+    return false;
+  }
 }
 
 /** Pages that are not served over TLS have no `crypto.randomUUID`. */
@@ -165,7 +198,7 @@ async function readWhole(response: Response, method = "GET"): Promise<Response> 
   const isWhole =
     headers.get("Content-Length") === "0" || headers.get("Transfer-Encoding") === "chunked";
   const hasNoBody = status === 204 || status === 304 || method === "HEAD";
-  if (!isWhole && !hasNoBody && !response.url.startsWith("https:")) {
+  if (!isWhole && !hasNoBody && response.url.startsWith("http:")) {
     throw new ConnectionError(brokenHead);
   }
   return new Response(null, { status, headers });

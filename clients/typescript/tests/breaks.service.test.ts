@@ -4,21 +4,20 @@ import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { type CuttingProxy, startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
 import { startUploadService, uploadBytes, uploadCuts } from "../../testing/upload-service.ts";
+import { allOf } from "../../testing/all-of.ts";
 import { startEventService } from "../../testing/event-service.ts";
-import {
-  type Airlock,
-  connect,
-  ConnectionError,
-  type JobEvent,
-  TooLargeError,
-} from "../src/index.ts";
+import { type Airlock, connect, ConnectionError, TooLargeError } from "../src/index.ts";
 
 const token = "agent-token-0123456789";
 let api: NodeProcess;
 let proxy: CuttingProxy;
 let airlock: Airlock;
 beforeAll(async () => {
-  api = await startNode({ AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+  api = await startNode({
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    AIRLOCK_MAX_QUEUE_SIZE: "2000",
+  });
   proxy = await startCuttingProxy(api.url);
   airlock = connect({ url: proxy.url });
 });
@@ -29,12 +28,6 @@ afterAll(async () => {
 
 const points = (end: number, step: number): number[] =>
   Array.from({ length: Math.ceil(end / step) }, (_, n) => n * step + 1);
-
-const eventsOf = async (events: AsyncIterable<JobEvent>): Promise<JobEvent[]> => {
-  const all: JobEvent[] = [];
-  for await (const event of events) all.push(event);
-  return all;
-};
 
 test("a submission whose connection breaks at any point makes one job", async () => {
   const cuts = [
@@ -48,6 +41,18 @@ test("a submission whose connection breaks at any point makes one job", async ()
     expect(items).toHaveLength(1);
   }
   expect(proxy.cuts()).toBe(cuts.length);
+});
+
+test("lists go on over pages, newest first, to their end or their limit", async () => {
+  const code = (n: number) => ({ code: String(n), metadata: { test: "pages" } });
+  const { batch_id } = await airlock.batch(Array.from({ length: 1000 }, (_, n) => code(n)));
+  const { job_id: newest } = await airlock.submit(code(1000));
+  const all = await allOf(airlock.list({ metadata: { test: "pages" } }));
+  const ids = all.map(({ execution_id }) => execution_id);
+  expect([ids[0], ids.length, new Set(ids).size]).toEqual([newest, 1001, 1001]);
+  const some = await allOf(airlock.list({ status: "queued", limit: 2 }));
+  expect(some.map(({ execution_id }) => execution_id)).toEqual(ids.slice(0, 2));
+  await airlock.batches.cancel(batch_id);
 });
 
 test("a wait whose connection breaks at any point gets the record", async () => {
@@ -79,7 +84,7 @@ test("a stream whose connection breaks at any point brings every event once, in 
   const client = connect({ url: breaking.url });
   for (const answer of points(1000, 50)) {
     breaking.cutNext({ answer });
-    const events = await eventsOf(client.stream("j"));
+    const events = await allOf(client.stream("j"));
     // Only an event without a cursor can come again.
     expect(events.filter(({ id }) => id)).toEqual(service.events.filter(({ id }) => id));
   }
@@ -89,9 +94,9 @@ test("a stream whose connection breaks at any point brings every event once, in 
 test("a stream goes on when an answer ends before the job does, and from a given event", async () => {
   await using service = await startEventService(2);
   const client = connect({ url: service.url });
-  expect(await eventsOf(client.stream("j"))).toEqual(service.events);
-  expect(await eventsOf(client.stream("j", { after: "c/3+" }))).toEqual(service.events.slice(5));
-  expect(await eventsOf(client.stream("j", { after: "c/end" }))).toEqual([]);
+  expect(await allOf(client.stream("j"))).toEqual(service.events);
+  expect(await allOf(client.stream("j", { after: "c/3+" }))).toEqual(service.events.slice(5));
+  expect(await allOf(client.stream("j", { after: "c/end" }))).toEqual([]);
 });
 
 const body = Uint8Array.from({ length: uploadBytes }, (_, n) => n);

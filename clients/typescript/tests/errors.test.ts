@@ -1,6 +1,7 @@
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { problemCodes } from "../../../shared/wire/errors.ts";
 import {
+  type Airlock,
   AirlockError,
   connect,
   InvalidRequestError,
@@ -51,6 +52,29 @@ test.each(["k\n", "“k”", "a b", "", "k…"])(
   },
 );
 
+test("on Node the address and its key come from the environment, the key for no other address", async () => {
+  const sent: (string | null)[] = [];
+  const fetchIt = async (input: unknown, init?: RequestInit) => {
+    sent.push(String(input), new Headers(init?.headers).get("Authorization"));
+    return Response.json({});
+  };
+  vi.stubEnv("AIRLOCK_URL", "http://env.test");
+  vi.stubEnv("AIRLOCK_KEY", "k1");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  await connect({ fetch: fetchIt }).api.getHealth();
+  await connect({ fetch: fetchIt, url: "http://other.test" }).api.getHealth();
+  expect(sent).toEqual(["http://env.test/health", "Bearer k1", "http://other.test/health", null]);
+  vi.stubEnv("AIRLOCK_URL", "");
+  expect([connect().url, connect("http://a.test/").url]).toEqual([
+    "http://127.0.0.1:8080",
+    "http://a.test",
+  ]);
+  // On a page, a bundler's `process` does not count.
+  vi.stubGlobal("location", { origin: "http://page.test" });
+  onTestFinished(() => void vi.unstubAllGlobals());
+  expect(connect().url).toBe("http://page.test");
+});
+
 test("an address that is none is refused, and a page of the console stands for its service", () => {
   expect(() => connect({ url: "foo" })).toThrow("is no address of a service");
   expect(connect({ url: "http://a.test/x/console/jobs/1" }).url).toBe("http://a.test/x");
@@ -72,13 +96,42 @@ test.each([
   expect(asked).toHaveLength(1);
 });
 
-test("a wait has its bound, also where the service is silent", async () => {
-  const fetchIt = (_: unknown, init?: RequestInit) =>
-    new Promise<Response>((_resolve, reject) => {
-      init?.signal?.addEventListener("abort", () => reject(init.signal!.reason as Error));
-    });
-  const airlock = connect({ url: "http://airlock.test", fetch: fetchIt });
-  await expect(airlock.wait("1", { waitS: 0 })).rejects.toThrow(NoAnswerError);
+const html = { "Content-Type": "text/html; charset=utf-8" };
+
+test.each<[string, (airlock: Airlock) => Promise<unknown>]>([
+  ["files.upload", ({ files }) => files.upload("a", "b")],
+  ["files.get", ({ files }) => files.get("f")],
+  ["artifacts.open", ({ artifacts }) => artifacts.open("j", "a")],
+  ["api", ({ api }) => api.getHealth()],
+  ["stream", ({ stream }) => stream("j").next()],
+])("a page in place of the answer to %s is told in words", async (_name, call) => {
+  const { airlock, asked } = service(new Response("<html>", { headers: html }));
+  await expect(call(airlock)).rejects.toThrow("not as Airlock does");
+  expect(asked).toHaveLength(1);
+});
+
+test("a file may be a page, and so are the service's own", async () => {
+  const attached = { ...html, "Content-Disposition": "attachment" };
+  const { airlock } = service(
+    new Response("<html>", { headers: attached }),
+    new Response("<html>", { headers: html }),
+  );
+  expect(await airlock.artifacts.get("j", "a.html")).toHaveLength(6);
+  expect((await airlock.request("/docs")).status).toBe(200);
+});
+
+test.each<[string, (airlock: Airlock) => Promise<unknown>, string]>([
+  ["NaN", ({ run }) => run({ code: "1", input_data: { a: [NaN] } }), "0 is NaN"],
+  ["a bigint", ({ submit }) => submit({ code: "1", input_data: { a: 1n } }), "BigInt"],
+  ["a stream", ({ files }) => files.upload("a", new ReadableStream() as never), "is a Blob"],
+  ["a header", ({ wait }) => wait("j", { headers: { "X-A": "secret…" } }), "no header can"],
+])("%s that cannot be sent as it is is refused in words", async (_what, call, words) => {
+  const { airlock, asked } = service();
+  const error: unknown = await call(airlock).catch((caught: unknown) => caught);
+  expect(error).toBeInstanceOf(AirlockError);
+  expect((error as Error).message).toContain(words);
+  expect((error as Error).message).not.toContain("secret");
+  expect(asked).toEqual([]);
 });
 
 test("events that end at once, again and again, end in an error", async () => {

@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
 import { examplesOf } from "../../testing/examples-of.ts";
+import { allOf } from "../../testing/all-of.ts";
 import { type Airlock, connect, NotFoundError } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
@@ -56,12 +57,47 @@ test("if the signal of a run aborts, the job is cancelled", async () => {
   expect(await airlock.wait(id)).toMatchObject({ status: "cancelled" });
 });
 
+test("run tells the output as it happens", async () => {
+  const told = { stdout: "", stderr: "" };
+  const record = await airlock.run(
+    "import sys\nfor n in range(3): print(n, flush=True); print('e', n, file=sys.stderr, flush=True)",
+    { onStdout: (text) => (told.stdout += text), onStderr: (text) => (told.stderr += text) },
+  );
+  expect(told).toEqual({ stdout: "0\n1\n2\n", stderr: "e 0\ne 1\ne 2\n" });
+  expect(record).toMatchObject({ status: "succeeded", ...told });
+});
+
+test("a job runs again, and new code runs on its input", async () => {
+  const code = "print(open('/input/data.json').read())";
+  const { execution_id: id } = await airlock.run({ code, input_data: { a: 1 } });
+  const [again, other] = await Promise.all([
+    airlock.rerun(id, { metadata: { test: "again" } }),
+    airlock.fork(id, "import json; print(json.load(open('/input/data.json'))['a'] + 1)"),
+  ]);
+  expect(await airlock.wait(other.job_id)).toMatchObject({ stdout: "2\n", relationship: "fork" });
+  const record = await airlock.wait(again.job_id);
+  expect(JSON.parse(record.stdout)).toEqual({ a: 1 });
+  expect(await airlock.get(again.job_id)).toEqual(record);
+});
+
+test("a job that failed is a dead letter until it is removed", async () => {
+  const { job_id } = await airlock.submit("{}['x']");
+  await airlock.wait(job_id);
+  const found = await allOf(airlock.deadLetters.list({ error_type: "key_error" }));
+  expect(found).toMatchObject([{ job_id }]);
+  expect(await airlock.deadLetters.stats()).toMatchObject({ by_error_type: { key_error: 1 } });
+  await airlock.deadLetters.delete(found[0]!.id);
+  expect(await allOf(airlock.deadLetters.list({ error_type: "key_error" }))).toEqual([]);
+});
+
 test("a batch is queued in one request, and its jobs are waited for by their ids", async () => {
-  const { jobs } = await airlock.batch(["print(1)", { code: "print(2)" }, { code: "" }]);
+  const batch = ["print(1)", { code: "print(2)" }, { code: "" }];
+  const { jobs, batch_id } = await airlock.batch(batch);
   const [first, second, third] = jobs.map((job) => ("code" in job ? job.code : job.job_id));
   expect(third).toBe("invalid_request");
   expect(await airlock.wait(first!)).toMatchObject({ stdout: "1\n" });
   expect(await airlock.wait(second!)).toMatchObject({ stdout: "2\n" });
+  expect(await airlock.batches.get(batch_id)).toMatchObject({ finished: true, total: 2 });
 });
 
 test("a file that was uploaded can be listed, read and removed", async () => {
@@ -77,7 +113,7 @@ test("the examples of the README print what they say", async () => {
     url: service.url,
     key,
   });
-  expect(prints).toHaveLength(5);
+  expect(prints).toHaveLength(6);
   const file = resolve("clients/typescript/tests/.readme-example.ts");
   writeFileSync(file, program.replaceAll('"airlock-exec"', '"../src/index.ts"'));
   try {

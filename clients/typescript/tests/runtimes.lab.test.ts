@@ -32,8 +32,8 @@ const exercise = `
 import { connect, InvalidRequestError, verifyWebhook } from "./clients/typescript/src/index.ts";
 export async function exercise(url) {
   const client = connect({ url });
-  const { job_id } = await client.submit({ code: "1\\n" });
-  const record = await client.wait(job_id);
+  let told = "";
+  const record = await client.run({ code: "1\\n" }, { onStdout: (text) => (told += text) });
   const refused = await client.submit("").catch((error) => error);
   const { file_id } = await client.files.upload("ä.txt", "text");
   const bytes = await client.files.get(file_id);
@@ -41,7 +41,7 @@ export async function exercise(url) {
   const event = await verifyWebhook(${JSON.stringify(body)}, delivery, ${JSON.stringify(secret)}, { nowMs: 1_000_000 });
   return {
     status: record.status,
-    stdout: record.stdout,
+    stdout: [record.stdout, told],
     refused: [refused instanceof InvalidRequestError, refused.code],
     file: new TextDecoder().decode(bytes),
     event: event.type,
@@ -122,7 +122,7 @@ async function bundle(contents: string, format: "esm" | "iife"): Promise<string>
 
 const done = {
   status: "succeeded",
-  stdout: "1\n",
+  stdout: ["1\n", "1\n"],
   refused: [true, "invalid_request"],
   file: "text",
   event: "execution.succeeded",
@@ -207,7 +207,7 @@ test("the client works in a browser, from a page of the service, also over conne
     const page = await browser.newPage();
     await page.goto(`${proxy.url}/docs`);
     await page.evaluate(script);
-    expect(await page.evaluate(`exercise("")`)).toEqual(done);
+    expect(await page.evaluate(`exercise()`)).toEqual(done);
     expect(await page.evaluate(`exercise(location.origin)`)).toEqual(done);
     await expectOneEach(
       (metadata) => page.evaluate(`submitAndWait(location.origin, ${JSON.stringify(metadata)})`),

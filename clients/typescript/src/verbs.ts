@@ -1,0 +1,36 @@
+import { artifacts, type Artifacts } from "./artifacts.ts";
+import { asking } from "./ask.ts";
+import { batches, type Batches } from "./batches.ts";
+import { deadLetters, type DeadLetters } from "./dead-letters.ts";
+import { files, type Files } from "./files.ts";
+import { jobs, type Jobs } from "./jobs.ts";
+import { stream, type Stream } from "./stream.ts";
+import type { CallOptions, Transport } from "./transport.ts";
+
+export interface Verbs extends Jobs {
+  /** Address of the service, without a slash at its end. */
+  readonly url: string;
+  readonly stream: Stream;
+  readonly files: Files;
+  readonly artifacts: Artifacts;
+  readonly batches: Batches;
+  readonly deadLetters: DeadLetters;
+  /** Any request: the answer's headers are there, the body is the caller's to read. */
+  readonly request: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
+}
+
+/** The client without the operations that are generated: what needs no set-up, and is small. */
+export function verbs(service: Transport): Verbs {
+  const ask = asking(service);
+  const events = stream(service);
+  return {
+    url: service.url,
+    ...jobs(ask, events, service),
+    stream: events,
+    files: files(ask, service),
+    artifacts: artifacts(ask, service),
+    batches: batches(ask),
+    deadLetters: deadLetters(ask),
+    request: service.open,
+  };
+}
