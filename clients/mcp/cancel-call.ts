@@ -1,5 +1,6 @@
-import { ExecutionPage, isTerminal } from "../../shared/wire/execution.ts";
-import { type Api, askToCancel } from "./api.ts";
+import { isTerminal } from "../../shared/wire/execution.ts";
+import { ProblemError } from "../typescript/src/errors.ts";
+import type { Verbs } from "../typescript/src/verbs.ts";
 
 /** Metadata by which any process finds the jobs of a call. A value of an execution's metadata has at most 512 characters. */
 export function markOf(session: string, requestId: string | number): Record<string, string> {
@@ -12,28 +13,29 @@ const lookAgainAfterMs = 1000;
 const callLastsMs = 10 * 60_000;
 
 /**
- * Cancels the jobs of a call. The call may still be storing its job, so it looks twice. Returns the answer
- * of a request that failed.
+ * Cancels the jobs of a call. The call may still be storing its job, so it looks twice.
+ *
+ * @throws ProblemError where the service cannot serve that at the moment.
  */
-export async function cancelCall(
-  api: Api,
-  mark: Record<string, string>,
-): Promise<Response | undefined> {
-  const [entry] = Object.entries(mark);
-  if (!entry) return undefined;
-  const query = new URLSearchParams({
-    metadata: entry.join(":"),
-    created_after: new Date(Date.now() - callLastsMs).toISOString(),
-  });
+export async function cancelCall(airlock: Verbs, mark: Record<string, string>): Promise<void> {
+  if (Object.keys(mark).length === 0) return;
+  const created_after = new Date(Date.now() - callLastsMs).toISOString();
   for (const pauseMs of [0, lookAgainAfterMs]) {
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    const response = await api(`/executions?${query.toString()}`);
-    if (!response.ok) return response;
-    const { items } = ExecutionPage.parse(await response.json());
-    const open = items.filter(({ status }) => !isTerminal(status));
-    const answers = await Promise.all(open.map((job) => askToCancel(api, job.execution_id)));
-    const failed = answers.find(({ status }) => status >= 500);
-    if (failed || items.length > 0) return failed;
+    const cancelled: Promise<void>[] = [];
+    let found = 0;
+    for await (const job of airlock.list({ metadata: mark, created_after })) {
+      found++;
+      if (!isTerminal(job.status)) cancelled.push(cancelOpen(airlock, job.execution_id));
+    }
+    await Promise.all(cancelled);
+    if (found > 0) return;
   }
-  return undefined;
+}
+
+/** A job may end meanwhile. */
+async function cancelOpen(airlock: Verbs, id: string): Promise<void> {
+  await airlock.cancel(id).catch((error: unknown) => {
+    if (!(error instanceof ProblemError) || error.status >= 500) throw error;
+  });
 }

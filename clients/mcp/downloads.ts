@@ -1,5 +1,5 @@
-import { ProtocolError, ProtocolErrorCode } from "@modelcontextprotocol/server";
-import type { Api } from "./api.ts";
+import { AirlockError } from "../typescript/src/errors.ts";
+import type { Api } from "./tools/call.ts";
 
 /** Runs work when the work before it allows. */
 export type Sequence = <T>(work: () => Promise<T>) => Promise<T>;
@@ -33,7 +33,7 @@ export function boundDownloads(api: Api, maxBytes: number, inSequence: Sequence)
       if (bytes > left) {
         await response.body?.cancel();
         const message = `The answers to one HTTP request have at most ${maxBytes} bytes of files together. Read this file with a request of its own.`;
-        throw new ProtocolError(ProtocolErrorCode.InvalidRequest, message);
+        throw new AirlockError(message);
       }
       left -= bytes;
       return new Response(await response.arrayBuffer(), response);

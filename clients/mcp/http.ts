@@ -11,7 +11,10 @@ import { boundDownloads, type Sequence } from "./downloads.ts";
 import { executeCode } from "./tools/execute-code.ts";
 import { getJob } from "./tools/job-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
+import { type Api, clientOf } from "./tools/call.ts";
+import { ProblemError } from "../typescript/src/errors.ts";
 
+export type { Api };
 export const sessionHeader = "Mcp-Session-Id";
 const SessionId = z.uuid();
 const Cancelled = z.object({
@@ -47,7 +50,7 @@ export interface McpRequest {
  */
 export async function serveMcp(
   { request, body, countMore, isStopping, inSequence }: McpRequest,
-  connection: Pick<Connection, "api" | "keep" | "version">,
+  { api, ...connection }: Pick<Connection, "keep" | "version"> & { api: Api },
 ): Promise<Response> {
   const sent = parse(body);
   const sentCount = [sent].flat().length;
@@ -60,15 +63,18 @@ export async function serveMcp(
   for (const message of messages) {
     const cancelled = cancels(message);
     if (cancelled !== undefined && session !== undefined) {
-      const mark = markOf(session, cancelled);
-      const refusal = await cancelCall(connection.api, mark);
-      if (refusal) return refusal;
+      try {
+        await cancelCall(clientOf(api), markOf(session, cancelled));
+      } catch (error) {
+        if (!(error instanceof ProblemError)) throw error;
+        return refusalOf(error);
+      }
     }
   }
   const serverFor = (era: "modern" | "legacy") =>
     mcpServer({
       ...connection,
-      api: boundDownloads(connection.api, maxResourceBytes, inSequence),
+      airlock: clientOf(boundDownloads(api, maxResourceBytes, inSequence)),
       metadataOf: (id) => (session === undefined ? {} : markOf(session, id)),
       abortCancels: () => era === "modern" && !isStopping(),
     });
@@ -91,6 +97,12 @@ export async function serveMcp(
     answer.headers.set(sessionHeader, crypto.randomUUID());
   }
   return answer;
+}
+
+/** The answer of the service to a request of this one. */
+function refusalOf({ status, problem, message, retryAfterS }: ProblemError): Response {
+  const headers = retryAfterS === undefined ? {} : { "Retry-After": String(retryAfterS) };
+  return Response.json(problem ?? { detail: message }, { status, headers });
 }
 
 /** Answers clients of 2025 with JSON. The SDK's own handler answers them only with events. */

@@ -1,5 +1,7 @@
 import { serveStdio } from "@modelcontextprotocol/server/stdio";
-import type { Api } from "./api.ts";
+import { ConnectionError } from "../typescript/src/errors.ts";
+import { transport } from "../typescript/src/transport.ts";
+import { verbs } from "../typescript/src/verbs.ts";
 import { mcpServer } from "./server.ts";
 
 /** The Airlock that the tools act through. */
@@ -11,25 +13,20 @@ export interface Service {
 
 /** Serves the Model Context Protocol on stdin and stdout, for programs that start their servers. */
 export function serveMcp({ url, key, version }: Service): void {
-  const api: Api = async (path, init = {}) => {
-    const headers = new Headers(init.headers);
-    if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
+  const fetchIt: typeof fetch = async (path, init) => {
     try {
-      return await fetch(new URL(path.slice(1), `${url.replace(/\/$/, "")}/`), {
-        ...init,
-        headers,
-      });
+      return await fetch(path, init);
     } catch (error) {
-      if (init.signal?.aborted) throw error;
-      throw new Error(
-        `Airlock does not answer at ${url}: see AIRLOCK_URL, or run airlock doctor.`,
-        { cause: error },
-      );
+      if (init?.signal?.aborted) throw error;
+      const message = `Airlock does not answer at ${url}: see AIRLOCK_URL, or run airlock doctor.`;
+      throw new ConnectionError(message, { cause: error });
     }
   };
+  // Clients give up a call after 60 s.
+  const airlock = verbs(transport({ url, key, retries: 2, timeoutMs: 15_000, fetch: fetchIt }));
   serveStdio(() =>
     mcpServer({
-      api,
+      airlock,
       version,
       metadataOf: () => ({}),
       abortCancels: () => true,

@@ -1,12 +1,19 @@
 import {
   ProtocolError,
   ProtocolErrorCode,
+  ResourceNotFoundError,
   Server,
   type ServerContext,
   type Tool as ListedTool,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import type { Api } from "./api.ts";
+import {
+  AirlockError,
+  ConnectionError,
+  NotFoundError,
+  ProblemError,
+} from "../typescript/src/errors.ts";
+import type { Problem } from "../typescript/src/generated.ts";
 import { listArtifacts, readArtifactTool, readResource } from "./tools/artifact-tools.ts";
 import { artifactTemplate } from "./tools/artifact-uri.ts";
 import type { Call, Tool } from "./tools/call.ts";
@@ -23,8 +30,7 @@ export const tools: readonly Tool[] = [
 ];
 
 /** What a server knows about whom it serves. */
-export interface Connection extends Pick<Call, "abortCancels" | "keep"> {
-  api: Api;
+export interface Connection extends Pick<Call, "airlock" | "abortCancels" | "keep"> {
   version: string;
   /** Metadata of the jobs that a request makes. */
   metadataOf: (requestId: string | number) => Record<string, string>;
@@ -35,7 +41,7 @@ export interface Connection extends Pick<Call, "abortCancels" | "keep"> {
  * SDK's `Server`, because its `McpServer` turns every error into a result.
  */
 export function mcpServer(connection: Connection): Server {
-  const { api, version } = connection;
+  const { airlock, version } = connection;
   const server = new Server(
     { name: "airlock", title: "Airlock", version },
     {
@@ -45,20 +51,22 @@ export function mcpServer(connection: Connection): Server {
     },
   );
   server.setRequestHandler("tools/list", async () => {
-    const facts = await readFacts(api).catch(() => undefined);
+    const facts = await readFacts(airlock).catch(() => undefined);
     return { tools: tools.map((tool) => listed(tool, facts)) };
   });
   server.setRequestHandler("tools/call", async ({ params }, context) => {
     const tool = tools.find(({ name }) => name === params.name);
-    if (!tool) throw invalid(`There is no tool ${params.name}.`);
+    if (!tool) throw noTool(params.name);
     const input = tool.input.safeParse(params.arguments ?? {});
-    if (!input.success) return refusedResult(z.prettifyError(input.error));
+    if (!input.success) return refusedResult(z.prettifyError(input.error), wrongInput(input.error));
     try {
       return await tool.run(callOf(connection, context), input.data as never);
     } catch (error) {
-      const wrongArguments: number = ProtocolErrorCode.InvalidParams;
-      if (!(error instanceof ProtocolError) || error.code !== wrongArguments) throw error;
-      return refusedResult(error.message);
+      if (!(error instanceof AirlockError)) throw error;
+      return refusedResult(
+        error.message,
+        error instanceof ProblemError ? error.problem : undefined,
+      );
     }
   });
   server.setRequestHandler("resources/list", () => ({ resources: [] }));
@@ -72,20 +80,41 @@ export function mcpServer(connection: Connection): Server {
       },
     ],
   }));
-  server.setRequestHandler("resources/read", ({ params }) => readResource(api, params.uri));
+  server.setRequestHandler("resources/read", ({ params: { uri } }) =>
+    readResource(airlock, uri).catch((error: unknown) => {
+      throw asProtocolError(error, uri);
+    }),
+  );
   return server;
 }
 
-function invalid(message: string): ProtocolError {
+function noTool(name: string): ProtocolError {
+  const names = tools.map((tool) => tool.name).join(", ");
+  const message = `There is no tool ${name}. There are: ${names}.`;
   return new ProtocolError(ProtocolErrorCode.InvalidParams, message);
 }
 
 /**
- * Wrong arguments are a result, which the model reads to correct its call. Source: Model Context Protocol, tools,
- * "Error Handling".
+ * Wrong arguments and refusals are a result, which the model reads to correct its call; programs read the problem.
+ * Source: Model Context Protocol, tools, "Error Handling".
  */
-function refusedResult(text: string) {
-  return { isError: true, content: [{ type: "text" as const, text }] };
+function refusedResult(text: string, problem: Partial<Problem> | undefined) {
+  const _meta = problem && { "airlock/problem": problem };
+  return { isError: true, content: [{ type: "text" as const, text }], ...(_meta && { _meta }) };
+}
+
+function wrongInput({ issues }: z.ZodError): Partial<Problem> {
+  const errors = issues.map(({ path, message }) => ({ path: path.join("."), message }));
+  return { code: "invalid_request", status: 400, errors };
+}
+
+function asProtocolError(error: unknown, uri: string): unknown {
+  if (!(error instanceof AirlockError)) return error;
+  if (error instanceof NotFoundError) return new ResourceNotFoundError(uri, error.message);
+  const isOutage = error instanceof ConnectionError || error instanceof ProblemError;
+  const code = isOutage ? ProtocolErrorCode.InternalError : ProtocolErrorCode.InvalidRequest;
+  const problem = error instanceof ProblemError ? error.problem : undefined;
+  return new ProtocolError(code, error.message, problem);
 }
 
 /** The format says it: its pattern would be a third of what a model reads of a tool. */
@@ -105,7 +134,7 @@ function listed({ name, title, describe, input, output, isReadOnly }: Tool, fact
 }
 
 function callOf(connection: Connection, { mcpReq }: ServerContext): Call {
-  const { api, abortCancels, keep, metadataOf } = connection;
+  const { airlock, abortCancels, keep, metadataOf } = connection;
   const progressToken = mcpReq._meta?.progressToken;
   const report = async (progress: number, message: string): Promise<void> =>
     mcpReq.notify({
@@ -113,7 +142,7 @@ function callOf(connection: Connection, { mcpReq }: ServerContext): Call {
       params: { progressToken, progress, message },
     });
   return {
-    api,
+    airlock,
     signal: mcpReq.signal,
     report: progressToken === undefined ? undefined : report,
     metadata: metadataOf(mcpReq.id),

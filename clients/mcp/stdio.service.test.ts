@@ -32,14 +32,18 @@ describe("MCP over stdio", () => {
     describeClient(connect, () => ({ agent, url: api.url }));
     describeCancelling(connect, () => ({ agent, url: api.url }));
 
-    test("a service that does not answer, or asks for a key, is an error that says so", async () => {
+    test("a service that does not answer, or asks for a key, is a result that says so", async () => {
       const none = await stdio(command({ AIRLOCK_URL: "http://127.0.0.1:1" }));
       expect(await none.listTools()).toHaveLength(5);
-      await expect(none.call("execute_code", { code: "1" })).rejects.toThrow(/AIRLOCK_URL/);
+      expect(await none.call("execute_code", { code: "1" })).toMatchObject({
+        isError: true,
+        content: [{ text: expect.stringContaining("AIRLOCK_URL") as unknown }],
+      });
       await none.close();
       const keyless = await stdio(command({ AIRLOCK_URL: api.url }));
-      await expect(keyless.call("execute_code", { code: "1" })).rejects.toMatchObject({
-        data: { code: "unauthorized" },
+      expect(await keyless.call("execute_code", { code: "1" })).toMatchObject({
+        isError: true,
+        _meta: { "airlock/problem": { code: "unauthorized" } },
       });
       await keyless.close();
     });

@@ -13,7 +13,6 @@ export const rooms = {
   ],
   clients: [
     "clients/typescript/src",
-    "clients/mcp/api.ts",
     "clients/mcp/tools",
     "clients/mcp",
     "clients/cli/src",

@@ -74,6 +74,11 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
       content_type: expect.stringContaining("text/csv") as unknown,
       uri: csv,
     });
+    const none = await client.call("read_artifact", { job_id: id, name: "missing" });
+    expect(none).toMatchObject({
+      isError: true,
+      _meta: { "airlock/problem": { code: "not_found" } },
+    });
     const missing = client.read(`airlock://jobs/${id}/artifacts/missing`);
     await expect(missing).rejects.toThrow(/no file missing/);
   });
@@ -211,15 +216,25 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
   });
 
   test.each([
-    ["execute_code", { code: "1", timeout: 601 }, /600/],
-    ["execute_code", {}, /code/],
-    ["execute_code", { code: "1", wait_seconds: 51 }, /wait_seconds/],
-    ["get_job", { job_id: crypto.randomUUID() }, /not found|no job|does not exist/i],
-    ["get_job", { job_id: "x" }, /job_id/],
-  ])("wrong arguments of %s are a result that the model reads: %j", async (tool, given, words) => {
-    const { isError, content } = await client.call(tool, given);
-    expect(isError).toBe(true);
-    expect(content[0]?.["text"]).toMatch(words);
+    ["execute_code", { code: "1", timeout: 601 }, /600/, "timeout_too_long"],
+    ["execute_code", {}, /code/, "invalid_request"],
+    ["execute_code", { source: "1" }, /"source"[^]*code/, "invalid_request"],
+    ["execute_code", { code: "1", wait_seconds: 51 }, /wait_seconds/, "invalid_request"],
+    ["get_job", { job_id: crypto.randomUUID() }, /no job|does not exist|not found/i, "not_found"],
+    ["get_job", { job_id: "x" }, /job_id/, "invalid_request"],
+    ["read_artifact", { job_id: crypto.randomUUID(), name: "a" }, /./, "not_found"],
+  ])(
+    "wrong arguments of %s are a result that the model reads, with the problem for programs: %j",
+    async (tool, given, words, code) => {
+      const { isError, content, _meta } = await client.call(tool, given);
+      expect(isError).toBe(true);
+      expect(content[0]?.["text"]).toMatch(words);
+      expect(_meta).toMatchObject({ "airlock/problem": { code } });
+    },
+  );
+
+  test("a tool that does not exist is an error that names those that do", async () => {
+    await expect(client.call("run_python", {})).rejects.toThrow(/run_python[^]*execute_code/);
   });
 
   test("no schema of a tool repeats the pattern of an id", async () => {

@@ -25,6 +25,7 @@ export interface ToolResult {
   content: { type: string; [field: string]: unknown }[];
   structuredContent?: Record<string, unknown>;
   isError?: boolean;
+  _meta?: Record<string, unknown>;
 }
 
 export interface HttpTarget {

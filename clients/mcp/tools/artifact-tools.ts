@@ -4,9 +4,11 @@ import {
   ResourceNotFoundError,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { type Artifact, JobId } from "../../../shared/wire/execution.ts";
-import { type Api, readArtifact, readArtifacts } from "../api.ts";
-import { artifactLink, artifactUri, parseArtifactUri } from "./artifact-uri.ts";
+import { JobId } from "../../../shared/wire/execution.ts";
+import { NotFoundError } from "../../typescript/src/errors.ts";
+import type { Artifact, Problem } from "../../typescript/src/generated.ts";
+import type { Verbs } from "../../typescript/src/verbs.ts";
+import { artifactLink, parseArtifactUri } from "./artifact-uri.ts";
 import { tool } from "./call.ts";
 import { headAndTail, maxTextLength } from "./capped-text.ts";
 import { base64, File, filesOf, isPicture, listFiles, pictureOf } from "./result.ts";
@@ -21,8 +23,8 @@ export const listArtifacts = tool({
   input: z.strictObject({ job_id: JobId }),
   output: z.object({ files: z.array(File) }),
   isReadOnly: true,
-  async run({ api }, { job_id }) {
-    const artifacts = await readArtifacts(api, job_id);
+  async run({ airlock }, { job_id }) {
+    const artifacts = await airlock.artifacts.list(job_id);
     const files = filesOf(job_id, artifacts);
     const text = headAndTail(listFiles(artifacts), maxTextLength) || "The job has no files.";
     return { content: [{ type: "text", text }], structuredContent: { files } };
@@ -44,13 +46,16 @@ export const readArtifactTool = tool({
     next_offset: z.int().optional().describe("Left out at the end of the file."),
   }),
   isReadOnly: true,
-  async run({ api }, { job_id, name, offset }): Promise<CallToolResult> {
-    const artifact = await findArtifact(api, job_id, name);
+  async run({ airlock }, { job_id, name, offset }): Promise<CallToolResult> {
+    const artifact = await findArtifact(airlock, job_id, name);
     const [file] = filesOf(job_id, [artifact]);
     if (isPicture(artifact)) {
-      return { content: [await pictureOf(api, job_id, artifact)], structuredContent: { ...file } };
+      return {
+        content: [await pictureOf(airlock, job_id, artifact)],
+        structuredContent: { ...file },
+      };
     }
-    const part = await readText(api, job_id, artifact, offset);
+    const part = await readText(airlock, job_id, artifact, offset);
     if (part === undefined) {
       const text = `${name} is not text. ${howToUse(job_id, name)}`;
       return {
@@ -72,18 +77,18 @@ export const readArtifactTool = tool({
 });
 
 /** A whole file, as text if it is text. */
-export async function readResource(api: Api, uri: string): Promise<ReadResourceResult> {
+export async function readResource(airlock: Verbs, uri: string): Promise<ReadResourceResult> {
   const place = parseArtifactUri(uri);
   if (!place) throw new ResourceNotFoundError(uri);
   const { jobId, name } = place;
-  const artifact = await findArtifact(api, jobId, name);
+  const artifact = await findArtifact(airlock, jobId, name);
   if (artifact.size_bytes > maxResourceBytes) {
     throw new ResourceNotFoundError(
       uri,
       `${name} has ${artifact.size_bytes} bytes, and at most ${maxResourceBytes} can be read at once. Read text in parts with read_artifact. ${howToUse(jobId, name)}`,
     );
   }
-  const bytes = await readArtifact(api, jobId, name);
+  const bytes = await airlock.artifacts.get(jobId, name);
   const text = asText(bytes);
   const mimeType = artifact.content_type;
   const body = text === undefined ? { blob: base64(bytes) } : { text };
@@ -96,22 +101,23 @@ function howToUse(jobId: string, name: string): string {
   return `To use it in code, pass it to execute_code in files, with "artifact": ${artifact}. Or download it: GET /jobs/${jobId}/artifacts/${name}.`;
 }
 
-async function findArtifact(api: Api, jobId: string, name: string): Promise<Artifact> {
-  const artifact = (await readArtifacts(api, jobId)).find((one) => one.name === name);
+async function findArtifact(airlock: Verbs, jobId: string, name: string): Promise<Artifact> {
+  const artifact = (await airlock.artifacts.list(jobId)).find((one) => one.name === name);
   if (artifact) return artifact;
-  const uri = artifactUri(jobId, name);
-  throw new ResourceNotFoundError(uri, `Job ${jobId} has no file ${name}; see list_artifacts.`);
+  const detail = `Job ${jobId} has no file ${name}; see list_artifacts.`;
+  throw new NotFoundError(404, detail, { problem: { code: "not_found", detail } as Problem });
 }
 
 /** The part of a text that starts at `offset`, up to a whole character; undefined if it is no text. */
 async function readText(
-  api: Api,
+  airlock: Verbs,
   jobId: string,
   { name, size_bytes }: Artifact,
   offset: number,
 ): Promise<{ text: string; end: number } | undefined> {
   if (offset >= size_bytes) return { text: "", end: size_bytes };
-  const bytes = await readArtifact(api, jobId, name, { offset, length: maxTextLength });
+  const range = `bytes=${offset}-${offset + maxTextLength - 1}`;
+  const bytes = await airlock.artifacts.get(jobId, name, { headers: { Range: range } });
   const isEnd = offset + bytes.length >= size_bytes;
   const whole = isEnd ? bytes : bytes.subarray(0, wholeCharacters(bytes));
   const text = asText(whole);

@@ -1,11 +1,22 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import type { z } from "zod";
-import type { Api } from "../api.ts";
+import { transport } from "../../typescript/src/transport.ts";
+import { type Verbs, verbs } from "../../typescript/src/verbs.ts";
 import type { Facts } from "./facts.ts";
+
+/** Sends a request to the public HTTP interface: `fetch` with a path in place of the address. */
+export type Api = (path: string, init?: RequestInit) => Promise<Response>;
+
+/** The TypeScript client of a service that is reached without a network. */
+export function clientOf(api: Api): Verbs {
+  return verbs(
+    transport({ url: "", retries: 0, fetch: (path, init) => api(path as string, init) }),
+  );
+}
 
 /** One call of a tool. */
 export interface Call {
-  api: Api;
+  airlock: Verbs;
   /** Aborts when the client cancels the call, or its connection ends. */
   signal: AbortSignal;
   /** Tells the client how far the call is; undefined if it did not ask. */

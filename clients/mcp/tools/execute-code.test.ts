@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { clientOf } from "./call.ts";
 import { executeCode } from "./execute-code.ts";
 
 const submitted = {
@@ -12,10 +13,11 @@ const submitted = {
 test("a job whose result cannot be read is named, so that its code is not sent again", async () => {
   const result = await executeCode.run(
     {
-      api: async (path) =>
+      airlock: clientOf(async (path) =>
         path === "/execute/async"
           ? Response.json(submitted, { status: 202 })
           : new Response("", { status: 503 }),
+      ),
       signal: new AbortController().signal,
       report: undefined,
       metadata: {},

@@ -2,11 +2,11 @@ import { z } from "zod";
 import { JobId } from "../../../shared/wire/execution.ts";
 import { InputFile } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import { ExecuteRequest, SubmittedJob } from "../../../shared/wire/client/submission.ts";
-import { cancel, post } from "../api.ts";
+import { ExecuteRequest } from "../../../shared/wire/client/submission.ts";
 import { type Call, tool } from "./call.ts";
 import { describeJobTypes, type Facts } from "./facts.ts";
 import { follow, WaitSeconds } from "./follow.ts";
+import { cancel } from "./requests.ts";
 import { JobOutcome, unreadResult } from "./result.ts";
 
 const { code, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
@@ -65,8 +65,7 @@ export const executeCode = tool({
   output: JobOutcome,
   isReadOnly: false,
   async run(call, { wait_seconds, ...request }) {
-    const body = { ...request, metadata: call.metadata };
-    const { job_id } = SubmittedJob.parse(await post(call.api, "/execute/async", body));
+    const { job_id } = await call.airlock.submit({ ...request, metadata: call.metadata });
     const end = cancelOnAbort(call, job_id);
     try {
       return await follow(call, job_id, wait_seconds);
@@ -96,9 +95,9 @@ ${describeJobTypes(facts)}`;
  * fires after a call has been answered, when the job may go on.
  */
 function cancelOnAbort(call: Call, jobId: string): () => void {
-  const { api, signal, abortCancels, keep } = call;
+  const { airlock, signal, abortCancels, keep } = call;
   const onAbort = (): void => {
-    if (abortCancels()) keep(cancel(api, jobId));
+    if (abortCancels()) keep(cancel(airlock, jobId));
   };
   signal.addEventListener("abort", onAbort);
   if (signal.aborted) onAbort();

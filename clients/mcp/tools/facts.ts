@@ -1,29 +1,24 @@
-import { z } from "zod";
-import { JobTypeList, type JobTypeView } from "../../../shared/wire/job-type.ts";
-import { type Api, answered } from "../api.ts";
+import type { JobType } from "../../typescript/src/generated.ts";
+import type { Verbs } from "../../typescript/src/verbs.ts";
 
 /** What the service is configured to do; parts are missing when the service cannot be asked. */
 export interface Facts {
-  jobTypes: JobTypeView[];
+  jobTypes: JobType[];
   maxTimeoutS: number | undefined;
 }
 
-const Document = z.object({
-  components: z.object({
-    schemas: z.object({
-      ExecuteRequest: z.object({
-        properties: z.object({ timeout: z.object({ maximum: z.number() }) }),
-      }),
-    }),
-  }),
-});
+type Document = {
+  components: {
+    schemas: { ExecuteRequest: { properties: { timeout: { maximum: number } } } };
+  };
+};
 
-export async function readFacts(api: Api): Promise<Facts> {
-  const read = async (path: string) => (await answered(await api(path))).json();
+export async function readFacts({ request }: Verbs): Promise<Facts> {
+  const read = async (path: string): Promise<unknown> => (await request(path)).json();
   const [jobTypes, document] = await Promise.all([read("/job-types"), read("/openapi.json")]);
-  const { ExecuteRequest } = Document.parse(document).components.schemas;
+  const { ExecuteRequest } = (document as Document).components.schemas;
   return {
-    jobTypes: JobTypeList.parse(jobTypes),
+    jobTypes: jobTypes as JobType[],
     maxTimeoutS: ExecuteRequest.properties.timeout.maximum,
   };
 }

@@ -1,8 +1,8 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { readStatus, waitForRecord } from "../api.ts";
 import type { Call } from "./call.ts";
 import { startReporting } from "./progress.ts";
+import { readStatus, waitForRecord } from "./requests.ts";
 import { endedResult, unfinishedResult } from "./result.ts";
 
 /** Clients give up after 60 s; the rest is for the way. */
@@ -15,13 +15,13 @@ export const WaitSeconds = z
 
 /** Waits for a job's end, at most `waitS`, and reports progress meanwhile. */
 export async function follow(call: Call, id: string, waitS: number): Promise<CallToolResult> {
-  const { api, signal } = call;
+  const { airlock, signal } = call;
   const stopReporting = startReporting(call, id);
   try {
-    const record = await waitForRecord(api, id, waitS, signal);
+    const record = await waitForRecord(airlock, id, waitS, signal);
     return record
-      ? await endedResult(api, record)
-      : await unfinishedResult(api, await readStatus(api, id));
+      ? await endedResult(airlock, record)
+      : await unfinishedResult(airlock, await readStatus(airlock, id));
   } finally {
     stopReporting();
   }

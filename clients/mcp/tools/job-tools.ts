@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { JobId } from "../../../shared/wire/execution.ts";
-import { cancel, readStatus, waitForRecord } from "../api.ts";
 import { tool } from "./call.ts";
 import { follow, WaitSeconds } from "./follow.ts";
+import { cancel, readStatus, waitForRecord } from "./requests.ts";
 import { endedResult, JobOutcome, unfinishedResult } from "./result.ts";
 
 export const getJob = tool({
@@ -27,11 +27,11 @@ export const cancelJob = tool({
   input: z.strictObject({ job_id: JobId }),
   output: JobOutcome,
   isReadOnly: false,
-  async run({ api }, { job_id }) {
-    await cancel(api, job_id);
-    const record = await waitForRecord(api, job_id, endsWithinS);
+  async run({ airlock }, { job_id }) {
+    await cancel(airlock, job_id);
+    const record = await waitForRecord(airlock, job_id, endsWithinS);
     // A job that did not succeed is no error of this tool.
-    if (record) return { ...(await endedResult(api, record)), isError: false };
-    return unfinishedResult(api, await readStatus(api, job_id));
+    if (record) return { ...(await endedResult(airlock, record)), isError: false };
+    return unfinishedResult(airlock, await readStatus(airlock, job_id));
   },
 });

@@ -1,9 +1,10 @@
 import { expect, test, vi } from "vitest";
+import { clientOf } from "./call.ts";
 import { startReporting } from "./progress.ts";
 
 const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 
-test("reports come from the events of the job, of which only the newest output is kept", async () => {
+test("reports come from the events of the job, a new state at once, and show only the newest output", async () => {
   const asked: string[] = [];
   const reported: string[] = [];
   let send!: (event: string, data: object) => void;
@@ -19,10 +20,10 @@ test("reports come from the events of the job, of which only the newest output i
   try {
     const stop = startReporting(
       {
-        api: async (path) => {
+        airlock: clientOf(async (path) => {
           asked.push(path);
           return new Response(body);
-        },
+        }),
         signal: new AbortController().signal,
         report: async (_progress, message) => void reported.push(message),
         metadata: {},
@@ -46,6 +47,8 @@ test("reports come from the events of the job, of which only the newest output i
   }
   expect(reported).toEqual([
     `Job ${id}: Waits for its turn.\n`,
+    `Job ${id}: Waits for its turn.\n`,
+    `Job ${id}: running\n`,
     `Job ${id}: running\n${"a".repeat(498)}bc`,
     `Job ${id}: running\n`,
   ]);

@@ -1,6 +1,4 @@
-import { stream, type JobEvent } from "../../typescript/src/stream.ts";
-import { transport } from "../../typescript/src/transport.ts";
-import type { Api } from "../api.ts";
+import type { JobEvent } from "../../typescript/src/stream.ts";
 import type { Call } from "./call.ts";
 
 const reportEveryMs = 2000;
@@ -8,18 +6,26 @@ const reportEveryMs = 2000;
 const newestLength = 500;
 
 /** Reports the job's events to the client as progress, until the returned function is called. */
-export function startReporting({ api, report }: Call, jobId: string): () => void {
+export function startReporting({ airlock, report }: Call, jobId: string): () => void {
   if (!report) return () => {};
   const startedAt = Date.now();
   const ending = new AbortController();
   const seen = { state: "queued", newest: "" };
-  // Clients that ask for progress may give up a call that reports none.
-  const timer = setInterval(() => {
+  let last = 0;
+  const tell = (): void => {
     const message = `Job ${jobId}: ${seen.state}\n${seen.newest}`.toWellFormed();
-    report((Date.now() - startedAt) / 1000, message).catch(() => {});
-  }, reportEveryMs);
+    // The protocol wants progress to increase with each report.
+    last = Math.max(last + 0.001, (Date.now() - startedAt) / 1000);
+    report(last, message).catch(() => {});
+  };
+  // Clients that ask for progress may give up a call that reports none.
+  const timer = setInterval(tell, reportEveryMs);
   const watch = async (): Promise<void> => {
-    for await (const event of eventsOf(api)(jobId, { signal: ending.signal })) note(seen, event);
+    for await (const event of airlock.stream(jobId, { signal: ending.signal })) {
+      const { state } = seen;
+      note(seen, event);
+      if (seen.state !== state) tell();
+    }
   };
   // If the events fail, reports repeat the last known state, and the call itself returns the error.
   watch().catch(() => {});
@@ -35,9 +41,4 @@ function note(seen: { state: string; newest: string }, event: JobEvent): void {
   } else if (event.event === "stdout" || event.event === "stderr") {
     seen.newest = (seen.newest + event.data.text).slice(-newestLength);
   } else if (event.event === "retry") seen.newest = "";
-}
-
-/** The events of jobs. A stream continues after its connection breaks. */
-function eventsOf(api: Api) {
-  return stream(transport({ url: "", fetch: async (path, init) => api(path as string, init) }));
 }

@@ -1,18 +1,12 @@
 import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server";
 import { encodeBase64 } from "hono/utils/encode";
 import { z } from "zod";
-import { ExecutionError } from "../../../shared/wire/errors.ts";
-import {
-  type Artifact,
-  type ExecutionRecord,
-  ExecutionStatus,
-  JobId,
-  type JobStatus,
-  JsonObjectSchema,
-} from "../../../shared/wire/execution.ts";
-import { type Api, readArtifact, readOutput } from "../api.ts";
+import { ExecutionStatus, JobId, JsonObjectSchema } from "../../../shared/wire/execution.ts";
+import type { Artifact, ExecutionRecord, JobStatus } from "../../typescript/src/generated.ts";
+import type { Verbs } from "../../typescript/src/verbs.ts";
 import { artifactLink, artifactUri } from "./artifact-uri.ts";
 import { maxTextLength, shareLength } from "./capped-text.ts";
+import { readOutput } from "./requests.ts";
 
 /** Largest picture that a result shows. */
 export const maxPictureBytes = 1024 * 1024;
@@ -51,9 +45,12 @@ export const JobOutcome = z.object({
 type JobOutcome = z.infer<typeof JobOutcome>;
 
 /** The result of a job that has ended. Code that failed makes it an error result. */
-export async function endedResult(api: Api, record: ExecutionRecord): Promise<CallToolResult> {
+export async function endedResult(
+  airlock: Verbs,
+  record: ExecutionRecord,
+): Promise<CallToolResult> {
   const { execution_id: job_id, status, exit_code, duration_ms, artifacts = [] } = record;
-  const error = record.error ? ExecutionError.parse(record.error) : undefined;
+  const error = record.error ?? undefined;
   const json = record.output === null ? "" : JSON.stringify(record.output);
   const texts = shareLength(
     {
@@ -91,7 +88,7 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
   return {
     content: [
       { type: "text", text: text.filter(Boolean).join("\n") },
-      ...(await showFiles(api, job_id, artifacts)),
+      ...(await showFiles(airlock, job_id, artifacts)),
     ],
     structuredContent,
     isError: status !== "succeeded",
@@ -102,14 +99,14 @@ export async function endedResult(api: Api, record: ExecutionRecord): Promise<Ca
 const reserved = 500;
 
 /** The result of a job that goes on, with its output so far. */
-export async function unfinishedResult(api: Api, job: JobStatus): Promise<CallToolResult> {
+export async function unfinishedResult(airlock: Verbs, job: JobStatus): Promise<CallToolResult> {
   const { job_id, status, message, cancel_requested } = job;
   const next = cancel_requested
     ? `The job is being cancelled: call get_job with job_id ${job_id} for its result.`
     : `The job goes on: call get_job with job_id ${job_id} for its result, or cancel_job.`;
   const [stdout, stderr] = await Promise.all([
-    readOutput(api, job_id, "stdout"),
-    readOutput(api, job_id, "stderr"),
+    readOutput(airlock, job_id, "stdout"),
+    readOutput(airlock, job_id, "stderr"),
   ]);
   const texts = shareLength({ stdout, stderr }, maxTextLength - reserved);
   const structuredContent: JobOutcome = {
@@ -147,8 +144,12 @@ export function isPicture({ content_type, size_bytes }: Artifact): boolean {
   return pictureTypes.includes(content_type) && size_bytes <= maxPictureBytes;
 }
 
-export async function pictureOf(api: Api, id: string, artifact: Artifact): Promise<ContentBlock> {
-  const bytes = await readArtifact(api, id, artifact.name);
+export async function pictureOf(
+  airlock: Verbs,
+  id: string,
+  artifact: Artifact,
+): Promise<ContentBlock> {
+  const bytes = await airlock.artifacts.get(id, artifact.name);
   return { type: "image", data: base64(bytes), mimeType: artifact.content_type };
 }
 
@@ -165,7 +166,11 @@ export function listFiles(artifacts: Artifact[]): string {
 }
 
 /** Pictures are shown while there is room; other files are links. */
-async function showFiles(api: Api, id: string, artifacts: Artifact[]): Promise<ContentBlock[]> {
+async function showFiles(
+  airlock: Verbs,
+  id: string,
+  artifacts: Artifact[],
+): Promise<ContentBlock[]> {
   const pictures = new Set<Artifact>();
   let left = maxPicturesBytes;
   for (const artifact of artifacts.filter(isPicture)) {
@@ -175,7 +180,7 @@ async function showFiles(api: Api, id: string, artifacts: Artifact[]): Promise<C
   }
   const blocks: ContentBlock[] = [];
   for (const artifact of artifacts.slice(0, maxLinks)) {
-    if (pictures.has(artifact)) blocks.push(await pictureOf(api, id, artifact));
+    if (pictures.has(artifact)) blocks.push(await pictureOf(airlock, id, artifact));
     else blocks.push(artifactLink(id, artifact));
   }
   return blocks;

@@ -4,7 +4,7 @@ import { connect, ConnectionError, NoAnswerError } from "../src/index.ts";
 /** A service that answers each path as it is told, and else never; and the paths that it was asked for. */
 function service(answers: Record<string, () => Promise<Response> | Response>) {
   const asked: string[] = [];
-  const fetchIt = async (input: string | URL | Request, init?: RequestInit) => {
+  const fetchIt = async (input: unknown, init?: RequestInit) => {
     const { pathname } = new URL(String(input));
     asked.push(pathname);
     return (
