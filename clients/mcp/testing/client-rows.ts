@@ -173,7 +173,8 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     for (let offset: unknown = 0; offset !== undefined;) {
       const part = await client.call("read_artifact", {
         job_id: job?.["job_id"],
-        name: "long.txt",
+        // Models also give the path at which the code wrote it.
+        name: offset === 0 ? "/output/long.txt" : "long.txt",
         offset,
       });
       read += part.structuredContent?.["text"] as string;

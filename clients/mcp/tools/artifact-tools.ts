@@ -46,7 +46,8 @@ export const readArtifactTool = tool({
     next_offset: z.int().optional().describe("Left out at the end of the file."),
   }),
   isReadOnly: true,
-  async run({ airlock }, { job_id, name, offset }): Promise<CallToolResult> {
+  async run({ airlock }, { job_id, name: given, offset }): Promise<CallToolResult> {
+    const name = given.replace(/^\/output\//, "");
     const artifact = await findArtifact(airlock, job_id, name);
     const [file] = filesOf(job_id, [artifact]);
     if (isPicture(artifact)) {

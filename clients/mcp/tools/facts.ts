@@ -14,7 +14,9 @@ type Document = {
 };
 
 export async function readFacts({ request }: Verbs): Promise<Facts> {
-  const read = async (path: string): Promise<unknown> => (await request(path)).json();
+  // Clients list the tools when they start: a service that hangs must not hold them up.
+  const soon = { retries: 0, timeoutMs: 5000 };
+  const read = async (path: string): Promise<unknown> => (await request(path, {}, soon)).json();
   const [jobTypes, document] = await Promise.all([read("/job-types"), read("/openapi.json")]);
   const { ExecuteRequest } = (document as Document).components.schemas;
   return {

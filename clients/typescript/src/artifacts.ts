@@ -21,7 +21,7 @@ export function artifacts(ask: Ask, { send, open }: Transport): Artifacts {
       const answer = await send(fileOf(jobId, name), {}, options);
       return new Uint8Array(await answer.arrayBuffer());
     },
-    open: (jobId, name, options) => open(fileOf(jobId, name), {}, options),
+    open: async (jobId, name, options) => open(fileOf(jobId, name), {}, options),
   };
 }
 

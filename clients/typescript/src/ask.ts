@@ -54,8 +54,14 @@ function toJson(body: unknown): string {
   }
 }
 
-/** A path of encoded steps. */
+/**
+ * A path of encoded steps.
+ *
+ * @throws AirlockError for a step that `fetch` would take out of the path, together with the one before it.
+ */
 export function pathOf(...steps: string[]): string {
+  const wrong = steps.find((step) => /^\.{0,2}$/.test(step));
+  if (wrong !== undefined) throw new AirlockError(`"${wrong}" is no id, and no part of a name.`);
   return `/${steps.map(encodeURIComponent).join("/")}`;
 }
 

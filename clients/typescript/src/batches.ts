@@ -12,7 +12,8 @@ export interface Batches {
 
 export function batches(ask: Ask): Batches {
   return {
-    get: (id, options) => ask(pathOf("batches", id), {}, options),
-    cancel: (id, options) => ask(`${pathOf("batches", id)}/cancel`, { method: "POST" }, options),
+    get: async (id, options) => ask(pathOf("batches", id), {}, options),
+    cancel: async (id, options) =>
+      ask(`${pathOf("batches", id)}/cancel`, { method: "POST" }, options),
   };
 }

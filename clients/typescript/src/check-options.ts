@@ -16,8 +16,9 @@ export function checkUrl(text: string): string {
 }
 
 /** @throws AirlockError that does not show the key. */
-export function checkKey(key: string | undefined): void {
-  if (key !== undefined && !/^[\x21-\x7e]+$/.test(key)) {
+export function checkKey(key: string | null | undefined): void {
+  // Programs in JavaScript may give null.
+  if (key !== undefined && key !== null && !/^[\x21-\x7e]+$/.test(key)) {
     throw new AirlockError(
       "The API key is empty or has a character that no header can carry, such as a space, a line break or …: copy it again.",
     );

@@ -14,7 +14,7 @@ export function connect(options: string | ConnectOptions = {}): Airlock {
   const given = typeof options === "string" ? { url: options } : options;
   const { url, key } = given.url === undefined ? ofSurroundings(given.key) : { ...given };
   checkKey(key);
-  const service = transport({ ...given, key, url: checkUrl(String(url)) });
+  const service = transport({ ...given, key: key ?? undefined, url: checkUrl(String(url)) });
   return { ...verbs(service), api: bindApi(service) };
 }
 

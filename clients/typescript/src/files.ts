@@ -47,7 +47,7 @@ export function files(ask: Ask, { send, open }: Transport): Files {
       const answer = await send(pathOf("files", id), {}, options);
       return new Uint8Array(await answer.arrayBuffer());
     },
-    open: (id, options) => open(pathOf("files", id), {}, options),
+    open: async (id, options) => open(pathOf("files", id), {}, options),
     delete: async (id, options) => {
       await ask(pathOf("files", id), { method: "DELETE" }, options);
     },

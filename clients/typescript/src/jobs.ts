@@ -90,7 +90,7 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
   const submit: Jobs["submit"] = (job, options) =>
     ask("/execute/async", { method: "POST", body: withCode(job) }, options);
 
-  const cancel: Jobs["cancel"] = (id, options) =>
+  const cancel: Jobs["cancel"] = async (id, options) =>
     ask(`${pathOf("jobs", id)}/cancel`, { method: "POST" }, options);
 
   const wait: Jobs["wait"] = async (jobId, options = {}) => {
@@ -118,7 +118,10 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
         try {
           return await ask<ExecutionRecord>(path, { query }, { ...call, timeoutMs, signal });
         } catch (error) {
-          if (!(error instanceof WaitTimeoutError) || leftMs() === 0) throw error;
+          if (!(error instanceof WaitTimeoutError)) throw error;
+          if (leftMs() > 0) continue;
+          const message = `Job ${jobId} did not end in time: \`waitS\` is over. It goes on.`;
+          throw new WaitTimeoutError(error.status, message, error);
         }
       }
     });
@@ -152,11 +155,11 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     submit,
     wait,
     cancel,
-    rerun: (id, fields = {}, options) =>
+    rerun: async (id, fields = {}, options) =>
       ask(`${pathOf("jobs", id)}/rerun`, { method: "POST", body: fields }, options),
-    fork: (id, code, options) =>
+    fork: async (id, code, options) =>
       ask(`${pathOf("jobs", id)}/fork`, { method: "POST", body: withCode(code) }, options),
-    get: (id, options) => ask(pathOf("executions", id), { query: { view: "full" } }, options),
+    get: async (id, options) => ask(pathOf("executions", id), { query: { view: "full" } }, options),
     batch: (list, { atomic = false, idempotency_key, ...options } = {}) => {
       const body = { jobs: list.map(withCode), atomic, idempotency_key };
       return ask("/execute/batch", { method: "POST", body }, options);
@@ -182,13 +185,13 @@ async function within<Result>(
   own: AbortSignal | undefined,
   work: (signal: AbortSignal | undefined) => Promise<Result>,
 ): Promise<Result> {
-  if (ms >= LONGEST_MS) return work(own);
+  if (!(ms < LONGEST_MS)) return work(own);
   const late = AbortSignal.timeout(Math.ceil(ms));
   try {
     return await work(own ? AbortSignal.any([own, late]) : late);
   } catch (error) {
     if (!late.aborted || own?.aborted) throw error;
-    throw new NoAnswerError(`The service did not answer within ${Math.round(ms / 1000)} s.`);
+    throw new NoAnswerError("The service did not answer in time: `waitS` is over.");
   }
 }
 

@@ -1,3 +1,4 @@
+import { pathOf } from "./ask.ts";
 import { ConnectionError, notAirlock } from "./errors.ts";
 import type { ExecutionRecord } from "./generated.ts";
 import { pauseMs, sleep } from "./pause.ts";
@@ -33,7 +34,7 @@ const SILENCE_MS = 60_000;
 
 export function stream({ open, retries }: Pick<Transport, "open" | "retries">): Stream {
   return async function* events(jobId, { after, ...call } = {}) {
-    const path = `/jobs/${encodeURIComponent(jobId)}/events`;
+    const path = `${pathOf("jobs", jobId)}/events`;
     const init = { headers: { Accept: "application/x-ndjson" } };
     let cursor = after;
     for (let breaks = 0; ;) {

@@ -64,6 +64,9 @@ test("on Node the address and its key come from the environment, the key for no 
   await connect({ fetch: fetchIt }).api.getHealth();
   await connect({ fetch: fetchIt, url: "http://other.test" }).api.getHealth();
   expect(sent).toEqual(["http://env.test/health", "Bearer k1", "http://other.test/health", null]);
+  // Programs in JavaScript may say so.
+  await connect({ fetch: fetchIt, url: "http://other.test", key: null as never }).api.getHealth();
+  expect(sent.at(-1)).toBeNull();
   vi.stubEnv("AIRLOCK_URL", "");
   expect([connect().url, connect("http://a.test/").url]).toEqual([
     "http://127.0.0.1:8080",
@@ -124,6 +127,8 @@ test.each<[string, (airlock: Airlock) => Promise<unknown>, string]>([
   ["NaN", ({ run }) => run({ code: "1", input_data: { a: [NaN] } }), "0 is NaN"],
   ["a bigint", ({ submit }) => submit({ code: "1", input_data: { a: 1n } }), "BigInt"],
   ["a stream", ({ files }) => files.upload("a", new ReadableStream() as never), "is a Blob"],
+  ["a name", ({ artifacts }) => artifacts.get("j", "../../../health"), '".." is no id'],
+  ["an id", ({ cancel }) => cancel(".."), '".." is no id'],
   ["a header", ({ wait }) => wait("j", { headers: { "X-A": "secret…" } }), "no header can"],
 ])("%s that cannot be sent as it is is refused in words", async (_what, call, words) => {
   const { airlock, asked } = service();
