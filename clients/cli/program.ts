@@ -20,6 +20,8 @@ export function createProgram(version: string): Command {
     .version(version)
     // Else the program would take its options from what follows the file of `run`.
     .enablePositionalOptions()
+    // Without "[options]", which every command has.
+    .configureHelp({ subcommandTerm: (one) => `${one.name()} ${argumentsOf(one)}`.trim() })
     .showHelpAfterError("(--help shows how)")
     .exitOverride((error) => {
       // Help and version are no errors. Anything else is a usage error.
@@ -38,4 +40,11 @@ export function createProgram(version: string): Command {
   addService(program);
   addCompletion(program);
   return program;
+}
+
+function argumentsOf({ registeredArguments }: Command): string {
+  return registeredArguments
+    .map((one) => `${one.name()}${one.variadic ? "..." : ""}`)
+    .map((name, at) => (registeredArguments[at]!.required ? `<${name}>` : `[${name}]`))
+    .join(" ");
 }

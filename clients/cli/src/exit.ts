@@ -83,7 +83,7 @@ export function explainFailure(error: unknown, listing?: string): string {
 }
 
 /** Whether the service could not be reached, or did not answer. */
-function isUnreached(error: unknown): boolean {
+export function isUnreached(error: unknown): boolean {
   return error instanceof ConnectionError || error instanceof NoServiceError;
 }
 

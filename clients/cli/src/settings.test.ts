@@ -1,7 +1,8 @@
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { UsageError } from "./exit.ts";
 import { readSettings, settingsFile, writeSettings } from "./settings.ts";
 
 let folder: string;
@@ -40,10 +41,30 @@ test("only the user can read the file", () => {
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
-test("an invalid address and a broken file are refused with a message", () => {
+test("an address or a key that is none is refused", () => {
   expect(() => readSettings({ url: "localhost:8080" }, env())).toThrow("is no address");
-  writeSettings(stored, env());
-  writeFileSync(settingsFile(env()), "{");
-  expect(() => readSettings({}, env())).toThrow("airlock login");
+  const broken = { url: stored.url, key: "two\nlines" };
+  expect(() => readSettings(broken, env())).toThrow(UsageError);
+});
+
+test.each([
+  "{",
+  "[]",
+  "null",
+  '{"url": 5}',
+  '{"url": "ftp://x"}',
+  '{"url": "http://x", "key": "two\\nlines"}',
+])("a file with %s is refused with its name, and login replaces it", (text) => {
+  const file = writeSettings(stored, env());
+  writeFileSync(file, text);
+  expect(() => readSettings({}, env())).toThrow(/config.json cannot be used: .*\n.*airlock login/);
   expect(readSettings({}, env(), true)).toEqual(readSettings({}, {}));
+  expect(readSettings(stored, env())).toEqual(stored);
+});
+
+test("a file that cannot be read or written is refused with its name", () => {
+  mkdirSync(settingsFile(env()), { recursive: true });
+  expect(() => readSettings({}, env())).toThrow(/config.json cannot be used: EISDIR/);
+  expect(() => writeSettings(stored, env())).toThrow(/config.json cannot be written: EISDIR/);
+  expect(readdirSync(join(folder, "airlock"))).toEqual(["config.json"]);
 });

@@ -1,7 +1,7 @@
-import { chmodSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
-import { checkUrl as checked } from "../../typescript/src/check-options.ts";
+import { checkKey, checkUrl as checkUrlItself } from "../../typescript/src/check-options.ts";
 import { UsageError } from "./exit.ts";
 import { makeFolder } from "./make-folder.ts";
 
@@ -27,11 +27,15 @@ export function readSettings(
   env: NodeJS.ProcessEnv,
   replaces = false,
 ): Settings {
-  const stored = readStored(settingsFile(env), replaces);
-  const url = checkUrl(flags.url ?? (env["AIRLOCK_URL"] || stored.url || defaultUrl));
+  const file = settingsFile(env);
+  const given = { url: flags.url ?? (env["AIRLOCK_URL"] || undefined), key: givenKey(flags, env) };
+  // A file that cannot be used stops only those who need it.
+  const isWhole = given.url !== undefined && given.key !== undefined;
+  const stored = isWhole ? {} : readStored(file, replaces);
+  const url = checkUrl(given.url ?? stored.url ?? defaultUrl);
   // A stored key is for the stored address: another service must not get it.
-  const key =
-    givenKey(flags, env) ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
+  const key = given.key ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
+  refusing(() => checkKey(key));
   return { url, key };
 }
 
@@ -45,34 +49,45 @@ export function writeSettings(settings: Settings, env: NodeJS.ProcessEnv): strin
   const file = settingsFile(env);
   makeFolder(dirname(file), 0o700);
   const temporary = `${file}.${process.pid}`;
-  writeFileSync(temporary, `${JSON.stringify(settings, null, 2)}\n`, { mode: 0o600 });
-  chmodSync(temporary, 0o600);
-  renameSync(temporary, file);
+  try {
+    writeFileSync(temporary, `${JSON.stringify(settings, null, 2)}\n`, { mode: 0o600 });
+    chmodSync(temporary, 0o600);
+    renameSync(temporary, file);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw new UsageError(`${file} cannot be written: ${(error as Error).message}`);
+  }
   return file;
 }
 
 function readStored(file: string, replaces: boolean): Partial<Settings> {
-  let text: string;
   try {
-    text = readFileSync(file, "utf8");
-  } catch {
-    return {};
-  }
-  try {
-    const { url, key } = JSON.parse(text) as Record<string, unknown>;
-    return {
-      ...(typeof url === "string" && { url }),
-      ...(typeof key === "string" && { key }),
-    };
-  } catch {
-    if (replaces) return {};
-    throw new UsageError(`${file} is not JSON: remove it, or run airlock login again`);
+    return asStored(JSON.parse(readFileSync(file, "utf8")));
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (replaces || code === "ENOENT" || code === "ENOTDIR") return {};
+    throw new UsageError(
+      `${file} cannot be used: ${message}\nRemove it, or run airlock login again.`,
+    );
   }
 }
 
+function asStored(value: unknown): Partial<Settings> {
+  const { url, key } = (value ?? {}) as Record<string, unknown>;
+  if (typeof url === "string" && (key === undefined || typeof key === "string")) {
+    checkKey(key);
+    return { url: checkUrlItself(url), key };
+  }
+  throw new Error('it must have the form {"url": "http://host:port", "key": "…"}');
+}
+
 export function checkUrl(text: string): string {
+  return refusing(() => checkUrlItself(text));
+}
+
+function refusing<T>(check: () => T): T {
   try {
-    return checked(text);
+    return check();
   } catch (error) {
     throw new UsageError((error as Error).message);
   }

@@ -60,7 +60,7 @@ async function writeTo(stream: NodeJS.WriteStream, bytes: string | Uint8Array): 
 }
 
 /** What the last column of a table has at least, so that it says something. */
-const least = 8;
+const least = 6;
 const indent = "  ";
 
 /**

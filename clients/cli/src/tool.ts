@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander";
 import { connect, type Airlock } from "../../typescript/src/index.ts";
-import { describeFailure, exitCodeOf, explainFailure } from "./exit.ts";
+import { describeFailure, exitCodeOf, explainFailure, UsageError } from "./exit.ts";
 import { findJobs } from "./find-job.ts";
 import { patientFetch } from "./patient-fetch.ts";
 import { readSettings, type Settings } from "./settings.ts";
@@ -69,6 +69,8 @@ export function does(work: Work) {
     try {
       const settings = readSettings(globals, process.env, this.name() === "login");
       const airlock = connect({ ...settings, fetch: patientFetch(settings.url, terminal) });
+      // A script's empty variable names nothing, and would be another request.
+      if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
       // Commander adds the command itself.
       const args = given.slice(0, -1);
       if (named === "job") args[0] = await findJobs(airlock, args[0]);

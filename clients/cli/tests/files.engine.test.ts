@@ -4,6 +4,8 @@ import { createServer, request as httpRequest } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { makeSmallDisk } from "../../../scripts/testing/small-disk.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
@@ -40,6 +42,21 @@ test("run -o keeps a file that exists, and says how to fetch the artifacts of th
   );
   expect(readFileSync(join(out, "a.txt"), "utf8")).toBe("mine");
 });
+
+test(
+  "run -o says which file a full disk has no room for, and how to fetch it later",
+  needs("root"),
+  async () => {
+    using disk = makeSmallDisk(join(folder, "small"), 1);
+    const path = script("large.py", "open('/output/a.bin', 'wb').write(bytes(2_000_000))");
+    const { code, stderr } = await airlock.run(["run", "-o", disk.path, path]);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(
+      /a\.bin cannot be written: ENOSPC.*\nThe job has ended; airlock artifacts [0-9a-f-]{36} -o/,
+    );
+    expect(readdirSync(disk.path)).toEqual([]);
+  },
+);
 
 test("a partial download has a unique name: other files named .part are kept", async () => {
   const id = await detached(

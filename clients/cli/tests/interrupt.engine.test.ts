@@ -59,6 +59,17 @@ test("Ctrl-C while run submits cancels the job that the request has made", async
   expect(await newest()).toMatchObject({ status: "cancelled" });
 });
 
+test("Ctrl-C while run submits to a service that is silent says that there may be a job", async () => {
+  await using slow = await startHoldingProxy(service.url, /^\/execute\/async/);
+  const { child, ended } = commandFor(slow.url).start(["run", long]);
+  await slow.held;
+  child.kill("SIGTERM");
+  const { code, stderr } = await ended;
+  expect(code).toBe(143);
+  expect(stderr).toContain("may have made a job (airlock ps)");
+  await airlock.run(["cancel", (await newest()).execution_id]);
+});
+
 test("Ctrl-C only leaves logs -f: the job goes on", async () => {
   const id = (await airlock.run(["run", "-d", long])).stdout.trim();
   const { child, ended } = airlock.start(["logs", "-f", id]);

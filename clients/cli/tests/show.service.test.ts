@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { dockerError, release } from "../../../api/testing/contract/working.ts";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
@@ -58,3 +58,33 @@ test("a job can be named by the end of its id", async () => {
     await api.close();
   }
 });
+
+test("run names the job that it can no longer follow, because the service is gone", async () => {
+  const api = await startNode();
+  const airlock = commandFor(api.url);
+  const { ended } = airlock.start(["run", "-"], { stdin: "1" });
+  const queued = async () =>
+    (await fetch(`${api.url}/executions`)).json() as Promise<{ items: { execution_id: string }[] }>;
+  const { items } = await vi.waitFor(async () => {
+    const page = await queued();
+    expect(page.items).toHaveLength(1);
+    return page;
+  }, 30_000);
+  await api.close();
+  const { code, stderr } = await ended;
+  const id = items[0]!.execution_id;
+  expect(code).toBe(125);
+  expect(stderr).toContain(
+    `airlock: job ${id} may still run: airlock logs -f ${id} follows it, airlock cancel ${id} ends it\n`,
+  );
+  expect(stderr).toContain("could not be reached");
+});
+
+test.each([[["cancel", ""]], [["files", "rm", ""]], [["build", ""]]])(
+  "an empty id, as of a script's variable, is refused: %j",
+  async (args) => {
+    const { code, stderr } = await commandFor("http://127.0.0.1:1").run(args);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/^airlock: <[a-z-]+> is empty\n$/);
+  },
+);

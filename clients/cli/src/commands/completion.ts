@@ -21,7 +21,8 @@ export function addCompletion(program: Command): void {
     .action(
       does(async ({ terminal }: Tool, given: string) => {
         const script = completionScripts[given];
-        if (script === undefined) throw new UsageError(`"${given}" must be ${shells.join(" or ")}`);
+        if (script === undefined)
+          throw new UsageError(`"${given}" must be one of ${shells.join(", ")}`);
         await terminal.write(script);
       }),
     );

@@ -19,9 +19,9 @@ function read(file: string): Buffer {
     return readFileSync(file);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    throw new UsageError(
-      code === "ENOENT" ? `there is no file ${file}` : `${file} cannot be read: ${message}`,
-    );
+    if (code === "ENOENT") throw new UsageError(`there is no file ${file}`);
+    if (code === "EISDIR") throw new UsageError(`${file} is a folder`);
+    throw new UsageError(`${file} cannot be read: ${message}`);
   }
 }
 

@@ -55,7 +55,8 @@ export async function saveBody(
     // An unread body would keep the command from ending.
     await answer.body?.cancel().catch(() => {});
     rmSync(partial, { force: true });
-    throw error;
+    if (!(error instanceof Error && "syscall" in error)) throw error;
+    throw new Error(`${path} cannot be written: ${error.message}`, { cause: error });
   } finally {
     progress.end();
   }

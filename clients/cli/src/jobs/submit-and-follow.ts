@@ -1,7 +1,8 @@
 import { accessSync, constants } from "node:fs";
+import { ProblemError } from "../../../typescript/src/index.ts";
 import { makeFolder } from "../make-folder.ts";
 import { consoleAddress } from "./console-address.ts";
-import { exitCode, ExitError, UsageError } from "../exit.ts";
+import { exitCode, exitCodeOf, ExitError, isUnreached, UsageError } from "../exit.ts";
 import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
 import { interruptible } from "../interrupt.ts";
 import { saveArtifacts } from "../files/save-artifacts.ts";
@@ -81,7 +82,9 @@ async function submitOrCancel(
   const late = new AbortController();
   const endLater = (): void => {
     sayCancelling(terminal, signal);
-    setTimeout(() => late.abort(signal.reason), lateAnswerMs).unref();
+    const { code, message } = signal.reason as ExitError;
+    const why = `${message}; the service did not answer, and may have made a job (airlock ps)`;
+    setTimeout(() => late.abort(new ExitError(code, why)), lateAnswerMs).unref();
   };
   signal.addEventListener("abort", endLater, { once: true });
   const job = await submit(late.signal);
@@ -102,9 +105,11 @@ async function save(tool: Tool, jobId: string, out: string, force = false): Prom
     try {
       return await saveArtifacts(tool, jobId, out, { force, signal });
     } catch (error) {
-      if (signal.aborted) throw new ExitError(exitCode.interrupted, `interrupted\n${again}`);
-      if (error instanceof UsageError) throw new UsageError(`${error.message}\n${again}`);
-      throw error;
+      if (error instanceof ProblemError) throw error;
+      const [code, why] = signal.aborted
+        ? [exitCode.interrupted, "interrupted"]
+        : [exitCodeOf(error), (error as Error).message];
+      throw new ExitError(code, `${why}\n${again}`);
     }
   });
 }
@@ -126,6 +131,12 @@ async function toItsEnd(tool: Tool, jobId: string, signal: AbortSignal): Promise
   signal.addEventListener("abort", cancel, { once: true });
   try {
     return await (terminal.json ? airlock.wait(jobId) : follow(tool, jobId));
+  } catch (error) {
+    if (isUnreached(error)) {
+      const commands = `airlock logs -f ${jobId} follows it, airlock cancel ${jobId} ends it`;
+      terminal.note(`airlock: job ${jobId} may still run: ${commands}`);
+    }
+    throw error;
   } finally {
     signal.removeEventListener("abort", cancel);
   }
