@@ -1,6 +1,6 @@
 import { NoServiceError } from "./exit.ts";
 import { proxyOf } from "./proxy.ts";
-import type { Terminal } from "./terminal.ts";
+import { plain, type Terminal } from "./terminal.ts";
 
 /** Until a service has answered, one that is restarted gets so many tries: about 3 s. */
 const refusedTries = 5;
@@ -29,6 +29,7 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
     try {
       const answer = await fetch(input, init);
       hasAnswered = true;
+      if (isSoonBetter.has(answer.status)) say(`${await describe(url, answer)}; trying again …`);
       return answer;
     } catch (error) {
       if (init?.signal?.aborted === true) throw error;
@@ -43,6 +44,18 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
       clearTimeout(silence);
     }
   };
+}
+
+/** What the client repeats a request for, after as long as the service asks for. */
+const isSoonBetter = new Set([429, 502, 503, 504]);
+
+async function describe(url: string, answer: Response): Promise<string> {
+  const problem: unknown = await answer
+    .clone()
+    .json()
+    .catch(() => undefined);
+  const detail = (problem as { detail?: string } | undefined)?.detail ?? `HTTP ${answer.status}`;
+  return `${url} cannot serve this now (${plain(detail)})`;
 }
 
 /** Errors that another try does not mend. "bad port" is one that no browser, and so no `fetch`, connects to. */

@@ -78,9 +78,16 @@ test("run leaves a standard input alone that it is not asked to read, and says h
   expect(given).toEqual({ code: 0, stdout: "'a line'\n", stderr: "" });
   const binary = await airlock.run(["run", "--stdin", process.execPath, path]);
   expect(binary).toMatchObject({ code: 2, stdout: "" });
-  expect(binary.stderr).toContain("is not UTF-8 text; run -f sends");
+  expect(binary.stderr).toContain("is not UTF-8 text: -f sends");
   const twice = await airlock.run(["run", "--stdin", "-", "-"], { stdin: "print(1)" });
   expect(twice).toMatchObject({ code: 2, stdout: "" });
+});
+
+test("run says what a job that succeeded went without", async () => {
+  const path = script("any.py", "print(1)");
+  const { code, stdout, stderr } = await airlock.run(["run", "-r", "numpy", path]);
+  expect({ code, stdout }).toEqual({ code: 0, stdout: "1\n" });
+  expect(stderr).toMatch(/^airlock: The requirements \(numpy\) were not installed/);
 });
 
 test("run refuses a script that requires another Python than the job type's", async () => {
@@ -116,10 +123,10 @@ test("run tells a time limit, a refusal and a service that is gone apart by its 
   const gone = await commandFor(nowhere).run(["run", endless]);
   expect(gone.code).toBe(125);
   expect(gone.stderr).toContain(`${nowhere} does not answer (nothing listens there); trying again`);
-  const unnamed = await commandFor("http://airlock.invalid").run(["ps"]);
-  expect(unnamed).toMatchObject({ code: 125, stdout: "" });
-  expect(unnamed.stderr).toMatch(
-    /^airlock: http:..airlock.invalid could not be reached: .*\nairlock doctor/,
+  const wrong = await commandFor("http://127.0.0.1:9").run(["ps"]);
+  expect(wrong).toMatchObject({ code: 125, stdout: "" });
+  expect(wrong.stderr).toMatch(
+    /^airlock: http:..127.0.0.1:9 could not be reached: .*\nairlock doctor/,
   );
 });
 

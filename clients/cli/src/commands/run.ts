@@ -110,7 +110,7 @@ export async function submitFields(
   const { input, stdin, file = [], jobType, timeout, metadata } = options;
   return {
     ...(input !== undefined && { input_data: await readInput(input) }),
-    ...(stdin !== undefined && { stdin: await readText(stdin) }),
+    ...(stdin !== undefined && { stdin: await readText(stdin, "-f sends a file of any bytes") }),
     ...(file.length > 0 && { files: await uploadAll(tool, file) }),
     ...(jobType !== undefined && { job_type: jobType }),
     ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),

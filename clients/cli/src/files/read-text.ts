@@ -2,15 +2,19 @@ import { fstatSync, readFileSync } from "node:fs";
 import { buffer } from "node:stream/consumers";
 import { UsageError } from "../exit.ts";
 
-/** The text of a file, or of standard input as "-". */
-export async function readText(file: string): Promise<string> {
+/**
+ * The text of a file, or of standard input as "-".
+ *
+ * @param otherwise What to do with one that is no text.
+ */
+export async function readText(file: string, otherwise = "save it as UTF-8"): Promise<string> {
   const bytes = file === "-" ? await buffer(process.stdin) : read(file);
   try {
     // As Python does, it keeps a byte order mark for whoever reads the text.
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     const name = file === "-" ? "standard input" : file;
-    throw new UsageError(`${name} is not UTF-8 text; run -f sends a file of any bytes`);
+    throw new UsageError(`${name} is not UTF-8 text: ${otherwise}`);
   }
 }
 

@@ -57,6 +57,11 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
   return error ? exitCode.service : exitCode.failed;
 }
 
+/** What people should know of a job that has ended, beside what its error says. */
+export function warningsOf({ warnings = [], error }: EndedRecord): string[] {
+  return warnings.filter((warning) => error?.message.includes(warning) !== true);
+}
+
 /** One line for people about how a job ended, unless it simply succeeded. */
 export function explainEnd({ status, error, exit_code: own }: EndedRecord): string | undefined {
   if (status === "succeeded") return undefined;

@@ -3,7 +3,7 @@ import { ProblemError } from "../../../typescript/src/index.ts";
 import { makeFolder } from "../make-folder.ts";
 import { consoleAddress } from "./console-address.ts";
 import { exitCode, exitCodeOf, ExitError, isUnreached, UsageError } from "../exit.ts";
-import { type EndedRecord, exitCodeOfRecord, explainEnd, follow } from "./follow.ts";
+import { type EndedRecord, exitCodeOfRecord, explainEnd, follow, warningsOf } from "./follow.ts";
 import { interruptible } from "../interrupt.ts";
 import { saveArtifacts } from "../files/save-artifacts.ts";
 import { plain, type Terminal } from "../terminal.ts";
@@ -49,6 +49,9 @@ export async function submitAndFollow(
   else if (terminal.watched) {
     if (record.output) terminal.note(`output: ${outputOf(record)}`, "dim");
     for (const path of saved) terminal.note(`saved ${plain(path)}`, "dim");
+  }
+  if (!terminal.json) {
+    for (const warning of warningsOf(record)) terminal.note(`airlock: ${plain(warning)}`);
   }
   const end = explainEnd(record);
   if (end !== undefined && !terminal.json) terminal.note(`airlock: ${end}`);
