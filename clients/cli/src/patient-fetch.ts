@@ -1,5 +1,5 @@
 import { NoServiceError } from "./exit.ts";
-import { proxyOf } from "./proxy.ts";
+import { sayProxy } from "./proxy.ts";
 import { plain, type Terminal } from "./terminal.ts";
 
 /** Until a service has answered, one that is restarted gets so many tries: about 3 s. */
@@ -14,8 +14,7 @@ const mayTakeLong = /[?&]wait=|\/build\b|\/execute$|\/files\?/;
  * address is wrong, or nothing listens there.
  */
 export function patientFetch(url: string, terminal: Terminal): typeof fetch {
-  const proxy = proxyOf(url, process.env);
-  const way = proxy === undefined ? "" : ` through the proxy ${proxy}`;
+  const way = sayProxy(url, process.env);
   let [isSaid, hasAnswered, failures] = [false, false, 0];
   const say = (text: string): void => {
     if (!isSaid) terminal.note(text, "dim");

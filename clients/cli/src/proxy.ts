@@ -9,14 +9,24 @@ const local = "localhost,127.0.0.1,::1,[::1]";
 export function useProxies(env: Environment): void {
   const [http, https] = ["http_proxy", "https_proxy"].map((name) => readProxy(env, name));
   if (!http && !https) return;
-  const { setGlobalProxyFromEnv } = process.getBuiltinModule("node:http") as {
-    setGlobalProxyFromEnv?: (env: Environment) => void;
-  };
-  setGlobalProxyFromEnv?.({
+  setProxies()?.({
     http_proxy: http?.href,
     https_proxy: https?.href,
     no_proxy: exceptions(env).join(),
   });
+}
+
+/** What a message says about the proxy on the way to an address. */
+export function sayProxy(url: string, env: Environment): string {
+  const proxy = proxyOf(url, env);
+  if (proxy === undefined) return "";
+  if (setProxies() || env["NODE_USE_ENV_PROXY"] === "1") return ` through the proxy ${proxy}`;
+  return ` without the proxy ${proxy}: Node ${process.version} needs NODE_USE_ENV_PROXY=1 to use one`;
+}
+
+function setProxies(): ((env: Environment) => void) | undefined {
+  const http: object = process.getBuiltinModule("node:http");
+  return (http as { setGlobalProxyFromEnv?: (env: Environment) => void }).setGlobalProxyFromEnv;
 }
 
 /** The proxy on the way to an address, without the password that its own may have. */
