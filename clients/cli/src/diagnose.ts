@@ -50,7 +50,8 @@ async function reach(
     return health;
   } catch (error) {
     if (error instanceof ConnectionError) {
-      const mend = "start it (npm start), or say where it is: --url, AIRLOCK_URL, airlock login";
+      const mend =
+        "start it (npm start), or say where it is: --url, AIRLOCK_URL, airlock login; look at what is between, such as a proxy";
       findings.push({ ok: false, what: error.message, mend });
     } else {
       const mend = "check the address; a proxy before the service may answer in its place";
