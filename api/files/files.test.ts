@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { v7 } from "uuid";
@@ -211,14 +210,6 @@ test("an upload whose bytes were given up meanwhile is refused, and leaves nothi
   const sent = storeFile(slow, "a", streamOf("content"), { sizeBytes: 7 });
   await expect(sent).rejects.toThrow("took too long");
   expect(await removals()).toEqual([]);
-});
-
-test("the hash of an upload is computed, or checked if it is announced", async () => {
-  const sha256 = createHash("sha256").update("content").digest("hex");
-  const id = await upload();
-  expect(await findFile(deps, id)).toMatchObject({ sha256, sizeBytes: 7 });
-  const wrong = { sizeBytes: 7, sha256: "0".repeat(64) };
-  await expect(storeFile(deps, "a", streamOf("content"), wrong)).rejects.toThrow("SHA-256");
 });
 
 describe("max_files_bytes", () => {
