@@ -1,22 +1,18 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { programArgs } from "../shared/testing/program.ts";
 import manifest from "../package.json" with { type: "json" };
+import { tempFolder } from "../shared/testing/temp-folder.ts";
 
 const run = promisify(execFile);
 /** No help: check, docs and format have no options, and a test would run this again where it fails. */
 const left = /^(check|docs|format|test.*)$/;
 const entries = Object.entries(manifest.scripts).filter(([name]) => !left.test(name));
 
-let folder: string;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "airlock-help-"));
-});
-afterAll(() => rm(folder, { recursive: true }));
+const folder = tempFolder();
 
 /** The entry point behind an npm script, with its data where only a mistake would put any. */
 function start(script: string, args: string[]) {

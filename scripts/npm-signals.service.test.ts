@@ -1,13 +1,11 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import manifest from "../package.json" with { type: "json" };
+import { tempFolder } from "../shared/testing/temp-folder.ts";
 
 test("SIGTERM to npm stops the service, not only the shell between them", async () => {
-  const dataDir = mkdtempSync(join(tmpdir(), "airlock-npm-"));
+  const dataDir = tempFolder();
   const npm = spawn("npm", ["run", "api"], {
     detached: true,
     stdio: ["ignore", "ignore", "pipe"],
@@ -17,7 +15,6 @@ test("SIGTERM to npm stops the service, not only the shell between them", async 
     try {
       process.kill(-npm.pid!, "SIGKILL");
     } catch {} // All of its group has ended.
-    rmSync(dataDir, { recursive: true });
   });
   let said = "";
   npm.stderr.on("data", (chunk: Buffer) => {

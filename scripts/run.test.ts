@@ -3,23 +3,20 @@ import {
   chmodSync,
   copyFileSync,
   mkdirSync,
-  mkdtempSync,
   readFileSync,
-  rmSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
+import { tempFolder } from "../shared/testing/temp-folder.ts";
 
 /** Stands for the Node that `npm ci` installs. */
 const pinned = "#!/bin/sh\necho pinned >&2\n";
 
 /** Runs `scripts/run` where the machine's Node says that it is new enough, or not. Returns which Node npm ran on. */
 function install({ isNewEnough }: { isNewEnough: boolean }): string[] {
-  const folder = mkdtempSync(join(tmpdir(), "run-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = tempFolder();
   for (const name of ["scripts", "path"]) mkdirSync(join(folder, name));
   copyFileSync("scripts/run", join(folder, "scripts/run"));
   writeFileSync(join(folder, "package-lock.json"), "{}");
@@ -56,8 +53,7 @@ test("where the machine's Node is too old, npm runs again on the pinned one, for
 });
 
 test("the generated part of the TypeScript client is made where it is missing, and again where its sources are newer", () => {
-  const folder = mkdtempSync(join(tmpdir(), "run-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = tempFolder();
   const [made, source] = ["clients/typescript/src/generated.ts", "api/routes/files.ts"];
   for (const name of ["scripts", "node_modules/.bin", dirname(made), dirname(source)]) {
     mkdirSync(join(folder, name), { recursive: true });

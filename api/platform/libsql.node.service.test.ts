@@ -1,21 +1,16 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Config } from "../../shared/config/config.ts";
 import { type RunningDatabase, startEmptySqld } from "../testing/start-sqld.ts";
 import { openDatabase } from "./libsql.node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let sqld: RunningDatabase;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-libsql-"));
+  folder = tempFolder();
   sqld = await startEmptySqld(folder);
 });
-afterAll(async () => {
-  await sqld.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => sqld.close());
 
 test("processes that start at once on an empty server all find its schema up to date", async () => {
   const config = Config.parse({ database_url: sqld.url });

@@ -1,10 +1,10 @@
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { runTool } from "../../scripts/command/run-tool.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
 
@@ -45,7 +45,7 @@ console.log(JSON.stringify({
 }));
 `;
 
-const folder = mkdtempSync(join(tmpdir(), "airlock-client-"));
+const folder = tempFolder();
 let api: NodeProcess;
 beforeAll(async () => {
   symlinkSync(resolve("node_modules"), join(folder, "node_modules"));
@@ -64,10 +64,7 @@ beforeAll(async () => {
   );
   writeFileSync(join(folder, "program.ts"), program);
 });
-afterAll(async () => {
-  await api.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => api.close());
 
 test("a TypeScript client generated from /openapi.json type-checks, and runs a job", async () => {
   const [document, client] = [join(folder, "openapi.json"), join(folder, "client.ts")];

@@ -1,11 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { SubmittedBatch } from "../../shared/wire/client/batch.ts";
 import { startNodeIn } from "../testing/start-node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const vars = {
   AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
@@ -15,9 +13,8 @@ const jobs = Array.from({ length: 1000 }, (_, n) => ({ code: `print(${n})` }));
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-batch-crash-"));
+  folder = tempFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 /** Sends a batch, and kills the service after `afterMs` or after the answer. Returns the answer, if any. */
 async function submitAndKill(key: string, afterMs?: number): Promise<SubmittedBatch | undefined> {

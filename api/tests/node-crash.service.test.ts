@@ -1,6 +1,3 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -8,20 +5,18 @@ import { ExecutionPage, type ExecutionRecord } from "../../shared/wire/execution
 import { reservePort } from "../testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
 
 let folder: string;
 let service: Service;
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-crash-"));
+  folder = tempFolder();
   service = new Service(await reservePort());
   await service.start();
 });
-afterEach(async () => {
-  await service.kill();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => service.kill());
 
 /** A service that is killed and started again with the same data and address. */
 class Service {

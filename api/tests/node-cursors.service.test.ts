@@ -1,6 +1,3 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import { Follower } from "../testing/follower.ts";
@@ -10,6 +7,7 @@ import { release, working } from "../testing/contract/working.ts";
 import type { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startSqld } from "../testing/start-sqld.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 /** Characters of one to four bytes. */
 const textOf = (attempt: number, stream: string): string =>
@@ -61,7 +59,7 @@ class Restless {
 }
 
 test("clients that break off anywhere lose and repeat nothing: after a restart, at another process, across a lost attempt, after the end", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-cursors-"));
+  const folder = tempFolder();
   const sqld = await startSqld(folder);
   const vars = { ...servers.open, AIRLOCK_DATABASE_URL: sqld.url };
   let one = await startNode(vars);
@@ -112,6 +110,5 @@ test("clients that break off anywhere lose and repeat nothing: after a restart, 
   } finally {
     await Promise.all([one.close(), other.close()]);
     await sqld.close();
-    rmSync(folder, { recursive: true });
   }
 });

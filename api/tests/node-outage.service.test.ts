@@ -1,10 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,15 +14,15 @@ import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 const running = new Set<ChildProcess>();
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-outage-"));
+  folder = tempFolder();
 });
 afterEach(async () => {
   await Promise.all([...running].map(kill));
-  rmSync(folder, { recursive: true });
 });
 
 async function kill(child: ChildProcess): Promise<void> {

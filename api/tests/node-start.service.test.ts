@@ -1,20 +1,12 @@
 import { once } from "node:events";
-import {
-  chmodSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { refusedStart, startNode, startNodeIn } from "../testing/start-node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "airlock-start-"));
+const folder = tempFolder();
 const taken = createServer();
 beforeAll(async () => {
   taken.listen(0, "127.0.0.1");
@@ -24,10 +16,7 @@ beforeAll(async () => {
   mkdirSync(join(folder, "garbage"));
   writeFileSync(join(folder, "garbage", "airlock.db"), "this is no database\n".repeat(1000));
 });
-afterAll(() => {
-  taken.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => taken.close());
 
 const takenPort = (): string => String((taken.address() as AddressInfo).port);
 

@@ -1,25 +1,21 @@
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { get, type IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
 
 let folder: string;
 let api: NodeProcess;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-stop-"));
+  folder = tempFolder();
 });
-afterEach(async () => {
-  await api.close();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => api.close());
 
 async function start(vars: Record<string, string> = {}): Promise<void> {
   api = await startNodeIn(folder, {

@@ -1,25 +1,20 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Api } from "../testing/contract/api.ts";
 import { agentTokens, servers } from "../testing/contract/servers.ts";
 import { type ScriptedAgent, sha256 } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let service: NodeProcess;
 let api: Api;
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-upload-"));
+  folder = tempFolder();
   await start();
 });
-afterEach(async () => {
-  await service.close();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => service.close());
 
 async function start(): Promise<void> {
   service = await startNodeIn(folder, servers.open);

@@ -1,7 +1,6 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { createClient } from "@libsql/client";
@@ -13,18 +12,18 @@ import { accept, type Receiver, receiverSecret, startReceiver } from "../testing
 import { reservePort } from "../testing/reserve-port.ts";
 import { startNodeIn } from "../testing/start-node.ts";
 import { startSqld } from "../testing/start-sqld.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let receiver: Receiver;
 const running: { close(): Promise<unknown> }[] = [];
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-webhooks-"));
+  folder = tempFolder();
   receiver = await startReceiver();
 });
 afterEach(async () => {
   for (const one of running.splice(0).toReversed()) await one.close();
   await receiver.close();
-  rmSync(folder, { recursive: true });
 });
 
 async function start(name: string, vars: Record<string, string> = {}, url = receiver.url) {

@@ -1,11 +1,11 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startNode } from "../../api/testing/start-node.ts";
 import { startWorkerd } from "../../api/testing/start-workerd.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const run = promisify(execFile);
 /** These pre-releases are the first that know the revision 2026-07-28. */
@@ -36,11 +36,10 @@ const scenarios: Record<string, string[]> = {
 
 let folder: string;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-conformance-"));
+  folder = tempFolder();
   const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
   await run("npm", ["install", "--prefix", folder, ...options, pinned]);
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 
 async function checksOf(scenario: string, url: string) {
   const results = mkdtempSync(join(folder, "results-"));

@@ -1,7 +1,5 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
@@ -9,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../scripts/testing/needs.ts";
 import { startTestService, type TestService } from "../../scripts/testing/test-service.ts";
 import { programOf } from "../../shared/testing/program.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
 const run = promisify(execFile);
@@ -23,17 +22,14 @@ let folder: string;
 let service: TestService;
 let variables: NodeJS.ProcessEnv;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-mcp-"));
+  folder = tempFolder();
   service = await startTestService({ key });
   await service.startAgent();
   // Nothing that `airlock login` or the inspector has stored on this machine.
   const own = { HOME: folder, XDG_CONFIG_HOME: folder };
   variables = { ...process.env, ...own, AIRLOCK_URL: service.url, AIRLOCK_KEY: key };
 });
-afterAll(async () => {
-  await service?.[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => service?.[Symbol.asyncDispose]());
 
 describe("the official Python client", needs("venv"), () => {
   const python = () => join(folder, "venv/bin/python");

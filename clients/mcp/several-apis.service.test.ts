@@ -1,5 +1,3 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
@@ -7,9 +5,10 @@ import { startNode } from "../../api/testing/start-node.ts";
 import { startSqld } from "../../api/testing/start-sqld.ts";
 import { generations } from "./testing/generations.ts";
 import { agentToken, key, settings } from "./testing/settings.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 test("a client of 2025 cancels a call at another process than the one that runs it", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-mcp-"));
+  const folder = tempFolder();
   const database = await startSqld(join(folder, "db"));
   const start = () => startNode({ ...settings, AIRLOCK_DATABASE_URL: database.url });
   const [first, second] = await Promise.all([start(), start()]);
@@ -46,6 +45,5 @@ test("a client of 2025 cancels a call at another process than the one that runs 
     await agent.close();
     await Promise.all([first.close(), second.close()]);
     await database.close();
-    rmSync(folder, { recursive: true });
   }
 });

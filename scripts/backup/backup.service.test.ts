@@ -1,7 +1,6 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -12,6 +11,7 @@ import { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import { openPaths } from "../../shared/testing/open-paths.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
 const vars = {
@@ -20,11 +20,7 @@ const vars = {
   AIRLOCK_MAX_QUEUE_SIZE: "100000",
 };
 
-let root: string;
-beforeAll(() => {
-  root = mkdtempSync(join(tmpdir(), "airlock-backup-"));
-});
-afterAll(() => rmSync(root, { recursive: true }));
+const root = tempFolder();
 
 /** Runs `npm run backup` or `npm run restore`: its exit code and what it says. */
 function run(

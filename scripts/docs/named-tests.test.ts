@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { collectTitles, missingTests, namedTests } from "./named-tests.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const source = `
 import { describe, it, test } from "vitest";
@@ -17,8 +17,7 @@ describe.skip("a skipped suite", () => { test("is skipped with its suite", () =>
 `;
 
 function sourceFile(): string {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-titles-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = tempFolder();
   const file = join(folder, "a.test.ts");
   writeFileSync(file, source);
   return file;

@@ -1,7 +1,6 @@
 // First, as it brings the app, which teaches zod to describe itself.
 import { createApp } from "../../api/app.ts";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createClient } from "@libsql/client/web";
 import { expect, test } from "vitest";
@@ -18,6 +17,7 @@ import { type LeasedJob, takeHeader } from "../../shared/wire/agent/lease.ts";
 import { markdownTable } from "../bench/table.ts";
 import { jsonRequest } from "../command/json-request.ts";
 import { fillSections } from "./sections.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const page = resolve("docs/scaling.md");
 const token = "a-token-of-16-characters";
@@ -31,8 +31,7 @@ type Cost = typeof none;
 /** The service's routes and store in this process, over a libSQL server that is counted. Time passes when it waits. */
 async function startCounted() {
   await using ends = new AsyncDisposableStack();
-  const folder = mkdtempSync(join(tmpdir(), "airlock-scaling-"));
-  ends.defer(() => rmSync(folder, { recursive: true }));
+  const folder = tempFolder();
   const sqld = ends.adopt(await startSqld(join(folder, "db")), (server) => server.close());
   const sum = { ...none };
   let now = Date.now();

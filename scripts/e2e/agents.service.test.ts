@@ -1,24 +1,23 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { rotateToken } from "../../agent/api/join.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { type NodeProcess, startNode } from "../../api/testing/start-node.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let api: NodeProcess;
 let folder: string;
 const agents: AgentProcess[] = [];
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-join-"));
+  folder = tempFolder();
   api = await startNode({ AIRLOCK_LOG_LEVEL: "debug" });
 });
 afterAll(async () => {
   for (const agent of agents) agent.process.kill("SIGKILL");
   await api.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** Runs an entry point as an operator would: its exit code and what it says. */

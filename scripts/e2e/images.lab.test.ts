@@ -1,5 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { zstdCompressSync } from "node:zlib";
 import { getLogger } from "@logtape/logtape";
@@ -29,6 +28,7 @@ import {
 } from "../testing/private-dockerd.ts";
 import { needs } from "../testing/needs.ts";
 import { startTestService, type TestService, type Variables } from "../testing/test-service.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
@@ -45,12 +45,11 @@ describe("two hosts, each with an engine of its own", asRoot, () => {
     await testEngine();
     far = makePrivateDockerd();
     await far.start();
-    wheels = mkdtempSync(join(tmpdir(), "airlock-wheels-"));
+    wheels = tempFolder();
     writeWheels(wheels, probe);
   });
   afterAll(async () => {
     await far[Symbol.asyncDispose]();
-    rmSync(wheels, { recursive: true });
   });
 
   /** An API, and an agent beside it. */

@@ -1,5 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/sandbox/testing/engine.ts";
@@ -24,6 +23,7 @@ import {
   type TestService,
   type Variables,
 } from "../testing/test-service.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const probe = (answer: number) => ({
   name: "airlock_probe",
@@ -44,10 +44,9 @@ let wheels: string;
 let service: TestService;
 beforeAll(async () => {
   await testEngine();
-  wheels = mkdtempSync(join(tmpdir(), "airlock-wheels-"));
+  wheels = tempFolder();
 });
 afterEach(() => readdirSync(wheels).forEach((name) => rmSync(join(wheels, name))));
-afterAll(() => rmSync(wheels, { recursive: true }));
 
 type Start = (options: ServiceOptions) => Promise<TestService>;
 

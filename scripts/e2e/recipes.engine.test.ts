@@ -1,7 +1,6 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
@@ -14,6 +13,7 @@ import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { startCuttingProxy } from "../testing/cutting-proxy.ts";
 import { needs } from "../testing/needs.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const key = "key-0123456789abcdef";
 const run = promisify(execFile);
@@ -21,7 +21,7 @@ let folder: string;
 let service: TestService;
 let ports: string[];
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-recipes-"));
+  folder = tempFolder();
   ports = [String(await reservePort()), String(await reservePort())];
   const endpoints = ports.map((port, n) => {
     const url = `http://127.0.0.1:${port}/`;
@@ -36,10 +36,7 @@ beforeAll(async () => {
   });
   await service.startAgent();
 });
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => service[Symbol.asyncDispose]());
 
 /** The examples of a guide in a language. */
 function examples(guide: string, language: string): string[] {

@@ -1,6 +1,3 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { connect } from "../setup/engine/connect.ts";
 import { ensureEngine } from "../setup/engine/ensure-engine.ts";
@@ -11,19 +8,19 @@ import { childrenOf } from "../testing/children-of.ts";
 import { postJson as post, startAirlock } from "../testing/start-airlock.ts";
 import type { StartProcess } from "../testing/start-process.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let dataDir: string;
 let running: StartProcess | undefined;
 
 beforeEach(() => {
-  dataDir = mkdtempSync(join(tmpdir(), "airlock-e2e-"));
+  dataDir = tempFolder();
 });
 
 afterEach(async () => {
   running?.signal("SIGTERM");
   await running?.exited;
   await removeContainersOf(agentName(agentToken(dataDir)));
-  rmSync(dataDir, { recursive: true });
 });
 
 const start = () => startAirlock({ AIRLOCK_DATA_DIR: dataDir }, (airlock) => (running = airlock));

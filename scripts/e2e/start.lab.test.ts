@@ -1,23 +1,20 @@
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { connect } from "../setup/engine/connect.ts";
 import { ensureEngine } from "../setup/engine/ensure-engine.ts";
 import { postJson, startAirlock } from "../testing/start-airlock.ts";
 import type { StartProcess } from "../testing/start-process.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let dataDir: string;
 let running: StartProcess | undefined;
 
 beforeEach(() => {
-  dataDir = mkdtempSync(join(tmpdir(), "airlock-e2e-"));
+  dataDir = tempFolder();
 });
 afterEach(async () => {
   running?.signal("SIGTERM");
   await running?.exited;
-  rmSync(dataDir, { recursive: true });
 });
 
 test("builds the image of the default job type if it needs one", async () => {

@@ -1,5 +1,4 @@
-import { globSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { globSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { startTestService } from "../testing/test-service.ts";
@@ -8,6 +7,7 @@ import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
 import { needs } from "../testing/needs.ts";
 import { makeCodeSignal } from "../../agent/sandbox/testing/code-signal.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let disk: SmallDisk;
@@ -15,12 +15,11 @@ const signal = makeCodeSignal();
 
 describe("fault 10: a full disk", needs("root"), () => {
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), "airlock-disk-"));
+    folder = tempFolder();
     disk = makeSmallDisk(join(folder, "disk"), 32);
   });
   afterEach(() => {
     disk[Symbol.dispose]();
-    rmSync(folder, { recursive: true });
   });
 
   const writes = `

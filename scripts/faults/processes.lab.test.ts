@@ -1,6 +1,4 @@
 import { randomInt, randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
@@ -26,6 +24,7 @@ run = f'{json.load(open("/input/data.json"))["mark"]} {uuid.uuid4()}'
 open("run.txt", "w").write(run)
 print(run, end="")
 `;
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 /** A process that is killed, and started anew as it was. */
 interface Part {
@@ -90,8 +89,7 @@ test(
     const seed = Number(process.env["TEST_SEED"] ?? randomInt(2 ** 31));
     process.stdout.write(`TEST_SEED=${seed}\n`);
     const { between, pick, next } = random(seed);
-    const folder = mkdtempSync(join(tmpdir(), "airlock-processes-"));
-    ends.defer(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = tempFolder();
 
     const sqld = await startSqld(join(folder, "db"));
     ends.defer(() => sqld.close());

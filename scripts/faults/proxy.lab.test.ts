@@ -1,20 +1,14 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createServer } from "node:tls";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
 import { startTestService } from "../testing/test-service.ts";
 import { shortLeases } from "./short-leases.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
-let folder: string;
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-proxy-"));
-});
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = tempFolder();
 
 /** The API over TLS, as a proxy or load balancer in front of it would have it. */
 async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {

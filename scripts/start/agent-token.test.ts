@@ -1,17 +1,13 @@
-import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { agentName, agentToken } from "./agent-token.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let dir: string;
 
 beforeEach(() => {
-  dir = mkdtempSync(join(tmpdir(), "airlock-token-"));
-});
-
-afterEach(() => {
-  rmSync(dir, { recursive: true });
+  dir = tempFolder();
 });
 
 test("makes 32 random bytes once and keeps them private", () => {

@@ -1,26 +1,21 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Client } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { Config } from "../../shared/config/config.ts";
 import { checkLedger, startAudit } from "./ledger.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let db: Client;
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-ledger-"));
+  folder = tempFolder();
   db = await openDatabase(Config.parse({ data_dir: folder }));
   await startAudit(db);
   await submitted("good");
   await leased("good");
   await ended("good", "succeeded");
 });
-afterEach(() => {
-  db.close();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => db.close());
 
 async function submitted(id: string): Promise<void> {
   await db.batch([

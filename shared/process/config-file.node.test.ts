@@ -1,12 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { ConfigError } from "../config/config.ts";
 import { readConfig } from "./config-file.node.ts";
+import { tempFolder } from "../testing/temp-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "airlock-config-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = tempFolder();
 
 function fileWith(toml: string): string {
   const path = join(folder, "airlock.toml");

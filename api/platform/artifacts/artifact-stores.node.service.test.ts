@@ -1,7 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { rmSync } from "node:fs";
 import { buffer } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ArtifactStore, UploadMismatch } from "../../deps.ts";
@@ -9,6 +7,7 @@ import { startS3 } from "../../testing/start-s3.ts";
 import { artifactFolder } from "./artifacts-fs.node.ts";
 import { artifactsS3 } from "./artifacts-s3.node.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 interface Stored {
   store: ArtifactStore;
@@ -18,7 +17,7 @@ interface Stored {
 const timeoutMs = 30_000;
 
 async function inFolder(): Promise<Stored> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-artifacts-"));
+  const folder = tempFolder();
   const close = () => Promise.resolve(rmSync(folder, { recursive: true }));
   return { store: artifactFolder(folder), close };
 }

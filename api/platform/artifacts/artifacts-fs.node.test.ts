@@ -1,19 +1,16 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readlinkSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readlinkSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { artifactFolder } from "./artifacts-fs.node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-artifacts-"));
+  folder = tempFolder();
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => vi.restoreAllMocks());
 
 /** Paths of what is synced from now on; the syncs still happen. */
 async function watchSyncs(): Promise<string[]> {

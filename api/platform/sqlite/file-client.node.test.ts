@@ -1,15 +1,13 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { DurableClient } from "../../store/database.ts";
 import { fileClient } from "./file-client.node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let client: DurableClient;
 let other: DurableClient;
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-client-"));
+  folder = tempFolder();
   [client, other] = [0, 1].map(() => fileClient(`file:${folder}/a.db`)) as [
     DurableClient,
     DurableClient,
@@ -19,7 +17,6 @@ beforeEach(async () => {
 afterEach(() => {
   client.close();
   other.close();
-  rmSync(folder, { recursive: true });
 });
 
 test.each([

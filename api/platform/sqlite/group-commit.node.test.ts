@@ -1,10 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { InStatement } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { groupCommit } from "./group-commit.node.ts";
 import { openConnection, type Connection } from "./sqlite-connection.node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
 let connection: Connection;
@@ -13,7 +12,7 @@ let source: Parameters<typeof groupCommit>[0];
 let commit: ReturnType<typeof groupCommit>;
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-commit-"));
+  folder = tempFolder();
   connection = openConnection(join(folder, "test.db"), 0);
   connection.run("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)");
   ran = [];
@@ -31,10 +30,7 @@ beforeEach(() => {
   source = { connected: () => noted, disconnect() {}, lockTimeoutMs: 0 };
   commit = groupCommit(source);
 });
-afterEach(() => {
-  connection.close();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => connection.close());
 
 function insert(name: string | null): InStatement {
   return { sql: "INSERT INTO t (name) VALUES (?)", args: [name] };

@@ -1,17 +1,9 @@
-import {
-  mkdtempSync,
-  readdirSync,
-  readlinkSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readlinkSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { isStoreOutage } from "../../store/outage.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 /** A disk whose syncs end when the test says so. */
 function slowDisk() {
@@ -65,16 +57,15 @@ test("a commit that nobody waits for is synced as well", async () => {
 });
 
 test("a file that cannot be synced is an outage of the store; a missing file counts as on disk", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
+  const folder = tempFolder();
   // The kernel refuses to sync a file that is not on a disk.
   symlinkSync("/proc/self/stat", join(folder, "refused-wal"));
   await expect(walFile(join(folder, "refused")).sync()).rejects.toSatisfy(isStoreOutage);
   await walFile(join(folder, "gone")).sync();
-  rmSync(folder, { recursive: true });
 });
 
 test("a log that is replaced while it opens is closed; the next sync is of its replacement", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-sync-"));
+  const folder = tempFolder();
   const path = join(folder, "airlock.db-wal");
   writeFileSync(path, "");
   const file = walFile(join(folder, "airlock.db"));
@@ -86,7 +77,6 @@ test("a log that is replaced while it opens is closed; the next sync is of its r
   await file.sync();
   await expect.poll(() => filesOpenIn(folder), { timeout: 30_000 }).toEqual([path]);
   file.forget();
-  rmSync(folder, { recursive: true });
 });
 
 function filesOpenIn(folder: string): string[] {

@@ -1,18 +1,15 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { leaseTtlMs, type Step } from "../../testing/store-steps.ts";
 import { makeStart } from "../../testing/store-start.ts";
 import { StoreWorld } from "../../testing/store-world.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "airlock-model-start-"));
+const folder = tempFolder();
 let startFile: string;
 beforeAll(async () => {
   startFile = await makeStart(folder);
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 
 const kind = <K extends Step["do"]>(name: K) => ({ do: fc.constant(name) });
 const oneIn = (n: number) => fc.integer({ min: 1, max: n }).map((drawn) => drawn === n);

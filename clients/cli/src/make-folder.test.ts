@@ -1,14 +1,13 @@
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { makeFolder } from "./make-folder.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-cli-"));
+  folder = tempFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 test("a folder is made with those above it, and stays if it exists", () => {
   const path = join(folder, "a/b/c");

@@ -1,15 +1,14 @@
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { UsageError } from "./exit.ts";
 import { readSettings, settingsFile, writeSettings } from "./settings.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-cli-"));
+  folder = tempFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const env = (more: Record<string, string> = {}) => ({ XDG_CONFIG_HOME: folder, ...more });
 const stored = { url: "https://airlock.example", key: "stored-key" };

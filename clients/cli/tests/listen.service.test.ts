@@ -1,7 +1,4 @@
 import { once } from "node:events";
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
@@ -13,6 +10,7 @@ import {
 import { type NodeProcess, startNode, startNodeIn } from "../../../api/testing/start-node.ts";
 import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { commandFor } from "./testing/run-command.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let api: NodeProcess;
 let receiver: Receiver;
@@ -90,7 +88,7 @@ test("listen calls again after a failure, and gives up after the third", async (
 });
 
 test("listen continues after a restart of the service, and misses nothing", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-listen-"));
+  const folder = tempFolder();
   const vars = { AIRLOCK_PORT: String(await reservePort()) };
   await api.close();
   api = await startNodeIn(folder, vars);

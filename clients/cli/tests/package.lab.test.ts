@@ -1,22 +1,19 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startNode, type NodeProcess } from "../../../api/testing/start-node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const run = promisify(execFile);
 let folder: string;
 let api: NodeProcess;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-command-"));
+  folder = tempFolder();
   api = await startNode();
 });
-afterAll(async () => {
-  await api.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => api.close());
 
 test("npm pack's package installs the command airlock in an empty folder", async () => {
   await run("npm", ["pack", "--ignore-scripts=false", "--pack-destination", folder], {

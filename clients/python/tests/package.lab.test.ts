@@ -1,11 +1,11 @@
 import { execFile } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startNode, type NodeProcess } from "../../../api/testing/start-node.ts";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 needsThroughout("venv");
 
@@ -15,16 +15,13 @@ let folder: string;
 let api: NodeProcess;
 const inVenv = (name: string) => join(folder, "venv/bin", name);
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-wheel-"));
+  folder = tempFolder();
   api = await startNode();
   await run("python3", ["-m", "venv", join(folder, "venv")]);
   // setuptools writes into the folder that it builds.
   cpSync("clients/python", join(folder, "source"), { recursive: true });
 });
-afterAll(async () => {
-  await api.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => api.close());
 
 const program = `
 import sys, airlock

@@ -1,22 +1,19 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startNode, type NodeProcess } from "../../../api/testing/start-node.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const run = promisify(execFile);
 let folder: string;
 let api: NodeProcess;
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-package-"));
+  folder = tempFolder();
   api = await startNode();
 });
-afterAll(async () => {
-  await api.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => api.close());
 
 /** A program of a user, in a project of its own. */
 const program = `

@@ -1,8 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
@@ -14,6 +13,7 @@ import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { type CuttingProxy, startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
 import { connect } from "../src/index.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const require = createRequire(createRequire(import.meta.url).resolve("wrangler/package.json"));
 const { default: workerd } = require("workerd") as { default: string };
@@ -79,7 +79,7 @@ let proxy: CuttingProxy;
 let folder: string;
 const stopping = new AbortController();
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-runtimes-"));
+  folder = tempFolder();
   api = await startNode({ AIRLOCK_AGENT_TOKENS: token, AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
   proxy = await startCuttingProxy(api.url);
   void finishJobs(new ScriptedAgent(api.url, token), stopping.signal);
@@ -88,7 +88,6 @@ afterAll(async () => {
   stopping.abort();
   await proxy[Symbol.asyncDispose]();
   await api.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** Ends each job with its code as the output. */

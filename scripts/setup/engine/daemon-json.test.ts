@@ -1,18 +1,14 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { addRunsc, registerRunsc } from "./daemon-json.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const runsc = { path: "/usr/bin/runsc", runtimeArgs: ["--network=none"] };
 let dir: string;
 
 beforeEach(() => {
-  dir = mkdtempSync(join(tmpdir(), "airlock-daemon-"));
-});
-
-afterEach(() => {
-  rmSync(dir, { recursive: true });
+  dir = tempFolder();
 });
 
 test.each([

@@ -1,23 +1,22 @@
 import { once } from "node:events";
-import { mkdtempSync, renameSync, rmSync } from "node:fs";
+import { renameSync } from "node:fs";
 import { type RequestListener, createServer } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { findEngine } from "./find-engine.ts";
 import { pingEngine } from "./ping-engine.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let dir: string;
 let closers: (() => void)[];
 
 beforeEach(() => {
-  dir = mkdtempSync(join(tmpdir(), "airlock-find-"));
+  dir = tempFolder();
   closers = [];
 });
 
 afterEach(() => {
   for (const close of closers) close();
-  rmSync(dir, { recursive: true });
 });
 
 async function listen(path: string, answer: RequestListener): Promise<() => void> {

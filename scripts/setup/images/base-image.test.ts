@@ -1,12 +1,11 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { type Server, type ServerResponse, createServer } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ensureBaseImage, findBaseImage } from "./base-image.ts";
 import { connect } from "../engine/connect.ts";
 import { pullImage } from "./pull-image.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const IMAGE = "registry.test/tool:1";
 
@@ -24,7 +23,7 @@ let labelled: {
 let pull: (response: ServerResponse) => void;
 
 beforeEach(async () => {
-  dir = mkdtempSync(join(tmpdir(), "airlock-image-"));
+  dir = tempFolder();
   [images, labelled, requests] = [[], [], []];
   server = createServer((request, response) => {
     const url = decodeURIComponent(request.url ?? "");
@@ -41,7 +40,6 @@ beforeEach(async () => {
 afterEach(() => {
   server.close();
   server.closeAllConnections();
-  rmSync(dir, { recursive: true });
 });
 
 /** A labelled image that is asked for by its id. */
