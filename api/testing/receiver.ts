@@ -1,13 +1,12 @@
-import { once } from "node:events";
 import {
   createServer,
   type IncomingHttpHeaders,
   type IncomingMessage,
   type ServerResponse,
 } from "node:http";
-import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { Webhook } from "standardwebhooks";
+import { listen } from "../../shared/testing/listen.ts";
 import { WebhookEvent } from "../../shared/wire/client/webhook.ts";
 
 export const receiverSecret = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
@@ -41,11 +40,7 @@ export async function startReceiver(answering: Answering = accept, port = 0) {
       while (received.length < count) await heard.promise;
       return received;
     },
-    async close(): Promise<void> {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
-    },
+    close: async (): Promise<void> => listening[Symbol.asyncDispose](),
   };
   const server = createServer((request, response) => {
     void text(request).then((body) => {
@@ -59,9 +54,8 @@ export async function startReceiver(answering: Answering = accept, port = 0) {
       receiver.answering(response, call, request);
     });
   });
-  server.listen(port, "127.0.0.1");
-  await once(server, "listening");
-  receiver.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const listening = await listen(server, port);
+  receiver.url = listening.url;
   return receiver;
 }
 export type Receiver = Awaited<ReturnType<typeof startReceiver>>;

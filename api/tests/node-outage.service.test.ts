@@ -2,12 +2,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createRequire } from "node:module";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { listen } from "../../shared/testing/listen.ts";
 import { Api, problemOf } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { reservePort } from "../testing/reserve-port.ts";
@@ -168,12 +168,7 @@ async function losingAnswers(port: number, table: string) {
   const proxy = createServer((request, response) => {
     passOn(request, response).catch(() => response.destroy());
   });
-  await once(proxy.listen(0, "127.0.0.1"), "listening");
-  return {
-    url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
-    lose: (count: number) => (left = count),
-    close: () => proxy.close().closeAllConnections(),
-  };
+  return { ...(await listen(proxy)), lose: (count: number) => (left = count) };
 }
 
 test.each(["/execute", "/execute/async"])(
@@ -181,7 +176,7 @@ test.each(["/execute", "/execute/async"])(
   async (path) => {
     const port = await reservePort();
     await startSqld(port);
-    const database = await losingAnswers(port, "executions");
+    await using database = await losingAnswers(port, "executions");
     const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });
     const agent = api.agent();
     await agent.poll();
@@ -192,6 +187,5 @@ test.each(["/execute", "/execute/async"])(
     expect((await reply).status).toBeLessThan(300);
     expect((await reply).text).toContain(`"job_id":"${execution_id}"`);
     expect(await api.newest()).toEqual([execution_id]);
-    database.close();
   },
 );

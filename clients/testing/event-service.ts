@@ -1,6 +1,5 @@
-import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import { listen } from "../../shared/testing/listen.ts";
 
 type Event = { id?: string; event: string; data: Record<string, unknown> };
 
@@ -31,19 +30,7 @@ export async function startEventService(perAnswer = Infinity): Promise<EventServ
     }
     response.end();
   }
-  const server = createServer(answer);
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    events,
-    asked: () => asked,
-    async [Symbol.asyncDispose]() {
-      server.close();
-      server.closeAllConnections();
-      await once(server, "close");
-    },
-  };
+  return { ...(await listen(createServer(answer))), events, asked: () => asked };
 }
 
 function eventsOfJob(): Event[] {

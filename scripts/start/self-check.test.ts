@@ -1,16 +1,15 @@
-import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
-import type { AddressInfo } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
 import { loadConfig } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
+import { listen } from "../../shared/testing/listen.ts";
 import { selfCheck } from "./self-check.ts";
 
 const config = loadConfig({}, {});
 const timeouts = { answerMs: 10_000, engineMs: 10_000, pauseMs: 1 };
 
 test("a first job that is not answered says so, and where to look", async () => {
-  const url = await listen(() => {});
+  const url = await urlOf(() => {});
   expect(await failure(selfCheck(url, config, { ...timeouts, answerMs: 50 }))).toBe(
     "the self-check got no answer within 0.05 s.\nThe messages above say what it waits for; if this machine was only slow, run npm start again.",
   );
@@ -49,7 +48,7 @@ async function startApi(
   state: (seen: Seen) => { works: boolean; runs: boolean },
 ): Promise<{ url: string; seen: Seen }> {
   const seen = { looks: 0, jobs: 0, builds: 0 };
-  const url = await listen(({ url: path }, response) => {
+  const url = await urlOf(({ url: path }, response) => {
     if (path === "/health") {
       seen.looks += 1;
       response.end(JSON.stringify({ status: state(seen).works ? "healthy" : "degraded" }));
@@ -68,14 +67,10 @@ async function startApi(
   return { url, seen };
 }
 
-async function listen(answer: RequestListener): Promise<string> {
-  const server = createServer(answer).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+async function urlOf(answer: RequestListener): Promise<string> {
+  const server = await listen(createServer(answer));
+  onTestFinished(() => server[Symbol.asyncDispose]());
+  return server.url;
 }
 
 async function failure(check: Promise<void>): Promise<string> {

@@ -1,6 +1,6 @@
 import { once } from "node:events";
-import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { ServerResponse } from "node:http";
+import { pass, startHttpProxy } from "../../shared/testing/http-proxy.ts";
 
 /** What becomes of the archive of an image on its way. */
 export type Damage = (archive: Buffer, answer: ServerResponse) => void;
@@ -49,27 +49,17 @@ export async function startArchiveProxy(apiUrl: string): Promise<ArchiveProxy> {
     done();
   }
 
-  function forward(incoming: IncomingMessage, answer: ServerResponse): void {
-    const { method, url = "", headers } = incoming;
-    const isArchive = url.endsWith("/archive");
+  const proxy = await startHttpProxy(apiUrl, (reply, answer, request) => {
+    const isArchive = request.url!.endsWith("/archive");
     if (isArchive) asked += 1;
-    if (isArchive && headers.range !== undefined) parts += 1;
-    const ahead = request(apiUrl + url, { method, headers }, (reply) => {
-      answer.statusCode = reply.statusCode ?? 502;
-      for (const [name, value] of Object.entries(reply.headers))
-        answer.setHeader(name, value ?? "");
-      if (!isArchive || reply.statusCode !== 200) return void reply.pipe(answer);
-      void reply.toArray().then((parts: Buffer[]) => treat(Buffer.concat(parts), answer));
-    });
-    ahead.on("error", () => answer.destroy());
-    answer.on("close", () => ahead.destroy());
-    incoming.pipe(ahead);
-  }
-
-  const server = createServer(forward).listen(0, "127.0.0.1");
-  await once(server, "listening");
+    if (isArchive && request.headers.range !== undefined) parts += 1;
+    answer.on("close", () => reply.destroy());
+    if (!isArchive || reply.statusCode !== 200) return pass(reply, answer, request);
+    for (const [name, value] of Object.entries(reply.headers)) answer.setHeader(name, value ?? "");
+    void reply.toArray().then((parts: Buffer[]) => treat(Buffer.concat(parts), answer));
+  });
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    ...proxy,
     asked: () => asked,
     parts: () => parts,
     next: (damage) => {
@@ -78,11 +68,6 @@ export async function startArchiveProxy(apiUrl: string): Promise<ArchiveProxy> {
       wake.resolve();
       wake = Promise.withResolvers<void>();
       return promise;
-    },
-    [Symbol.asyncDispose]: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
     },
   };
 }

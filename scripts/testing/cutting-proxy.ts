@@ -1,5 +1,5 @@
-import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
+import { listen } from "../../shared/testing/listen.ts";
 
 /** Number of bytes after which it breaks. */
 export type Cut = { answer?: number; request?: number };
@@ -16,18 +16,11 @@ export interface CuttingProxy extends AsyncDisposable {
 export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
   let next: Cut[] = [];
   let cuts = 0;
-  const open = new Set<Socket>();
   const server = createServer((client) => {
     const service = connect(Number(new URL(target).port), new URL(target).hostname);
     const after = next.shift() ?? {};
-    const end = () => {
-      open.delete(client.destroy());
-      open.delete(service.destroy());
-    };
-    for (const socket of [client, service]) {
-      open.add(socket);
-      socket.on("error", end).on("close", end);
-    }
+    const end = () => void (client.destroy(), service.destroy());
+    for (const socket of [client, service]) socket.on("error", end).on("close", end);
     pass(client, service, after.request);
     pass(service, client, after.answer);
   });
@@ -51,20 +44,14 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
     from.on("end", () => to.end());
   }
 
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const proxy = await listen(server);
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    ...proxy,
     cutNext: (...after) => {
       next = after;
       // A kept-alive connection would not count as the next one.
-      for (const socket of open) socket.destroy();
+      proxy.hangUp();
     },
     cuts: () => cuts,
-    async [Symbol.asyncDispose]() {
-      for (const socket of open) socket.destroy();
-      server.close();
-      await once(server, "close");
-    },
   };
 }

@@ -1,18 +1,10 @@
 import { once } from "node:events";
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
+import { listen, type Listening } from "../../shared/testing/listen.ts";
 
 /** A load balancer of connections: each goes to the next server that takes it. */
-export type RoundRobin = AsyncDisposable & { readonly url: string };
-
-export async function startRoundRobin(ports: readonly number[]): Promise<RoundRobin> {
-  const open = new Set<Socket>();
+export function startRoundRobin(ports: readonly number[]): Promise<Listening> {
   let turn = 0;
-
-  function keep(socket: Socket): Socket {
-    open.add(socket);
-    // What ends one side ends the other; why, its client sees.
-    return socket.on("error", () => {}).on("close", () => open.delete(socket));
-  }
 
   async function dial(): Promise<Socket | undefined> {
     for (const _ of ports) {
@@ -41,14 +33,9 @@ export async function startRoundRobin(ports: readonly number[]): Promise<RoundRo
       client.on("close", () => upstream.destroy());
       client.pipe(upstream).pipe(client);
     });
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    [Symbol.asyncDispose]: async () => {
-      server.close();
-      for (const socket of open) socket.destroy();
-      await once(server, "close");
-    },
-  };
+  });
+  return listen(server);
 }
+
+/** What ends one side ends the other; why, its client sees. */
+const keep = (socket: Socket): Socket => socket.on("error", () => {});

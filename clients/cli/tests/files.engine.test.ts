@@ -1,11 +1,9 @@
-import { once } from "node:events";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer, request as httpRequest } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { makeSmallDisk } from "../../../scripts/testing/small-disk.ts";
+import { pass, startHttpProxy } from "../../../shared/testing/http-proxy.ts";
 import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
@@ -140,26 +138,13 @@ test("Ctrl-C while run -o fetches stops that at once, leaves no partial file, an
 /** A way to the service on which the bytes of artifacts stop after the first. */
 async function startStallingProxy(target: string) {
   const stalled = Promise.withResolvers<void>();
-  const server = createServer((request, response) => {
-    const { method, headers, url = "" } = request;
-    const on = httpRequest(new URL(url, target), { method, headers }, (answer) => {
-      response.writeHead(answer.statusCode ?? 502, answer.headers);
-      if (!/\/artifacts\/./.test(url)) return void answer.pipe(response);
-      answer.once("data", (bytes: Buffer) => {
-        answer.pause();
-        response.write(bytes.subarray(0, 1), () => stalled.resolve());
-      });
+  const proxy = await startHttpProxy(target, (answer, response, request) => {
+    if (!/\/artifacts\/./.test(request.url!)) return pass(answer, response, request);
+    response.writeHead(answer.statusCode ?? 502, answer.headers);
+    answer.once("data", (bytes: Buffer) => {
+      answer.pause();
+      response.write(bytes.subarray(0, 1), () => stalled.resolve());
     });
-    request.pipe(on);
   });
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    stalled: stalled.promise,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
-    },
-  };
+  return { ...proxy, stalled: stalled.promise };
 }
