@@ -93,13 +93,9 @@ function toLeasedFile({ name, sizeBytes, sha256 }: InputFileInfo): LeasedFile {
 
 async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
   const ids = executions.map((execution) => execution.id);
-  const withInputs = executions.filter(({ inputs }) => inputs !== null);
   const [payloads, files] = await Promise.all([
     submittedPayloads(deps.db, ids),
-    filesOf(
-      deps.db,
-      withInputs.map(({ id }) => id),
-    ),
+    filesOf(deps.db, executions),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
   return executions.flatMap((execution) => {

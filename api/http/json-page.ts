@@ -3,13 +3,19 @@ import type { Context } from "hono";
 /** Items rendered at a time. A page of a thousand items may have gigabytes, so it is never whole in memory. */
 const itemsAtOnce = 8;
 
-/** Answers with a page of a list, `{"items": [...], ...page}`, and reads the items while it sends them. */
+/**
+ * Answers with a page of a list, and reads its items while it sends them.
+ *
+ * @param found One row more than the limit, if there are more.
+ */
 export function jsonPage<Row>(
   c: Context,
-  rows: Row[],
-  page: Record<string, unknown>,
+  found: Row[],
+  { limit, offset }: { limit: number; offset: number },
   render: (some: Row[]) => Promise<unknown[]>,
 ): Response {
+  const rows = found.slice(0, limit);
+  const page = { limit, offset, has_more: found.length > limit, count: rows.length };
   let next = 0;
   const text = new ReadableStream<string>({
     start(controller) {

@@ -1,9 +1,22 @@
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
+import type { Deps } from "../deps.ts";
+import { notFound } from "../errors.ts";
 import type { Database } from "../store/database.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import { withPayloads } from "../store/jobs/read.ts";
+import { findExecution, withPayloads } from "../store/jobs/read.ts";
 import { withAttempts } from "./attempts.ts";
 import { toRecord, type View } from "./record.ts";
+
+/** @throws AppError 404 when it is unknown. `what` is its name in the message. */
+export async function requireExecution(
+  { db }: Pick<Deps, "db">,
+  id: string,
+  what: "Job" | "Execution" = "Job",
+): Promise<ExecutionRow> {
+  const execution = await findExecution(db, id);
+  if (!execution) throw notFound(`${what} ${id}`);
+  return execution;
+}
 
 type Field = keyof ExecutionRecord;
 

@@ -1,8 +1,8 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { Deps } from "../deps.ts";
-import { AppError, notFound } from "../errors.ts";
-import { findExecution } from "../store/jobs/read.ts";
+import { AppError } from "../errors.ts";
 import { removeExecution } from "../store/retention.ts";
+import { requireExecution } from "./read-records.ts";
 
 const hourMs = 3_600_000;
 
@@ -13,8 +13,7 @@ const hourMs = 3_600_000;
  * @throws AppError 404 when it is unknown; 409 when it has not finished.
  */
 export async function remove({ db, now }: Deps, id: string): Promise<void> {
-  const execution = await findExecution(db, id);
-  if (!execution) throw notFound(`Execution ${id}`);
+  const execution = await requireExecution({ db }, id, "Execution");
   if (!isTerminal(execution.status)) {
     throw new AppError("conflict", `Job ${id} has not finished: cancel it first.`, { job_id: id });
   }

@@ -12,6 +12,7 @@ import { rideOut } from "./ride-out.ts";
 import { tellEnd } from "./followed.ts";
 
 import { backstopMs } from "../waiting.ts";
+import { requireExecution } from "./read-records.ts";
 /** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
 export async function waitForEnd(
   deps: Deps,
@@ -19,13 +20,12 @@ export async function waitForEnd(
   timeoutMs: number,
   signal: AbortSignal,
 ): Promise<ExecutionRow> {
-  const { db, notifier, now } = deps;
+  const { notifier, now } = deps;
   const deadline = now() + timeoutMs;
   const wakes = notifier.subscribe([`execution:${id}`]);
   try {
     for (;;) {
-      const execution = await findExecution(db, id);
-      if (!execution) throw notFound(`Job ${id}`);
+      const execution = await requireExecution(deps, id);
       const left = deadline - now();
       const overdueInMs = timeToStart(execution) - now();
       if (overdueInMs <= 0) {

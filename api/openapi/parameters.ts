@@ -2,14 +2,14 @@ import { z } from "@hono/zod-openapi";
 import { limits } from "../../shared/wire/limits.ts";
 import { jobId } from "./examples/jobs.ts";
 
-export const jobIdParam = z.object({
-  id: z.string().openapi({
-    param: { name: "id", in: "path" },
-    format: "uuid",
-    description: "The `job_id` from the answer to the submission.",
-    example: jobId,
-  }),
-});
+export const idParam = (description: string, example: string) =>
+  z.object({
+    id: z
+      .string()
+      .openapi({ param: { name: "id", in: "path" }, format: "uuid", description, example }),
+  });
+
+export const jobIdParam = idParam("The `job_id` from the answer to the submission.", jobId);
 
 /** A whole number in a query. Its schema is explicit, because the generator thinks that a coerced number accepts null. */
 export function integerQuery(
@@ -35,6 +35,10 @@ export const pageQuery = {
     "Items to leave out first.",
   ),
 };
+
+/** The number of the last item of the previous page. */
+export const beforeQuery = (description: string) =>
+  z.coerce.number().int().min(1).optional().openapi({ type: "integer", minimum: 1, description });
 
 export const viewQuery = z.enum(["full", "all"]).optional().openapi({
   description:

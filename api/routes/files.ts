@@ -18,17 +18,10 @@ import { fileId, filePage, uploadedFile } from "../openapi/examples/files.ts";
 import { problem } from "../openapi/responses/problems.ts";
 import { json, problems } from "../openapi/responses/bodies.ts";
 import { originOf } from "../http/origin.ts";
-import { pageQuery } from "../openapi/parameters.ts";
+import { idParam, pageQuery } from "../openapi/parameters.ts";
 import { listFiles } from "../store/files.ts";
 
-const params = z.object({
-  id: z.string().openapi({
-    param: { name: "id", in: "path" },
-    format: "uuid",
-    description: "The `file_id` from the answer to the upload.",
-    example: fileId,
-  }),
-});
+const params = idParam("The `file_id` from the answer to the upload.", fileId);
 const unknown = problem("not_found", { detail: `File ${fileId} does not exist.` });
 
 /** Files that clients upload once and use in any number of jobs. */

@@ -12,7 +12,7 @@ import type { AppEnv } from "../http/context.ts";
 import { jobId } from "../openapi/examples/jobs.ts";
 import { problem } from "../openapi/responses/problems.ts";
 import { body, json, problems } from "../openapi/responses/bodies.ts";
-import { integerQuery, pageQuery } from "../openapi/parameters.ts";
+import { beforeQuery, integerQuery, pageQuery } from "../openapi/parameters.ts";
 import {
   webhookDelivery,
   webhookDeliveryPage,
@@ -33,11 +33,7 @@ const query = z.object({
     .string()
     .optional()
     .openapi({ description: "Only deliveries about this job.", example: jobId }),
-  before: z.coerce.number().int().min(1).optional().openapi({
-    type: "integer",
-    minimum: 1,
-    description: "Id of the last delivery of the previous page: only older ones.",
-  }),
+  before: beforeQuery("Id of the last delivery of the previous page: only older ones."),
   limit: pageQuery.limit,
 });
 

@@ -1,4 +1,4 @@
-import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { PoolAgent } from "../../../shared/wire/health.ts";
 import {
   HostList,
@@ -18,17 +18,12 @@ import { poolStats as poolExample } from "../../openapi/examples/health.ts";
 import { agentId, invitation, joinedHost } from "../../openapi/examples/hosts.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { idParam } from "../../openapi/parameters.ts";
 import { listAgents } from "../../store/agents/agents.ts";
 import { readQueueStats } from "../../store/statistics/queue.ts";
 
-const idOf = (description: string, example: string) =>
-  z.object({
-    id: z
-      .string()
-      .openapi({ param: { name: "id", in: "path" }, format: "uuid", description, example }),
-  });
-const hostParam = idOf("The `id` of a host, from `GET /hosts`.", joinedHost.id);
-const agentParam = idOf("The `id` of an agent, from `GET /pool/stats`.", agentId);
+const hostParam = idParam("The `id` of a host, from `GET /hosts`.", joinedHost.id);
+const agentParam = idParam("The `id` of an agent, from `GET /pool/stats`.", agentId);
 
 /** What operators do with hosts and their agents. */
 export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {

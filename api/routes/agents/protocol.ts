@@ -1,4 +1,4 @@
-import { Hono } from "hono";
+import { type Context, Hono } from "hono";
 import { JoinRequest, RotateRequest } from "../../../shared/wire/agent/join.ts";
 import {
   AgentStatus,
@@ -56,6 +56,10 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const followReply = (execution: ExecutionRow): WatchReply =>
     isFollowed(execution, deps.now()) ? { watch: true } : { watch: false };
   const app = new Hono<AppEnv>();
+  const requireJob = (c: Context<AppEnv, "/leases/:lease_id/*">) =>
+    requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+  const requireBuild = (c: Context<AppEnv, "/builds/:lease_id/*">) =>
+    requireBuildLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
@@ -91,20 +95,20 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.post("/leases/:lease_id/started", async (c) => {
     const report = await parseBody(c, StartedReport, smallBytes);
-    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    const execution = await requireJob(c);
     await recordStart(deps, execution, report);
     return c.json(followReply(execution));
   });
 
   app.post("/leases/:lease_id/logs", async (c) => {
     const report = await parseBody(c, AnyOutputReport, resultBytes);
-    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    const execution = await requireJob(c);
     await recordLog(deps, execution, report);
     return c.json(followReply(execution));
   });
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {
-    const execution = await requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+    const execution = await requireJob(c);
     const announced = readUploadHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
     await storeUpload(deps, execution, c.req.param("name"), body, announced);
@@ -112,16 +116,13 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   });
 
   app.get("/leases/:lease_id/files/:sha256", async (c) => {
-    const { lease_id, sha256 } = c.req.param();
-    const execution = await requireLease(deps, lease_id, c.get("agentTokenHash"));
-    return sendStored(c, await leasedFile(deps, execution, sha256));
+    return sendStored(c, await leasedFile(deps, await requireJob(c), c.req.param("sha256")));
   });
 
   app.post("/leases/:lease_id/result", async (c) => {
     const report = await parseBody(c, ResultReport, resultBytes);
-    const { lease_id } = c.req.param();
-    const execution = await requireLease(deps, lease_id, c.get("agentTokenHash"));
-    const isNew = await recordResult(deps, execution, lease_id, report);
+    const execution = await requireJob(c);
+    const isNew = await recordResult(deps, execution, c.req.param("lease_id"), report);
     // A repeated post gets no job; a job that the first post leased comes with the next poll.
     const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
     const jobs = takes ? await takeNext(deps, execution.agentId ?? "") : [];
@@ -130,33 +131,28 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   app.post("/leases/:lease_id/release", async (c) => {
     const report = await parseBody(c, ReleaseReport, smallBytes);
-    const { lease_id } = c.req.param();
-    await requireLease(deps, lease_id, c.get("agentTokenHash"));
-    await releaseLease(deps, lease_id, report);
+    await requireJob(c);
+    await releaseLease(deps, c.req.param("lease_id"), report);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/logs", async (c) => {
     const chunk = await parseBody(c, BuildLogChunk, smallBytes);
-    const { lease_id } = c.req.param();
-    const build = await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
-    await appendBuildLog(deps, build, lease_id, chunk);
+    await appendBuildLog(deps, await requireBuild(c), c.req.param("lease_id"), chunk);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/result", async (c) => {
     const report = await parseBody(c, BuildReport, smallBytes);
-    const { lease_id } = c.req.param();
-    await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
-    await recordBuildResult(deps, lease_id, report);
+    await requireBuild(c);
+    await recordBuildResult(deps, c.req.param("lease_id"), report);
     return c.json({});
   });
 
   app.post("/builds/:lease_id/release", async (c) => {
     const report = await parseBody(c, ReleaseReport, smallBytes);
-    const { lease_id } = c.req.param();
-    await requireBuildLease(deps, lease_id, c.get("agentTokenHash"));
-    await releaseBuildLease(deps, lease_id, report);
+    await requireBuild(c);
+    await releaseBuildLease(deps, c.req.param("lease_id"), report);
     return c.json({});
   });
 

@@ -9,12 +9,14 @@ import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { sendDownload, type Download } from "../../http/send-file.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
-import { findExecution, findSubmitted } from "../../store/jobs/read.ts";
+import { findExecution } from "../../store/jobs/read.ts";
+import { findSubmitted } from "../../store/jobs/lease.ts";
 import { findArtifact, listArtifacts } from "../../store/output/artifacts.ts";
 import { artifactList } from "../../openapi/examples/jobs.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
 import { jobIdParam } from "../../openapi/parameters.ts";
 import { describeArtifacts, nameRule } from "../../openapi/artifacts.ts";
+import { requireExecution } from "../../jobs/read-records.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
 export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
@@ -33,8 +35,7 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(list, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await findExecution(deps.db, id);
-    if (!execution) throw notFound(`Job ${id}`);
+    const execution = await requireExecution(deps, id);
     const artifacts = (await listArtifacts(deps.db, [id])).map(toArtifact);
     return c.json({ job_id: id, artifacts, input_artifacts: inputArtifacts(execution) }, 200);
   });

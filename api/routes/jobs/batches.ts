@@ -1,4 +1,4 @@
-import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/client/batch.ts";
 import { IdempotencyHeader } from "../../../shared/wire/client/submission.ts";
 import { cancelBatch, readBatch } from "../../batches/batch.ts";
@@ -11,15 +11,9 @@ import { batch, batchId, batchRequest, submittedBatch } from "../../openapi/exam
 import { problem } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
+import { idParam } from "../../openapi/parameters.ts";
 
-const params = z.object({
-  id: z.string().openapi({
-    param: { name: "id", in: "path" },
-    format: "uuid",
-    description: "The `batch_id` from the answer to the submission.",
-    example: batchId,
-  }),
-});
+const params = idParam("The `batch_id` from the answer to the submission.", batchId);
 const unknown = problem("not_found", { detail: `Batch ${batchId} does not exist.` });
 
 /** Many submissions in one request, and what becomes of them. */

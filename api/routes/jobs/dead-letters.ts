@@ -25,13 +25,9 @@ import type { Database } from "../../store/database.ts";
 import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
-import { pageQuery } from "../../openapi/parameters.ts";
+import { beforeQuery, pageQuery } from "../../openapi/parameters.ts";
 
-const before = z.coerce.number().int().min(1).optional().openapi({
-  type: "integer",
-  minimum: 1,
-  description: "Id of the last entry of the previous page: only older entries.",
-});
+const before = beforeQuery("Id of the last entry of the previous page: only older entries.");
 
 /** The dead letter queue: asynchronous jobs that failed for good. */
 export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
@@ -52,9 +48,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   app.openapi(list, async (c) => {
     const { error_type, before, limit, offset } = c.req.valid("query");
     const rows = await listDeadLetters(db, { type: error_type, before }, limit + 1, offset);
-    const shown = rows.slice(0, limit);
-    const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
-    return jsonPage(c, shown, page, (some) => toDeadLetters(db, some)) as never;
+    return jsonPage(c, rows, { limit, offset }, (some) => toDeadLetters(db, some)) as never;
   });
 
   const stats = createRoute({

@@ -2,7 +2,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { streamNames } from "../../../shared/wire/output.ts";
 import type { Deps } from "../../deps.ts";
 import { type EventCursor, parseCursor } from "../../domain/event-cursor.ts";
-import { AppError, notFound } from "../../errors.ts";
+import { AppError } from "../../errors.ts";
 import { contentTypes, formatOf } from "../../events/encode.ts";
 import { follow } from "../../events/follow.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
@@ -15,7 +15,7 @@ import { problem, problemRef, tooManyStreams } from "../../openapi/responses/pro
 import { headers } from "../../openapi/responses/headers.ts";
 import { problems } from "../../openapi/responses/bodies.ts";
 import { integerQuery, jobIdParam } from "../../openapi/parameters.ts";
-import { findExecution } from "../../store/jobs/read.ts";
+import { requireExecution } from "../../jobs/read-records.ts";
 
 const text = z.string();
 
@@ -60,7 +60,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenS
   app.openapi(events, async (c) => {
     const { id } = c.req.valid("param");
     const from = cursorOf(c.req.header("Last-Event-ID"), c.req.valid("query").after);
-    if (!(await findExecution(deps.db, id))) throw notFound(`Job ${id}`);
+    await requireExecution(deps, id);
     if (from?.state === "ended") return c.body(null, 204);
     const format = formatOf(c.req.header("Accept"));
     if (c.req.method === "HEAD") return c.body(null, 200, eventHeaders(format));
@@ -110,8 +110,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenS
   app.openapi(logs, async (c) => {
     const { id } = c.req.valid("param");
     const { stream, offset } = c.req.valid("query");
-    const execution = await findExecution(deps.db, id);
-    if (!execution) throw notFound(`Job ${id}`);
+    const execution = await requireExecution(deps, id);
     const { size, open } = await readLog(deps, execution, stream);
     if (offset > size) {
       const more = { "Content-Range": `bytes */${size}` };

@@ -5,13 +5,11 @@ import {
   ExecutionRecord,
 } from "../../../shared/wire/execution.ts";
 import type { Deps } from "../../deps.ts";
-import { readRecord, readRecords } from "../../jobs/read-records.ts";
+import { readRecord, readRecords, requireExecution } from "../../jobs/read-records.ts";
 import { remove } from "../../jobs/remove.ts";
-import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonPage } from "../../http/json-page.ts";
 import { listExecutions } from "../../store/jobs/list.ts";
-import { findExecution } from "../../store/jobs/read.ts";
 import { executionPage, jobId, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { filterOf, listQuery } from "../../openapi/list-query.ts";
@@ -36,9 +34,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const query = c.req.valid("query");
     const { limit, offset } = query;
     const rows = await listExecutions(db, filterOf(query), limit + 1, offset);
-    const shown = rows.slice(0, limit);
-    const page = { limit, offset, has_more: rows.length > limit, count: shown.length };
-    return jsonPage(c, shown, page, (some) => readRecords(db, some, query)) as never;
+    return jsonPage(c, rows, { limit, offset }, (some) => readRecords(db, some, query)) as never;
   });
 
   const single = createRoute({
@@ -56,8 +52,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(single, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await findExecution(db, id);
-    if (!execution) throw notFound(`Execution ${id}`);
+    const execution = await requireExecution(deps, id, "Execution");
     return c.json(await readRecord(db, execution, c.req.valid("query").view), 200);
   });
 

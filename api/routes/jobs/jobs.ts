@@ -7,12 +7,12 @@ import {
 } from "../../../shared/wire/execution.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Deps } from "../../deps.ts";
-import { readRecord } from "../../jobs/read-records.ts";
+import { readRecord, requireExecution } from "../../jobs/read-records.ts";
 import { toJobStatus, toQueueStatus } from "../../jobs/record.ts";
-import { AppError, notFound } from "../../errors.ts";
+import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { explainWait } from "../../jobs/availability.ts";
-import { findExecution, queuePosition } from "../../store/jobs/read.ts";
+import { queuePosition } from "../../store/jobs/read.ts";
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
@@ -46,8 +46,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(status, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await findExecution(deps.db, id);
-    if (!execution) throw notFound(`Job ${id}`);
+    const execution = await requireExecution(deps, id);
     const status = toJobStatus(execution);
     if (execution.status !== "queued") return c.json(status, 200);
     const position = await queuePosition(deps.db, execution);

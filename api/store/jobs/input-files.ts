@@ -1,6 +1,7 @@
 import { and, asc, eq, exists, getTableColumns, sql } from "drizzle-orm";
 import type { InStatement } from "@libsql/client/web";
 import { insertWhere, type Database } from "../database.ts";
+import type { ExecutionRow } from "./row.ts";
 import { executions, inputFiles } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
@@ -57,7 +58,11 @@ export const insertFilesOf = (isNew: ReturnType<typeof sql>) => sql`
   where exists (select 1 from ${executions} where ${executions.id} = ${field("id")}) and ${isNew}`;
 
 /** The files of executions, by name. */
-export async function filesOf(db: Database, ids: string[]): Promise<InputFileInfo[]> {
+export async function filesOf(
+  db: Database,
+  rows: Pick<ExecutionRow, "id" | "inputs">[],
+): Promise<InputFileInfo[]> {
+  const ids = rows.flatMap(({ id, inputs }) => (inputs === null ? [] : [id]));
   return ids.length === 0 ? [] : infos(db, { ids: JSON.stringify(ids) });
 }
 

@@ -185,6 +185,14 @@ export async function submittedPayloads(
   return new Map(rows.map(({ id, ...payload }) => [id, payload]));
 }
 
+/** The same of one execution. */
+export async function findSubmitted(
+  db: Database,
+  id: string,
+): Promise<SubmittedPayload | undefined> {
+  return (await submittedPayloads(db, [id])).get(id);
+}
+
 const submitted = rowsQuery(
   query
     .select({

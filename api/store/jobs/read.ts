@@ -1,5 +1,5 @@
 import { eq, sql } from "drizzle-orm";
-import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./row.ts";
+import { type ExecutionRow, executionColumns } from "./row.ts";
 import type { Database } from "../database.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
@@ -44,14 +44,10 @@ const positionOf = statement(position);
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
-  const withInputs = rows.filter(({ inputs }) => inputs !== null);
   const [payloadRows, artifactRows, fileRows] = await Promise.all([
     outputs(db, { ids: JSON.stringify(ids) }),
     listArtifacts(db, ids),
-    filesOf(
-      db,
-      withInputs.map(({ id }) => id),
-    ),
+    filesOf(db, rows),
   ]);
   return Promise.all(
     rows.map(async (execution) => ({
@@ -85,23 +81,6 @@ export async function withPayload(db: Database, row: ExecutionRow): Promise<Full
   const [full] = await withPayloads(db, [row]);
   if (!full) throw new Error(`execution ${row.id} has no payload`);
   return full;
-}
-
-/** What the code of an execution is given, as it was submitted. */
-export async function findSubmitted(
-  db: Database,
-  id: string,
-): Promise<SubmittedPayload | undefined> {
-  const [row] = await db.orm
-    .select({
-      code: payloads.code,
-      input: payloads.input,
-      stdin: payloads.stdin,
-      args: payloads.args,
-    })
-    .from(payloads)
-    .where(eq(payloads.executionId, id));
-  return row;
 }
 
 type Streams = FullExecution["payload"];
