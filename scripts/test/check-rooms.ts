@@ -40,8 +40,7 @@ export function findWrongImports(
  */
 export function findCircles(rooms: Rooms, files: readonly string[], read = readText): string[] {
   const imports = files
-    // The circle of scripts/vm is about to go with its sections.
-    .filter((file) => /\.tsx?$/.test(file) && !file.startsWith("scripts/vm/"))
+    .filter((file) => /\.tsx?$/.test(file))
     .flatMap((file) => importsOf(file, read(file)).map((target) => [file, target] as const));
   const roomOf = (file: string): string => {
     const order = rooms[topOf(file)];
