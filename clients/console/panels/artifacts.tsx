@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { parseCsv } from "../model/csv.ts";
 import { laidOut } from "../model/read-input.ts";
 import { formatBytes, formatCount } from "../model/time.ts";
@@ -114,16 +114,17 @@ interface ShownProps {
 }
 
 function Shown({ id, artifact, kind, isInput }: ShownProps) {
-  const feed = useFeed<{ url?: string; text?: string }>(
+  const feed = useFeed<{ blob?: Blob; text?: string }>(
     `${isInput ? "input" : "file"} ${artifact.name} of ${id}`,
     async (signal) => {
       const answer = await openArtifact(id, artifact.name, isInput, signal);
       if (kind !== "picture") return { text: await beginningOf(answer) };
-      return { url: URL.createObjectURL(await answer.blob()) };
+      return { blob: await answer.blob() };
     },
     () => true,
   );
-  const { data: { url, text } = {}, problem } = feed.value;
+  const { data: { blob, text } = {}, problem } = feed.value;
+  const url = useMemo(() => blob && URL.createObjectURL(blob), [blob]);
   useEffect(() => () => URL.revokeObjectURL(url ?? ""), [url]);
   if (problem) return <p class="problem">{problem}</p>;
   if (url) return <img src={url} alt={artifact.name} />;
