@@ -30,11 +30,13 @@ export interface WaitOptions extends CallOptions {
 
 /** Which executions to list. */
 export interface ListFilters {
-  status?: ExecutionStatus;
+  status?: ExecutionStatus | readonly ExecutionStatus[];
   job_type?: string;
   batch_id?: string;
   parent_execution_id?: string;
   metadata?: Record<string, string>;
+  /** A text in the error. */
+  error?: string;
   created_after?: string;
   created_before?: string;
   /** How many at most. Default: all. */
