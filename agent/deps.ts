@@ -15,7 +15,7 @@ import { systemClock } from "./waiting/clock.ts";
 import type { AgentConfig } from "./config.ts";
 import { countErrors } from "./health/count-errors.ts";
 import { engineHost } from "./engine/engine-host.ts";
-import { createEngineWatch } from "./health/engine-watch.ts";
+import { createEngineMonitor } from "./health/engine-monitor.ts";
 import { createImageFetcher } from "./image/fetch-images.ts";
 import { createFetchedImages } from "./image/fetched-images.ts";
 import { createFileStore } from "./files/file-store.ts";
@@ -39,7 +39,7 @@ import { createRuntimeChoice } from "./policy/runtime-choice.ts";
 import { classify } from "./sandbox/output/classify.ts";
 import { connectEngine } from "./engine/engine.ts";
 import { makeImage } from "./build/image-build.ts";
-import { ownPlace } from "./engine/place.ts";
+import { hostScope } from "./engine/host-scope.ts";
 import { createReaper } from "./container/reap.ts";
 import { openSandbox } from "./container/open-sandbox.ts";
 import { pushTimes, shareImage } from "./image/share-image.ts";
@@ -58,7 +58,7 @@ export async function createDeps(
   const changes = createChangeSignal();
   const gpus = createGpus(config.gpus, changes.notify);
   const host = engineHost(config.dockerHost, process.env);
-  const spool = await openSpoolDir(config.spoolDir, agent.id, ownPlace);
+  const spool = await openSpoolDir(config.spoolDir, agent.id, hostScope);
   const { engine, errors } = countErrors(
     connectEngine(host, (message) => log.warn(message), spool.path),
   );
@@ -73,7 +73,7 @@ export async function createDeps(
   const mother = motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId);
   const ownVolumes = how.mode === "engine" ? [] : [mother.rootfs, mother.bundles];
   const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
-  const watch = createEngineWatch({
+  const monitor = createEngineMonitor({
     ping: async (signal) => {
       await spool.check();
       await engine.ping(signal);
@@ -111,8 +111,8 @@ export async function createDeps(
     // busy.
     starters: Math.min(16, availableParallelism() + 1),
     slots: config.slots,
-    isEngineWell: () => watch.slotsToOffer(1, 0) > 0 && watch.breaker().state === "closed",
-    checkEngine: watch.checkSoon,
+    isEngineWell: () => monitor.slotsToOffer(1, 0) > 0 && monitor.breaker().state === "closed",
+    checkEngine: monitor.checkSoon,
     changed: changes.notify,
     clock,
     log,
@@ -166,13 +166,13 @@ export async function createDeps(
     token: config.token,
     dispatcher: connectApi(config.api, process.env),
   });
-  const reportCrash = createCrashReporter({ client, log, onReported: watch.checkSoon }, end);
-  const admission = createAdmission({ policy: config.policy, images, engine: watch });
+  const reportCrash = createCrashReporter({ client, log, onReported: monitor.checkSoon }, end);
+  const admission = createAdmission({ policy: config.policy, images, engine: monitor });
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
   const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
   const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);
   const ready = Promise.withResolvers<void>();
-  void ready.promise.then(() => process.send?.({ type: "ready", engine: watch.health() }));
+  void ready.promise.then(() => process.send?.({ type: "ready", engine: monitor.health() }));
   log.info("agent {name} ({id}) works for {api} on {host}, {slots} jobs at once", {
     ...agent,
     api: config.api.url,
@@ -183,7 +183,7 @@ export async function createDeps(
   return {
     agent,
     client,
-    engine: watch,
+    engine: monitor,
     changes,
     clock,
     gpus,

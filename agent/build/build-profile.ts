@@ -70,7 +70,7 @@ export function imageChanges({ jobType, repository, tags, requirements }: ImageR
     [STANDS_IN_FOR]: "",
     [labels.agentId]: "",
     [labels.agentName]: "",
-    [labels.agentPlace]: "",
+    [labels.hostScope]: "",
     [labels.leaseId]: "",
   };
   return [

@@ -7,7 +7,7 @@ import { ApiError } from "../api/errors.ts";
 import { type BuildLog, createBuildLog } from "./build-log.ts";
 import type { Client } from "../api/client.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
-import type { EngineWatch } from "../health/engine-watch.ts";
+import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { Images } from "../image/images.ts";
 import type { Inventory } from "../image/inventory.ts";
 import { JobRefusal } from "../policy/refusal.ts";
@@ -43,7 +43,7 @@ export type BuildDeps = {
   readonly client: Pick<Client, "buildLogs" | "buildResult" | "buildRelease">;
   readonly images: Images;
   readonly inventory: Inventory;
-  readonly engine: EngineWatch;
+  readonly engine: EngineMonitor;
   readonly makeImage: MakeImage;
   readonly shareImage: ShareImage;
   readonly pip: PipConfig;

@@ -40,7 +40,7 @@ export function createReaper(
       // Images that builds make have a blank label, which their containers inherit.
       return leaseId ? owner.isHeld(leaseId) : isRunning;
     }
-    const lives = await owner.isAlive(agentId, its[labels.agentPlace] ?? "");
+    const lives = await owner.isAlive(agentId, its[labels.hostScope] ?? "");
     if (lives !== null) return lives;
     return isRunning || owner.nowMs() - (endedMs.get(id) ?? owner.nowMs()) < ENDED_MS;
   }

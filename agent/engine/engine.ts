@@ -12,7 +12,7 @@ import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-
 import { type EngineInfo, hidesLimits, limitsProblem } from "./engine-info.ts";
 import { type ImageCalls, imageCalls } from "./image-calls.ts";
 import { forPodman, readPodmanInfo } from "./podman.ts";
-import { ownPlace } from "./place.ts";
+import { hostScope } from "./host-scope.ts";
 import { labels, namePrefix } from "../sandbox/labels.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import { type VolumeCalls, volumeCalls } from "./volume-calls.ts";
@@ -118,7 +118,7 @@ export function connectEngine(
           // Query and body apart: otherwise dockerode would repeat the whole profile in the
           // address.
           const filtered = withFilter(fitted, form, filterFile);
-          const Labels = { ...filtered.Labels, [labels.agentPlace]: ownPlace };
+          const Labels = { ...filtered.Labels, [labels.hostScope]: hostScope };
           const _body = { ...filtered, Labels };
           const request = { _query: { name }, _body, abortSignal };
           try {

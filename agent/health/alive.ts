@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ownPlace } from "../engine/place.ts";
+import { hostScope } from "../engine/host-scope.ts";
 
 /**
  * Each agent process listens on a socket named after its id. The kernel closes it however the
@@ -24,9 +24,9 @@ export async function showAlive(agentId: string): Promise<Disposable> {
 }
 
 /** Whether the agent `agentId` is alive; null if that cannot be seen from here. */
-export async function isAlive(agentId: string, place: string): Promise<boolean | null> {
+export async function isAlive(agentId: string, scope: string): Promise<boolean | null> {
   if (await answers(agentId)) return true;
-  return place === ownPlace ? false : null;
+  return scope === hostScope ? false : null;
 }
 
 async function answers(agentId: string): Promise<boolean> {

@@ -39,7 +39,7 @@ export function createInventory(
   async function want(references: readonly string[], signal: AbortSignal): Promise<boolean> {
     const isKnown = references.every((one) => wanted.includes(one));
     wanted = [...new Set([...references, ...made])];
-    // If the engine fails now, the engine watch calls `refresh` once it is back.
+    // If the engine fails now, the engine monitor calls `refresh` once it is back.
     if (!isKnown) await refresh(signal).catch(() => {});
     return isKnown;
   }

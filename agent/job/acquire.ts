@@ -2,7 +2,7 @@ import { parseBytes } from "../../shared/bytes.ts";
 import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/agent/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
-import type { EngineWatch } from "../health/engine-watch.ts";
+import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { GpuLease, Gpus } from "../backend/gpus.ts";
 import type { Images } from "../image/images.ts";
 import { sizeOf } from "../files/job-files.ts";
@@ -22,7 +22,7 @@ export type AcquireDeps = {
   readonly images: Images;
   readonly pool: SandboxSource;
   readonly gpus: Pick<Gpus, "total">;
-  readonly engine: Pick<EngineWatch, "health">;
+  readonly engine: Pick<EngineMonitor, "health">;
   readonly chooseRuntime: RuntimeChoice;
   readonly seccomp: boolean;
   /** Whether packages may be installed for a job. */

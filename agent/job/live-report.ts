@@ -30,7 +30,7 @@ const WATCHED_EVERY_MS = 100;
 
 export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
   const { lease_id } = lease.job;
-  const { watch } = lease;
+  const { followed } = lease;
   const end = new AbortController();
   const closing = new AbortController();
   const signal = AbortSignal.any([lease.drop.signal, closing.signal]);
@@ -52,35 +52,35 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
 
   async function sendStarted(jobRef: string): Promise<void> {
     await clock.sleep(STARTED_AFTER_MS, end.signal);
-    watch.learn(await client.started(lease_id, { job_ref: jobRef }, signal));
+    followed.learn(await client.started(lease_id, { job_ref: jobRef }, signal));
   }
 
   async function sendOutput(): Promise<void> {
     while (!end.signal.aborted) {
-      await (watch.isOn() ? whileWatched() : whileUnwatched());
+      await (followed.isOn() ? whileFollowed() : whileUnfollowed());
       for (let parts = unsent.take(); parts && !end.signal.aborted; parts = unsent.take()) {
         await post(parts);
-        if (watch.isOn()) break;
+        if (followed.isOn()) break;
       }
     }
   }
 
   async function post(parts: OutputPart[]): Promise<void> {
     postedMs = clock.nowMs();
-    watch.learn(await client.logs(lease_id, { parts }, signal));
+    followed.learn(await client.logs(lease_id, { parts }, signal));
   }
 
   /** Waits for output, and for the time since the last post. */
-  async function whileWatched(): Promise<void> {
+  async function whileFollowed(): Promise<void> {
     await news.waitUntil(() => !unsent.isEmpty() || end.signal.aborted);
     const waitMs = postedMs + WATCHED_EVERY_MS - clock.nowMs();
     if (waitMs > 0) await clock.sleep(waitMs, end.signal).catch(() => {});
   }
 
   /** Waits for a second, or until somebody follows the job. */
-  async function whileUnwatched(): Promise<void> {
+  async function whileUnfollowed(): Promise<void> {
     const begun = new AbortController();
-    using _listening = watch.subscribe(() => begun.abort(OVER));
+    using _listening = followed.subscribe(() => begun.abort(OVER));
     const over = AbortSignal.any([end.signal, begun.signal]);
     await clock.sleep(UNWATCHED_EVERY_MS, over).catch(() => {});
   }

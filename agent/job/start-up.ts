@@ -1,13 +1,13 @@
 import { type AcquireDeps, type Acquired, acquireSandbox, type Want } from "./acquire.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import type { JobFiles } from "../files/job-files.ts";
-import type { EngineWatch } from "../health/engine-watch.ts";
+import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { GpuLease } from "../backend/gpus.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Lease } from "../lease/leases.ts";
 import { EngineError } from "../sandbox/errors.ts";
 
-export type StartUpDeps = AcquireDeps & { readonly engine: EngineWatch; readonly clock: Clock };
+export type StartUpDeps = AcquireDeps & { readonly engine: EngineMonitor; readonly clock: Clock };
 
 /**
  * Gets a container for the lease's job within the job's startup_timeout.

@@ -6,7 +6,7 @@ import type {
 } from "../../shared/wire/agent/lease.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
-import { createWatch, type Watch } from "./watch.ts";
+import { createFollowed, type Followed } from "./followed.ts";
 
 /** Reason to end a run early; its result is still reported. */
 export class RunCancelled extends Error {
@@ -41,13 +41,13 @@ export type Lease<Work extends Leased = LeasedJob> = {
    */
   isReporting: boolean;
   /** Whether somebody follows the job. */
-  readonly watch: Watch;
+  readonly followed: Followed;
 };
 
 export type Leased = LeasedJob | LeasedBuild;
 
 /** The part of a reply that concerns leases. */
-export type News = Pick<RenewReply, "cancel" | "lost" | "intervals" | "watch">;
+export type LeaseReply = Pick<RenewReply, "cancel" | "lost" | "intervals" | "watch">;
 
 export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
@@ -58,7 +58,7 @@ export type Leases<Work extends Leased = LeasedJob> = {
   /** Held leases that are being cancelled already. */
   readonly cancelling: () => string[];
   /** Held leases that the agent knows to be followed. */
-  readonly watching: () => string[];
+  readonly followed: () => string[];
   readonly intervals: () => Intervals;
   /** Whether a lease that was requested at `askedMs` lasts long enough to be renewed. */
   readonly isFresh: (askedMs: number) => boolean;
@@ -75,7 +75,7 @@ export type Leases<Work extends Leased = LeasedJob> = {
    */
   readonly isMissing: (listed: readonly string[], ms: number) => boolean;
   /** Applies the reply to a request that listed the leases `listed` and was sent at `askedMs`. */
-  readonly learn: (reply: News, listed: readonly string[], askedMs: number) => void;
+  readonly learn: (reply: LeaseReply, listed: readonly string[], askedMs: number) => void;
   readonly cancelAll: () => void;
   readonly dropAll: () => void;
 };
@@ -112,7 +112,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   }
 
   /** Drops the lease if it is not renewed in time, even if the API still counts it as held. */
-  async function watch(entry: Held<Work>): Promise<void> {
+  async function dropUnlessRenewed(entry: Held<Work>): Promise<void> {
     const { signal } = entry.over;
     const left = (): number => leftMs(entry.renewedMs);
     for (let ms = left(); ms > 0 && !signal.aborted; ms = left()) {
@@ -124,18 +124,18 @@ export function createLeases<Work extends Leased = LeasedJob>(
   function take(job: Work, askedMs: number): Lease<Work> {
     const cancel = new AbortController();
     const drop = new AbortController();
-    const isWatched = "watch" in job && job.watch;
+    const isFollowed = "watch" in job && job.watch;
     const lease = {
       job,
       takenMs: clock.nowMs(),
       cancel,
       drop,
       isReporting: false,
-      watch: createWatch(isWatched),
+      followed: createFollowed(isFollowed),
     };
     const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
     held.set(job.lease_id, entry);
-    void watch(entry);
+    void dropUnlessRenewed(entry);
     changes.notify();
     return lease;
   }
@@ -168,13 +168,13 @@ export function createLeases<Work extends Leased = LeasedJob>(
     );
   }
 
-  function learn(reply: News, listed: readonly string[], askedMs: number): void {
+  function learn(reply: LeaseReply, listed: readonly string[], askedMs: number): void {
     intervals = reply.intervals;
     for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
     for (const id of reply.lost) lose(held.get(id));
     for (const id of listed) {
       renew(held.get(id), askedMs);
-      held.get(id)?.lease.watch.learn({ watch: reply.watch?.includes(id) });
+      held.get(id)?.lease.followed.learn({ watch: reply.watch?.includes(id) });
     }
   }
 
@@ -203,9 +203,9 @@ export function createLeases<Work extends Leased = LeasedJob>(
       all()
         .filter(({ cancel }) => cancel.signal.aborted)
         .map(({ job }) => job.lease_id),
-    watching: () =>
+    followed: () =>
       all()
-        .filter(({ watch }) => watch.isOn())
+        .filter(({ followed }) => followed.isOn())
         .map(({ job }) => job.lease_id),
     intervals: () => intervals,
     isFresh,

@@ -105,7 +105,7 @@ async function pollOnce(
     free_slots: freeSlots(deps),
     free_builds: freeBuilds(deps),
     cancelling: leases.cancelling(),
-    watching: leases.watching(),
+    watching: leases.followed(),
     ...asking,
   };
   const askedMs = clock.nowMs();

@@ -1,5 +1,5 @@
 import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/wire/agent/lease.ts";
-import type { EngineWatch } from "../health/engine-watch.ts";
+import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Gpus } from "../backend/gpus.ts";
 import type { Inventory } from "../image/inventory.ts";
@@ -10,7 +10,7 @@ export type StatusDeps = {
   readonly leases: Leases;
   /** Builds use no slot: one may run while every slot runs a job. */
   readonly builds: Leases<LeasedBuild>;
-  readonly engine: EngineWatch;
+  readonly engine: EngineMonitor;
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
   readonly pool: Pick<SandboxSource, "stats" | "mountsFiles">;

@@ -1,8 +1,8 @@
 export const labels = {
   agentId: "io.airlock.agent",
   agentName: "io.airlock.owner",
-  /** Set by the engine's client, see engine/place.ts. */
-  agentPlace: "io.airlock.place",
+  /** Set by the engine's client, see engine/host-scope.ts. */
+  hostScope: "io.airlock.host-scope",
   leaseId: "io.airlock.lease",
 } as const;
 

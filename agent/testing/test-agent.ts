@@ -11,7 +11,7 @@ import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { createClient } from "../api/client.ts";
-import { createEngineWatch, type EngineWatch } from "../health/engine-watch.ts";
+import { createEngineMonitor, type EngineMonitor } from "../health/engine-monitor.ts";
 import { createGpus } from "../backend/gpus.ts";
 import { withGpus } from "../backend/gpu-sandbox.ts";
 import { createImages } from "../image/images.ts";
@@ -95,7 +95,7 @@ export async function createTestAgent({
     { url: api.url, token: fixedToken("test-token-0123456789"), dispatcher: new Agent() },
     { retries: 3, minTimeout: 1, maxTimeout: 2 },
   );
-  const engine = createEngineWatch({
+  const engine = createEngineMonitor({
     ping: async () => {
       if (self.health instanceof Error) throw self.health;
     },
@@ -180,7 +180,11 @@ export async function createTestAgent({
     sandbox: (n) => nth(n).promise,
     specs,
     assumeGoodEngine: () => {
-      const good: EngineWatch = { ...engine, slotsToOffer: () => slots, health: () => goodEngine };
+      const good: EngineMonitor = {
+        ...engine,
+        slotsToOffer: () => slots,
+        health: () => goodEngine,
+      };
       Object.assign(deps, { engine: good });
     },
     begin: (job) => {
@@ -198,7 +202,7 @@ export async function createTestAgent({
       end.abort();
       abort.abort();
       await Promise.allSettled(runs);
-      const left = (await readdir(join(root, agent.id))).filter((name) => name !== "place");
+      const left = (await readdir(join(root, agent.id))).filter((name) => name !== "host-scope");
       if (left.length > 0) throw new Error(`left in the spool folder: ${left.join()}`);
       await client.close();
       await api[Symbol.asyncDispose]();

@@ -26,7 +26,7 @@ MAX_PAYLOAD = 256 * 1024
 
 _HEAD = 5
 _ENOUGH = 1024 * 1024
-_HOLD_S = 0.005
+_DELAY_S = 0.005
 
 
 class Inbox:
@@ -64,7 +64,7 @@ class Outbox:
         self.fd = fd
         self.patient = False
         self._buffer = bytearray()
-        self._held_since = 0.0
+        self._delayed_since = 0.0
         os.set_blocking(fd, False)
 
     @property
@@ -76,15 +76,15 @@ class Outbox:
         return len(self._buffer) >= _ENOUGH
 
     @property
-    def hold_ms(self):
+    def delay_ms(self):
         """Milliseconds until the held frames must be written."""
         if not self.patient or len(self._buffer) >= MAX_DATA:
             return 0.0
-        return max(0.0, self._held_since + _HOLD_S - time.monotonic()) * 1000
+        return max(0.0, self._delayed_since + _DELAY_S - time.monotonic()) * 1000
 
     def put(self, kind, payload=b""):
         if self.empty:
-            self._held_since = time.monotonic()
+            self._delayed_since = time.monotonic()
         self._buffer += frame_head(kind, len(payload))
         self._buffer += payload
 

@@ -24,25 +24,25 @@ test("a patient outbox holds small data for a moment", () => {
   const what = `
 outbox.patient = True
 outbox.put(b"O", b"hello")
-told.append(round(outbox.hold_ms))
+told.append(round(outbox.delay_ms))
 clock.now += 0.004
 outbox.put(b"O", b"more")
-told.append(round(outbox.hold_ms))
+told.append(round(outbox.delay_ms))
 clock.now += 0.004
-told.append(round(outbox.hold_ms))
+told.append(round(outbox.delay_ms))
 outbox.write()
 told.append(outbox.empty)
 outbox.put(b"O", b"again")
-told.append(round(outbox.hold_ms))`;
+told.append(round(outbox.delay_ms))`;
   expect(told(what)).toEqual([5, 1, 0, true, 5]);
 });
 
 test("large data goes at once, and so does all data when the outbox is not patient", () => {
   const what = `
 outbox.put(b"O", b"hello")
-told.append(outbox.hold_ms)
+told.append(outbox.delay_ms)
 outbox.patient = True
 outbox.put(b"O", b"x" * 65536)
-told.append(outbox.hold_ms)`;
+told.append(outbox.delay_ms)`;
   expect(told(what)).toEqual([0, 0]);
 });

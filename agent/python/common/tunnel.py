@@ -30,7 +30,7 @@ class Tunnel:
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
 
-    def watch(self):
+    def to_poll(self):
         """What to poll for: (descriptor, events, handler)."""
         if len(self._connections) < _MAX_CONNECTIONS:
             yield self._listener.fileno(), select.POLLIN, self._accept

@@ -77,17 +77,17 @@ def serve_until(is_over, ended, tunnel, outbox):
             tunnel.take(kind, payload)
 
     while not is_over():
-        watched = [
+        polled = [
             (ended, select.POLLIN, lambda: os.read(ended, 4096)),
             (inbox.fd, select.POLLIN, take_frames),
-            *tunnel.watch(),
+            *tunnel.to_poll(),
         ]
         if not outbox.empty:
-            watched.append((outbox.fd, select.POLLOUT, outbox.write))
+            polled.append((outbox.fd, select.POLLOUT, outbox.write))
         poll = select.poll()
-        for fd, events, _ in watched:
+        for fd, events, _ in polled:
             poll.register(fd, events)
-        handlers = {fd: handler for fd, _, handler in watched}
+        handlers = {fd: handler for fd, _, handler in polled}
         for fd, _ in poll.poll():
             handlers[fd]()
 

@@ -25,7 +25,7 @@ class Job:
     def __init__(self, mother, zygote, number, order):
         self.mother, self.zygote, self.number = mother, zygote, number
         self.pidfd = self._id = None
-        self._held = []
+        self._locks = []
         self._files = b"".join(b"%s\0%s\0" % (name.encode(), path.encode()) for name, path in order["files"])
         self._complete = False
         self._pending = bytearray()
@@ -43,7 +43,7 @@ class Job:
             limits = Limits(order["memory"], order["pids"], order["cpus"])
             self.groups = mother.groups.make("job-%d" % number, limits)
             for name in filter(None, [order["packages"], *(name for name, _ in order["files"])]):
-                self._held.append(hold(name))
+                self._locks.append(lock_shared(name))
             sizes = order["memory"], order["shm"], order["writable"]
             self._id = mother.code_ids.take()
             request = REQUEST.pack(*sizes, self._id, *mother.shares, order["packages"].encode())
@@ -55,8 +55,8 @@ class Job:
             theirs.close()
             os.close(its_stderr)
         zygote.jobs.add(self)
-        mother.watch(self.stream.fileno(), self._place)
-        mother.watch(self.stderr, self._read_stderr)
+        mother.handle(self.stream.fileno(), self._place)
+        mother.handle(self.stderr, self._read_stderr)
 
     def _place(self):
         """The first byte comes with the pid of the job's PID 1, from the kernel. It waits for one in return."""
@@ -81,7 +81,7 @@ class Job:
         except OSError as error:
             self._end(str(error))
             return
-        self.mother.watch(self.pidfd, self._died)
+        self.mother.handle(self.pidfd, self._died)
         self._follow_reads(True)
         self._write()
 
@@ -124,7 +124,7 @@ class Job:
         if writes != self._writes:
             self._writes = writes
             if writes:
-                self.mother.watch(self.stream.fileno(), self._write, select.EPOLLOUT)
+                self.mother.handle(self.stream.fileno(), self._write, select.EPOLLOUT)
             else:
                 self.mother.forget(self.stream.fileno())
 
@@ -206,13 +206,13 @@ class Job:
         if self.pidfd is not None:
             self.mother.forget(self.pidfd)
             os.close(self.pidfd)
-        while self._held:
-            os.close(self._held.pop())
+        while self._locks:
+            os.close(self._locks.pop())
         self.mother.code_ids.give_back(self._id)
         self.mother.drop_groups(self.groups)
 
 
-def hold(name):
+def lock_shared(name):
     """Locks a bundle of packages or a file, so that nobody removes it while a job may still read it; see bundles.py."""
     path = "%s/%s" % (BUNDLES, name)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -42,14 +42,14 @@ class Mother:
         # Jobs that have ended and whose last bytes wait for credit.
         self.dying = set()
         self._reads_jobs = True
-        self.watch(self.switch.fd_in, self.take_frames)
-        self.watch(self.readable.fileno(), self.read_jobs)
+        self.handle(self.switch.fd_in, self.take_frames)
+        self.handle(self.readable.fileno(), self.read_jobs)
         self._leftover_groups = []
         self._child_events, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.watch(self._child_events, self.reap)
+        self.handle(self._child_events, self.reap)
 
     def reap(self):
         """Zygotes become children of PID 1 when what started them has ended."""
@@ -60,7 +60,7 @@ class Mother:
         except ChildProcessError:
             pass
 
-    def watch(self, fd, handler, events=select.EPOLLIN):
+    def handle(self, fd, handler, events=select.EPOLLIN):
         self._handlers[fd] = handler
         self._poll.register(fd, events)
 
@@ -89,14 +89,14 @@ class Mother:
         if writes != self._writes:
             self._writes = writes
             if writes:
-                self.watch(self.switch.fd_out, lambda: None, select.EPOLLOUT)
+                self.handle(self.switch.fd_out, lambda: None, select.EPOLLOUT)
             else:
                 self.forget(self.switch.fd_out)
         reads = not self.switch.full
         if reads != self._reads_jobs:
             self._reads_jobs = reads
             if reads:
-                self.watch(self.readable.fileno(), self.read_jobs)
+                self.handle(self.readable.fileno(), self.read_jobs)
             else:
                 self.forget(self.readable.fileno())
 

@@ -39,14 +39,14 @@ class Zygote:
         self._output = b""
         self._pidfd = None
         self._problem = "the zygote ended"
-        self._held = []
+        self._locks = []
         self._birth = []
         self.groups = []
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.output, its_output = os.pipe()
         os.set_blocking(self.output, False)
         try:
-            self._held.append(hold_root(order["root"]))
+            self._locks.append(lock_root(order["root"]))
             limits = Limits(order["memory"], order["pids"], order["cpus"])
             self.groups = mother.groups.make("zygote-%d" % number, limits)
             self._begin(order, theirs.fileno(), its_output)
@@ -56,8 +56,8 @@ class Zygote:
         finally:
             theirs.close()
             os.close(its_output)
-        mother.watch(self.control.fileno(), self._hear)
-        mother.watch(self.output, self._read_output)
+        mother.handle(self.control.fileno(), self._hear)
+        mother.handle(self.output, self._read_output)
 
     def _begin(self, order, control, output):
         """Starts the process in its groups; it says on `control` when it is ready. Waits for nothing: the kernel may
@@ -76,7 +76,7 @@ class Zygote:
             os.close(tell)
             os.close(hold)
         self.mother.groups.place(self.groups, pid)
-        self.mother.watch(told, lambda: self._follow_birth(pid))
+        self.mother.handle(told, lambda: self._follow_birth(pid))
 
     def _follow_birth(self, pid):
         """What is starting says that it needs its ids, and then the number of the zygote, its child."""
@@ -168,15 +168,15 @@ class Zygote:
             self.mother.forget(fd)
         self.control.close()
         os.close(self.output)
-        while self._held:
-            os.close(self._held.pop())
+        while self._locks:
+            os.close(self._locks.pop())
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
         self.mother.drop_groups(self.groups)
 
 
-def hold_root(name):
+def lock_root(name):
     """Locks an image's files, so that no agent removes them while something runs on them; see unpack.py."""
     folder = os.open("%s/%s" % (ROOTFS, name), os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -18,7 +18,7 @@ import os, select, types, birth, zygotes
 handlers, said = {}, []
 mother = types.SimpleNamespace(
     settings={"ids": (0, 1)}, zygotes={}, drop_groups=lambda groups: None,
-    watch=lambda fd, handler: handlers.update({fd: handler}), forget=lambda fd: handlers.pop(fd, None),
+    handle=lambda fd, handler: handlers.update({fd: handler}), forget=lambda fd: handlers.pop(fd, None),
     groups=types.SimpleNamespace(make=lambda name, limits: [], place=lambda groups, pid: None),
     switch=types.SimpleNamespace(put=lambda number, kind, payload: said.append(kind)))
 order = {"root": "tmp", "memory": 1, "pids": 1, "cpus": 1}

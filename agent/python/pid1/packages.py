@@ -52,13 +52,13 @@ class Packages:
         if order["pip_env"] is not None:
             os.mkdir(_WORK, 0o700)
 
-    def watch(self):
+    def to_poll(self):
         """What to poll for: (descriptor, events, handler). A handler may be called after the end.
         """
         if self._output_fd is not None:
             yield self._output_fd, select.POLLIN, self._read_output
         if self._tunnel is not None:
-            yield from self._tunnel.watch()
+            yield from self._tunnel.to_poll()
 
     def take(self, kind, payload):
         if kind in b"dwex":

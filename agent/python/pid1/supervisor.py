@@ -40,7 +40,7 @@ class Supervisor:
     def run(self):
         self.get_ready()
         while not self.may_go:
-            self.turn()
+            self.wait_and_handle()
             if self.exit is not None:
                 # Ends the container: the agent then runs the job in another one.
                 raise SystemExit("the interpreter ended before its job came")
@@ -55,7 +55,7 @@ class Supervisor:
         self.outbox.put(b"S")
         self.outbox.write()
         self.outbox.patient = True
-        ending = self.watch(started + self.orders["timeout_ms"] / 1000)
+        ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
         self.kill_all()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
@@ -63,7 +63,7 @@ class Supervisor:
 
     def get_ready(self):
         while self.job.state == "starting":
-            self.turn()
+            self.wait_and_handle()
         if self.job.state == "failed":
             self.fail("the interpreter ended before it was ready")
         self.interpreter.release()
@@ -80,7 +80,7 @@ class Supervisor:
         self.flush()
         raise SystemExit(1)
 
-    def watch(self, deadline):
+    def wait_for_end(self, deadline):
         """Waits for the job's end, or forces it."""
         most = self.orders["max_sockets"]
         look_at = time.monotonic() + _LOOK_S if most else deadline
@@ -95,7 +95,7 @@ class Supervisor:
                 if sockets > most:
                     return "sockets"
                 look_at = now + (_SOON_S if sockets > most // 16 else _LOOK_S)
-            self.turn(min(look_at, deadline))
+            self.wait_and_handle(min(look_at, deadline))
         return "exited"
 
     def terminate(self):
@@ -103,14 +103,14 @@ class Supervisor:
         self.signal_all(signal.SIGTERM)
         grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
         while self.exit is None and time.monotonic() < grace_over:
-            self.turn(grace_over)
+            self.wait_and_handle(grace_over)
 
     def kill_all(self):
         """Kills all other processes. The wait is bounded, because a process may be stuck in the kernel."""
         limit = time.monotonic() + _REAP_LIMIT_S
         while not self.childless and time.monotonic() < limit:
             self.signal_all(signal.SIGKILL)
-            self.turn(time.monotonic() + 0.02)
+            self.wait_and_handle(time.monotonic() + 0.02)
 
     def signal_all(self, number):
         try:
@@ -163,15 +163,15 @@ class Supervisor:
                 os._exit(1)
             os._exit(0)
         while self.collector is not None:
-            self.turn()
+            self.wait_and_handle()
         os.set_blocking(self.outbox.fd, False)
 
     def flush(self):
         self.outbox.patient = False
         while not self.outbox.empty:
-            self.turn()
+            self.wait_and_handle()
 
-    def turn(self, until=None):
+    def wait_and_handle(self, until=None):
         """Waits for events, at most until a monotonic time, and handles them."""
         timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
         handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
@@ -184,13 +184,13 @@ class Supervisor:
         poll = select.poll()
         for fd in handlers:
             poll.register(fd, select.POLLIN)
-        for fd, events, handler in self.packages.watch() if self.packages else ():
+        for fd, events, handler in self.packages.to_poll() if self.packages else ():
             handlers[fd] = handler
             poll.register(fd, events)
         if not self.outbox.empty:
-            hold_ms = self.outbox.hold_ms
-            if hold_ms > 0:
-                timeout_ms = hold_ms if timeout_ms is None else min(timeout_ms, hold_ms)
+            delay_ms = self.outbox.delay_ms
+            if delay_ms > 0:
+                timeout_ms = delay_ms if timeout_ms is None else min(timeout_ms, delay_ms)
             else:
                 handlers[self.outbox.fd] = self.outbox.write
                 poll.register(self.outbox.fd, select.POLLOUT)

@@ -25,7 +25,7 @@ it("gives each lease a place in a private folder, and takes it back with its fil
   await mkdir(folder.path);
   await writeFile(join(folder.path, "0"), "x");
   await folder[Symbol.asyncDispose]();
-  expect(await readdir(join(root, "new", own))).toEqual(["place"]);
+  expect(await readdir(join(root, "new", own))).toEqual(["host-scope"]);
   await spool.remove();
   expect(await readdir(join(root, "new"))).toEqual([]);
 });

@@ -20,7 +20,7 @@ export type SpoolDir = {
    * agent that is certainly dead stays until `isReported`.
    */
   readonly removeLeftOvers: (
-    isAlive: (agentId: string, place: string) => Promise<boolean | null>,
+    isAlive: (agentId: string, hostScope: string) => Promise<boolean | null>,
     isReported: (agentId: string) => boolean,
   ) => Promise<void>;
   readonly remove: () => Promise<void>;
@@ -34,8 +34,8 @@ const STICKY = 0o1000;
  * over.
  */
 const LEFT_BEHIND_MS = 10 * 60_000;
-/** A file in an agent's folder with the agent's place, from which its socket can be seen. */
-const PLACE = "place";
+/** A file in an agent's folder with the agent's host scope, from which its socket can be seen. */
+const HOST_SCOPE = "host-scope";
 
 /**
  * Opens the agent's own folder in `root`.
@@ -45,14 +45,14 @@ const PLACE = "place";
 export async function openSpoolDir(
   root: string,
   agentId: string,
-  place: string,
+  hostScope: string,
 ): Promise<SpoolDir> {
   const own = join(root, agentId);
   const probe = join(own, "probe");
   makeFolder(root);
   refuseForeign(root);
   makeFolder(own);
-  await writeFile(join(own, PLACE), place);
+  await writeFile(join(own, HOST_SCOPE), hostScope);
 
   return {
     path: own,
@@ -70,7 +70,7 @@ export async function openSpoolDir(
       const others = (await readdir(root)).filter((name) => name !== agentId && isAgentId(name));
       for (const name of others) {
         const path = join(root, name);
-        const its = await readFile(join(path, PLACE), "utf8").catch(() => "");
+        const its = await readFile(join(path, HOST_SCOPE), "utf8").catch(() => "");
         const lives = await isAlive(name, its);
         const isDone = lives === false ? isReported(name) : !(lives ?? (await isFresh(path)));
         if (isDone) await remove(path);

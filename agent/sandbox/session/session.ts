@@ -175,7 +175,7 @@ async function runJob(
   let overdue = false;
   let collectedByMs: number | null = null;
   let watchdog: NodeJS.Timeout | undefined;
-  function expectNewsWithin(ms: number): void {
+  function expectFrameWithin(ms: number): void {
     clearTimeout(watchdog);
     watchdog = setTimeout(() => {
       overdue = true;
@@ -184,11 +184,11 @@ async function runJob(
   }
   function cancel(): void {
     link.input.write(encodeFrame("K"));
-    if (recorder.progress !== "exited") expectNewsWithin(graceMs + overtimeMs);
+    if (recorder.progress !== "exited") expectFrameWithin(graceMs + overtimeMs);
   }
 
   sendJob(link.input, job);
-  expectNewsWithin(job.timeoutMs + graceMs + overtimeMs);
+  expectFrameWithin(job.timeoutMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
     await recorder.take((await upcoming).value);
@@ -196,7 +196,7 @@ async function runJob(
       await recorder.take((await frames.next()).value);
       if (recorder.progress === "exited") {
         collectedByMs ??= performance.now() + collectMs;
-        expectNewsWithin(Math.max(0, Math.min(silenceMs, collectedByMs - performance.now())));
+        expectFrameWithin(Math.max(0, Math.min(silenceMs, collectedByMs - performance.now())));
       }
     }
     return await recorder.report("exited", null);

@@ -13,7 +13,7 @@ import { type Clock, deadline } from "../waiting/clock.ts";
 import type { EngineErrors } from "./count-errors.ts";
 
 /** What the agent knows about its engine, and how many jobs it may therefore take. */
-export type EngineWatch = {
+export type EngineMonitor = {
   readonly health: () => EngineHealth;
   readonly breaker: () => CircuitBreaker;
   /** How many of `free` slots may be offered while `held` leases run. */
@@ -32,7 +32,7 @@ export type EngineWatch = {
   readonly run: (end: AbortSignal) => Promise<void>;
 };
 
-export type EngineWatchDeps = {
+export type EngineMonitorDeps = {
   /** Throws if the engine does not answer. */
   readonly ping: (signal: AbortSignal) => Promise<void>;
   /**
@@ -59,7 +59,7 @@ const DESCRIBE_TIMEOUT_MS = 60_000;
 /** A removal that failed unnoticed is repeated within this time. */
 const SWEEP_EVERY_MS = 60_000;
 
-export function createEngineWatch(deps: EngineWatchDeps): EngineWatch {
+export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
   const { clock, changes, log } = deps;
   const firstChecked = Promise.withResolvers<void>();
   let health: EngineHealth = { available: false, version: null, runtimes: [] };

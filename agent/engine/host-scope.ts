@@ -5,9 +5,9 @@ import { hostname } from "node:os";
  * Where this process runs: its boot id and network namespace. Agents in one place see each other's
  * sockets (health/alive.ts). Agents in two places may still share an engine or a spool folder.
  */
-export const ownPlace: string = readPlace();
+export const hostScope: string = readHostScope();
 
-function readPlace(): string {
+function readHostScope(): string {
   try {
     const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
     return `${boot} ${readlinkSync("/proc/self/ns/net")}`;

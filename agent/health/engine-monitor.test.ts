@@ -2,7 +2,7 @@ import { configure, getLogger, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { abortable } from "../waiting/abortable.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
-import { createEngineWatch, type EngineWatch } from "./engine-watch.ts";
+import { createEngineMonitor, type EngineMonitor } from "./engine-monitor.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import { createTestClock, type TestClock } from "../testing/test-clock.ts";
@@ -14,7 +14,7 @@ const PROBE_TIMEOUT_MS = 5000;
 const DESCRIBE_TIMEOUT_MS = 60_000;
 
 let clock: TestClock;
-let engine: EngineWatch;
+let engine: EngineMonitor;
 let answer: EngineHealth | Error | "silence";
 let asked: ("ping" | "describe")[];
 let describe: (signal: AbortSignal) => Promise<EngineHealth>;
@@ -29,7 +29,7 @@ beforeEach(() => {
   sweeps = 0;
   asked = [];
   describe = reply;
-  engine = createEngineWatch({
+  engine = createEngineMonitor({
     ping: async (signal) => {
       asked.push("ping");
       await reply(signal);

@@ -1,7 +1,7 @@
 import { createChangeSignal } from "../waiting/change-signal.ts";
 
 /** Whether somebody follows a job: then its output is posted as it comes. */
-export type Watch = {
+export type Followed = {
   readonly isOn: () => boolean;
   /** Applies an answer of the API. An answer without the field changes nothing. */
   readonly learn: (told: { readonly watch?: boolean | undefined }) => void;
@@ -9,9 +9,9 @@ export type Watch = {
   readonly subscribe: (listener: () => void) => Disposable;
 };
 
-export function createWatch(isWatched = false): Watch {
+export function createFollowed(isFollowed = false): Followed {
   const changes = createChangeSignal();
-  let isOn = isWatched;
+  let isOn = isFollowed;
   return {
     isOn: () => isOn,
     learn({ watch = isOn }) {
