@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from "vitest";
-import { cached, run, start, told, useWorld } from "../testing/package-world.ts";
+import { cached, run, start, useWorld } from "../testing/package-world.ts";
 
 useWorld();
 beforeEach(() =>
@@ -42,7 +42,9 @@ test.each(sets)(
     const requirements = names.split(" ");
     for (const n of [1, 2]) {
       const report = await run({ code, requirements, startup_timeout_s: 1200, timeout_s: 120 });
-      expect(told(report)).toEqual(["succeeded", "ok\n"]);
+      const { status, stdout_base64, stderr_base64 } = report;
+      const said = Buffer.from(stdout_base64 || stderr_base64, "base64").toString();
+      expect([status, said]).toEqual(["succeeded", "ok\n"]);
       expect(report.timing.dep_install_ms > 0).toBe(n === 1);
     }
   },
