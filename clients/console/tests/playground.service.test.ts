@@ -44,6 +44,9 @@ describe("the playground", needs("chromium"), () => {
     const { y } = (await written.boundingBox())!;
     expect(y).toBeGreaterThan(0);
     expect(y).toBeLessThan(740 / 2);
+    const stop = await page.getByRole("button", { name: "Stop" }).boundingBox();
+    expect(stop!.y).toBeGreaterThanOrEqual(0);
+    expect(stop!.y + stop!.height).toBeLessThan(y);
     await page.close();
   });
 
