@@ -136,4 +136,25 @@ describe("the output of an execution", needs("chromium"), () => {
     await expect.poll(() => note.count()).toBe(1);
     await page.close();
   });
+
+  test("Back from a relative finds the execution where it was left", async () => {
+    const parent = await ran("line\n".repeat(100));
+    await fetch(`${world.url}/jobs/${parent}/rerun`, { method: "POST" });
+    await world.agent.result((await world.agent.takeJob()).lease_id);
+    const page = await world.open(`/console/executions/${parent}`);
+    await page.setViewportSize({ width: 360, height: 740 });
+    // Below the output and the code.
+    const relative = page.locator(".relatives ul a");
+    await relative.scrollIntoViewIfNeeded();
+    const address = await relative.getAttribute("href");
+    const where = (): Promise<unknown[]> =>
+      page.evaluate("[scrollY, document.activeElement.getAttribute('href')]");
+    const [y] = await where();
+    expect(y).toBeGreaterThan(0);
+    await relative.click();
+    await page.getByText("Rerun of").waitFor();
+    await page.goBack();
+    await expect.poll(where).toEqual([y, address]);
+    await page.close();
+  });
 });
