@@ -107,20 +107,28 @@ export async function listExecutions(
   return page as Page<Listed>;
 }
 
-/** The ids of all executions that the filters find, page by page. */
-export async function* allExecutions(
+/** All items that the filters find, page by page. */
+async function* pagesOf<T>(
   query: URLSearchParams,
-  signal: AbortSignal,
-): AsyncGenerator<string[], void> {
+  load: (query: URLSearchParams) => Promise<Page<T>>,
+  idOf: (item: T) => string | number,
+): AsyncGenerator<T[], void> {
   const asked = new URLSearchParams(query);
   asked.delete("before");
   for (;;) {
-    const { items, has_more: hasMore } = await listExecutions(asked, 1000, signal, "status");
-    yield items.map(({ execution_id: id }) => id);
+    const { items, has_more: hasMore } = await load(asked);
+    yield items;
     if (!hasMore) return;
-    asked.set("before", items.at(-1)!.execution_id);
+    asked.set("before", String(idOf(items.at(-1)!)));
   }
 }
+
+export const allExecutions = (query: URLSearchParams, signal: AbortSignal) =>
+  pagesOf(
+    query,
+    (asked) => listExecutions(asked, mostCounted, signal, "status"),
+    ({ execution_id: id }) => id,
+  );
 
 const mostCounted = 1000;
 
@@ -215,19 +223,11 @@ export function listDeadLetters(
     { signal },
   );
 }
-/** All dead letters of an error type, or of all, page by page. */
-export async function* allDeadLetters(
-  query: URLSearchParams,
-  signal: AbortSignal,
-): AsyncGenerator<DeadLetterPage["items"], void> {
-  const asked = new URLSearchParams(query);
-  asked.delete("before");
-  for (;;) {
-    const { items, has_more: hasMore } = await listDeadLetters(asked, signal, 1000);
-    yield items;
-    if (!hasMore) return;
-    asked.set("before", String(items.at(-1)!.id));
-  }
-}
+export const allDeadLetters = (query: URLSearchParams, signal: AbortSignal) =>
+  pagesOf(
+    query,
+    (asked) => listDeadLetters(asked, signal, mostCounted),
+    ({ id }) => id,
+  );
 export const removeDeadLetter = (id: number): Promise<DeadLetterDeleted> =>
   api.deleteDeadLetter({ id });

@@ -40,7 +40,7 @@ export function Executions({ query }: { query: URLSearchParams }) {
     filters.status.length > 0 &&
     filters.status.every((status) => ["queued", "running"].includes(status));
   const isFirst = !query.get("before");
-  const bulk = useSignal<BulkJob<string> | undefined>(undefined);
+  const bulk = useSignal<BulkJob<Listed> | undefined>(undefined);
   const last = data?.items.at(-1);
 
   return (
@@ -108,24 +108,24 @@ function Count({ query }: { query: URLSearchParams }) {
   return <span class="quiet">{data && `${data} in all`}</span>;
 }
 
-function rerunOf(query: URLSearchParams): BulkJob<string> {
+function rerunOf(query: URLSearchParams): BulkJob<Listed> {
   return {
     title: "Run again",
     thing: "execution",
     note: "Each is queued as a new job. If the queue is full, the rest waits until there is room.",
     collect: (signal) => allExecutions(query, signal),
-    act: (id, run) => rerun(id, `${run} ${id}`),
+    act: ({ execution_id: id }, run) => rerun(id, `${run} ${id}`),
   };
 }
 
-function cancellationOf(query: URLSearchParams): BulkJob<string> {
+function cancellationOf(query: URLSearchParams): BulkJob<Listed> {
   return {
     title: "Cancel executions",
     thing: "execution",
     note: "Those that wait never run. Those that run are ended, and their output so far is kept.",
     isDangerous: true,
     collect: (signal) => allExecutions(query, signal),
-    act: cancel,
+    act: ({ execution_id: id }) => cancel(id),
   };
 }
 
