@@ -211,6 +211,8 @@ print(json.dumps([
     told(lambda: client.batch("print(1)")),
     told(lambda: client.request("GET", "jobs/a b")),
     told(lambda: client.files.save("1", "/dev/null")),
+    told(lambda: client.artifacts.get("1", "../../../health")),
+    told(lambda: client.get("..")),
 ]))`;
   expect(await python.run(program)).toEqual([
     "TypeError: A str may be a path or a text: give Path(…) to upload the file there, or ….encode() to upload the text.",
@@ -221,6 +223,8 @@ print(json.dumps([
     "TypeError: A batch is a list of jobs.",
     "AirlockError: 'jobs/a b' is no path: it begins with / and has no spaces.",
     "AirlockError: /dev/null is no regular file: name the file to write.",
+    'AirlockError: ".." is no id, and no part of a name.',
+    'AirlockError: ".." is no id, and no part of a name.',
   ]);
 });
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from os import PathLike
 from typing import BinaryIO, List, Union
-from urllib.parse import quote
 
 from .download import parts, save
 from .record import shape
@@ -81,7 +80,7 @@ class Artifacts:
 
 
 def _path(job_id: str, name: str) -> str:
-    return f"/jobs/{step(job_id)}/artifacts/{quote(name)}"
+    return f"/jobs/{step(job_id)}/artifacts/{'/'.join(map(step, name.split('/')))}"
 
 
 def _as_file(body: Union[bytes, BinaryIO]) -> BinaryIO:

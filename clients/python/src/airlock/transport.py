@@ -47,12 +47,15 @@ _PAGE_ITEMS = 100
 
 
 def step(id: str) -> str:
-    """An id as a step of a path."""
+    """An id, or a part of a name, as a step of a path."""
     if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             "An id is a str, such as job.job_id or record.execution_id, "
             f"and no {type(id).__name__}."
         )
+    if id in ("", ".", ".."):
+        # The way to another address, where a service or proxy resolves it.
+        raise AirlockError(f'"{id}" is no id, and no part of a name.')
     return quote(id, safe="")
 
 
