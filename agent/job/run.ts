@@ -19,7 +19,6 @@ import {
 } from "./requirements.ts";
 import { resultOfReport } from "./result.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
-import { markStep } from "./run-steps.ts";
 import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { RunReport, Verdict } from "../sandbox/report.ts";
@@ -140,7 +139,6 @@ async function runCode(
   const { live } = run;
   const { job, cancel, drop } = run.lease;
   const { sandbox, jobRef } = acquired;
-  markStep("acquired");
   const report = await sandbox.run(
     {
       code: job.code,
@@ -155,14 +153,12 @@ async function runCode(
       signal: AbortSignal.any([cancel.signal, drop.signal]),
       spoolDir,
       onStarted: () => {
-        markStep("started");
         run.startedMs = deps.clock.nowMs();
         live.started(jobRef);
       },
       onOutput: live.output,
     },
   );
-  markStep("ended");
   live.ended();
   drop.signal.throwIfAborted();
   if (!report.started)
