@@ -1,4 +1,4 @@
-import type { OutputPart, StreamName } from "../../shared/wire/output.ts";
+import type { StreamName } from "../../shared/wire/output.ts";
 import { ApiError } from "../api/errors.ts";
 import type { Client } from "../api/client.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
@@ -24,25 +24,24 @@ export type LiveReportDeps = {
 /** Code that ends sooner reports only its result: two posts at once would delay each other. */
 const STARTED_AFTER_MS = 50;
 /** Pause between posts of output that nobody follows. */
-const UNWATCHED_EVERY_MS = 1000;
+const UNFOLLOWED_EVERY_MS = 1000;
 /** Shortest time between two posts of output that somebody follows. */
-const WATCHED_EVERY_MS = 100;
+const FOLLOWED_EVERY_MS = 100;
 
 export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
   const { lease_id } = lease.job;
   const { followed } = lease;
   const end = new AbortController();
   const closing = new AbortController();
-  const signal = AbortSignal.any([lease.drop.signal, closing.signal]);
   const unsent = createUnsent();
-  const news = createChangeSignal();
+  const written = createChangeSignal();
   const tasks: Promise<void>[] = [];
   let postedMs = -Infinity;
 
   /** Ignores failures, except a lost lease: then it ends the run. */
-  async function attempt(task: () => Promise<void>): Promise<void> {
+  async function attempt(task: (signal: AbortSignal) => Promise<void>): Promise<void> {
     try {
-      await task();
+      await task(AbortSignal.any([lease.drop.signal, closing.signal]));
     } catch (error) {
       const isLost = error instanceof ApiError && error.kind === "lease_lost";
       if (isLost && !end.signal.aborted)
@@ -50,30 +49,35 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
     }
   }
 
-  async function sendStarted(jobRef: string): Promise<void> {
-    await clock.sleep(STARTED_AFTER_MS, end.signal);
+  /** Most code ends before it needs more than this wait. */
+  async function report(jobRef: string): Promise<void> {
+    const isFollowed = followed.isOn();
+    if (isFollowed) tasks.push(attempt(sendOutput));
+    await clock.sleep(STARTED_AFTER_MS, end.signal).catch(() => {});
+    if (end.signal.aborted) return;
+    tasks.push(attempt((signal) => sendStarted(jobRef, signal)));
+    if (!isFollowed) tasks.push(attempt(sendOutput));
+  }
+
+  async function sendStarted(jobRef: string, signal: AbortSignal): Promise<void> {
     followed.learn(await client.started(lease_id, { job_ref: jobRef }, signal));
   }
 
-  async function sendOutput(): Promise<void> {
+  async function sendOutput(signal: AbortSignal): Promise<void> {
     while (!end.signal.aborted) {
       await (followed.isOn() ? whileFollowed() : whileUnfollowed());
       for (let parts = unsent.take(); parts && !end.signal.aborted; parts = unsent.take()) {
-        await post(parts);
+        postedMs = clock.nowMs();
+        followed.learn(await client.logs(lease_id, { parts }, signal));
         if (followed.isOn()) break;
       }
     }
   }
 
-  async function post(parts: OutputPart[]): Promise<void> {
-    postedMs = clock.nowMs();
-    followed.learn(await client.logs(lease_id, { parts }, signal));
-  }
-
   /** Waits for output, and for the time since the last post. */
   async function whileFollowed(): Promise<void> {
-    await news.waitUntil(() => !unsent.isEmpty() || end.signal.aborted);
-    const waitMs = postedMs + WATCHED_EVERY_MS - clock.nowMs();
+    await written.waitUntil(() => !unsent.isEmpty() || end.signal.aborted);
+    const waitMs = postedMs + FOLLOWED_EVERY_MS - clock.nowMs();
     if (waitMs > 0) await clock.sleep(waitMs, end.signal).catch(() => {});
   }
 
@@ -82,30 +86,25 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
     const begun = new AbortController();
     using _listening = followed.subscribe(() => begun.abort(OVER));
     const over = AbortSignal.any([end.signal, begun.signal]);
-    await clock.sleep(UNWATCHED_EVERY_MS, over).catch(() => {});
+    await clock.sleep(UNFOLLOWED_EVERY_MS, over).catch(() => {});
   }
 
   function finish(): void {
     end.abort(OVER);
-    news.notify();
+    written.notify();
   }
 
   return {
-    started: (jobRef) => {
-      tasks.push(
-        attempt(() => sendStarted(jobRef)),
-        attempt(sendOutput),
-      );
-    },
+    started: (jobRef) => void tasks.push(report(jobRef)),
     output: (stream, bytes) => {
       unsent.add(stream, bytes);
-      news.notify();
+      written.notify();
     },
     ended: finish,
     close: async () => {
       finish();
       closing.abort(OVER);
-      await Promise.all(tasks);
+      for (const task of tasks) await task;
     },
   };
 }

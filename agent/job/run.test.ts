@@ -117,6 +117,8 @@ describe("while the code runs", () => {
     const { options } = await sandbox.running;
     options.onOutput?.("stdout", Buffer.from("one "));
     options.onOutput?.("stdout", Buffer.from("two"));
+    await t.clock.sleeping(50);
+    t.clock.advance(50);
     await t.clock.sleeping(1000);
     t.clock.advance(1000);
     await t.api.request("/logs", 1);
