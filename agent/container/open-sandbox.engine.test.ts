@@ -132,13 +132,6 @@ print(client.recv(10))`);
     expect(out).toBe(`['lo']\n${"True\n".repeat(4)}b'loopback'\n`);
   });
 
-  test("a job type with a network gets one", async () => {
-    const code = `import socket; print(sorted(name for _, name in socket.if_nameindex()))`;
-    const { out } = await run(code, { spec: { network: "bridge", loopback: "full" } });
-    // The set-up registers runsc with --network=none, which newer kernels need.
-    expect(out).toBe(isGvisor ? "['lo']\n" : "['eth0', 'lo']\n");
-  });
-
   test("code and input of many megabytes arrive", async () => {
     const job = {
       code: `x = "${"y".repeat(20_000_000)}"\nprint(len(x))`,
@@ -168,17 +161,6 @@ sandbox
 []
 PermissionError
 `);
-  });
-
-  test("two containers share nothing that can be written", async () => {
-    const write = `
-import os
-for folder in ("/tmp", "/output", "/dev/shm"): open(folder + "/trace", "w").write("secret")
-from multiprocessing import shared_memory
-shared_memory.SharedMemory("shared", create=True, size=10)`;
-    const look = `import glob; print(glob.glob("/tmp/*"), glob.glob("/dev/shm/*"), glob.glob("/dev/mqueue/*"))`;
-    expect((await run(write)).end).toBe("succeeded - 0");
-    expect((await run(look)).out).toBe("[] [] []\n");
   });
 });
 

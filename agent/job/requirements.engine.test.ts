@@ -1,20 +1,15 @@
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { certificateFor, type PackageIndex } from "../sandbox/testing/package-index.ts";
-import { bridgeAddress } from "../sandbox/testing/raw-engine.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
 import {
-  api,
   cached as withCache,
   code,
   folder,
   indexOf,
-  nextResult,
-  offer,
   probe,
   run,
   start as startForking,
@@ -108,19 +103,6 @@ test("an installation longer than startup_timeout is a startup timeout, whatever
   expect(report.timing.startup_ms).toBeGreaterThanOrEqual(8000);
 });
 
-test("a cancel ends an installation", async () => {
-  const index = await indexOf({ opens: new Promise(() => {}) });
-  await start({ AIRLOCK_PIP_INDEX_URL: index.url });
-  const job = offer();
-  await waitUntil("pip asks the index", () => index.requests.length > 0);
-  api.cancel.push(job.lease_id);
-  api.wake();
-  expect(await nextResult()).toMatchObject({
-    status: "cancelled",
-    error: { type: "cancelled", phase: "startup" },
-  });
-});
-
 describe("packages come", () => {
   test("from a folder of the agent's host, without any index", async () => {
     writeWheels(folder, probe);
@@ -128,12 +110,6 @@ describe("packages come", () => {
     expect(stdout(await run())).toBe("42\n");
     const missing = await run({ requirements: ["airlock-missing"] });
     expect(missing.error?.message).toContain("No matching distribution found");
-  });
-
-  test("from an index on the bridge, whose address is a private one", async () => {
-    const index = await indexOf({ address: await bridgeAddress() });
-    await start({ AIRLOCK_PIP_INDEX_URL: index.url });
-    expect(stdout(await run())).toBe("42\n");
   });
 
   test("from an index with a password and a private certificate, and the code sees neither", async () => {
@@ -202,22 +178,6 @@ print(tried > 50)
     expect(stdout(await run({ code: poison }))).toBe("True\n");
     const last = await run();
     expect([stdout(last), last.timing.dep_install_ms]).toEqual(["42\n", 0]);
-  });
-
-  test("a damaged set is noticed and installed again", async () => {
-    const index = await indexOf();
-    await start(cached(index));
-    await run();
-    const [file = ""] = await entries();
-    const path = join(folder, "cache", file);
-    const bytes = await readFile(path);
-    bytes.write("9", bytes.indexOf("n = 42") + 4);
-    await writeFile(path, bytes);
-    const asked = index.requests.length;
-    expect(stdout(await run())).toBe("42\n");
-    expect(index.requests.length).toBeGreaterThan(asked);
-    index.close();
-    expect(stdout(await run())).toBe("42\n");
   });
 
   test("a failed set is not kept, and each index has its own sets", async () => {

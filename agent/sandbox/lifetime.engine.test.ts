@@ -1,10 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connectEngine, type Engine } from "../engine/engine.ts";
+import { type Engine } from "../engine/engine.ts";
 import { labels } from "./labels.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
@@ -69,18 +68,6 @@ test.each([
   expect(wereRunning).toEqual([false]);
 });
 
-test("a container waits for its job, runs it and is removed", async () => {
-  const sandbox = await openSandbox(engine, spec(), soon());
-  try {
-    expect(sandbox.pythonVersion).toMatch(/^3\.[0-9]+\.[0-9]+$/);
-    expect(sandbox.startupMs).toBeGreaterThan(0);
-    expect(sandbox.died.aborted).toBe(false);
-    expect(await run(sandbox, "")).toMatchObject({ ending: "exited", exitStatus: 0 });
-  } finally {
-    await Promise.all([sandbox.close(), sandbox.close()]);
-  }
-});
-
 test.each([
   ["an image that is not there", { image: "airlock/none:1" }, "image_not_found", false],
   ["an image without python3", { env: { PATH: "/nowhere" } }, "command_not_found", false],
@@ -107,14 +94,6 @@ test("an interpreter that cannot get ready is reported in its own words", async 
   });
 });
 
-test("an engine that is not there is an error that says so", async () => {
-  const nowhere = connectEngine("unix:///nowhere/docker.sock");
-  await expect(openSandbox(nowhere, spec(), soon())).rejects.toMatchObject({
-    code: "unavailable",
-    transient: true,
-  });
-});
-
 test.each([0, 10, 40, 80, 120])(
   "a start that is given up after %i ms leaves nothing",
   async (ms) => {
@@ -134,33 +113,6 @@ test("a start signal that fires during the run does no harm", async () => {
   try {
     const report = await run(sandbox, "print('on')", { onStarted: () => start.abort() });
     expect(report).toMatchObject({ ending: "exited", exitStatus: 0, lostReason: null });
-  } finally {
-    await sandbox.close();
-  }
-});
-
-test("a container that dies while it waits is noticed and gets no job", async () => {
-  const sandbox = await openSandbox(engine, spec(), soon());
-  await engine.remove(sandbox.containerId, soon());
-  if (!sandbox.died.aborted) await once(sandbox.died, "abort");
-  await expect(run(sandbox, "")).rejects.toMatchObject({ name: "EngineError", transient: true });
-  await sandbox.close();
-});
-
-test("a container that is killed while the code runs keeps what was known", async () => {
-  const sandbox = await openSandbox(engine, spec(), soon());
-  const removal = Promise.withResolvers<void>();
-  try {
-    const report = await run(sandbox, "import os, time; os.write(1, b'partial'); time.sleep(60)", {
-      onOutput: () => removal.resolve(engine.remove(sandbox.containerId, soon())),
-    });
-    expect(report).toMatchObject({
-      ending: "lost",
-      started: true,
-      outOfMemory: false,
-      stdout: Buffer.from("partial"),
-    });
-    await removal.promise;
   } finally {
     await sandbox.close();
   }

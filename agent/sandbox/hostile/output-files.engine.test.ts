@@ -13,7 +13,13 @@ for i, target in enumerate(targets): os.symlink(target, "link%d" % i)
 os.symlink("loop", "loop")
 open("fine", "w").write("y")`);
     expect(result.files).toEqual({ fine: "y" });
-    expect(skips(result)).toEqual([["not_a_regular_file", 9]]);
+    expect(result.report.skipped).toEqual([
+      {
+        reason: "not_a_regular_file",
+        count: 9,
+        names: ["link0", "link1", "link2", "link3", "link4"],
+      },
+    ]);
   });
 
   describe("hostile 17: entries that are not plain files", () => {
@@ -98,25 +104,28 @@ for i in range(100_000): os.close(os.open("/output/n%d" % i, os.O_CREAT | os.O_W
     test("a tree that is three thousand folders deep, and one that is wide", async () => {
       const result = await run(`
 import os
-for i in range(3000): os.mkdir("d"); os.chdir("d")
+for i in range(3000): open("f", "w").close(); os.mkdir("d"); os.chdir("d")
 os.chdir("/output")
 for i in range(3000): os.makedirs("w%d/x" % i)
 open("/output/kept", "w").write("x")`);
       expect(result.end).toMatch(/^(failed file_error|succeeded -) 0$/);
       expect(result.report.lostReason).toBeNull();
       expect(skips(result)).toEqual([["too_deep", 1]]);
-      expect(result.files).toEqual({ kept: "x" });
+      const paths = Array.from({ length: 32 }, (_, depth) => `${"d/".repeat(depth)}f`);
+      expect(Object.keys(result.files).sort()).toEqual([...paths, "kept"].sort());
     });
   });
 
   test("hostile 19: names that do not fit into a URL or a header", async () => {
     const result = await run(String.raw`
-names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", "\x7f", "_code.py", "..\\x", "\u2028"]
-names += ['quote"', "%2e", "n" * 255, "..x", "a b;c", "größe"]
-for name in names: open("/output/" + name, "w").close()`);
-    const kept = ['quote"', "%2e", "n".repeat(255), "..x", "a b;c", "größe"];
+import os
+names = ["cr\rlf\n", "\udcff", "\u202egnp", "\u2066x", "back\\slash", "\x1b[31m", "\x7f", "\x85", "_code.py", "..\\x", "\u2028"]
+names += ['quote"', "%2e", "n" * 255, "..x", "a b;c", "größe", "-rf", "😀", " "]
+for name in names: open("/output/" + name, "w").close()
+os.mkdir("bad\nfolder"); open("bad\nfolder/x", "w").close()`);
+    const kept = ['quote"', "%2e", "n".repeat(255), "..x", "a b;c", "größe", "-rf", "😀", " "];
     expect(Object.keys(result.files).sort()).toEqual(kept.sort());
-    expect(skips(result)).toEqual([["unsafe_name", 9]]);
+    expect(skips(result)).toEqual([["unsafe_name", 12]]);
     for (const name of result.report.skipped[0]!.names) expect(name).toMatch(/^[ -~]*$/);
   });
 
@@ -152,11 +161,12 @@ open("/output/hidden", "w").write("y")`);
     });
 
     test("keeps files that the code made unreadable", async () => {
-      const { files } = await run(`
+      const { files, report } = await run(`
 import os
-os.makedirs("a/b"); open("a/b/x", "w").write("1"); open("y", "w").write("2")
-os.chmod("y", 0); os.chmod("a/b", 0); os.chmod("a", 0)`);
+os.makedirs("a/b"); open("a/b/x", "w").write("1"); open("y", "w").write("2"); open("result.json", "w").write("{}")
+for name in ("y", "result.json", "a/b", "a"): os.chmod(name, 0)`);
       expect(files).toEqual({ "a/b/x": "1", y: "2" });
+      expect(report.result).toEqual({ kind: "object", text: "{}" });
     });
   });
 });

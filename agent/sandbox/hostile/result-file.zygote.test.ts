@@ -13,6 +13,7 @@ hostileCases(({ run, canaryPath }) => {
       ["a link", `os.unlink(f.name); os.symlink("/etc/passwd", f.name)`, "not a regular file"],
       ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`, "not a regular file"],
       ["a folder", `os.unlink(f.name); os.mkdir(f.name)`, "not a regular file"],
+      ["a hard link", `os.link(f.name, "/output/x")`, "more than one hard link"],
       [
         "3.4 million empty objects",
         `f.write('{"a": [' + "{}," * 3_400_000 + "{}]}")`,

@@ -172,25 +172,6 @@ test("a stream that ends in the middle of a file keeps the files before it", asy
 
 const impatient: Patience = { overtimeMs: 0, silenceMs: 20, collectMs: 60_000 };
 
-test("a supervisor that does not end the code in time is given up: the code timed out", async () => {
-  const { link, say } = fakeSupervisor();
-  say(ready);
-  const session = await openSession(link, never, impatient);
-  say(started, out);
-  const report = await session.run({ ...job, timeoutMs: 20 }, optionsWith());
-  expect(report).toMatchObject({ ending: "timeout", stdout: Buffer.from("partial"), usage: null });
-});
-
-test("a supervisor that stalls in the middle of /output is given up", async () => {
-  const { link, say } = fakeSupervisor();
-  say(ready);
-  const session = await openSession(link, never, impatient);
-  say(started, exit, fileHead("x", 5), data("hel"));
-  const report = await session.run(job, optionsWith());
-  expect(report).toMatchObject({ ending: "exited", exitStatus: 0, artifacts: [] });
-  expect(report.lostReason).not.toBeNull();
-});
-
 test("an abort asks the supervisor to cancel, and its report counts", async () => {
   const { link, heard, say } = fakeSupervisor();
   say(ready);
