@@ -2,24 +2,17 @@ import { randomUUID } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { AgentStatus, ResultReport } from "../../shared/wire/agent/lease.ts";
-import { sandboxRequest } from "../job/acquire.ts";
-import { systemClock } from "../waiting/clock.ts";
 import { engineHost } from "../engine/engine-host.ts";
-import { createImages } from "../image/images.ts";
-import { createContainerSource } from "./container-source.ts";
 import { connectEngine } from "../engine/engine.ts";
 import { labels } from "../sandbox/labels.ts";
-import { openSandbox } from "./open-sandbox.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
 import { testJob } from "../testing/test-agent.ts";
 
 const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 const engine = connectEngine(host);
-const never = new AbortController().signal;
 const soon = () => AbortSignal.timeout(60_000);
 
 let name: string;
@@ -110,12 +103,6 @@ describe("an agent", () => {
     expect(fresh.filter((id) => ready.includes(id))).toEqual([]);
   });
 
-  it("lets go of containers that nobody asks for", async () => {
-    await start({ AIRLOCK_WARM_POOL_IDLE_S: "3" });
-    await expect.poll(containers, { timeout: 60_000, interval: 20 }).not.toEqual([]);
-    await expect.poll(containers, { timeout: 60_000 }).toEqual([]);
-  });
-
   it("leaves none of them when it stops", async () => {
     const agent = await start();
     await warm();
@@ -123,73 +110,4 @@ describe("an agent", () => {
     expect(await agent.exit).toBe(0);
     expect(await containers()).toEqual([]);
   });
-
-  it("removes, once it starts again, those that it left when it was killed", async () => {
-    const killed = await start();
-    const left = await warm();
-    killed.process.kill("SIGKILL");
-    await killed.exit;
-    expect(await containers()).toHaveLength(2);
-    const agent = await start();
-    await warm();
-    await expect.poll(containers, { timeout: 60_000 }).toHaveLength(2);
-    expect((await containers()).filter((id) => left.includes(id))).toEqual([]);
-    agent.process.kill("SIGTERM");
-    await agent.exit;
-  });
-});
-
-it("runs the job in a fresh container where the one it was given has just died", async () => {
-  const log = getLogger(["airlock", "agent"]);
-  await using world = new AsyncDisposableStack();
-  const pool = world.adopt(
-    createContainerSource({
-      start: (spec, signal) => openSandbox(engine, spec, signal),
-      starters: 2,
-      least: 1,
-      most: 1,
-      slots: 1,
-      idleMs: 600_000,
-      isEngineWell: () => true,
-      checkEngine: () => {},
-      clock: systemClock,
-      changed: () => {},
-      log,
-    }),
-    ({ close }) => close(),
-  );
-  const { job_type, image } = testJob();
-  const id = await createImages(engine, never).resolve(image, soon());
-  const agent = {
-    id: randomUUID(),
-    name,
-    version: "0",
-    labels: {},
-    accepts: { job_types: null, builds: true },
-  };
-  const request = sandboxRequest(
-    { agent, seccomp: true, requirements: { allowed: false } },
-    job_type,
-    id,
-    null,
-  );
-  pool.keepReadyFor(request);
-  await expect.poll(pool.stats, { timeout: 60_000 }).toMatchObject([{ ready: 1 }]);
-  const sandbox = await pool.acquire(request, soon());
-  const given = sandbox.containerId;
-  await engine.remove(given, soon());
-  const report = await sandbox.run(
-    {
-      code: "print('here')",
-      inputJson: "{}",
-      timeoutMs: 10_000,
-      caps: { streamBytes: 1000, artifactBytes: 1000 },
-    },
-    { signal: never, spoolDir: folder },
-  );
-  expect(Buffer.from(report.stdout).toString()).toBe("here\n");
-  expect(sandbox.containerId).not.toBe(given);
-  await pool.giveBack(sandbox);
-  await pool.close();
-  expect(await containers()).toEqual([]);
 });

@@ -27,15 +27,6 @@ const job: SandboxJob = {
   caps: { streamBytes: 1, artifactBytes: 1 },
 };
 
-test("the first job of a kind starts cold; the next finds a container that waited", async () => {
-  await using world = createPoolWorld(2);
-  expect(await world.take()).toBe("container-1");
-  await world.refill();
-  await world.warm(2);
-  expect([await world.take(), await world.take()]).toEqual(["container-2", "container-3"]);
-  expect(world.ready()).toBe(0);
-});
-
 test("a preload that failed is told to the operator, with its job type", async () => {
   const lines: string[] = [];
   await configure({
@@ -54,11 +45,6 @@ test("a preload that failed is told to the operator, with its job type", async (
   await world.take(request({}, "science"));
   await reset();
   expect(lines.join()).toMatch(/preload of .*"nunpy".*"science".*No module named/);
-});
-
-test("a request that is expected finds a container from the first job on", async () => {
-  await using world = await warmed(1);
-  expect(await world.take()).toBe("container-1");
 });
 
 test("a container is never given twice, and what is taken is replaced", async () => {

@@ -169,24 +169,6 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
       expect(await containers()).toEqual([]);
       expect(await readdir(join(folder, "spool"))).toEqual([]);
     });
-
-    it("leaves the containers of another live agent of its name alone", async () => {
-      await start();
-      api.offer(forever());
-      await api.request("/logs");
-      const [running] = await containers();
-
-      await using second = await startFakeApi();
-      const killed = await start(second);
-      killed.process.kill("SIGKILL");
-      await killed.exit;
-      const agent = await start(second);
-      second.offer(testJob());
-      await second.request("/result");
-      await stop(agent);
-      const left = (await containers()).map(({ id, isRunning }) => ({ id, isRunning }));
-      expect(left).toContainEqual({ id: running?.id, isRunning: true });
-    });
   });
 
   it("stops with running code: cancelled, reported, removed", async () => {
