@@ -94,7 +94,12 @@ mounts = [line.split() for line in open("/proc/self/mountinfo")]
 print([sorted({"ro", "nosuid", "nodev"} & set(words[5].split(","))) for words in mounts if words[4] == "/packages"])
 print(os.listdir("/packages"), os.path.exists("/rootfs"), os.listdir("/input"), open("/input/_requirements.txt").read())
 print([root for root, _, names in os.walk("/") if "airlock_probe.py" in names])`;
-  const report = await run({ code: look, requirements: ["airlock-a"], job_type: smallMemory });
+  const report = await run({
+    code: look,
+    requirements: ["airlock-a"],
+    job_type: smallMemory,
+    timeout_s: 120,
+  });
   expect(told(report)).toEqual([
     "succeeded",
     [
