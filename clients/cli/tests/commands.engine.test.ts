@@ -144,7 +144,7 @@ test("run --json is one document, of the record or of the refusal", async () => 
 test("a fault in the request is shown once", async () => {
   const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
   expect(code).toBe(126);
-  expect(stderr.split("status: Invalid option")).toHaveLength(2);
+  expect(stderr.split("status.0: Invalid option")).toHaveLength(2);
 });
 
 test("rerun and fork show the output of the new job", async () => {
