@@ -8,7 +8,7 @@ import { testEngine } from "../testing/engine.ts";
 import { answers, around, direct } from "../testing/evaluate-filter.ts";
 import { rawEngine } from "../testing/raw-engine.ts";
 
-const probe = readFileSync(new URL("testing/filter-answers.py", import.meta.url), "utf8");
+const probe = readFileSync(new URL("../testing/filter-answers.py", import.meta.url), "utf8");
 
 let image: string;
 let architecture: Architecture;

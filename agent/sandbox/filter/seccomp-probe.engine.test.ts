@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 
 const program = (name: string): string =>
-  readFileSync(new URL(`testing/${name}.py`, import.meta.url), "utf8");
+  readFileSync(new URL(`../testing/${name}.py`, import.meta.url), "utf8");
 
 /** What each call comes to in a container: an errno's name, "allowed" or "killed by" a signal. */
 async function probe(calls: Record<string, Call>, spec: Partial<SandboxSpec> = {}) {
