@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { buildProfile } from "./build-profile.ts";
 import type { Engine } from "../engine/engine.ts";
 import { InstallError } from "../sandbox/package-request.ts";
@@ -12,7 +12,6 @@ let world: BuildWorld;
 beforeAll(async () => {
   world = await openBuildWorld();
 });
-afterEach(() => world.closeIndexes());
 afterAll(() => world.close());
 
 describe("a build that fails", () => {

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { InstallError } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/labels.ts";
 import { certificateFor } from "../sandbox/testing/package-index.ts";
@@ -13,7 +13,6 @@ let world: BuildWorld;
 beforeAll(async () => {
   world = await openBuildWorld();
 });
-afterEach(() => world.closeIndexes());
 afterAll(() => world.close());
 
 describe("a build from a folder of wheels", () => {

@@ -1,46 +1,21 @@
-import { randomUUID } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { expect, it } from "vitest";
-import type { ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../engine/engine-host.ts";
-import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
-import { startAgent } from "../testing/agent-process.ts";
-import { startFakeApi } from "../testing/fake-api.ts";
+import { api, nextResult, printed, start, useWorld } from "../testing/agent-world.ts";
 import { testJob } from "../testing/test-agent.ts";
 
-const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
+useWorld();
 
 /** What an agent of that configuration reports of a job on the real engine, and what it logs. */
 async function runWith(env: Record<string, string>) {
-  const name = `test-${randomUUID()}`;
-  await using api = await startFakeApi();
-  const folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
-  const agent = startAgent({
-    AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: name,
-    AIRLOCK_DOCKER_HOST: host,
-    AIRLOCK_SPOOL_DIR: folder,
-    ...env,
-  });
-  try {
-    const code = `
+  const agent = await start(env);
+  const code = `
 print(open("/proc/version").read().startswith("Linux version 4.4.0"))
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("Seccomp:")])`;
-    api.offer(testJob({ code }));
-    const report = (await api.request("/result")).json as ResultReport;
-    agent.process.kill("SIGTERM");
-    await agent.exit;
-    const out = Buffer.from(report.stdout_base64, "base64").toString();
-    const { status, error, container_runtime } = report;
-    return { report: { status, error, container_runtime, out }, log: await agent.stderr };
-  } finally {
-    agent.process.kill("SIGKILL");
-    await agent.exit;
-    await removeContainersOf(name);
-    await rm(folder, { recursive: true });
-  }
+  api.offer(testJob({ code }));
+  const report = await nextResult();
+  agent.process.kill("SIGTERM");
+  const { status, error, container_runtime } = report;
+  const told = { status, error, container_runtime, out: printed(report) };
+  return { report: told, log: await agent.stderr };
 }
 
 const fine = { status: "succeeded", error: null };

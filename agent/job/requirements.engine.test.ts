@@ -1,10 +1,10 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { certificateFor, type PackageIndex } from "../sandbox/testing/package-index.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
+import { printed } from "../testing/agent-world.ts";
 import {
   cached as withCache,
   code,
@@ -20,12 +20,11 @@ useWorld();
 /** An agent whose jobs have containers of their own. */
 const start = (env: Record<string, string>) =>
   startForking(undefined, { AIRLOCK_CONTAINER_BACKEND: "engine", ...env });
-const stdout = ({ stdout_base64 }: ResultReport) => Buffer.from(stdout_base64, "base64").toString();
 
 test("a job's packages are installed before it runs, and the timing says how long that took", async () => {
   await start({ AIRLOCK_PIP_INDEX_URL: (await indexOf()).url });
   const report = await run();
-  expect([report.status, stdout(report)]).toEqual(["succeeded", "42\n"]);
+  expect([report.status, printed(report)]).toEqual(["succeeded", "42\n"]);
   const { startup_ms, dep_install_ms, execution_ms, total_ms } = report.timing;
   expect(dep_install_ms).toBeGreaterThan(100);
   expect(startup_ms).toBeGreaterThanOrEqual(dep_install_ms);
@@ -35,7 +34,7 @@ test("a job's packages are installed before it runs, and the timing says how lon
     requirements: [],
     code: "import importlib.util as u; print(u.find_spec('airlock_probe'))",
   });
-  expect([stdout(other), other.timing.dep_install_ms]).toEqual(["None\n", 0]);
+  expect([printed(other), other.timing.dep_install_ms]).toEqual(["None\n", 0]);
 });
 
 describe("an agent whose configuration does not allow it", () => {
@@ -107,7 +106,7 @@ describe("packages come", () => {
   test("from a folder of the agent's host, without any index", async () => {
     writeWheels(folder, probe);
     await start({ AIRLOCK_PIP_FIND_LINKS: folder });
-    expect(stdout(await run())).toBe("42\n");
+    expect(printed(await run())).toBe("42\n");
     const missing = await run({ requirements: ["airlock-missing"] });
     expect(missing.error?.message).toContain("No matching distribution found");
   });
@@ -124,7 +123,7 @@ import os
 print(open("/input/_requirements.txt").read().strip(), "secret" in str(dict(os.environ)), os.listdir("/packages"))
 ${code}
 `;
-    expect(stdout(await run({ code: reader }))).toBe("airlock-probe False ['lib']\n42\n");
+    expect(printed(await run({ code: reader }))).toBe("airlock-probe False ['lib']\n42\n");
   });
 });
 
@@ -144,7 +143,7 @@ describe("with enable_runtime_dependency_cache", () => {
     const first = await run({ requirements: ["airlock-probe >= 1", "airlock_probe"] });
     index.close();
     const second = await run({ requirements: ["Airlock.Probe", "airlock-probe>=1"] });
-    expect([first, second].map((report) => [report.status, stdout(report)])).toEqual([
+    expect([first, second].map((report) => [report.status, printed(report)])).toEqual([
       ["succeeded", "42\n"],
       ["succeeded", "42\n"],
     ]);
@@ -174,10 +173,10 @@ for folder, folders, names in os.walk("/packages"):
 airlock_probe.n = 13
 print(tried > 50)
 `;
-    expect(stdout(await run({ code: poison }))).toBe("True\n");
-    expect(stdout(await run({ code: poison }))).toBe("True\n");
+    expect(printed(await run({ code: poison }))).toBe("True\n");
+    expect(printed(await run({ code: poison }))).toBe("True\n");
     const last = await run();
-    expect([stdout(last), last.timing.dep_install_ms]).toEqual(["42\n", 0]);
+    expect([printed(last), last.timing.dep_install_ms]).toEqual(["42\n", 0]);
   });
 
   test("a failed set is not kept, and each index has its own sets", async () => {
@@ -190,7 +189,7 @@ print(tried > 50)
     await first.exit;
     const other = await indexOf({ wheels: [{ ...probe, source: "n = 43\n" }] });
     await start(cached(other));
-    expect(stdout(await run())).toBe("43\n");
+    expect(printed(await run())).toBe("43\n");
     expect(await entries()).toHaveLength(2);
   });
 });

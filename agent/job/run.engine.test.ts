@@ -1,71 +1,32 @@
 import { waitUntil } from "../../shared/testing/wait-until.ts";
-import { createHash, randomUUID } from "node:crypto";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { createHash } from "node:crypto";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { isLab } from "../../shared/testing/tier.ts";
-import type { ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../engine/engine-host.ts";
-import { connectEngine } from "../engine/engine.ts";
-import { labels } from "../sandbox/labels.ts";
-import { removeContainersOf } from "../sandbox/testing/raw-engine.ts";
-import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
+import { containersOf } from "../sandbox/testing/raw-engine.ts";
+import type { AgentProcess } from "../testing/agent-process.ts";
+import {
+  api,
+  folder,
+  name,
+  nextResult,
+  printed,
+  start as startAgent,
+  useWorld,
+} from "../testing/agent-world.ts";
 import { type FakeApi, type Received, startFakeApi } from "../testing/fake-api.ts";
 import { testJob } from "../testing/test-agent.ts";
 
-const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
-const engine = connectEngine(host);
-
-let api: FakeApi;
-let folder: string;
-let name: string;
-let agents: AgentProcess[];
+useWorld();
 let way: Record<string, string>;
-
-beforeEach(async () => {
-  api = await startFakeApi();
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
-  name = `test-${randomUUID()}`;
-  agents = [];
-});
-afterEach(async () => {
-  // One that is killed while it starts a container would leave it to nobody.
-  for (const { process } of agents) process.kill("SIGTERM");
-  await Promise.all(agents.map(({ exit }) => exit));
-  await removeContainersOf(name);
-  await api[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
-
-const soon = () => AbortSignal.timeout(60_000);
-const containers = () => engine.list(labels.agentName, name, soon());
-
-/** An agent against the real engine, polling the fake API. */
-async function start(to: FakeApi = api): Promise<AgentProcess> {
-  const agent = startAgent({
-    AIRLOCK_API_URL: to.url,
-    AIRLOCK_AGENT_NAME: name,
-    AIRLOCK_DOCKER_HOST: host,
-    AIRLOCK_SPOOL_DIR: join(folder, "spool"),
-    AIRLOCK_DRAIN_GRACE_S: "0",
-    ...way,
-  });
-  agents.push(agent);
-  await agent.ready;
-  return agent;
-}
+const start = (to?: FakeApi): Promise<AgentProcess> => startAgent(way, to);
 
 async function stop({ process, exit }: AgentProcess): Promise<void> {
   process.kill("SIGTERM");
   expect(await exit).toBe(0);
 }
 
-async function result(n = 1): Promise<ResultReport> {
-  return (await api.request("/result", n)).json as ResultReport;
-}
-
-const stdout = ({ stdout_base64 }: ResultReport) => Buffer.from(stdout_base64, "base64").toString();
 const forever = testJob.bind(null, {
   code: "import time\nprint('on', flush=True)\ntime.sleep(600)",
 });
@@ -96,8 +57,8 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
     const job = testJob({ code, input_json: '{"name":"Ada","numbers":[1,2,3.5]}' });
     api.offer(job);
 
-    const report = await result();
-    expect(stdout(report)).toBe("hello Ada\n");
+    const report = await nextResult();
+    expect(printed(report)).toBe("hello Ada\n");
     expect(report).toMatchObject({
       status: "succeeded",
       exit_code: 0,
@@ -119,7 +80,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
     expect((await api.request("/started")).json).toEqual({ job_ref: report.job_ref });
 
     await stop(agent);
-    expect(await containers()).toEqual([]);
+    expect(await containersOf(name)).toEqual([]);
     expect(await readdir(join(folder, "spool"))).toEqual([]);
   });
 
@@ -130,15 +91,15 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
     await api.request("/logs");
     api.cancel.push(job.lease_id);
     api.wake();
-    const report = await result();
+    const report = await nextResult();
     expect(report).toMatchObject({ status: "cancelled", error: { type: "cancelled" } });
-    expect(stdout(report)).toBe("on\n");
+    expect(printed(report)).toBe("on\n");
   });
 
   it("fails a job whose image nobody has, and says so", async () => {
     await start();
     api.offer(testJob({ image: "localhost:9/no/such:1" }));
-    expect(await result()).toMatchObject({
+    expect(await nextResult()).toMatchObject({
       status: "failed",
       error: {
         type: "docker_error",
@@ -166,7 +127,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
         return (await readdir(join(folder, "spool"))).length === 1;
       });
       await stop(agent);
-      expect(await containers()).toEqual([]);
+      expect(await containersOf(name)).toEqual([]);
       expect(await readdir(join(folder, "spool"))).toEqual([]);
     });
   });
@@ -176,10 +137,10 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
     api.offer(forever());
     await api.request("/logs");
     await stop(agent);
-    expect(await result()).toMatchObject({
+    expect(await nextResult()).toMatchObject({
       status: "cancelled",
       error: { message: "The agent was stopped while the code ran." },
     });
-    expect(await containers()).toEqual([]);
+    expect(await containersOf(name)).toEqual([]);
   });
 });

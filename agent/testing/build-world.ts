@@ -1,8 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { expect } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { makeImage } from "../build/image-build.ts";
 import type { ImageRequest } from "../build/build-profile.ts";
 import { createPackageProxy } from "../packages/proxy.ts";
@@ -38,13 +36,12 @@ export type BuildWorld = Awaited<ReturnType<typeof openBuildWorld>>;
 /** A real engine, and a package to build images with: airlock_probe, as a wheel in `folder`. */
 export async function openBuildWorld() {
   const { engine, image } = await testEngine();
-  const folder = mkdtempSync(join(tmpdir(), "airlock-build-"));
+  const folder = tempFolder();
   writeWheels(folder, probe);
   const repository = `airlock-test-${randomUUID()}`;
   const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };
   /** Images to remove at the end. */
   const made: string[] = [];
-  const indexes: PackageIndex[] = [];
 
   /** The request of a build that installs airlock_probe. */
   async function requestFor(
@@ -93,20 +90,13 @@ export async function openBuildWorld() {
     requestFor,
     containers,
     build,
-    /** A package index with airlock_probe, until `closeIndexes`. */
-    async serve(options: Partial<IndexOptions> = {}): Promise<PackageIndex> {
-      const index = await startIndex({ address: "127.0.0.1", wheels: [probe], ...options });
-      indexes.push(index);
-      return index;
-    },
-    closeIndexes() {
-      for (const index of indexes.splice(0)) index.close();
-    },
+    /** A package index with airlock_probe. */
+    serve: (options: Partial<IndexOptions> = {}): Promise<PackageIndex> =>
+      startIndex({ wheels: [probe], ...options }),
     async close() {
       const filters = { label: [`io.airlock.repository=${repository}`] };
       const left = await rawEngine.listImages({ filters });
       await removeImages(...made, ...left.map(({ Id }) => Id));
-      rmSync(folder, { recursive: true });
     },
   };
 }

@@ -2,11 +2,13 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
+import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import { shell } from "./raw-engine.ts";
 import { type Wheel, wheelBytes, wheelFile } from "./wheel.ts";
 
 export interface IndexOptions {
-  readonly address: string;
+  /** By default this machine's loopback. */
+  readonly address?: string;
   readonly wheels: readonly Wheel[];
   /** Packages given as bytes instead of being built, by file name. */
   readonly sdists?: Readonly<Record<string, Buffer>>;
@@ -21,7 +23,7 @@ export interface IndexOptions {
   readonly opens?: Promise<void>;
 }
 
-/** A package index: the simple repository API (PEP 503). */
+/** A package index, the simple repository API (PEP 503), until the end of the test file. */
 export interface PackageIndex {
   /** Address of the index, without credentials. */
   readonly url: string;
@@ -30,7 +32,7 @@ export interface PackageIndex {
 }
 
 export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
-  const { address, wheels, credentials, tls, opens = Promise.resolve() } = options;
+  const { address = "127.0.0.1", wheels, credentials, tls, opens = Promise.resolve() } = options;
   const { sdists = {}, redirects = {}, hanging } = options;
   const requests: string[] = [];
 
@@ -78,13 +80,15 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
   const server = (tls ? createTlsServer(tls, handle) : createServer(handle)).listen(0, address);
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
+  const close = (): void => {
+    server.closeAllConnections();
+    server.close();
+  };
+  atEndOfFile(close);
   return {
     url: `${tls ? "https" : "http"}://${address}:${port}/simple/`,
     requests,
-    close() {
-      server.closeAllConnections();
-      server.close();
-    },
+    close,
   };
 }
 

@@ -23,7 +23,7 @@ export const wheel = (name: string, source = "", more: object = {}) => ({
 
 /** An index of packages on this machine, until `closeAll`. */
 export async function indexOf(options: Partial<IndexOptions>): Promise<PackageIndex> {
-  const index = await startIndex({ address: "127.0.0.1", wheels: [], ...options });
+  const index = await startIndex({ wheels: [], ...options });
   open.push(index);
   return index;
 }
