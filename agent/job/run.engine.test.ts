@@ -84,18 +84,6 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
     expect(await readdir(join(folder, "spool"))).toEqual([]);
   });
 
-  it("cancels running code and reports what it printed", async () => {
-    await start();
-    const job = forever();
-    api.offer(job);
-    await api.request("/logs");
-    api.cancel.push(job.lease_id);
-    api.wake();
-    const report = await nextResult();
-    expect(report).toMatchObject({ status: "cancelled", error: { type: "cancelled" } });
-    expect(printed(report)).toBe("on\n");
-  });
-
   it("fails a job whose image nobody has, and says so", async () => {
     await start();
     api.offer(testJob({ image: "localhost:9/no/such:1" }));

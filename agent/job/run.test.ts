@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
-import { LeaseDropped, RunCancelled } from "../lease/leases.ts";
+import { RunCancelled } from "../lease/leases.ts";
 import { createTestAgent, type TestAgent, testImage, testJob } from "../testing/test-agent.ts";
 
 let t: TestAgent;
@@ -154,16 +154,6 @@ describe("while the code runs", () => {
     expect(t.api.count("/result")).toBe(0);
   });
 
-  it("ends at once when the lease is dropped", async () => {
-    const { lease, ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
-    lease.drop.abort(new LeaseDropped("lost"));
-    await sandbox.closed;
-    await ended;
-    expect(t.api.count("/result") + t.api.count("/release")).toBe(0);
-  });
-
   it.each([
     ["request", "cancelled"],
     ["stop", "The agent was stopped while the code ran."],
@@ -181,20 +171,6 @@ describe("while the code runs", () => {
       error: { type: "cancelled", message, phase: "execution" },
       timing: { phase_at_exit: "execution" },
     });
-  });
-});
-
-it("a job whose agent stops before the code started is handed back without using an attempt", async () => {
-  t.start = (_, signal) =>
-    new Promise((_resolve, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason as Error));
-    });
-  const { lease, ended } = t.begin();
-  lease.cancel.abort(new RunCancelled("stop"));
-  await ended;
-  expect((await t.api.request("/release")).json).toMatchObject({
-    error: { type: "service_unavailable", phase: "startup" },
-    agent_stops: true,
   });
 });
 

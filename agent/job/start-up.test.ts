@@ -103,7 +103,11 @@ it("a start that takes too long is a timeout", async () => {
 
 it.each([
   ["request", "/result", { status: "cancelled", error: { type: "cancelled" } }],
-  ["stop", "/release", { error: { type: "service_unavailable" } }],
+  [
+    "stop",
+    "/release",
+    { error: { type: "service_unavailable", phase: "startup" }, agent_stops: true },
+  ],
 ] as const)("is cancelled by %s", async (by, path, body) => {
   t.start = neverReady;
   const { lease, ended } = t.begin();

@@ -156,16 +156,7 @@ it("drops the run whose lease is lost, and posts nothing for it", async () => {
 });
 
 describe("when polls fail", () => {
-  it("waits longer each time, and goes on", async () => {
-    t.api.answer("/poll", { status: 503 }, "cut", { status: 500 });
-    t.run();
-    for (const capMs of [250, 500, 1000]) {
-      t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
-    }
-    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
-  });
-
-  it("logs the outage once, and its end once", async () => {
+  it("waits longer each time, and logs the outage once, and its end once", async () => {
     const lines: string[] = [];
     await configure({
       reset: true,
@@ -180,7 +171,7 @@ describe("when polls fail", () => {
     for (const capMs of [250, 500, 1000]) {
       t.clock.advance(await t.clock.sleeping(capMs / 2, capMs));
     }
-    await t.api.request("/poll", 5);
+    expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
     await reset();
     expect(lines.filter((line) => !line.startsWith("engine "))).toEqual([
       expect.stringMatching(/^poll failed, next in 0\.\d s: POST \/poll answered 503/),
@@ -199,23 +190,20 @@ describe("when polls fail", () => {
     expect((await t.api.request("/poll", 5)).json).toMatchObject({ wait_s: 16 });
   });
 
-  it("waits as long as the API asks", async () => {
-    t.api.answer("/poll", { status: 429, headers: { "retry-after": "7" } });
-    t.run();
-    await t.clock.sleeping(7000);
-    expect(t.api.count("/poll")).toBe(1);
-    t.clock.advance(7000);
-    await t.api.request("/poll", 2);
-  });
-
-  it("waits at most half a minute, whatever the answer asks for", async () => {
-    t.api.answer("/poll", { status: 503, headers: { "retry-after": "3600" } });
-    t.run();
-    await t.clock.sleeping(30_000);
-    expect(t.api.count("/poll")).toBe(1);
-    t.clock.advance(30_000);
-    await t.api.request("/poll", 2);
-  });
+  it.each([
+    [429, "7", 7000],
+    [503, "3600", 30_000],
+  ])(
+    "waits as long as the answer asks, at most half a minute: %d, %s s",
+    async (status, seconds, waitMs) => {
+      t.api.answer("/poll", { status, headers: { "retry-after": seconds } });
+      t.run();
+      await t.clock.sleeping(waitMs);
+      expect(t.api.count("/poll")).toBe(1);
+      t.clock.advance(waitMs);
+      await t.api.request("/poll", 2);
+    },
+  );
 
   it("goes on after a refusal that is not the API's", async () => {
     t.api.answer("/poll", { status: 403, body: "<html>", isProxy: true });
