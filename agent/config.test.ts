@@ -1,7 +1,8 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { hostname, tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it } from "vitest";
+import { tempFolder } from "../shared/testing/temp-folder.ts";
 import { configHelp, readAgentConfig } from "./config.ts";
 
 const AIRLOCK_AGENT_TOKEN = "a-token-of-16-characters";
@@ -9,11 +10,10 @@ let folder: string;
 let AIRLOCK_CONFIG: string;
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  folder = tempFolder();
   AIRLOCK_CONFIG = join(folder, "airlock.toml");
   await writeFile(AIRLOCK_CONFIG, "max_workers = 2\ndrain_grace_s = 1.5\n");
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 it("reads the file that AIRLOCK_CONFIG names; the environment takes precedence", () => {
   const env = { AIRLOCK_CONFIG, AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "7" };

@@ -1,7 +1,7 @@
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { tempFolder } from "../shared/testing/temp-folder.ts";
 import { type AgentProcess, startAgent } from "./testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
 
@@ -11,12 +11,11 @@ const agents: AgentProcess[] = [];
 
 beforeEach(async () => {
   api = await startFakeApi();
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  folder = tempFolder();
 });
 afterEach(async () => {
   for (const agent of agents.splice(0)) agent.process.kill("SIGKILL");
   await api[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
 });
 
 /** Starts the agent against the fake API, without an engine. */

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Agent } from "undici";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { type Client, createClient, retryTimes } from "./client.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
 import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
@@ -186,9 +186,8 @@ it("treats an API that is not there as transient", async () => {
 describe("an artifact", () => {
   let folder: string;
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+    folder = tempFolder();
   });
-  afterEach(() => rm(folder, { recursive: true }));
 
   async function spool(name: string, bytes: Buffer) {
     const path = join(folder, "0");

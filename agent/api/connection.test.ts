@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterEach, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { apiAddress, connectApi } from "./connection.ts";
 import { createHttp, type Http } from "./http.ts";
@@ -19,11 +19,10 @@ let other: ReturnType<typeof makeAuthority>;
 const ends: (() => unknown)[] = [];
 
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-tls-"));
+  folder = tempFolder();
   ours = makeAuthority(folder, "ours");
   other = makeAuthority(folder, "other");
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 afterEach(async () => {
   for (const end of ends.splice(0)) await end();
 });

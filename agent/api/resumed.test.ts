@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { Agent } from "undici";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { listen, type Listening } from "../../shared/testing/listen.ts";
 import { type Client, createClient } from "./client.ts";
 import { fixedToken } from "./token-source.ts";
 
@@ -11,7 +11,7 @@ const archive = randomBytes(3_000_000);
 const etag = '"an-archive"';
 const never = new AbortController().signal;
 
-let server: Server;
+let server: Listening;
 let client: Client;
 let asked: (string | undefined)[];
 /** Answers the n-th request, from 0, for the bytes from `offset` on. */
@@ -37,18 +37,14 @@ function handle({ headers }: IncomingMessage, answer: ServerResponse): void {
 
 beforeEach(async () => {
   asked = [];
-  server = createServer(handle).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  server = await listen(createServer(handle));
   const times = { retries: 2, minTimeout: 1, maxTimeout: 2 };
   const token = fixedToken("token-0123456789");
-  client = createClient({ url, token, dispatcher: new Agent() }, times);
+  client = createClient({ url: server.url, token, dispatcher: new Agent() }, times);
 });
 afterEach(async () => {
   await client.close();
-  server.closeAllConnections();
-  server.close();
-  await once(server, "close");
+  await server[Symbol.asyncDispose]();
 });
 
 /** Reads the archive, and cuts each answer once something of it has come. */

@@ -1,15 +1,12 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { writeCredentials } from "./credentials.ts";
 import { joinedToken } from "./token-source.ts";
 
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  folder = tempFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 const [old, next] = [`ala_${"0".repeat(64)}`, `ala_${"1".repeat(64)}`] as const;
 const write = (token: string): void =>

@@ -1,13 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, beforeAll, expect, test } from "vitest";
 import { labels } from "../sandbox/labels.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { killAgent } from "../sandbox/testing/kill-agent.ts";
 import { deriveImage, rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
+import { runIn } from "../sandbox/testing/run-code.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import type { RunReport } from "../sandbox/report.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -20,7 +18,6 @@ let engine: Engine;
 let image: string;
 const agentId = randomUUID();
 const agentName = `reaper-${agentId}`;
-const spoolDir = mkdtempSync(join(tmpdir(), "airlock-reap-"));
 
 beforeAll(async () => {
   ({ engine, image } = await testEngine());
@@ -29,7 +26,6 @@ afterEach(async () => {
   const left = await containersOf(agentId);
   if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
 });
-afterAll(() => rmSync(spoolDir, { recursive: true }));
 
 const soon = (): AbortSignal => AbortSignal.timeout(30_000);
 
@@ -54,17 +50,7 @@ const open = (own: SandboxLabels, from = image): Promise<Sandbox> =>
 const openFor = (id: string): Promise<Sandbox> => open({ agentId: id, agentName, leaseId: null });
 
 /** Runs a job to its end, and with it its container. */
-function run(sandbox: Sandbox): Promise<RunReport> {
-  return sandbox.run(
-    {
-      code: "",
-      inputJson: "{}",
-      timeoutMs: 60_000,
-      caps: { streamBytes: 1000, artifactBytes: 1000 },
-    },
-    { signal: new AbortController().signal, spoolDir },
-  );
-}
+const run = (sandbox: Sandbox): Promise<RunReport> => runIn(sandbox, "");
 
 /** Reaps for the agent of these tests, next to which only `liveId` is alive. */
 function reap(name: string, liveId: string): Promise<number> {

@@ -1,9 +1,8 @@
 import { createHash } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readdirSync, readFileSync } from "node:fs";
 import { Readable } from "node:stream";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { beforeEach, expect, test, vi } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { LeasedFile } from "../../shared/wire/file.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { createFileStore, type FileStore, type OpenFile } from "./file-store.ts";
@@ -12,10 +11,9 @@ const never = new AbortController().signal;
 let folder: string;
 let store: FileStore;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-files-"));
+  folder = tempFolder();
   store = createFileStore(folder, 100);
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const contents = new Map<string, string>();
 function file(letter: string, bytes = 40): LeasedFile {

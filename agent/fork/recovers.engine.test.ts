@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { tmpdir } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { childrenOf } from "../../scripts/testing/children-of.ts";
@@ -7,6 +6,7 @@ import { readProcess } from "../../scripts/setup/engine/processes.ts";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { rawEngine, removeVolume } from "../sandbox/testing/raw-engine.ts";
+import { runIn } from "../sandbox/testing/run-code.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
@@ -15,7 +15,6 @@ import type { Forks } from "./forks.ts";
 const place = await testEngine();
 const labels = { agentId: randomUUID(), agentName: `recovers-${randomUUID()}`, leaseId: null };
 const spec = specWith({ image: place.image, labels });
-const job = { inputJson: "{}", timeoutMs: 60_000, caps: { streamBytes: 1000, artifactBytes: 0 } };
 
 let forks: Forks;
 beforeEach(() => {
@@ -27,13 +26,9 @@ const open = (limit = AbortSignal.timeout(120_000)): Promise<Sandbox> => forks.o
 
 /** Runs a job; returns its mother's container and process. */
 async function runJob(): Promise<{ container: string; pid: number }> {
-  const signal = AbortSignal.timeout(120_000);
   const sandbox = await open();
   try {
-    const report = await sandbox.run(
-      { ...job, code: "print('hi')" },
-      { signal, spoolDir: tmpdir() },
-    );
+    const report = await runIn(sandbox, "print('hi')");
     expect(Buffer.from(report.stdout).toString("utf8")).toBe("hi\n");
     const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
     return { container: sandbox.containerId, pid: State.Pid };
@@ -112,10 +107,8 @@ test.each([
   const begun = Promise.withResolvers<void>();
   const sandbox = await open();
   const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
-  const ended = sandbox.run(
-    { ...job, code: "import time; time.sleep(3600)" },
-    { signal: AbortSignal.timeout(120_000), spoolDir: tmpdir(), onStarted: begun.resolve },
-  );
+  const options = { onStarted: begun.resolve };
+  const ended = runIn(sandbox, "import time; time.sleep(3600)", { options });
   await begun.promise;
   const zygotes = childrenOf(State.Pid);
   const killed = {

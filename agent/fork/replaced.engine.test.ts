@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { tmpdir } from "node:os";
 import { expect, test, vi } from "vitest";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
+import { runIn } from "../sandbox/testing/run-code.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { createMotherKeeper } from "./keep-mother.ts";
 import { createZygotes } from "./zygotes.ts";
@@ -19,7 +19,6 @@ test("a mother is replaced after a while, and ends with its last job", async () 
   const mother = { ...labels, memoryBytes: 2 ** 30, pids: 512 };
   const forks = startForks({ engine, image }, { mother, motherMs: 0 });
   const signal = AbortSignal.timeout(60_000);
-  const job = { inputJson: "{}", timeoutMs: 60_000, caps: { streamBytes: 1000, artifactBytes: 0 } };
   try {
     const [first, second] = [
       await forks.open(specWith({ image, labels }), signal),
@@ -27,10 +26,7 @@ test("a mother is replaced after a while, and ends with its last job", async () 
     ];
     expect(second.containerId).not.toBe(first.containerId);
     for (const sandbox of [first, second]) {
-      const report = await sandbox.run(
-        { ...job, code: "print('hi')" },
-        { signal, spoolDir: tmpdir() },
-      );
+      const report = await runIn(sandbox, "print('hi')");
       expect(Buffer.from(report.stdout).toString("utf8")).toBe("hi\n");
       await sandbox.close();
     }

@@ -1,11 +1,11 @@
 import { createHash, randomUUID } from "node:crypto";
-import { createReadStream, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { createReadStream, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { gzipSync, zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { Engine } from "../engine/engine.ts";
 import { type PackedImage, packImage } from "./pack-image.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
@@ -16,7 +16,7 @@ import { type UnpackBounds, unpackImage } from "./unpack-image.ts";
 const name = `airlock-test-fetched:${randomUUID()}`;
 const MiB = 1024 * 1024;
 const never = new AbortController().signal;
-const folder = mkdtempSync(join(tmpdir(), "airlock-archive-"));
+const folder = tempFolder();
 
 let engine: Engine;
 /** Of two layers. */
@@ -70,7 +70,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await removeImages(image);
-  rmSync(folder, { recursive: true });
 });
 
 test("an image travels unchanged from engine to engine, under the one requested name", async () => {

@@ -1,8 +1,7 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { packImage } from "./pack-image.ts";
 import { tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
@@ -12,7 +11,7 @@ function file(name: string, content: object): Buffer[] {
 }
 
 test("an image in containerd's store is not packed, and the message says what to do", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-pack-"));
+  const folder = tempFolder();
   const tar = Readable.from([
     ...file("blobs/sha256/config", { rootfs: { diff_ids: [] } }),
     ...file("manifest.json", [{ Config: "blobs/sha256/config", Layers: [] }]),
@@ -20,11 +19,7 @@ test("an image in containerd's store is not packed, and the message says what to
   ]);
   // Such a store calls an image by the digest of its manifest.
   const image = `sha256:${"0".repeat(64)}`;
-  try {
-    await expect(packImage(tar, image, join(folder, "packed"), 1_000_000)).rejects.toThrow(
-      /containerd's image store.*set image_registry/,
-    );
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  await expect(packImage(tar, image, join(folder, "packed"), 1_000_000)).rejects.toThrow(
+    /containerd's image store.*set image_registry/,
+  );
 });

@@ -1,8 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { Readable } from "node:stream";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { LeasedBuild } from "../../shared/wire/agent/lease.ts";
 import { ApiError } from "../api/errors.ts";
 import { PushError, shareImage, type ShareDeps } from "./share-image.ts";
@@ -21,7 +19,7 @@ let save: () => Promise<Readable>;
 let deps: ShareDeps;
 
 beforeEach(async () => {
-  root = mkdtempSync(join(tmpdir(), "airlock-share-"));
+  root = tempFolder();
   said = "";
   pushed = [];
   push = () => Promise.resolve(digest);
@@ -41,7 +39,6 @@ beforeEach(async () => {
     times: { retries: 2, minTimeout: 1, maxTimeout: 2 },
   };
 });
-afterEach(() => rmSync(root, { recursive: true }));
 
 const share = (build: Parameters<typeof testBuild>[0]) =>
   shareImage(deps, testBuild(build), testImage, (words) => (said += words), never);

@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import { engineHost } from "../engine/engine-host.ts";
 import { type AgentProcess, startAgent } from "../testing/agent-process.ts";
@@ -37,7 +36,7 @@ interface World extends AsyncDisposable {
 }
 
 async function startWorld(): Promise<World> {
-  const folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  const folder = tempFolder();
   const api = await startFakeApi();
   const proxy = await startEngineProxy(host, join(folder, "engine.sock"));
   const agent = startAgent({
@@ -56,7 +55,6 @@ async function startWorld(): Promise<World> {
       await agent.exit;
       await proxy[Symbol.asyncDispose]();
       await api[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true });
     },
   };
 }

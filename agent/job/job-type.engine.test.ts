@@ -1,10 +1,8 @@
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import {
@@ -31,7 +29,7 @@ const images: string[] = [];
 beforeAll(async () => {
   ({ image } = await testEngine());
   api = await startFakeApi();
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  folder = tempFolder();
   agent = startAgent({
     AIRLOCK_API_URL: api.url,
     AIRLOCK_AGENT_NAME: name,
@@ -46,7 +44,6 @@ afterAll(async () => {
   await removeContainersOf(name);
   await removeImages(...images);
   await api[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
 });
 beforeEach(() => {
   done = api.count("/result");

@@ -1,19 +1,9 @@
-import {
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  rm,
-  stat,
-  truncate,
-  utimes,
-  writeFile,
-} from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readdir, readFile, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { getLogger } from "@logtape/logtape";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { openPackageCache, type PackageCache } from "./cache.ts";
 
 let root: string;
@@ -22,11 +12,10 @@ let cache: PackageCache;
 const open = (maxBytes: number) =>
   openPackageCache(folder, maxBytes, getLogger(["airlock", "test"]));
 beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "airlock-cache-"));
+  root = tempFolder();
   folder = join(root, "a/b");
   cache = await open(10_000);
 });
-afterEach(() => rm(root, { recursive: true }));
 
 const key = (letter: string): string => letter.repeat(64);
 const file = (letter: string): string => join(folder, `${key(letter)}.packages`);

@@ -1,13 +1,21 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type IncomingMessage, request, type Server } from "node:http";
-import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, request } from "node:http";
+import { connect, createServer as createTcpServer, type Server } from "node:net";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { listen, type Listening } from "../../shared/testing/listen.ts";
 import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
+
+const servers: Listening[] = [];
+async function portOf(server: Server): Promise<number> {
+  const listening = await listen(server);
+  servers.push(listening);
+  return listening.port;
+}
 
 /** Says what it was asked, and how often. */
 async function startOrigin() {
@@ -16,24 +24,17 @@ async function startOrigin() {
     asked.push(`${incoming.method} ${incoming.url} ${incoming.headers.host}`);
     response.writeHead(200, { "x-origin": "yes" });
     incoming.pipe(response);
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return { server, asked, place: `127.0.0.1:${(server.address() as AddressInfo).port}` };
+  });
+  return { server, asked, place: `127.0.0.1:${await portOf(server)}` };
 }
 
 let index: Awaited<ReturnType<typeof startOrigin>>;
 let other: Awaited<ReturnType<typeof startOrigin>>;
-const servers: Server[] = [];
 beforeEach(async () => {
   index = await startOrigin();
   other = await startOrigin();
 });
-afterEach(() => {
-  for (const server of [index.server, other.server, ...servers.splice(0)]) {
-    server.closeAllConnections();
-    server.close();
-  }
-});
+afterEach(() => Promise.all(servers.splice(0).map((server) => server[Symbol.asyncDispose]())));
 
 /** The proxy on a port; returns how to send it a request for a URL, and how to ask for a tunnel. */
 async function startProxy(reach: Partial<Reach> = {}) {
@@ -43,9 +44,7 @@ async function startProxy(reach: Partial<Reach> = {}) {
   );
   const problems: string[] = [];
   const listener = createTcpServer((socket) => serve(socket.on("error", () => {})));
-  listener.listen(0, "127.0.0.1").unref();
-  await once(listener, "listening");
-  const { port } = listener.address() as AddressInfo;
+  const port = await portOf(listener);
 
   async function get(
     url: string,
@@ -158,7 +157,7 @@ describe("behind an HTTP proxy", () => {
     const server = createServer((incoming, response) => {
       asked.push(`${incoming.method} ${incoming.url} ${incoming.headers["proxy-authorization"]}`);
       response.end("from the proxy");
-    }).listen(0, "127.0.0.1");
+    });
     server.on("connect", (incoming: IncomingMessage, client: Duplex) => {
       asked.push(`CONNECT ${incoming.url} ${incoming.headers["proxy-authorization"]}`);
       if (refusal !== undefined) return client.end(`HTTP/1.1 ${refusal}\r\n\r\n`);
@@ -166,9 +165,7 @@ describe("behind an HTTP proxy", () => {
       const [host = "", port] = index.place.split(":");
       client.pipe(connect(Number(port), host)).pipe(client);
     });
-    await once(server, "listening");
-    servers.push(server);
-    const { port } = server.address() as AddressInfo;
+    const port = await portOf(server);
     return { asked, proxy: new URL(`http://robot:se%40cret@127.0.0.1:${port}`) };
   }
   const credentials = `Basic ${Buffer.from("robot:se@cret").toString("base64")}`;
@@ -190,13 +187,11 @@ describe("behind an HTTP proxy", () => {
   });
 
   it("what a host says with the proxy's own answer arrives", async () => {
-    const server = createServer().listen(0, "127.0.0.1");
+    const server = createServer();
     server.on("connect", (_incoming: IncomingMessage, client: Duplex) => {
       client.end("HTTP/1.1 200 OK\r\n\r\nspeaks first");
     });
-    await once(server, "listening");
-    servers.push(server);
-    const { port } = server.address() as AddressInfo;
+    const port = await portOf(server);
     const its = await startProxy({ hosts, proxy: new URL(`http://127.0.0.1:${port}`) });
     const socket = connect(its.port, "127.0.0.1");
     socket.write("CONNECT packages.invalid:443 HTTP/1.1\r\nHost: packages.invalid:443\r\n\r\n");
@@ -230,13 +225,13 @@ describe("behind an HTTP proxy", () => {
 
 it("says what went wrong if an index does not answer", async () => {
   const { get, tunnel } = await startProxy();
-  index.server.close();
+  await servers.shift()?.[Symbol.asyncDispose]();
   expect(await get(`http://${index.place}/`)).toMatchObject({ status: 502 });
   expect(await tunnel(index.place)).toContain("ECONNREFUSED");
 });
 
 it("serves the agent's own files, and no others", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-proxy-"));
+  const folder = tempFolder();
   const path = join(folder, "a-1.0+local-py3-none-any.whl");
   writeFileSync(path, "wheel");
   const file = { name: "a-1.0+local-py3-none-any.whl", path, sizeBytes: 5 };
@@ -245,5 +240,4 @@ it("serves the agent's own files, and no others", async () => {
   const link = /href="([^"]+)"/.exec(body)?.[1] ?? "";
   expect((await get(new URL(link, filesUrl).href)).body).toBe("wheel");
   expect((await get(`${filesUrl}../package.json`)).status).toBe(404);
-  rmSync(folder, { recursive: true });
 });

@@ -1,16 +1,10 @@
 import { expect, test } from "vitest";
 import { readRuntimeSource } from "./runtime-source.ts";
 import type { PipConfig } from "./source.ts";
+import { pipConfig } from "../testing/pip-config.ts";
 
 const read = async (config: Partial<PipConfig>) => {
-  const { reach } = await readRuntimeSource({
-    indexUrl: undefined,
-    findLinks: undefined,
-    caFile: undefined,
-    hosts: [],
-    proxyUrl: undefined,
-    ...config,
-  });
+  const { reach } = await readRuntimeSource(pipConfig(config));
   return reach;
 };
 const proxyUrl = "http://proxy.example:3128";

@@ -1,30 +1,22 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { type PipConfig, readPackageSource } from "./source.ts";
+import { pipConfig } from "../testing/pip-config.ts";
 
 let folder: string;
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "airlock-packages-"));
+  folder = tempFolder();
   for (const name of ["b-1-py3-none-any.whl", "a-1.tar.gz", "c-1.zip", "notes.txt"]) {
     writeFileSync(join(folder, name), name);
   }
   mkdirSync(join(folder, "more"));
   writeFileSync(join(folder, "ca.crt"), "certificate");
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 
-const read = (config: Partial<PipConfig>) =>
-  readPackageSource({
-    indexUrl: undefined,
-    findLinks: undefined,
-    caFile: undefined,
-    hosts: [],
-    proxyUrl: undefined,
-    ...config,
-  });
+const read = (config: Partial<PipConfig>) => readPackageSource(pipConfig(config));
 
 test("without configuration, pip asks PyPI", async () => {
   const { files, pipEnv, hosts } = await read({});

@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { BuildReport, LeasedJob, ResultReport } from "../../shared/wire/agent/lease.ts";
 import { deriveImage, removeImages } from "../sandbox/testing/raw-engine.ts";
@@ -28,7 +27,7 @@ beforeAll(async () => {
   ({ image } = await testEngine());
   hidden = await deriveImage(image, "true");
   api = await startFakeApi();
-  folder = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  folder = tempFolder();
   proxy = await startEngineProxy(host, join(folder, "engine.sock"));
   agent = startAgent({
     AIRLOCK_API_URL: api.url,
@@ -58,7 +57,6 @@ afterAll(async () => {
   await proxy[Symbol.asyncDispose]();
   await removeImages(hidden);
   await api[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
 });
 
 async function run(job: Partial<LeasedJob>, jobType: Partial<JobType> = {}): Promise<ResultReport> {

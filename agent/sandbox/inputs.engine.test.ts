@@ -1,12 +1,10 @@
 import { createHash } from "node:crypto";
 import { beforeAll, describe, expect, test } from "vitest";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { backend, openOn } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { specWith } from "./testing/report.ts";
-import { runCode, type Settings, writeFiles } from "./testing/run-code.ts";
+import { runCode, runIn, type Settings, writeFiles } from "./testing/run-code.ts";
 import type { SandboxJob } from "./job.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
@@ -40,16 +38,6 @@ describe("stdin", () => {
     const stdin = "\u{feff}tea\r\n\0\u00e4\u{1f600}\n";
     const code = "import sys; print(sys.stdin.buffer.read().hex())";
     expect(await printed(code, { stdin })).toBe(`${Buffer.from(stdin).toString("hex")}\n`);
-  });
-
-  test("is read by input(), which meets its end as an EOFError", async () => {
-    const code = `
-print(input(), input())
-try:
-    input()
-except EOFError as error:
-    print(error)`;
-    expect(await printed(code, { stdin: "one\ntwo" })).toBe("one two\nEOF when reading a line\n");
   });
 
   test("is at its end without one, and is then the null device", async () => {
@@ -144,12 +132,6 @@ print(subprocess.run(["cat", "/input/b/c/\u00e4 d.txt"], stdout=-1).stdout.decod
     const isCopied = backend === "zygote" ? "False" : "True";
     expect(await printed(code, {}, contents)).toBe(`${isCopied}\n`);
   });
-
-  test("come with stdin and arguments", async () => {
-    const code = "import sys; print(sys.argv[1:], input(), len(open('/input/a.bin').read()))";
-    const out = await printed(code, { stdin: "tea", args: ["x"] }, { "a.bin": "1234" });
-    expect(out).toBe("['x'] tea 4\n");
-  });
 });
 
 describe("args", () => {
@@ -164,26 +146,18 @@ describe("args", () => {
     const empty = Array.from({ length: 131_072 }, () => "");
     expect(await printed("import sys; print(len(sys.argv))", { args: empty })).toBe("131073\n");
   });
-
-  test("are none for a job that has none", async () => {
-    expect(await printed("import sys; print(sys.argv)")).toBe("['/code/main.py']\n");
-  });
 });
 
 test("of two files with one name, the code finds the last", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-twice-"));
+  const folder = tempFolder();
   const signal = AbortSignal.timeout(60_000);
   const sandbox = await openOn(place, specWith({ image: place.image }), signal);
   try {
     const [first, second] = writeFiles(folder, { a: "first", b: "second" });
     await sandbox.giveFiles([first!, { ...second!, name: "a" }], signal);
-    const caps = { streamBytes: 1000, artifactBytes: 0 };
-    const code = "print(open('/input/a').read())";
-    const job = { code, inputJson: "{}", timeoutMs: 60_000, caps };
-    const { stdout } = await sandbox.run(job, { signal, spoolDir: folder });
+    const { stdout } = await runIn(sandbox, "print(open('/input/a').read())");
     expect(Buffer.from(stdout).toString()).toBe("second\n");
   } finally {
     await sandbox.close();
-    rmSync(folder, { recursive: true });
   }
 });

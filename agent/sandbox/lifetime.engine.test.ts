@@ -1,23 +1,18 @@
 import { randomUUID } from "node:crypto";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, beforeAll, expect, test } from "vitest";
 import { type Engine } from "../engine/engine.ts";
 import { labels } from "./labels.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
 import { killAgent } from "./testing/kill-agent.ts";
+import { runIn } from "./testing/run-code.ts";
 import { specWith } from "./testing/report.ts";
-import type { RunOptions } from "./job.ts";
-import type { Sandbox } from "./sandbox.ts";
 import type { SandboxSpec } from "./spec.ts";
 
 let engine: Engine;
 let image: string;
 const agentId = randomUUID();
 const agentName = `lifetime-${agentId}`;
-const spoolDir = mkdtempSync(join(tmpdir(), "airlock-lifetime-"));
 
 beforeAll(async () => {
   ({ engine, image } = await testEngine());
@@ -26,7 +21,6 @@ afterEach(async () => {
   const left = await containersOf(agentId);
   if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
 });
-afterAll(() => rmSync(spoolDir, { recursive: true }));
 
 const soon = (): AbortSignal => AbortSignal.timeout(30_000);
 
@@ -37,18 +31,6 @@ async function containersOf(agent: string): Promise<string[]> {
 
 function spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
   return specWith({ image, labels: { agentId, agentName, leaseId: null }, ...changes });
-}
-
-function run(sandbox: Sandbox, code: string, options: Partial<RunOptions> = {}) {
-  return sandbox.run(
-    {
-      code,
-      inputJson: "{}",
-      timeoutMs: 60_000,
-      caps: { streamBytes: 1000, artifactBytes: 1000 },
-    },
-    { signal: new AbortController().signal, spoolDir, ...options },
-  );
 }
 
 test.each([
@@ -63,7 +45,7 @@ test.each([
     await engine.remove(id, signal);
   };
   const sandbox = await openSandbox({ ...engine, remove }, spec({ runtime }), soon());
-  if (hasJob) await run(sandbox, "print(1)");
+  if (hasJob) await runIn(sandbox, "print(1)");
   await sandbox.close();
   expect(wereRunning).toEqual([false]);
 });
@@ -111,7 +93,9 @@ test("a start signal that fires during the run does no harm", async () => {
   const start = new AbortController();
   const sandbox = await openSandbox(engine, spec(), start.signal);
   try {
-    const report = await run(sandbox, "print('on')", { onStarted: () => start.abort() });
+    const report = await runIn(sandbox, "print('on')", {
+      options: { onStarted: () => start.abort() },
+    });
     expect(report).toMatchObject({ ending: "exited", exitStatus: 0, lostReason: null });
   } finally {
     await sandbox.close();

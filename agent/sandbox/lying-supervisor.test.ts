@@ -1,8 +1,8 @@
-import { mkdtempSync, readdirSync, readlinkSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { isArtifactName } from "./output/artifact-name.ts";
 import { encodeFrame } from "./protocol/frames.ts";
 import { openSession, type Patience } from "./session/session.ts";
@@ -22,8 +22,7 @@ import { EngineError } from "./errors.ts";
 import type { RunReport } from "./report.ts";
 
 /** Code that has taken over its PID 1 can say what it likes: it must harm nobody but itself. */
-const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-liar-"));
-afterAll(() => rmSync(spoolRoot, { recursive: true }));
+const spoolRoot = tempFolder();
 
 const never = new AbortController().signal;
 const patience: Patience = { overtimeMs: 0, silenceMs: 60, collectMs: 150 };

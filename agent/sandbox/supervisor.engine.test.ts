@@ -3,14 +3,8 @@ import { describe, expect, test } from "vitest";
 import { needsThroughout } from "../../scripts/testing/needs.ts";
 import { openSession } from "./session/session.ts";
 import { pid1Command, supervisorProgram } from "../python/program.ts";
-import {
-  files,
-  openOnHost,
-  runOnHost,
-  slowToImport,
-  spoolDir,
-  startForFile,
-} from "./testing/host-run.ts";
+import { files, openOnHost, runOnHost, slowToImport, startForFile } from "./testing/host-run.ts";
+import { runIn } from "./testing/run-code.ts";
 
 // A supervisor on this machine has its own namespaces.
 needsThroughout("root", "ip");
@@ -39,19 +33,9 @@ time.sleep(60)`,
 
   test("when the agent ends, everything ends", async () => {
     const { link, session } = await openOnHost();
-    const running = session.run(
-      {
-        code: `import time\nprint("on", flush=True)\ntime.sleep(60)`,
-        inputJson: "{}",
-        timeoutMs: 60_000,
-        caps: { streamBytes: 1000, artifactBytes: 1000 },
-      },
-      {
-        signal: new AbortController().signal,
-        spoolDir: spoolDir(),
-        onOutput: () => link.destroy(),
-      },
-    );
+    const running = runIn(session, `import time\nprint("on", flush=True)\ntime.sleep(60)`, {
+      options: { onOutput: () => link.destroy() },
+    });
     expect(await running).toMatchObject({ ending: "lost", started: true });
     await link.ended;
   });
@@ -134,14 +118,10 @@ print(peak, end="")`);
       { ...blocked, output: slowly() },
       AbortSignal.timeout(30_000),
     );
-    const running = session.run(
-      {
-        code: `import os\nos.write(1, b"flood")\nwhile True: os.write(1, b"x" * 100_000)`,
-        inputJson: "{}",
-        timeoutMs: 300,
-        caps: { streamBytes: 100_000_000, artifactBytes: 0 },
-      },
-      { signal: new AbortController().signal, spoolDir: spoolDir() },
+    const running = runIn(
+      session,
+      `import os\nos.write(1, b"flood")\nwhile True: os.write(1, b"x" * 100_000)`,
+      { job: { timeoutMs: 300, caps: { streamBytes: 100_000_000, artifactBytes: 0 } } },
     );
     const heldMs = 6000;
     setTimeout(resume, heldMs);

@@ -15,18 +15,12 @@ import {
 } from "../sandbox/testing/package-index.ts";
 import { rawEngine, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { writeWheels } from "../sandbox/testing/wheel.ts";
+import { pipConfig } from "./pip-config.ts";
 
 const probe = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
 /** Code that prints 42 if the package is there. */
 export const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 
-const nothing: PipConfig = {
-  indexUrl: undefined,
-  findLinks: undefined,
-  caFile: undefined,
-  hosts: [],
-  proxyUrl: undefined,
-};
 const limits = buildLimits({ agent_builds: true });
 
 export const soon = (): AbortSignal => AbortSignal.timeout(60_000);
@@ -48,7 +42,7 @@ export async function openBuildWorld() {
     pip: Partial<PipConfig>,
     changes: Partial<ImageRequest> = {},
   ): Promise<ImageRequest> {
-    const { files, pipEnv, hosts } = await readPackageSource({ ...nothing, ...pip });
+    const { files, pipEnv, hosts } = await readPackageSource(pipConfig(pip));
     return {
       files,
       pipEnv,

@@ -1,7 +1,6 @@
-import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
+import { listen } from "../../shared/testing/listen.ts";
 import type {
   Intervals,
   LeasedBuild,
@@ -79,8 +78,8 @@ export async function startFakeApi(): Promise<FakeApi> {
 
   const server = createServer((request, response) => {
     void handle(request, response).catch(() => response.destroy());
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
+  });
+  const { url, hangUp, [Symbol.asyncDispose]: close } = await listen(server);
 
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = (request.url ?? "").slice(PREFIX.length);
@@ -163,7 +162,7 @@ export async function startFakeApi(): Promise<FakeApi> {
 
   const wake = (): void => pendingPolls.forEach((resolve) => resolve());
   const api: FakeApi = {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url,
     received,
     intervals: { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 },
     imagesWanted: [],
@@ -179,17 +178,13 @@ export async function startFakeApi(): Promise<FakeApi> {
       wake();
     },
     wake,
-    cut: () => server.closeAllConnections(),
+    cut: hangUp,
     answer: (pathEnd, ...more) => {
       answers.push(...more.map((answer) => ({ pathEnd, answer })));
     },
     request,
     count: (pathEnd) => matching(pathEnd).length,
-    [Symbol.asyncDispose]: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
-    },
+    [Symbol.asyncDispose]: close,
   };
   return api;
 }

@@ -1,20 +1,18 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { once } from "node:events";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { connectEngine, type Engine } from "../engine/engine.ts";
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** Starts engines that answer every request in one way; all end with the test file. */
 export function fakeEngines() {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-engine-"));
+  const folder = tempFolder();
   const ends: (() => void)[] = [];
   afterAll(() => {
     for (const end of ends) end();
-    rmSync(folder, { recursive: true });
   });
 
   /** An engine that answers every request in one way. */

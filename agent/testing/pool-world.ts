@@ -4,6 +4,7 @@ import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
+import { specWith } from "../sandbox/testing/report.ts";
 import { createFakeSandbox, type FakeSandbox } from "./fake-sandbox.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
 
@@ -86,21 +87,6 @@ export const never = new AbortController().signal;
 export const idOf = ({ containerId }: Sandbox): string => containerId;
 
 export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): SandboxRequest {
-  const spec: SandboxSpec = {
-    image: "sha256:aa",
-    labels: { agentId: "a", agentName: "test", leaseId: null },
-    memoryBytes: 1,
-    cpus: 1,
-    pids: 1,
-    network: "none",
-    loopback: "tcp",
-    runtime: null,
-    env: {},
-    preload: [],
-    gpus: [],
-    seccomp: true,
-    packages: "none",
-    ...over,
-  };
+  const spec = specWith({ image: "sha256:aa", memoryBytes: 1, ...over });
   return { jobType, spec, packages: null, files: [] };
 }

@@ -1,9 +1,9 @@
-import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import { Agent } from "undici";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { createAdmission } from "../policy/admission.ts";
@@ -27,6 +27,7 @@ import { fixedToken } from "../api/token-source.ts";
 import { createFakeSandbox, type FakeSandbox, judgeSimply } from "./fake-sandbox.ts";
 import { type FakeApi, startFakeApi } from "./fake-api.ts";
 import { createTestClock, type TestClock } from "./test-clock.ts";
+import { pipConfig } from "./pip-config.ts";
 
 export const testImage = `sha256:${"ab".repeat(32)}`;
 export const goodEngine: EngineHealth = { available: true, version: "test", runtimes: ["runc"] };
@@ -83,7 +84,7 @@ export async function createTestAgent({
     labels: {},
     accepts: { job_types: null, builds: true },
   };
-  const root = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  const root = tempFolder();
   const end = new AbortController();
   const abort = new AbortController();
   const runs: Promise<unknown>[] = [];
@@ -133,13 +134,7 @@ export async function createTestAgent({
     shareImage: (...asked) => self.shareImage(...asked),
     fetchImages: (references) => self.imagesAsked.push(references),
     missingImages: () => [],
-    pip: {
-      indexUrl: undefined,
-      findLinks: undefined,
-      caFile: undefined,
-      hosts: [],
-      proxyUrl: undefined,
-    },
+    pip: pipConfig(),
     images,
     pool: createContainerSource({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
@@ -206,7 +201,6 @@ export async function createTestAgent({
       if (left.length > 0) throw new Error(`left in the spool folder: ${left.join()}`);
       await client.close();
       await api[Symbol.asyncDispose]();
-      await rm(root, { recursive: true });
     },
   };
   return self;

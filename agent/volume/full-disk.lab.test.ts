@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, statfsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { copyBaseImage } from "../../scripts/testing/copy-base-image.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../../scripts/testing/private-dockerd.ts";
@@ -18,7 +18,7 @@ const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.so
 const soon = (): AbortSignal => AbortSignal.timeout(120_000);
 
 describe("while the engine's disk is full", needs("root"), () => {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-full-disk-"));
+  const folder = tempFolder();
   let disk: SmallDisk;
   let dockerd: PrivateDockerd;
   let engine: Engine;
@@ -40,7 +40,6 @@ describe("while the engine's disk is full", needs("root"), () => {
     await forks.close();
     await dockerd[Symbol.asyncDispose]();
     disk[Symbol.dispose]();
-    rmSync(folder, { recursive: true });
   });
 
   /** Fills the engine's disk until `leftBytes` are free. */

@@ -1,12 +1,13 @@
 import { createHash } from "node:crypto";
-import { createReadStream, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { createReadStream, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { collectGarbage } from "../sandbox/testing/collect-garbage.ts";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
+import { runIn } from "../sandbox/testing/run-code.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 
 const mebibyte = 1024 ** 2;
@@ -14,11 +15,11 @@ const soon = (): AbortSignal => AbortSignal.timeout(280_000);
 
 test("a job of 512 MiB reads a file of 1 GiB, and the memory of its agent stays flat", async () => {
   const place = await testEngine();
-  const spoolDir = mkdtempSync(join(tmpdir(), "airlock-large-"));
+  const folder = tempFolder();
   const packages = { maxBytes: 3 * 1024 * mebibyte, keepsUnused: false, memoryBytes: mebibyte };
   const forks = startForks(place, { packages });
   try {
-    const path = join(spoolDir, "large");
+    const path = join(folder, "large");
     writeFileSync(path, "begin");
     truncateSync(path, 1024 * mebibyte);
     const hash = createHash("sha256");
@@ -37,17 +38,12 @@ test("a job of 512 MiB reads a file of 1 GiB, and the memory of its agent stays 
 import hashlib, os
 with open("/input/a/large", "rb") as file:
     print(hashlib.file_digest(file, "sha256").hexdigest(), os.path.getsize("/input/a/large"))`;
-    const caps = { streamBytes: 1000, artifactBytes: 0 };
-    const report = await sandbox.run(
-      { code, inputJson: "{}", timeoutMs: 200_000, caps },
-      { signal: soon(), spoolDir },
-    );
+    const report = await runIn(sandbox, code, { job: { timeoutMs: 200_000 } });
     expect(Buffer.from(report.stdout).toString()).toBe(`${sha256} ${1024 * mebibyte}\n`);
     expect((after - before) / mebibyte).toBeLessThan(200);
     await sandbox.close();
     loan.giveBack();
   } finally {
     await forks.close();
-    rmSync(spoolDir, { recursive: true });
   }
 });

@@ -9,6 +9,7 @@ import { labels } from "../labels.ts";
 import { openSandbox } from "../../container/open-sandbox.ts";
 import { hostileCases } from "../testing/hostile.ts";
 import { rawEngine } from "../testing/raw-engine.ts";
+import { runIn } from "../testing/run-code.ts";
 import { specWith } from "../testing/report.ts";
 import type { RunReport } from "../report.ts";
 import type { Sandbox } from "../sandbox.ts";
@@ -47,15 +48,9 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
       if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
     };
     try {
-      return await sandbox.run(
-        {
-          code,
-          inputJson: "{}",
-          timeoutMs,
-          caps: { streamBytes: 1_000_000, artifactBytes: 100_000_000 },
-        },
-        { signal: new AbortController().signal, spoolDir, ...when(die, spoolDir) },
-      );
+      const caps = { streamBytes: 1_000_000, artifactBytes: 100_000_000 };
+      const options = { spoolDir, ...when(die, spoolDir) };
+      return await runIn(sandbox, code, { job: { timeoutMs, caps }, options });
     } finally {
       await sandbox.close();
       rmSync(spoolDir, { recursive: true });
@@ -81,11 +76,10 @@ hostileCases(({ place, runtime, isGvisor, agentName }) => {
       const sandbox = await open();
       try {
         await kill(sandbox.containerId);
-        const job = { code: "", inputJson: "", timeoutMs: 1000 };
-        const caps = { streamBytes: 1000, artifactBytes: 0 };
-        const options = { signal: soon(), spoolDir: tmpdir() };
-        const running = sandbox.run({ ...job, caps }, options);
-        await expect(running).rejects.toMatchObject({ name: "EngineError", transient: true });
+        await expect(runIn(sandbox, "")).rejects.toMatchObject({
+          name: "EngineError",
+          transient: true,
+        });
         expect(sandbox.died.aborted).toBe(true);
       } finally {
         await sandbox.close();

@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { chmod, mkdir, mkdtemp, readdir, rm, stat, utimes, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, mkdir, readdir, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it } from "vitest";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
 import { describeForeign, openSpoolDir } from "./spool-dir.ts";
 
@@ -13,9 +13,8 @@ const reported = () => true;
 let root: string;
 
 beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "airlock-test-"));
+  root = tempFolder();
 });
-afterEach(() => rm(root, { recursive: true }));
 
 it("gives each lease a place in a private folder, and takes it back with its files", async () => {
   const spool = await openSpoolDir(join(root, "new"), own, here);

@@ -1,8 +1,8 @@
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { encodeFrame } from "../protocol/frames.ts";
 import { openSession, type Patience } from "./session.ts";
 import {
@@ -20,8 +20,7 @@ import {
 import type { RunOptions } from "../job.ts";
 import type { RunReport } from "../report.ts";
 
-const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-session-"));
-afterAll(() => rmSync(spoolRoot, { recursive: true }));
+const spoolRoot = tempFolder();
 
 const never = new AbortController().signal;
 

@@ -1,18 +1,12 @@
-import { afterAll, expect, test } from "vitest";
-import { openSession } from "../session/session.ts";
+import { expect, test } from "vitest";
 import type { Python } from "./find-python.ts";
-import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
+import type { HostOptions } from "./host-link.ts";
+import { openOnHost } from "./host-run.ts";
 
 /** Rows about bytecode that must hold under each Python. */
 export function bytecodeRows(python: () => Python): void {
-  const started: HostLink[] = [];
-  afterAll(() => started.forEach((link) => link.destroy()));
-
-  function open(options: HostOptions) {
-    const link = startOnHost(python(), options);
-    started.push(link);
-    return openSession(link, AbortSignal.timeout(60_000));
-  }
+  const open = async (options: HostOptions) =>
+    (await openOnHost({ python: python(), ...options })).session;
 
   test("bytecode that one supervisor made serves the next", async () => {
     const first = await open({});

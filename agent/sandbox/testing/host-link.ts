@@ -18,9 +18,9 @@ export interface HostLink extends Link {
 }
 
 export interface HostOptions {
-  readonly preload?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
-  readonly bytecode?: Bytecode | null;
+  readonly preload?: readonly string[] | undefined;
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  readonly bytecode?: Bytecode | null | undefined;
 }
 
 /** A supervisor that runs without an engine. Needs root. */

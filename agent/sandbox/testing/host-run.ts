@@ -1,56 +1,42 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
 import { openSession } from "../session/session.ts";
 import type { RunOptions, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
+import { runIn } from "./run-code.ts";
 import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
-import { hostPython } from "./find-python.ts";
+import { hostPython, type Python } from "./find-python.ts";
 
-/** A folder for what a run leaves behind; it is removed at the end of the test file. */
-export function spoolDir(): string {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-supervisor-"));
-  atEndOfFile(() => rmSync(folder, { recursive: true }));
-  return folder;
+/** Where a supervisor starts: its Python, by default the system's, and what it is told. */
+interface Start extends HostOptions {
+  readonly python?: Python | undefined;
 }
 
-export const python = hostPython();
-
 /** A supervisor on this machine, which ends with the test file. */
-export function startForFile(options?: HostOptions): HostLink {
+export function startForFile({ python = hostPython(), ...options }: Start = {}): HostLink {
   const link = startOnHost(python, options);
   atEndOfFile(() => link.destroy());
   return link;
 }
 
 /** The same with a session. */
-export async function openOnHost(options: HostOptions = {}) {
+export async function openOnHost(options: Start = {}) {
   const link = startForFile(options);
   return { link, session: await openSession(link, AbortSignal.timeout(30_000)) };
 }
 
-interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, HostOptions {
+interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, Start {
   readonly caps?: Partial<SandboxJob["caps"]>;
   readonly options?: Partial<RunOptions>;
 }
 
 /** Runs code under its own supervisor, for at most 20 s by default. */
-export async function runOnHost(code: string, settings: Settings = {}) {
-  const { session } = await openOnHost(settings);
-  const report = await session.run(
-    {
-      code,
-      inputJson: settings.inputJson ?? "{}",
-      timeoutMs: settings.timeoutMs ?? 20_000,
-      caps: { streamBytes: 1_000_000, artifactBytes: 10_000_000, ...settings.caps },
-    },
-    {
-      signal: new AbortController().signal,
-      spoolDir: spoolDir(),
-      ...settings.options,
-    },
-  );
+export async function runOnHost(code: SandboxJob["code"], settings: Settings = {}) {
+  const { python, preload, env, bytecode, options = {}, caps: own, ...job } = settings;
+  const { link, session } = await openOnHost({ python, preload, env, bytecode });
+  const caps = { streamBytes: 1_000_000, artifactBytes: 10_000_000, ...own };
+  const report = await runIn(session, code, { job: { timeoutMs: 20_000, ...job, caps }, options });
+  link.destroy();
   return { ...report, out: text(report.stdout), err: text(report.stderr) };
 }
 

@@ -2,6 +2,7 @@ import { createPackageProxy } from "../../packages/proxy.ts";
 import { readRuntimeSource } from "../../packages/runtime-source.ts";
 import type { PipSource } from "../package-request.ts";
 import { type IndexOptions, type PackageIndex, startIndex } from "./package-index.ts";
+import { pipConfig } from "../../testing/pip-config.ts";
 
 /** Servers to close after each test. */
 export const open: { close(): unknown }[] = [];
@@ -33,14 +34,7 @@ export async function pipFrom(
   index: PackageIndex,
   more: Partial<PipSource> = {},
 ): Promise<PipSource> {
-  const config = {
-    indexUrl: index.url,
-    findLinks: undefined,
-    caFile: undefined,
-    hosts: [],
-    proxyUrl: undefined,
-  };
-  const { pipEnv, reach } = await readRuntimeSource(config);
+  const { pipEnv, reach } = await readRuntimeSource(pipConfig({ indexUrl: index.url }));
   return {
     pipEnv,
     files: {},

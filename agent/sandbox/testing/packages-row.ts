@@ -1,9 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openSession } from "../session/session.ts";
-import { startOnHost } from "./host-link.ts";
+import { openOnHost, text } from "./host-run.ts";
+import { runIn } from "./run-code.ts";
 import type { PackageIndex } from "./package-index.ts";
 import { closeAll, indexOf, pipFrom, wheel } from "./package-world.ts";
 import type { Python } from "./find-python.ts";
@@ -18,7 +15,6 @@ print(subprocess.check_output([sys.executable, "-c", "import airlock_probe as p;
 `;
 
 export function packagesRow(python: () => Python): void {
-  const spoolRoot = mkdtempSync(join(tmpdir(), "airlock-packages-"));
   let index: PackageIndex;
   beforeAll(async () => {
     const files = { "airlock.pth": "import builtins; builtins.pth_ran = True\n" };
@@ -30,23 +26,14 @@ export function packagesRow(python: () => Python): void {
       ],
     });
   });
-  afterAll(() => {
-    closeAll();
-    rmSync(spoolRoot, { recursive: true });
-  });
+  afterAll(closeAll);
 
   test("installs packages, and finds them", async () => {
-    const link = startOnHost(python());
-    const signal = AbortSignal.timeout(60_000);
-    const session = await openSession(link, signal);
+    const { link, session } = await openOnHost({ python: python() });
     const from = await pipFrom(index);
-    await session.install({ requirements: ["airlock-probe"], from }, signal);
-    const caps = { streamBytes: 100_000, artifactBytes: 0 };
-    const report = await session.run(
-      { code, inputJson: "{}", timeoutMs: 20_000, caps },
-      { signal, spoolDir: spoolRoot },
-    );
-    const [out, err] = [report.stdout, report.stderr].map((bytes) => Buffer.from(bytes).toString());
+    await session.install({ requirements: ["airlock-probe"], from }, AbortSignal.timeout(60_000));
+    const report = await runIn(session, code);
+    const [out, err] = [report.stdout, report.stderr].map(text);
     expect([out, err]).toEqual(["42 True True\n42 True\n\n", ""]);
     link.destroy();
     await link.ended;

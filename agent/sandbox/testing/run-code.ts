@@ -2,6 +2,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { classify } from "../output/classify.ts";
 import type { Engine } from "../../engine/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
@@ -61,16 +62,8 @@ export async function runCode(
   };
   const sandbox = await open();
   try {
-    const report = await sandbox.run(
-      {
-        code,
-        inputJson: "{}",
-        timeoutMs: 60_000,
-        caps: { streamBytes: 1_000_000, artifactBytes: 50_000_000 },
-        ...settings.job,
-      },
-      { signal: new AbortController().signal, spoolDir, ...settings.options },
-    );
+    const options = { spoolDir, ...settings.options };
+    const report = await runIn(sandbox, code, { ...settings, options });
     const files = report.artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]);
     await sandbox.close();
     const left = await engine.list(labels.agentId, agentId, AbortSignal.timeout(60_000));
@@ -88,6 +81,23 @@ export async function runCode(
     await sandbox.close();
     rmSync(spoolDir, { recursive: true });
   }
+}
+
+/** Runs code in a sandbox that is open, or in the session of one. */
+export function runIn(
+  sandbox: Pick<Sandbox, "run">,
+  code: SandboxJob["code"],
+  { job, options }: Pick<Settings, "job" | "options"> = {},
+): Promise<RunReport> {
+  const caps = { streamBytes: 1_000_000, artifactBytes: 50_000_000 };
+  return sandbox.run(
+    { code, inputJson: "{}", timeoutMs: 60_000, caps, ...job },
+    {
+      signal: new AbortController().signal,
+      spoolDir: options?.spoolDir ?? tempFolder(),
+      ...options,
+    },
+  );
 }
 
 /** The agent's files with these contents. */

@@ -1,11 +1,10 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { constants, tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { openSession } from "../session/session.ts";
+import { readFileSync } from "node:fs";
+import { constants } from "node:os";
+import { beforeAll, expect, test } from "vitest";
 import { loadModules, sources } from "../../python/program.ts";
-import { inNamespace, startOnHost } from "./host-link.ts";
+import { inNamespace } from "./host-link.ts";
+import { runOnHost } from "./host-run.ts";
 import type { Python } from "./find-python.ts";
 import { programs } from "./semantics.ts";
 import type { RunReport } from "../report.ts";
@@ -39,17 +38,14 @@ parser.error("as it is told")`,
   stdin: `tea\u00e4\u{1f600}\r\n\0\ufeff\n${"y".repeat(200_000)}`,
 };
 
+const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
+
 /** Rows: programs do the same with the supervisor as without it. */
 export function semanticsRows(python: () => Python): void {
   let plain: Map<string, Outcome>;
-  let spoolDir: string;
-  beforeAll(() => {
-    plain = runPlain(python());
-    spoolDir = mkdtempSync(join(tmpdir(), "airlock-semantics-"));
-  });
-  afterAll(() => rmSync(spoolDir, { recursive: true }));
+  beforeAll(() => void (plain = runPlain(python())));
   const runSupervised = (code: string | Uint8Array, inputs: Inputs = {}): Promise<RunReport> =>
-    runUnderSupervisor(python(), spoolDir, code, inputs);
+    runOnHost(code, { python: python(), timeoutMs: 60_000, caps, ...inputs });
 
   test.concurrent.each(Object.entries(programs))("%s", async (name, code) => {
     const report = await runSupervised(code);
@@ -101,23 +97,6 @@ function runPlain(python: Python): Map<string, Outcome> {
       return [name, { exit, stdout: fromBase64(stdout), stderr: fromBase64(stderr) }];
     }),
   );
-}
-
-async function runUnderSupervisor(
-  python: Python,
-  spoolDir: string,
-  code: string | Uint8Array,
-  inputs: Inputs,
-): Promise<RunReport> {
-  const link = startOnHost(python);
-  const session = await openSession(link, AbortSignal.timeout(30_000));
-  const caps = { streamBytes: 10_000_000, artifactBytes: 0 };
-  const report = await session.run(
-    { code, inputJson: "{}", timeoutMs: 60_000, caps, ...inputs },
-    { signal: new AbortController().signal, spoolDir },
-  );
-  link.destroy();
-  return report;
 }
 
 function outcomeOf(report: RunReport): Outcome {
