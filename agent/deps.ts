@@ -153,7 +153,7 @@ export async function createDeps(
     forks === null
       ? containers
       : chooseSandbox({
-          pool: containers,
+          containers,
           forks,
           mustFork: how.mode === "zygote",
           slots: config.slots,

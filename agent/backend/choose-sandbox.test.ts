@@ -58,7 +58,7 @@ function createWorld(
     close: () => Promise.resolve(void steps.push("close")),
   };
   const pool = chooseSandbox({
-    pool: world.pool,
+    containers: world.pool,
     forks,
     mustFork: false,
     slots,

@@ -15,7 +15,7 @@ import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
 
 export interface ChooseDeps {
   /** Gives containers to the jobs that cannot be forked. */
-  readonly pool: SandboxSource;
+  readonly containers: SandboxSource;
   readonly forks: Forks;
   /** Whether jobs wait until forks are possible, instead of getting containers. */
   readonly mustFork: boolean;
@@ -26,7 +26,7 @@ export interface ChooseDeps {
   readonly log: Logger;
 }
 
-/** Forks that wait for their jobs, one of each kind. */
+/** Most forks that wait for their jobs, one of each kind. */
 const mostForksReady = 4;
 
 /** Files up to this size are sent, which is a hundred times faster than putting them into the volume. */
@@ -39,9 +39,9 @@ function filesToMount({ files, spec: { memoryBytes } }: SandboxRequest): readonl
   return bytes <= memoryBytes / 16 ? files.filter((file) => !small.includes(file)) : files;
 }
 
-/** Gives jobs forked sandboxes where that is possible, and containers of the pool where it is not. */
+/** Forks jobs where that is possible, and gives them containers where it is not. */
 export function chooseSandbox({
-  pool,
+  containers,
   forks,
   mustFork,
   slots,
@@ -72,7 +72,7 @@ export function chooseSandbox({
     changed: () => {},
     clock,
   });
-  /** What the fork of such a request is asked for; null if it needs a container. */
+  /** The settings of the fork for a request; null if it needs a container. */
   function forkSpec({ spec }: SandboxRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
     return whyNotForked(own) === null && isUsable() ? own : null;
@@ -107,7 +107,7 @@ export function chooseSandbox({
     ready.fill();
   }
 
-  /** Opens a fork that finds packages and files in it. */
+  /** Opens a fork in which packages and files are mounted. */
   async function openWith(
     wanted: WantedPackages | null,
     files: readonly InputFile[],
@@ -141,7 +141,7 @@ export function chooseSandbox({
     }
   }
 
-  /** False if it is no fork in use. */
+  /** Returns false if the sandbox is not a fork in use. */
   function endLoan(sandbox: Sandbox): boolean {
     const kind = lent.get(sandbox);
     if (kind) kind.in_use -= 1;
@@ -151,7 +151,7 @@ export function chooseSandbox({
   return {
     async acquire(request, signal) {
       const spec = forkSpec(request);
-      if (spec === null) return pool.acquire(request, signal);
+      if (spec === null) return containers.acquire(request, signal);
       const kind = kindOf(request);
       kind.starting += 1;
       try {
@@ -167,31 +167,31 @@ export function chooseSandbox({
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
         noteNotForkable(request, error);
-        return await pool.acquire(request, signal);
+        return await containers.acquire(request, signal);
       } finally {
         kind.starting -= 1;
       }
     },
-    giveBack: (sandbox) => (endLoan(sandbox) ? end(sandbox) : pool.giveBack(sandbox)),
+    giveBack: (sandbox) => (endLoan(sandbox) ? end(sandbox) : containers.giveBack(sandbox)),
     discard(sandbox) {
       if (endLoan(sandbox)) void end(sandbox);
-      else pool.discard(sandbox);
+      else containers.discard(sandbox);
     },
     keepReadyFor(request) {
       const spec = forkSpec(request);
-      if (spec === null) return pool.keepReadyFor(request);
+      if (spec === null) return containers.keepReadyFor(request);
       kindOf(request);
       ready.keepReadyFor({ ...request, spec });
     },
     mountsFiles: () => forks.problem() === null,
     // Each free slot can be filled by a fork at once.
     stats: () => [
-      ...pool.stats(),
+      ...containers.stats(),
       ...[...kinds.values()].map((kind) => ({ ...kind, ready: Math.max(0, slots - lent.size) })),
     ],
-    owns: (label) => forks.owns(label) || pool.owns(label),
+    owns: (label) => forks.owns(label) || containers.owns(label),
     close: async () => {
-      await Promise.all([pool.close(), ready.close()]);
+      await Promise.all([containers.close(), ready.close()]);
       // Closing now would end the running jobs with their mother. The agent closes again after they have ended.
       if (isIdle()) await forks.close();
     },

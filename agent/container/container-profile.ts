@@ -17,7 +17,7 @@ const gvisorBytes = 32 * 1024 * 1024;
  */
 const tcpBuffers = "4096 16384 65536";
 
-/** What the engine masks if nothing is said, and what lets code load the kernel: source moby, oci/defaults.go. */
+/** What the engine masks by default (source: moby, oci/defaults.go), and what lets code put load on the kernel. */
 const maskedPaths = [
   "/proc/acpi",
   "/proc/asound",
@@ -25,7 +25,7 @@ const maskedPaths = [
   "/proc/kcore",
   "/proc/keys",
   "/proc/latency_stats",
-  // Each trigger that code sets there takes the kernel's time, also after the code has been killed.
+  // Each trigger that code sets there costs the kernel time, even after the code has been killed.
   "/proc/pressure",
   "/proc/scsi",
   "/proc/sched_debug",

@@ -20,12 +20,12 @@ export interface ContainerSourceDeps {
   readonly most: number;
   /** How long a kind is kept ready after its last job, and the longest that a container waits. */
   readonly idleMs: number;
-  /** How many starts ahead may run at once. */
+  /** How many containers may be starting ahead at once. */
   readonly starters: number;
   readonly slots: number;
-  /** Whether the engine is well enough for starts ahead. */
+  /** Whether the engine works well enough to start containers ahead. */
   readonly isEngineWell: () => boolean;
-  /** Is called when the engine failed a start or removal that no job waits for, so that it is checked. */
+  /** Is called when a start or removal failed that no job waits for, so that the engine is checked. */
   readonly checkEngine: () => void;
   /** Is called when a container is ready or gone. */
   readonly changed: () => void;
@@ -33,7 +33,7 @@ export interface ContainerSourceDeps {
   readonly log: Logger;
 }
 
-/** How long starts in progress may take after `close`: the engine may keep the container of an aborted start. */
+/** How long starts in progress may take after `close`: the engine may keep the container if a start is aborted. */
 const closeGraceMs = 5000;
 
 /** Gives each job a container of its own. Some are ready before their jobs come. */

@@ -23,7 +23,7 @@ export function commonProfile(image: string, { agentId, agentName, leaseId }: Sa
   };
 }
 
-/** What a container of the agent's own programs may do beyond the least. */
+/** What a container may do that runs a program of the agent. Without these, it has no rights. */
 interface Rights {
   readonly Binds?: string[];
   readonly CapAdd?: string[];
@@ -58,7 +58,7 @@ export function ownProfile(image: string, owner: SandboxLabels, rights: Rights) 
       CapDrop: ["ALL"],
       IpcMode: "private",
       Init: false,
-      // Said, because an engine's own limit may be one that this host does not allow.
+      // Set, because the engine's default may be above what this host allows.
       Ulimits: [
         { Name: "core", Soft: 0, Hard: 0 },
         { Name: "nofile", Soft: openFiles, Hard: openFiles },

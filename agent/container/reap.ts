@@ -8,7 +8,7 @@ export interface Owner {
   readonly agentId: string;
   /** Whether this agent holds the lease, or keeps a container ready under that label. */
   readonly isHeld: (leaseId: string) => boolean;
-  /** Null if that cannot be seen from here. */
+  /** Null if this agent cannot see whether the other one is alive. */
   readonly isAlive: (agentId: string, place: string) => Promise<boolean | null>;
   readonly nowMs: () => number;
 }
@@ -20,9 +20,9 @@ const ENDED_MS = 10 * 60_000;
  * Returns a function that removes the containers left by dead agents and failed removals, and
  * returns their number.
  *
- * An agent in another place (place.ts) may be alive. If its container runs, it is: when an agent
- * dies, the engine closes the container's input, and the container ends. Its ended containers are
- * kept for ten minutes.
+ * An agent of another host scope (engine/host-scope.ts) may be alive. It is, if its container runs: when an
+ * agent dies, the engine closes the container's input, and the container ends. Ended containers of such an
+ * agent are kept for ten minutes.
  *
  * @throws (the returned function) EngineError; the signal's reason.
  */

@@ -2,8 +2,8 @@ import { readFileSync, readlinkSync } from "node:fs";
 import { hostname } from "node:os";
 
 /**
- * Where this process runs: its boot id and network namespace. Agents in one place see each other's
- * sockets (health/alive.ts). Agents in two places may still share an engine or a spool folder.
+ * Where this process runs: its boot id and network namespace. Agents with the same host scope see each
+ * other's sockets (health/alive.ts). Agents with different ones may still share an engine or a spool folder.
  */
 export const hostScope: string = readHostScope();
 

@@ -3,21 +3,21 @@ import { describeError } from "../../shared/log-line.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import { abortable } from "../waiting/abortable.ts";
 
-/** Whether jobs can be forked on this host: that is so once a probe job has found its sandbox as it should be. */
+/** Whether jobs can be forked on this host. They can, once a probe job has found its sandbox as it should be. */
 export interface ForkHealth {
   /** Why jobs are not forked; null if they are. Begins a probe where one is due. */
   readonly problem: () => string | null;
-  /** Resolves once the newest probe has ended; rejects with the signal's reason. */
+  /** Resolves when the newest probe has ended; rejects with the signal's reason. */
   readonly probed: (signal: AbortSignal) => Promise<void>;
   /** After a mother or zygote failed to start, a probe must pass before the next job is forked. */
   readonly noteFailure: (error: unknown) => void;
 }
 
-/** The problem before the first probe has ended. */
+/** The problem until the first probe has ended. */
 const notProbed = "the probe job has not ended yet";
 /** Pause in ms after so many failed probes in a row: 5 s, doubled each time, 2 minutes at most. */
 const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failures - 1), 120_000);
-/** How long a probe may take, with all that it starts, in ms. */
+/** How long a probe may take, with the start of its mother and zygote, in ms. */
 const probeMs = 300_000;
 
 /** @param probe runs the probe job; rejects where it finds a fault. */

@@ -15,17 +15,16 @@ import { createOpenFork, type OpenFork } from "./open-fork.ts";
 import { probeSandbox } from "./probe.ts";
 import { createZygotes, type ReadyZygote, type ZygotesDeps } from "./zygotes.ts";
 
-/** Sandboxes that are forked from an interpreter that runs already. */
+/** Sandboxes that are forks of a running interpreter. */
 export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
   /**
-   * Starts what a job of this kind will be forked from.
+   * Starts the zygote for jobs of this kind.
    *
    * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
    */
   readonly prepare: (spec: SandboxSpec, signal: AbortSignal) => Promise<void>;
   /**
-   * Lends the packages that a job of this kind wants, which are installed first where they are
-   * missing.
+   * Lends the packages that a job of this kind wants. Installs them first if they are missing.
    *
    * @throws InstallError; EngineError; the signal's reason.
    */
@@ -35,29 +34,29 @@ export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
     signal: AbortSignal,
   ) => Promise<BundleLoan>;
   /**
-   * Unpacks the files of an image, so that its first job does not wait for it. Does nothing where jobs are
-   * not forked.
+   * Unpacks the files of an image, so that its first job does not wait for them. Does nothing if jobs are not
+   * forked.
    *
    * @throws EngineError; the signal's reason.
    */
   readonly unpack: (image: string, signal: AbortSignal) => Promise<void>;
-  /** Forks no job where no probe has passed since the last failure. */
+  /** Waits for a probe. Forks no job if none has passed since the last failure. */
   readonly open: OpenFork;
   /**
-   * Lends an input file, put into the volume first where it is missing.
+   * Lends an input file. Puts it into the volume first if it is missing.
    *
    * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
    */
   readonly borrowFile: (file: InputFile, signal: AbortSignal) => Promise<BundleLoan>;
-  /** Whether a container with this label is a part of this, and alive. */
+  /** Whether the container with this label is a mother or writes the volumes, and is not removed. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
 }
 
 export interface ForksDeps extends MotherDeps, Pick<ZygotesDeps, "zygoteStartMs"> {
-  /** `maxBytes` are also those of all bundles together. */
+  /** `maxBytes` also limits all bundles together. */
   readonly packages: InstallLimits & {
-    /** Whether bundles that no job uses are kept for the next one. */
+    /** Whether bundles that no job uses are kept for later jobs. */
     readonly keepsUnused: boolean;
   };
   readonly log: Logger;
@@ -69,7 +68,7 @@ export function createForks(deps: ForksDeps): Forks {
   const rootfs = createRootfsStore(keeper.volume);
   const zygotes = createZygotes({ ...deps, mother: keeper.current, rootfs });
   const bundles = createBundles({ ...keeper.volume, ...deps.packages, log });
-  /** Secret part of the names of files' bundles: a hostile image that knows a file's hash must not find the file. */
+  /** A secret in the names of file bundles: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
   const openFork = createOpenFork({ zygoteFor, zygotes, log });
   const health = createForkHealth(
@@ -116,7 +115,7 @@ export function createForks(deps: ForksDeps): Forks {
   };
 }
 
-/** The runtimes whose containers a fork inside of one equals. */
+/** The runtimes under which a fork is isolated as a container is. */
 const plainRuntimes: readonly (string | null)[] = [null, "runc", "crun"];
 
 /** Why such a sandbox needs a container of its own; null if it can be forked. */

@@ -30,12 +30,12 @@ export interface MotherKeeper {
   readonly current: () => Promise<Mother>;
   /** The volumes that the mother reads. */
   readonly volume: VolumeDeps;
-  /** Whether this is the label of a container of this keeper that is not removed. */
+  /** Whether this is the label of one of its containers that is not removed. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
 }
 
-/** Ids of a user namespace: as many as programs in an image may expect. */
+/** Ids of a zygote's user namespace: as many as programs in an image may expect. */
 export const idCount = 65_536;
 /** Processes and threads of a job: its own, its PID 1, and what starts it. */
 const pidsPerJob = 128 + 8;
@@ -45,8 +45,8 @@ const pidsOfZygotes = 1024;
 const ownBytes = 256 * 1024 ** 2;
 
 /**
- * One volume with images for each range of ids, and one with packages for each name of an agent: what
- * earlier processes unpacked is used again.
+ * There is one volume with images for each range of ids, and one with bundles for each name of an agent. So
+ * what earlier processes unpacked is used again.
  *
  * @param maxJobBytes most memory of one job; null if the operator sets no bound.
  */
@@ -71,8 +71,8 @@ const dayMs = 24 * 3600_000;
 /** How long the start of a mother may take, in ms. */
 const startMs = 60_000;
 /**
- * Limits of a zygote's user namespace: far more namespaces than jobs at once, because the kernel takes its
- * time to free those that have ended. Each network takes about 200 KiB of the host's memory.
+ * Limits of a zygote's user namespace: far more namespaces than jobs at once, because the kernel frees those
+ * that have ended late. Each network takes about 200 KiB of the host's memory.
  */
 const closedLimits = { max_user_namespaces: 1024, max_net_namespaces: 1024 };
 

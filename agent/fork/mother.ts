@@ -21,7 +21,7 @@ const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
  */
 export class NotForkable extends Error {
   override name = "NotForkable";
-  /** Whether the next try may go well: the interpreter may have ended because somebody killed it. */
+  /** Whether the next try may succeed: the interpreter may have been killed. */
   readonly mayPass: boolean;
 
   constructor(message: string, { mayPass = false } = {}) {
@@ -32,16 +32,16 @@ export class NotForkable extends Error {
 
 /** What is known of a job that is gone. */
 export const Gone = z.object({
-  /** Why it never began; null if it did. */
+  /** Why it never started; null if it did. */
   problem: z.string().nullable(),
   /** Processes that the kernel killed because its memory was full. */
   oom_kills: z.number(),
-  /** Whether its zygote ended before it, and thereby ended it. */
+  /** Whether its zygote ended first, which ends it too. */
   zygote_ended: z.boolean(),
 });
 export type Gone = z.infer<typeof Gone>;
 
-/** Everything that decides what a zygote is: what the code can see of it before its job is known. */
+/** Everything that decides what a zygote is, before its jobs are known. */
 export interface ZygoteOrder {
   /** Folder of its image's files. */
   readonly root: string;
@@ -124,7 +124,7 @@ export async function startMother(
     AbortSignal.timeout(callMs),
   );
   let removal: Promise<void> | null = null;
-  // Once: the engine answers a second request before the first one is done.
+  // Only once: the engine answers a second request before the first one is done.
   const remove = (): Promise<void> =>
     (removal ??= engine.remove(containerId, AbortSignal.timeout(callMs)));
   try {
@@ -288,7 +288,7 @@ async function connect(
   };
 }
 
-/** What a zygote says of itself may be anything: an image's modules have run in it. */
+/** A zygote may send anything: an image's modules have run in it. */
 function problemOf(payload: Buffer): string {
   try {
     return parseMessage(ZygoteReady, payload).problem;

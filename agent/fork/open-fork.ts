@@ -7,7 +7,7 @@ import { temporaryFileSizes } from "../sandbox/surroundings.ts";
 import type { Zygote } from "./mother.ts";
 import type { ReadyZygote, Zygotes } from "./zygotes.ts";
 
-/** What a job finds in its sandbox: packages and input files, by the names of their bundles. */
+/** The bundles that a job finds mounted in its sandbox: packages and input files. */
 export interface Provided {
   readonly packages: { readonly bundle: string; readonly requirements: readonly string[] } | null;
   readonly files: readonly { readonly bundle: string; readonly name: string }[];
@@ -21,18 +21,18 @@ export type OpenFork = (
 ) => Promise<Sandbox>;
 
 export interface OpenForkDeps {
-  /** The zygote of such jobs. */
+  /** The zygote for jobs of this kind. */
   readonly zygoteFor: (spec: SandboxSpec, signal: AbortSignal) => Promise<ReadyZygote>;
   readonly zygotes: Pick<Zygotes, "replace">;
   readonly log: Logger;
 }
 
-/** A fork takes a tenth of this on a busy machine. */
+/** A zygote that takes longer may hang. A fork takes a tenth of this on a busy machine. */
 const forkMs = 1000;
 
 /** Forks sandboxes from zygotes. */
 export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenFork {
-  /** Zygotes whose failed preloads are in the log. */
+  /** Zygotes whose failed preloads are in the log already. */
   const told = new WeakSet<Zygote>();
 
   async function forkOnce(
@@ -55,10 +55,10 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       ...sizes,
     });
     const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
-      // The next job gets another zygote: this one, or its mother, may hang. A job that is given up sooner does not
-      // say so, and every client can cancel its own.
-      const isTelling = !signal.aborted || performance.now() - beganAtMs > forkMs;
-      if (isTelling) zygotes.replace(ready);
+      // The next job gets another zygote, because this one or its mother may hang. A job that was given up sooner
+      // is no sign of that: clients can cancel their jobs at any time.
+      const mayHang = !signal.aborted || performance.now() - beganAtMs > forkMs;
+      if (mayHang) zygotes.replace(ready);
       const closed = close();
       if (!(error instanceof EngineError)) throw error;
       await closed;
@@ -95,7 +95,7 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
     }
   }
 
-  /** If mother or zygote fail, tries once more: nothing of the job has been sent to them yet. */
+  /** Tries once more if the mother or the zygote fails: nothing of the job has been sent to them yet. */
   return async (spec, signal, provided) => {
     try {
       return await forkOnce(spec, signal, provided);
@@ -106,7 +106,7 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
   };
 }
 
-/** Adds to a failed start what the mother knows of it. */
+/** Adds what the mother knows of a failed start. */
 async function explained(
   { code, message }: EngineError,
   gone: Promise<{ problem: string | null }>,

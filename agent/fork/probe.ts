@@ -8,7 +8,7 @@ const MiB = 1024 * 1024;
 const memoryBytes = 64 * MiB;
 const pids = 32;
 
-/** Prints what is not as it should be in the sandbox that it runs in; nothing if all is well. */
+/** Prints what is wrong with the sandbox that it runs in; nothing if all is well. */
 const code = String.raw`
 import os, socket
 def read(path):
@@ -46,7 +46,7 @@ expect("localhost", socket.gethostbyname("localhost"), "127.0.0.1")
 /**
  * Runs a job that looks at its own sandbox.
  *
- * @throws EngineError that says what is not as it should be; the signal's reason.
+ * @throws EngineError that says what is wrong; the signal's reason.
  */
 export async function probeSandbox(
   open: (spec: SandboxSpec, signal: AbortSignal) => Promise<Sandbox>,

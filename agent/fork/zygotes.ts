@@ -9,10 +9,10 @@ import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import { gateFolder, gateText } from "../python/program.ts";
 import type { RootfsStore } from "../volume/rootfs.ts";
 
-/** The zygotes of all kinds of jobs; each is replaced after a while by one that is like it. */
+/** The zygotes for all kinds of jobs. Each is replaced by a new one of its kind after a while. */
 export interface Zygotes {
   /**
-   * A zygote for jobs of this kind, and its mother. Those who ask while one starts share the start.
+   * A zygote for jobs of this kind, and its mother. Jobs that ask while one starts share the start.
    *
    * @throws EngineError; NotForkable, also for a while after a failed start.
    */
@@ -34,7 +34,7 @@ export interface ZygotesDeps {
   readonly mother: () => Promise<Mother>;
   readonly rootfs: RootfsStore;
   /**
-   * How long the start of a zygote may take with the unpacking of its image, in ms; five minutes by
+   * How long the start of a zygote may take, in ms, including the unpacking of its image; five minutes by
    * default.
    */
   readonly zygoteStartMs?: number;
@@ -46,8 +46,8 @@ const zygoteMs = 600_000;
 const fiveMinutesMs = 300_000;
 
 /**
- * How long a kind that could not be forked is not tried again, in ms: 10 minutes where the next try
- * would go like the last one, else 5 s, doubled with each failure in a row.
+ * How long a kind that could not be forked is not tried again, in ms: 10 minutes if the next try would fail
+ * too, else 5 s, doubled with each failure in a row.
  */
 const notForkableMs = ({ mayPass }: NotForkable, failures: number): number =>
   mayPass ? backoffMs(failures, 5000, 600_000) : 600_000;
@@ -100,7 +100,7 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
       filter: filterOf(zygoteProfile(spec.loopback)).toString("hex"),
     };
     const zygote = await its.startZygote(order, limit).catch((error: unknown) => {
-      // The image's unpacked files may be gone: they are looked for again at the next start.
+      // The image's unpacked files may be gone. The next start looks for them again.
       rootfs.forget(imageId);
       if (!limit.aborted) throw error;
       throw new NotForkable(`what it preloads took longer than ${startMs / 1000} s`);
@@ -150,7 +150,7 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
       const known = current.get(key);
       current.delete(key);
       if (known && isFresh(known)) {
-        // Behind all others: the first one is the one that was not used for longest.
+        // Moves it to the end: the first one is the least recently used.
         current.set(key, known);
         known.jobsLeft -= 1;
         return known;
@@ -182,14 +182,14 @@ function keyOf(spec: SandboxSpec): string {
   ]);
 }
 
-/** What the engine and python/pid1/job.py make of an interpreter's environment together. */
+/** The environment of an interpreter, as the engine and python/pid1/job.py would make it. */
 function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
   const asked = variables(environmentOf(spec));
   const its = variables(ofImage);
   const all: Record<string, string> = {
     PATH: its["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     HOSTNAME: hostname,
-    // The engine puts what is asked for first, with the values that it has last.
+    // As the engine does: what is asked for comes first, and the last value of a name counts.
     ...asked,
     ...its,
     ...asked,

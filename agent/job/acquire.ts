@@ -29,7 +29,7 @@ export type AcquireDeps = {
   readonly requirements: { readonly allowed: boolean };
 };
 
-/** A container for one job, the reference that pins its image, and the runtime if it is known. */
+/** A sandbox for one job, the reference that pins its image, and the runtime if it is known. */
 export type Acquired = {
   readonly sandbox: Sandbox;
   readonly packages: WantedPackages | null;
@@ -119,7 +119,7 @@ function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: Lea
   throw new JobRefusal("config_error", message);
 }
 
-/** The properties of a container that are fixed before its job is known. */
+/** The sandbox that a job of this type needs. */
 export function sandboxRequest(
   { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
   job_type: LeasedJobType,

@@ -10,7 +10,7 @@ export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
   readonly log: Logger;
 };
 
-/** Makes the pool expect jobs of these kinds, if their image is already on the engine. */
+/** Has sandboxes kept ready for jobs of these types, if their image is already on the engine. */
 export async function keepReady(
   deps: KeepReadyDeps,
   kinds: readonly ReadyKind[],

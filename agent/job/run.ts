@@ -98,15 +98,13 @@ export async function runLease(
   }
 }
 
-/**
- * A borrowed container. Disposing it gives it back once; then the pool may lend it to another job.
- */
+/** A borrowed sandbox. Disposing it gives it back once. */
 function borrowed(
   pool: Pick<SandboxSource, "giveBack" | "discard">,
   { drop }: Lease,
   sandbox: Sandbox,
 ): AsyncDisposable {
-  // If the lease is dropped, the container is removed at once: the job may already run elsewhere.
+  // If the lease is dropped, the sandbox is removed at once: the job may already run elsewhere.
   const discard = (): void => pool.discard(sandbox);
   drop.signal.addEventListener("abort", discard);
   let isOurs = true;

@@ -10,7 +10,7 @@ import { EngineError } from "../sandbox/errors.ts";
 export type StartUpDeps = AcquireDeps & { readonly engine: EngineMonitor; readonly clock: Clock };
 
 /**
- * Gets a container for the lease's job within the job's startup_timeout.
+ * Gets a sandbox for the lease's job within the job's startup_timeout.
  *
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */

@@ -3,8 +3,7 @@ import { basename } from "node:path";
 
 /**
  * The modules of each process's program, in the order that they are loaded: each can import those before it. The
- * first line of every file in this folder says in which process it runs. Forks of a process can run what is loaded
- * there.
+ * first line of every file in this folder says in which process it runs. A fork of a process has its modules.
  */
 export const programs = {
   mother: [
@@ -151,7 +150,7 @@ export const gateFolder = "/code/.gate";
 /** Descriptors of an interpreter at the gate: go, tell, and the zygote's control socket. */
 const descriptors = [1022, 1023, 1021];
 
-/** The text that a zygote's interpreter meets while it starts. JSON of strings is Python, too. */
+/** The text that a zygote's interpreter imports while it starts. JSON of strings is also Python. */
 export function gateText(
   pythonPath: string | undefined,
   preload: readonly string[],
@@ -160,7 +159,7 @@ export function gateText(
 ): string {
   const path = pythonPath === undefined ? "None" : JSON.stringify(pythonPath);
   const settings = `(${descriptors.join(", ")}, ${JSON.stringify(gateFolder)}, ${path}, ${JSON.stringify(preload)})`;
-  // The kernel counts what a process has inherited when it looks for one to kill: PID 1 of a job
+  // When memory runs out, the kernel kills the largest process and counts inherited memory. PID 1 of a job
   // must not be the largest.
   const mostInherited = Math.floor(memoryBytes / 2);
   const modules = JSON.stringify(sources(programs.zygote));

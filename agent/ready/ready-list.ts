@@ -6,19 +6,19 @@ import { backoffMs } from "../waiting/backoff.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
 import { withSpare } from "./spare.ts";
 
-/** Sandboxes that are open before their jobs come: some of each kind that jobs have lately asked for. */
+/** Sandboxes that are opened before their jobs come: some of each kind that jobs have lately asked for. */
 export interface ReadyList {
   /**
-   * A sandbox of the list, open or about to be; opens another one where there is none.
+   * Takes a sandbox from the list, open or still opening. Opens another one if there is none.
    *
    * @throws EngineError; the signal's reason.
    */
   readonly take: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
   readonly keepReadyFor: (request: SandboxRequest) => void;
-  /** Opens what is missing, unless a job waits for a sandbox; closes what has waited for too long. */
+  /** Opens what is missing, unless a job waits for a sandbox. Closes what has waited for too long. */
   readonly fill: () => void;
   readonly kinds: () => readonly KindCount[];
-  /** Opens no more ahead and closes what waits. Jobs may still take sandboxes, which are opened for them. */
+  /** Opens no more sandboxes ahead, and closes those that wait. `take` still opens sandboxes for jobs. */
   readonly close: () => Promise<void>;
 }
 
@@ -33,14 +33,14 @@ export interface ReadyListDeps {
   /** Sandboxes for each kind, and for all kinds together. */
   readonly perKind: number;
   readonly most: number;
-  /** How many may be opened ahead at the same time. */
+  /** How many sandboxes may be opening ahead at the same time. */
   readonly starters: number;
   /** How long a kind is kept after its last request, and the longest that a sandbox waits, in ms. */
   readonly idleMs: number;
   /** How long openings in progress may take after `close`, in ms. */
   readonly graceMs: number;
   readonly mayOpen: () => boolean;
-  /** Is told of each failure to open a sandbox ahead, and how long the kind now rests, in ms. */
+  /** Is called when a sandbox could not be opened ahead. Its kind is not tried again for `restMs`. */
   readonly failed: (request: SandboxRequest, error: unknown, restMs: number) => void;
   /** Closes a sandbox that no job took. */
   readonly discard: (sandbox: Sandbox) => void;
@@ -65,15 +65,15 @@ interface Kind {
 }
 
 const tickMs = 15_000;
-/** An opening ahead waits this long after a job has come: that job then needs the CPU no more, most likely. */
+/** After a job has come, the list waits this long before it opens sandboxes: most jobs have then ended. */
 const quietMs = 100;
 const [firstRestMs, longestRestMs] = [500, 60_000];
 
 export function createReadyList(deps: ReadyListDeps): ReadyList {
   const { perKind, idleMs, clock } = deps;
-  /** By key, the one asked for longest ago first. */
+  /** By key; the kind that was asked for longest ago is first. */
   const kinds = new Map<string, Kind>();
-  /** Openings that a job waits for. */
+  /** How many openings a job waits for. */
   let awaited = 0;
   let isQuiet = true;
   const end = new AbortController();
@@ -147,7 +147,7 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
   }
 
   function rest(kind: Kind, error: unknown): void {
-    // For example a missing image: nothing is opened until the next job of the kind.
+    // Such as a missing image. Nothing is opened until the next job of this kind.
     if (error instanceof EngineError && !error.transient) kind.askedMs = 0;
     kind.failures += 1;
     const restMs = backoffMs(kind.failures, firstRestMs, longestRestMs);
@@ -178,7 +178,7 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
     }
   }
 
-  /** Null if none waits, or if it could not be opened. */
+  /** Returns null if no sandbox waits, or if it could not be opened. */
   async function takeWaiting(kind: Kind, signal: AbortSignal): Promise<Sandbox | null> {
     const entry = kind.entries.find(({ isOpen }) => isOpen) ?? kind.entries[0];
     if (!entry) return null;
@@ -187,7 +187,7 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
       return await abortable(entry.sandbox, signal);
     } catch (error) {
       if (!signal.aborted) return null;
-      // It is for the next job.
+      // The job no longer wants it. The next one may have it.
       kind.entries.unshift(entry);
       if (end.signal.aborted || kinds.get(kindKey(kind.request)) !== kind) drop(kind, entry);
       throw error;

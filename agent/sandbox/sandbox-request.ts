@@ -2,7 +2,7 @@ import type { WantedPackages } from "./package-request.ts";
 import type { InputFile } from "./job.ts";
 import type { SandboxSpec } from "./spec.ts";
 
-/** The container that a job needs. */
+/** The sandbox that a job needs. */
 export type SandboxRequest = {
   readonly jobType: string;
   readonly spec: SandboxSpec;
@@ -13,9 +13,8 @@ export type SandboxRequest = {
 };
 
 /**
- * Requests with the same key can use the same containers: everything that is fixed at creation is
- * equal, except labels. Which GPUs a container has does not matter, because containers with GPUs
- * are started for one job each.
+ * Requests with the same key can use the same sandboxes: everything that is fixed before the job is known
+ * is equal, except labels. Which GPUs a sandbox has does not matter: one with GPUs is opened for its job.
  */
 export function kindKey({ jobType, spec }: SandboxRequest): string {
   const { labels: _, gpus, ...fixed } = spec;

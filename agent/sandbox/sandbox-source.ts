@@ -22,7 +22,7 @@ export interface SandboxSource {
   readonly stats: () => PoolKind[];
   /** Whether jobs get large files mounted, which uses none of their memory. Jobs in containers never do. */
   readonly mountsFiles: () => boolean;
-  /** Whether a container with this label belongs to it and is not removed. */
+  /** Whether the container with this label belongs to this source, and is not removed. */
   readonly owns: (label: string) => boolean;
   /**
    * Starts no more sandboxes ahead and removes the waiting ones; resolves when no removal is

@@ -13,9 +13,9 @@ export interface Sandbox {
   readonly preloadErrors: Readonly<Record<string, string>>;
   /** Milliseconds from the create call to ready. */
   readonly startupMs: number;
-  /** The packages of its job are in it already. */
+  /** Whether the packages of its job are mounted already. */
   readonly hasPackages?: true;
-  /** Names of files that its job has under /input already, mounted: they use none of its memory. */
+  /** Names of the files that are mounted under /input already. They use none of the job's memory. */
   readonly mounted?: ReadonlySet<string>;
   /** Aborts when the container dies or its stream ends while it waits for a job. */
   readonly died: AbortSignal;

@@ -14,11 +14,11 @@ export interface SandboxSpec {
   readonly loopback: Loopback;
   /** The engine's runtime by name; null for its default. */
   readonly runtime: string | null;
-  /** Whether system calls are filtered; false filters none. */
+  /** Whether system calls are filtered. */
   readonly seccomp: boolean;
   /**
-   * Where the packages are that are installed in it: in its memory or, so that neither it nor pip's
-   * own memory bounds them, on disk. "none": it has no /packages.
+   * Where packages are installed: in the container's memory, or on disk, where that memory does not bound
+   * them. "none": there is no /packages.
    */
   readonly packages: "none" | "memory" | "disk";
   readonly env: Readonly<Record<string, string>>;
@@ -33,6 +33,6 @@ export interface SandboxLabels {
   readonly agentId: string;
   /** Name of the agent, the same after a restart. */
   readonly agentName: string;
-  /** The lease the container was made for; null for a container of the warm pool. */
+  /** The lease that the container was made for; null if it was started before its job came. */
   readonly leaseId: string | null;
 }

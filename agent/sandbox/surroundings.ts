@@ -12,7 +12,7 @@ const threadCounts = [
   "PYTHON_CPU_COUNT",
 ];
 
-/** The environment that a spec asks for, beside what its image sets. */
+/** The environment that a spec asks for, in addition to what its image sets. */
 export function environmentOf({ cpus, env, gpus }: SandboxSpec): string[] {
   const count = String(Math.max(1, Math.ceil(cpus)));
   // Many images ask for all GPUs here, and a host whose default runtime is nvidia's would grant

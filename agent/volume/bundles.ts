@@ -17,14 +17,13 @@ import {
   type VolumeDeps,
 } from "./unpacker.ts";
 
-/** Bundles of packages in the volume that mothers read. A job reads one as /packages. */
+/** The bundles in the volume that mothers read. A job finds one at /packages, and one for each large file in /input. */
 export interface Bundles {
   /**
-   * Lends the bundle of a key until it is given back, and has it installed first if it is not there.
-   * Those who ask for it meanwhile share the installation; it ends early when all of them have
-   * given up.
+   * Lends the bundle of a key until it is given back. Has it installed first if it is missing. Jobs that
+   * ask for it meanwhile share the installation; it ends early when all of them have given up.
    *
-   * @param keeps whether it stays for a later job when no job uses it; default: `keepsUnused`.
+   * @param keeps whether it is kept when no job uses it; default: `keepsUnused`.
    * @param took is told the milliseconds that this job waited for the installation.
    * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
    */
@@ -45,14 +44,14 @@ export type InstallBundle = (keep: () => Promise<KeepPiece>, signal: AbortSignal
 export interface BundleLoan {
   /** Name of the bundle in the volume. */
   readonly name: string;
-  /** Safe to call twice. "missing": it was not there, whatever was known. */
+  /** Safe to call twice. "missing": the bundle was not in the volume. */
   readonly giveBack: (how?: "missing") => void;
 }
 
 export interface BundlesDeps extends VolumeDeps {
   /** Bytes of all bundles together. */
   readonly maxBytes: number;
-  /** Whether bundles that no job uses are kept for the next one. */
+  /** Whether bundles that no job uses are kept for later jobs. */
   readonly keepsUnused: boolean;
   readonly log: Logger;
 }
@@ -70,7 +69,7 @@ interface Bundle {
 }
 
 const Report = z.object({ bundles: z.record(z.string(), z.number()), full: z.boolean() });
-/** How long the volume may take to be looked through, or to lose bundles, in ms. */
+/** How long it may take to list the volume's bundles or to remove some, in ms. */
 const tidyMs = 120_000;
 /** How long a bundle may take to be installed, in ms: longer than any startup_timeout. */
 const writeMs = 20 * 60_000;
@@ -83,7 +82,7 @@ export function createBundles(deps: BundlesDeps): Bundles {
   let looked: Promise<void> | null = null;
   let removed = Promise.resolve();
 
-  /** Finds what an earlier process of this agent has left. */
+  /** Lists the bundles that an earlier process of this agent has left. */
   function look(): Promise<void> {
     const pending = (looked ??= removed.then(async () => {
       const limit = AbortSignal.timeout(tidyMs);
@@ -157,7 +156,7 @@ export function createBundles(deps: BundlesDeps): Bundles {
   ): Promise<number> {
     await removed;
     const room = Math.max(0, maxBytes - inUse());
-    /** Those that are written at the same time have no more room together than one alone. */
+    /** Throws once all bundles, with those that are being written, have more bytes than fit. */
     function count(piece: Uint8Array): void {
       bundle.sent += piece.length;
       if (inUse() > maxBytes) throw new InstallError(tooLarge(room));

@@ -13,8 +13,7 @@ export interface InstallLimits {
 }
 
 /**
- * Installs packages in a container made for that alone, and passes on their files. Nothing of it
- * stays.
+ * Installs packages in a container of their own, and passes on their files. The container is then removed.
  *
  * @throws InstallError; EngineError; the signal's reason.
  */
@@ -35,7 +34,7 @@ export async function installApart(
     try {
       await sandbox.install({ requirements, from: { ...from, keep, maxBytes } }, signal);
     } finally {
-      // What the engine does not remove now, the reaper does later.
+      // If the engine does not remove it now, the reaper does later.
       await sandbox.close().catch(() => {});
     }
   } finally {

@@ -15,19 +15,19 @@ import {
 /** The files of images, unpacked in the volume that mothers read. */
 export interface RootfsStore {
   /**
-   * The name of the folder with the image's files; unpacks them if it is not there. Calls for one
-   * image share the work.
+   * The name of the folder with the image's files. Unpacks them if they are missing. Calls for one image
+   * share the work.
    *
    * @throws EngineError; the signal's reason.
    */
   readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
-  /** Looks for the image's files in the volume when they are needed next. */
+  /** Has the next call of `prepare` look for the image's files in the volume. */
   readonly forget: (imageId: string) => void;
   /** Ends what is being unpacked, and removes its containers. */
   readonly close: () => Promise<void>;
 }
 
-/** How long to trust that a folder is there: agents remove folders that nobody asked for in a day. */
+/** How long to trust that a folder is there. Agents remove folders that no agent has asked for in a day. */
 const knownMs = 3600_000;
 const unpackMs = 600_000;
 
@@ -71,7 +71,7 @@ async function unpackRoot(
 ): Promise<void> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(unpackMs)]);
   await using unpacker = await startUnpacker(deps, program, limit);
-  // One line: whether the files are there already. None says that it has ended.
+  // One line: whether the files are there already. No line: the unpacker has ended.
   const first = await unpacker.nextLine();
   const ended = unpacker.end();
   ended.catch(() => {});
@@ -79,7 +79,7 @@ async function unpackRoot(
   await ended;
 }
 
-/** Sends the files of an image to the unpacker, until it ends. On a full disk it ends before it has read all. */
+/** Sends the files of an image to the unpacker, until it ends. If the disk is full, it ends before it has read all. */
 async function fill(
   { engine, spec }: VolumeDeps,
   imageId: string,

@@ -5,7 +5,7 @@ import { linkOf } from "../engine/attach.ts";
 import { failedContainer } from "../engine/engine-error.ts";
 import { unpackProfile, type VolumeSpec } from "./volume-profile.ts";
 
-/** The volumes that the mothers of an agent read, and what containers that write in them need. */
+/** The volumes that the mothers of an agent read, and what a container needs that writes in them. */
 export interface VolumeDeps {
   readonly engine: Engine;
   readonly spec: VolumeSpec;
@@ -32,12 +32,12 @@ export const callLimit = (): AbortSignal => AbortSignal.timeout(30_000);
 /** How long an unpacker may take to clear away what it has not completed, in ms. */
 const clearMs = 10_000;
 
-/** The name of a folder in a volume, made of all that decides what is in it. */
+/** The name of a folder in a volume: a hash of everything that decides what is in it. */
 export function nameInVolume(content: readonly unknown[]): string {
   return createHash("sha256").update(JSON.stringify(content)).digest("hex").slice(0, 32);
 }
 
-/** Makes the volumes where they are missing. */
+/** Makes the volumes if they are missing. */
 export async function createVolumes(
   { engine, spec }: Pick<VolumeDeps, "engine" | "spec">,
   limit: AbortSignal,
@@ -89,7 +89,7 @@ export async function startUnpacker(
           if (exitCode !== 0) failedContainer("files were not unpacked", link.diagnostics());
         },
         async [Symbol.asyncDispose]() {
-          // The end of its input makes it remove what it has begun.
+          // At the end of its input it removes what it has begun.
           link.destroy();
           if (!hasEnded) await engine.wait(id, AbortSignal.timeout(clearMs)).catch(() => {});
           await remove();

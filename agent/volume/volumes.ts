@@ -38,7 +38,7 @@ export function createVolumeReaper(
     sinceMs = new Map(unused.map(({ name }) => [name, sinceMs.get(name) ?? now]));
     const doomed = [...sinceMs].filter(([, since]) => now - since >= unusedMs);
     for (const [name] of doomed) {
-      // One that cannot be removed is tried again in an hour.
+      // A volume that cannot be removed is tried again in an hour.
       sinceMs.delete(name);
       await engine.removeVolume(name, signal);
     }

@@ -1,6 +1,6 @@
 """Runs in the collector, as uid 1000, from the end of the code to the end of its sandbox.
 
-Sends the files in /output, when all processes of the code have ended."""
+Sends the files in /output after all processes of the code have ended."""
 
 import itertools
 import os

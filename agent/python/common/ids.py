@@ -1,11 +1,11 @@
 """Runs in the mother, a zygote and the unpacker, as root, from the start of each to its end.
 
-The user and group ids of zygotes, as the container sees them, and among them those of the code of jobs."""
+The user and group ids of zygotes, as the container sees them, and those among them that the code of jobs has."""
 
 # In the container of an engine without root: above 1000, the user of code in a container of its own.
 _OF_ROOTLESS = (1024, 64000)
-# In a zygote's range: each running job has one for its code, because the kernel counts what it does not charge
-# to a control group by user (watches of epoll, pages of pipes, descriptors in flight).
+# In a zygote's range. Each running job has one of these for its code: what the kernel does not charge to a control
+# group, it counts by user (watches of epoll, pages of pipes, descriptors in flight).
 FIRST_OF_CODE, END_OF_CODE = 60000, 64000
 
 

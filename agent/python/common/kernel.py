@@ -155,8 +155,8 @@ def pid_from_credentials(data):
 
 
 def harden_supervisor():
-    """Leaves PID 1 what drop_rights does, and no descriptors beyond the standard ones: they can only be
-    the engine's, left open by mistake.
+    """Leaves PID 1 the rights that drop_rights leaves, and only the standard descriptors: others can only be the
+    engine's, left open by mistake.
     """
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2:

@@ -6,7 +6,7 @@ to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, eac
                      G go  K cancel
                      M name of a file below /input  U its data, before the job
                      L lines of /input/_requirements.txt, before the job
-                     P packages (JSON), before the job: see packages.py for what follows
+                     P packages (JSON), before the job: packages.py says what follows
 to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      O stdout  E stderr  X exit (JSON)

@@ -1,12 +1,12 @@
 """Runs in PID 1 and the installer, as root, from the start of pip to its end.
 
-The way of one process of the sandbox out to the agent: a proxy's port on loopback, whose
-connections travel over the link. Closed before the code runs.
+The tunnel from pip to the agent: a proxy's port on loopback, whose connections travel over the link.
+It is closed before the code runs.
 
 both ways       d data  w window: bytes passed on, as 4 bytes  e end of what this side says
                 x the connection is over
 to the agent    o opened
-Each begins with the number of the connection, 4 bytes. A side sends at most WINDOW bytes more than
+Each payload begins with the number of the connection, 4 bytes. A side sends at most WINDOW bytes more than
 the other has passed on.
 """
 

@@ -1,13 +1,13 @@
 # Runs in the code's interpreter, as root and then uid 1000, from its fork to the first line of the code.
-# Comes between forks.py and gate.py: how a fork becomes the interpreter of a job, without anything of what its
-# zygote has loaded for PID 1.
+# Comes between forks.py and gate.py: makes a fork the interpreter of a job, and removes what its zygote has loaded
+# for PID 1.
 
 
 def fork_jobs(known):
-    """Forks at each request of the mother and returns in the interpreters of jobs, there alone."""
+    """Forks at each request of the mother. Returns only in the interpreters of jobs."""
     import sys
 
-    # Empty and then looked at by a search for garbage, it is not tracked, and so not frozen: see freeze_start_up.
+    # A search for garbage that finds a dict empty stops tracking it. So gc.freeze leaves it out: see freeze_start_up.
     main = sys.modules["__main__"].__dict__
     entries = dict(main)
     main.clear()
@@ -17,14 +17,14 @@ def fork_jobs(known):
     for record, names in zip((sys.modules, sys.path_importer_cache), known):
         for name in set(record) - names:
             del record[name]
-    # What is loaded in here is kept out of the searches for garbage. To end it now would copy most of the memory
-    # that the fork shares: 1 ms.
+    # Searches for garbage leave out what is loaded so far. To free it here would copy most of the memory that the fork
+    # shares, which takes 1 ms.
     if sys.version_info >= (3, 10) and not gc.is_tracked(main):
         gc.freeze()
     else:
         gc.collect()
     main.update(entries)
-    # Python's own generator, OpenSSL's and the C library's notice a fork; numpy's and this key do not.
+    # The random generators of Python, OpenSSL and the C library notice a fork; numpy's and this key do not.
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:

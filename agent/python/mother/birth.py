@@ -2,7 +2,7 @@
 
 Makes a zygote: an interpreter of a job's image, root of a user namespace and nobody on the host.
 
-It is the Python of the mother's own image. Nothing of the job's image runs before the last line, the exec.
+It runs on the Python of the mother's own image. Nothing of the job's image runs before the last line, the exec.
 """
 
 import os
@@ -57,11 +57,11 @@ def _enter(order, base, tell, hold):
     kernel.unshare(kernel.NEWNS)
     kernel.bind("%s/%s" % (ROOTFS, order["root"]), _ROOT)
     kernel.bind(BUNDLES, _BUNDLES)
-    # A new user namespace can mount /proc only where nothing covers a part of this one, and what
-    # it inherits it cannot unmount.
+    # A new user namespace can mount /proc only if nothing covers a part of this /proc. It cannot unmount what it
+    # inherits.
     for place in ("/proc/sys", "/run/groups", ROOTFS, BUNDLES):
         kernel.unmount(place)
-    # Root's limit of keys: the range's would be used up by the keyrings of one hostile image.
+    # This keyring counts against root's limit of keys. One hostile image could use up the limit of the ids below.
     kernel.join_new_keyring()
     os.setegid(base)
     # The limits of a user namespace count against its creator.
@@ -76,7 +76,7 @@ def _enter(order, base, tell, hold):
     pid = os.fork()
     if pid:
         os.write(tell, pid.to_bytes(PID_BYTES, "big"))
-        # Until the mother holds on to the zygote: it then becomes a child of PID 1.
+        # Waits until the mother has a pidfd of the zygote. After this exit, the zygote is a child of the mother.
         os.read(hold, 1)
         os._exit(0)
     os.close(hold)
@@ -115,8 +115,8 @@ def _make_devices(folder):
     kernel.mount("tmpfs", folder, "tmpfs", kernel.NOSUID | kernel.NOEXEC, "mode=755,size=64k")
     for name in _DEVICES:
         os.close(os.open("%s/%s" % (folder, name), os.O_CREAT | os.O_WRONLY))
-        # A read-only mount keeps the times of the node as they are: they would tell jobs of each other.
-        # The device itself can still be written.
+        # Times of the node would tell jobs about each other; a read-only mount keeps them as they are. The device
+        # itself can still be written.
         kernel.bind("/dev/" + name, "%s/%s" % (folder, name), kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC)
     for name, target in _LINKS.items():
         os.symlink(target, "%s/%s" % (folder, name))

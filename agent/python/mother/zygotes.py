@@ -60,8 +60,8 @@ class Zygote:
         mother.handle(self.output, self._read_output)
 
     def _begin(self, order, control, output):
-        """Starts the process in its groups; it says on `control` when it is ready. Waits for nothing: the kernel may
-        take its time for the namespaces, and the other jobs go on."""
+        """Starts the process in its groups; it says on `control` when it is ready. Waits for nothing, so that other jobs
+        go on: the kernel may need long for the namespaces."""
         told, tell = os.pipe()
         hold, let_go = os.pipe()
         os.set_blocking(told, False)
@@ -79,7 +79,7 @@ class Zygote:
         self.mother.handle(told, lambda: self._follow_birth(pid))
 
     def _follow_birth(self, pid):
-        """What is starting says that it needs its ids, and then the number of the zygote, its child."""
+        """Reads what birth.py tells: that it needs its ids, and then the pid of the zygote, its child."""
         told, let_go = self._birth
         try:
             word = os.read(told, PID_BYTES)
@@ -90,10 +90,10 @@ class Zygote:
                 os.write(let_go, READY_FOR_IDS)
                 return
             if word:
-                # Its parent waits, so the number is still its own.
+                # Its parent waits, so no other process can have this pid.
                 self._pidfd = os.pidfd_open(int.from_bytes(word, "big"))
         except BlockingIOError:
-            return  # an event of one that had the same descriptor and ended in the same turn
+            return  # the event was for another zygote, which had the same descriptor and ended in the same tick
         except OSError as error:
             self._problem = str(error)
         self._end_birth()
@@ -113,7 +113,7 @@ class Zygote:
         self.end_if_done()
 
     def end_if_done(self):
-        """A retired zygote ends with its last job. It is not asked to: its image's modules may do as they like."""
+        """Kills a retired zygote after its last job. Its image's modules could ignore a request to end."""
         if self._retired and not self.jobs:
             self._kill()
 
@@ -126,7 +126,7 @@ class Zygote:
                 pass
 
     def has_ended(self):
-        """Whether its process has: the kernel closes the socket before it ends the jobs of that process."""
+        """Whether its process has ended: the kernel closes the socket before it ends the jobs of that process."""
         try:
             return self.control.fileno() < 0 or not self.control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -139,10 +139,10 @@ class Zygote:
             word = self.control.recv(_MAX_WORD)
         except OSError:
             word = b""
-        # It has one thing to say. More of it would hold up everybody's frames.
+        # A zygote sends one message. Further ones would delay the frames of all jobs.
         if word and not self._is_ready:
             self._is_ready = True
-            # From here on its output only costs time; what the pipe holds is read at its end.
+            # To read its output while it serves jobs would only cost time. What the pipe holds is read at its end.
             self.mother.forget(self.output)
             self.mother.switch.put(self.number, b"Y", word)
             return

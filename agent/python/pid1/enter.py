@@ -2,7 +2,7 @@
 
 How a fork of a zygote becomes PID 1 of a job: namespaces, root, limits, filter.
 
-It is the Python of the job's image, before a byte of the job is read.
+It runs on the Python of the job's image, before a byte of the job is read.
 """
 
 import os

@@ -1,14 +1,14 @@
 """Runs in the unpacker, as root that may chown and chroot, from the start to the end of one call's container.
 
-Adds and removes the packages of jobs in the volume that mothers read.
+Adds and removes bundles in the volume that mothers read: packages, or one input file.
 
-It is the Python of the operator's image. The files of a bundle are in
-BUNDLES/NAME/files, complete or absent. They come on stdin, as an installation has sent them
-(packages.py): A head of a file (JSON), D its data, Z the end. Who makes, removes or uses a bundle holds
-a lock on BUNDLES/NAME: what is locked stays.
+It runs on the Python of the operator's image. The files of a bundle are in BUNDLES/NAME/files, complete or
+absent. They come on stdin, as an installation has sent them (packages.py): A head of a file (JSON), D its
+data, Z the end. Whoever makes, removes or uses a bundle holds a lock on BUNDLES/NAME: a locked bundle is
+not removed.
 
-Nothing waits for the disk, which may take a minute where much is written. So a bundle counts only until
-the kernel starts anew: BUNDLES/NAME/about has its bytes, and the id of the boot that it was written in.
+Nothing waits for the disk, because a sync can take a minute. So a bundle is valid only until the machine
+boots again: BUNDLES/NAME/about has its bytes, and the id of the boot in which it was written.
 """
 
 import fcntl
@@ -58,11 +58,11 @@ def add(settings):
         partial = "%s/%s" % (BUNDLES, name)
         os.makedirs(partial + "/files")
         try:
-            # A zygote that could open it could lock it.
+            # If a zygote could open the folder, it could lock it.
             os.chmod(partial, FOUND_BY_NAME)
             folder = _lock(name)
         except FileNotFoundError:
-            pass  # somebody has taken it for what an interrupted run left, and removed it
+            pass  # another run has taken it for the rest of an interrupted one, and removed it
     base = settings["ids"][0]
     os.lchown(partial + "/files", base, base)
     with open(partial + "/about", "w") as about:
@@ -89,7 +89,7 @@ def sizes():
                 if about["boot"] == boot_id():
                     found[name] = about["bytes"]
         except (FileNotFoundError, ValueError):
-            pass  # somebody has just removed it, or the disk does not have it
+            pass  # another run has just removed it, or it never reached the disk
     return found
 
 
@@ -99,7 +99,7 @@ def boot_id():
 
 
 class Writer:
-    """Writes the files of a bundle below the root of its process, for as long as there is room."""
+    """Writes the files of a bundle below the root of its process, as long as there is room."""
 
     def __init__(self, base, room, about):
         self._base, self._room, self._about = base, room, about
@@ -108,7 +108,7 @@ class Writer:
         self._file = None
 
     def take_all(self):
-        """Reads to the end even without room: the agent must be able to send it all."""
+        """Reads to the end even if there is no room: the agent must be able to send everything."""
         for kind, payload in frames(sys.stdin.buffer):
             if kind == b"A":
                 self._used += _BLOCK
@@ -165,7 +165,7 @@ def frames(source):
 
 
 def _lock(name):
-    """A descriptor of a bundle's folder that nobody uses; None if somebody does."""
+    """Locks a bundle and returns the descriptor of its folder; None if the bundle is in use."""
     folder = os.open("%s/%s" % (BUNDLES, name), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

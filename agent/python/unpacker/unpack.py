@@ -2,9 +2,8 @@
 
 Unpacks the files of an image, a tar on stdin, into a folder of the volume that mothers read.
 
-It is the Python of the operator's image. It enters the folder as its
-root first, so that no link in the tar leads elsewhere. The folder is complete or absent: it gets its
-name last. bundles.py does the same for packages.
+It runs on the Python of the operator's image. It first makes the folder its root, so that no link in the tar
+leads elsewhere. The folder is complete or absent: it gets its name last. bundles.py does the same for bundles.
 """
 
 import fcntl
@@ -53,7 +52,7 @@ def main(settings):
 
 
 def hide_names_of_bundles():
-    """Only who knows a bundle's name finds it: a zygote sees this folder."""
+    """Hides the names of bundles from zygotes, which see this folder: only a process that knows a name finds the bundle."""
     os.chmod(BUNDLES, FOUND_BY_NAME)
 
 

@@ -34,7 +34,7 @@ const STICKY = 0o1000;
  * over.
  */
 const LEFT_BEHIND_MS = 10 * 60_000;
-/** A file in an agent's folder with the agent's host scope, from which its socket can be seen. */
+/** A file in an agent's folder. It has the agent's host scope, which says where its socket can be seen. */
 const HOST_SCOPE = "host-scope";
 
 /**
